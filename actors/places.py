@@ -47,7 +47,7 @@ class Place:
 
 
 async def hold(name: str, wanted: Sequence[Wanted], timeout_s: float) -> list[Place]:
-    """One place for each.  Raises :class:`NoPlace`; then none is held."""
+    """One place for each.  Raises :class:`NoPlace`; then, and where it is cancelled, none is held."""
     untyped = cast("Any", util)
     group: PlacementGroup = untyped.placement_group(
         [each.resources for each in wanted],
@@ -55,8 +55,13 @@ async def hold(name: str, wanted: Sequence[Wanted], timeout_s: float) -> list[Pl
         name=name,
         bundle_label_selector=[{_NODE: each.node_id} for each in wanted],
     )
-    if not await asyncio.to_thread(group.wait, timeout_s):
-        give_back([Place(group, 0)])
+    held = False
+    try:
+        held = await asyncio.to_thread(group.wait, timeout_s)
+    finally:
+        if not held:  # which ends the thread, too
+            give_back([Place(group, 0)])
+    if not held:
         raise NoPlace(f"the cluster has no place for {name} within {timeout_s:g} s: others hold what it needs")
     return [Place(group, index) for index in range(len(wanted))]
 

@@ -42,12 +42,12 @@ from launch.hang.report import write_report
 from launch.hang.who import who_waits
 from launch.learners import Learners, spawn_learners
 from launch.machines.abroad import Abroad
-from launch.machines.checking import Findings, check_nodes, narrowed
+from launch.machines.checking import Findings, check_nodes, with_agents
 from launch.machines.findings import Question
 from launch.machines.places import LEARNER, held, seats
 from launch.machines.roster import Roster
 from launch.machines.watch import follow
-from launch.nodes import Node, Role
+from launch.nodes import Node
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
 from launch.settings import (
@@ -91,6 +91,8 @@ _ANSWER_S = 1.0
 """An engine that is well has said by then what it counted."""
 _ASKED_ABROAD = 2
 """Times that a process on another machine is asked before it counts as one that hangs."""
+_NEWS_S = 5.0
+"""Whoever asks an actor hears of the end of its node so much earlier than we do, at most."""
 _START_S = 600.0
 """A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
 
@@ -304,10 +306,22 @@ class Fleet:
         return RemoteSender(sender)
 
     async def start_engines(self, manifest: WeightManifest) -> None:
-        """Start every server on ``manifest``, all at once; one that does not come up is tried again."""
+        """Start every server on ``manifest``, all at once; one that does not come up is tried again, and one whose node
+        is gone is waited for no more."""
         async with asyncio.TaskGroup() as group:
             for engine in self.engines:
-                group.create_task(self._start_engine(engine, manifest))
+                group.create_task(self._start_unless_lost(engine, manifest))
+
+    async def _start_unless_lost(self, engine: Remote[Engine], manifest: WeightManifest) -> None:
+        try:
+            await self._start_engine(engine, manifest)
+        except RemoteError:
+            gone = self._gone[self._homes[engine.name].name]
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_NEWS_S):
+                    await gone.wait()
+            if not gone.is_set():
+                raise
 
     async def _start_engine(self, engine: Remote[Engine], manifest: WeightManifest) -> None:
         for left in reversed(range(_STARTS)):
@@ -365,8 +379,11 @@ class Fleet:
         self._gone[node.name].set()
         for task in self._tasks.pop(node.name, []):
             task.cancel()
-        self.workers = tuple(worker for worker in self.workers if self._homes[worker.name].ray_id != node.ray_id)
-        lost = [engine for engine in self.engines if self._homes[engine.name].ray_id == node.ray_id]
+        for actor in (*self.workers, *self.engines, *self._examiners):
+            if self._is_on(node, actor):  # else Ray waits for its place to come back, and who asks it waits with Ray
+                kill(actor)
+        self.workers = tuple(worker for worker in self.workers if not self._is_on(node, worker))
+        lost = [engine for engine in self.engines if self._is_on(node, engine)]
         self.engines = tuple(engine for engine in self.engines if engine not in lost)
         self._abroad.forget(node)
         if not self.workers or not self.engines:
@@ -376,17 +393,21 @@ class Fleet:
             await lose_engine(engine.name)
         for name in worker_names(self._config, node):
             await self.conductor.call(Conductor.gone, name)
+        await self._abroad.spread_without(node)
+
+    def _is_on(self, node: Node, actor: Remote[Any]) -> bool:
+        return self._homes[actor.name].ray_id == node.ray_id
 
     async def _join(self, group: asyncio.TaskGroup, roster: Roster, node: Node) -> None:
         """Give it workers, if it has what they need."""
         try:
-            (able,) = narrowed([node], await self._findings(node))
-            if Role.WORKER not in able.roles:
-                raise UserError("no agents can work there")
+            able = await self._able(node)
             await self._abroad.settle([self._nodes[0], able], {})
         except (LongshoreError, TimeoutError) as error:
             roster.refuse(node)
-            self._events.emit("node.refused", name=node.name, address=node.address, why=str(error))
+            self._abroad.forget(node)
+            why = f"{error} (it is asked again when its Ray is started again)"
+            self._events.emit("node.refused", name=node.name, address=node.address, why=why)
             return
         self._events.emit("node.up", name=node.name, address=node.address)
         if (machine := self._abroad.machines.get(node.address)) is not None and machine.home.ray_id == node.ray_id:
@@ -398,6 +419,15 @@ class Fleet:
             self.workers = (*self.workers, worker)
             self._keep(group, worker, self._keep_answering(worker))
             self._keep(group, worker, self._keep_working(worker))
+
+    async def _able(self, node: Node) -> Node:
+        """The node with the roles that it can have.  Raises UserError where it can have no agents."""
+        if self._keys is not None and not self._keys.clients.keys() >= {*worker_names(self._config, node)}:
+            raise UserError(
+                "more nodes have joined than this start of the run has keys for: stop it (python -m launch.ctl RUN "
+                "stop) and go on with --resume"
+            )
+        return with_agents(node, await self._findings(node))
 
     async def _findings(self, node: Node) -> Findings:
         asked = self._cluster.asked
@@ -543,23 +573,35 @@ class Fleet:
         worker, own = self._spawn_examiner()
         self._examiners = (worker, *own)
         try:
-            for engine in own:
-                await self._start_engine(engine, manifest)
-            async with beside(self._keep_working(worker)):
-                try:
-                    async with beside(  # not while they are stopped: who looks after an engine starts it again
-                        *(self._unless_gone(self._homes[actor.name]) for actor in (worker, *own)),
-                        *(self._keep_answering(actor) for actor in (worker, *own)),
-                        *(self._keep_serving(engine, lambda: manifest) for engine in own),
-                    ):
-                        yield
-                finally:
-                    await asyncio.shield(self._stop_examiner(worker, own))
+            async with beside(*(self._unless_gone(self._homes[actor.name]) for actor in (worker, *own))):
+                await self._start_own(own, manifest)
+                async with beside(self._keep_working(worker)):
+                    try:
+                        async with beside(  # not while they are stopped: who looks after an engine starts it again
+                            *(self._keep_answering(actor) for actor in (worker, *own)),
+                            *(self._keep_serving(engine, lambda: manifest) for engine in own),
+                        ):
+                            yield
+                    finally:
+                        await asyncio.shield(self._stop_examiner(worker, own))
         finally:
             self._examiners = ()
             for actor in (worker, *own):
                 self.delivery.forget(actor.name)
                 kill(actor)
+
+    async def _start_own(self, own: Sequence[Remote[Engine]], manifest: WeightManifest) -> None:
+        """Raises InfraError, also where there is no room for one: without a place of its own it waits for a GPU that
+        others may have."""
+        for engine in own:
+            try:
+                async with asyncio.timeout(_START_S):
+                    await engine.pid()
+            except TimeoutError as error:
+                what = f"the engine for evaluations has no process after {_START_S:g} s"
+                raise InfraError(f"{what}: `ray status` shows who has what it needs") from error
+            async with beside(self._keep_answering(engine)):
+                await self._start_engine(engine, manifest)
 
     async def _unless_gone(self, node: Node) -> None:
         """Raises InfraError once ``node`` is gone."""
@@ -575,7 +617,9 @@ class Fleet:
                 "raise it, --set sandbox.capacity_per_node=N with --resume"
             )
         if not config.shared and self._gone[(home := exam_home(config, self._nodes)).name].is_set():
-            raise UserError(f"{home.name} ({home.address}), which has the engine for evaluations, is gone")
+            raise UserError(
+                f"{home.name} ({home.address}), which has the engine for evaluations, is gone: --resume places it anew"
+            )
 
     def _spawn_examiner(self) -> tuple[Remote[Worker], tuple[Remote[Engine], ...]]:
         """The worker, and the engine that is its own."""
@@ -588,7 +632,7 @@ class Fleet:
             told = exam_engine_settings(config, directory, abroad.model(home), home)
             own = (spawn(crew.engine, options, told, None),)
             if home.remote:
-                self.delivery.lend(self._actor_name(name), abroad.machines[home.address].copies)
+                self.delivery.lend(self._actor_name(name), abroad.machine(home).copies)
         at = self._homes[self.workers[0].name]
         settings = examiner_settings(config, directory, abroad.model(at), at, endpoint=self._endpoint, keys=self._keys)
         name = f"{EXAMINER}-{self._exams}"

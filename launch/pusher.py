@@ -87,7 +87,6 @@ class Pusher:
         """Its node is gone: nobody waits for it any more."""
         async with self._changed:
             self.engines = [each for each in self.engines if each.name != engine]
-            self._has.pop(engine, None)
             self._changed.notify_all()
 
     def _is_there(self, engine: Remote[Engine]) -> bool:
@@ -161,10 +160,9 @@ class Pusher:
 
     @property
     def _oldest(self) -> WeightManifest | None:
-        """Of what the engines have; None while one has nothing."""
-        if any(engine.name not in self._has for engine in self.engines):
-            return None
-        return min(self._has.values(), key=lambda manifest: manifest.version)
+        """Of what the engines have that are there; None while one has nothing."""
+        has = [self._has[engine.name] for engine in self.engines if engine.name in self._has]
+        return min(has, key=lambda manifest: manifest.version) if len(has) == len(self.engines) else None
 
     async def _load(self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool) -> bool:
         """False when a newer one came meanwhile, or the engines are to stand aside, or this one is gone."""

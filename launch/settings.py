@@ -175,7 +175,7 @@ def actors_folder(config: RunConfig, directory: RunDirectory, node: Node) -> Pat
     (:mod:`launch.machines`)."""
     if not node.remote:
         return directory.path
-    return config.cluster.scratch_dir / directory.run_id / str(directory.attempt)
+    return config.cluster.scratch_dir / f"{directory.run_id}-{directory.attempt}"  # no folder around it is left there
 
 
 class Share(NamedTuple):

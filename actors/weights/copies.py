@@ -5,15 +5,18 @@ version that the learner's host and this one both have is applied to that, and t
 it appears.  Everything is found before an engine is told: a base that is missing or is not what it was, a block that
 is damaged.  Then the version is fetched whole, and an event says why.
 
-A version's copy lives until every engine serves a later one.
+A version's copy lives until every engine serves a later one.  What one engine is given alone has a folder beside the
+others, and lives until another version is given so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +36,7 @@ from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
 _AT_ONCE = 4
 """Blocks on their way."""
+_ALONE = "alone"
 _STALL_S = 60.0
 """A block that takes longer does not come."""
 
@@ -70,7 +74,7 @@ class HostCopies:
     def __init__(self, settings: CopiesSettings, source: Source) -> None:
         self._settings, self._source = settings, source
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
-        self._lock = asyncio.Lock()
+        self._lock, self._lock_alone = asyncio.Lock(), asyncio.Lock()
         settings.folder.mkdir(parents=True, exist_ok=True)
 
     async def fetch(
@@ -78,15 +82,34 @@ class HostCopies:
     ) -> WeightManifest:
         """The manifest of this host's copy, which is there.  No engine needs what is older than ``served``.  With
         ``anew`` a copy that is there is not trusted; ``alone``: no other host fetches it now.  Raises InfraError."""
+        if alone:
+            return await self._fetch_alone(manifest, anew=anew)
         folder = version_folder(self._settings.folder, manifest.version)
         async with self._lock:
             if anew:
                 await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
             if not folder.exists():
-                broadcast = self._settings.broadcast and not (anew or alone)
+                broadcast = self._settings.broadcast and not anew
                 fetched = await self._receive(manifest, folder) if broadcast else None
-                self._tell(manifest, fetched or await self._fetch(manifest, folder))
+                held = versions_in(self._settings.folder)
+                self._tell(manifest, fetched or await self._fetch(manifest, folder, held))
             await asyncio.to_thread(forget_before, self._settings.folder, served, keep=1)
+        return replace(manifest, path=str(folder))
+
+    async def _fetch_alone(self, manifest: WeightManifest, *, anew: bool) -> WeightManifest:
+        """Under a lock of its own, so that no other engine waits for it."""
+        parent = self._settings.folder / _ALONE
+        folder = version_folder(parent, manifest.version)
+        async with self._lock_alone:
+            if anew:
+                await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            elif not folder.exists():
+                await asyncio.to_thread(
+                    _link, manifest, version_folder(self._settings.folder, manifest.version), folder
+                )
+            if not folder.exists():
+                self._tell(manifest, await self._fetch(manifest, folder, ()))
+            await asyncio.to_thread(forget_before, parent, manifest.version, keep=1)
         return replace(manifest, path=str(folder))
 
     async def _receive(self, manifest: WeightManifest, folder: Path) -> Fetched | None:
@@ -103,8 +126,8 @@ class HostCopies:
             return None
         return Fetched(NO_VERSION, seat.plan.bytes, seat.plan.bytes, (time.monotonic() - begun) * 1000)
 
-    async def _fetch(self, manifest: WeightManifest, folder: Path) -> Fetched:
-        label, held, why = version_label(manifest.version), versions_in(self._settings.folder), ""
+    async def _fetch(self, manifest: WeightManifest, folder: Path, held: Sequence[Version]) -> Fetched:
+        label, why = version_label(manifest.version), ""
         plan = await self._plan(manifest, held)
         if plan.base != NO_VERSION:
             try:
@@ -182,6 +205,13 @@ class HostCopies:
             share=round(fetched.bytes / max(1, fetched.whole_bytes), 5),
             ms=round(fetched.ms, 2),
         )
+
+
+def _link(manifest: WeightManifest, there: Path, folder: Path) -> None:
+    """Make ``folder`` of the files of a copy that is there; of one that is not, or is being removed, nothing."""
+    with suppress(OSError, BadWeights), whole_folder(folder) as partial:
+        shutil.copytree(there, partial, copy_function=os.link, dirs_exist_ok=True)
+        weight_files.check_digest(replace(manifest, path=str(partial)))
 
 
 def _apply(block: bytes, base: Version, target: Path, index: int) -> None:

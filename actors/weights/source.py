@@ -49,12 +49,16 @@ class Source(Protocol):
 class WeightSource:
     """See the module.  A plain class; an actor elsewhere.
 
-    ``hosts`` others take part in each broadcast, which meets at this host's ``address``.
+    ``hosts`` others take part in each broadcast (:meth:`expect`), which meets at this host's ``address``.
     """
 
     def __init__(self, hosts: int = 0, address: str = "127.0.0.1") -> None:
         self._hosts, self._address = hosts, address
         self._gathering: Gathering | None = None
+
+    async def expect(self, hosts: int) -> None:
+        """So many are left: no broadcast that begins later waits for more."""
+        self._hosts = hosts
 
     async def plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
         return await asyncio.to_thread(_plan, manifest, held)
@@ -68,8 +72,8 @@ class WeightSource:
         if gathering is None or gathering.version != manifest.version:
             gathering = self._gathering = Gathering(manifest.version, self._hosts, free_port())
         rank = await gathering.join()
-        seat = Seat(plan, self._address, gathering.port, rank, 1 + self._hosts)
-        if rank == self._hosts:
+        seat = Seat(plan, self._address, gathering.port, rank, 1 + gathering.hosts)
+        if rank == gathering.hosts:
             asyncio.get_running_loop().run_in_executor(None, send, replace(seat, rank=0))
         return seat
 

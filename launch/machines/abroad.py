@@ -22,7 +22,7 @@ from launch.machines.outpost import Courier, Outpost, OutpostSettings
 from launch.nodes import Node, Role
 from launch.rundir import RunDirectory
 from launch.settings import actors_folder, copies_settings, machine_homes, ticket_deadline_s
-from protocol.errors import LongshoreError
+from protocol.errors import InfraError, LongshoreError
 from protocol.events import EventLog
 from protocol.structured import task_group
 
@@ -62,6 +62,8 @@ class Abroad:
         """By address."""
         self.copies: dict[str, Remote[HostCopies]] = {}
         """Node → the copies that its machine's engines read."""
+        self._hosts: set[str] = set()
+        """Those of these nodes that every version is broadcast to, where that is its way."""
 
     async def settle(self, nodes: Sequence[Node], copy_homes: Mapping[str, Node]) -> None:
         """Bring to the machines of ``nodes`` what they lack.  ``copy_homes``: of each engine that reads copies, the
@@ -71,6 +73,7 @@ class Abroad:
         if not homes and not fresh:
             return
         if self._source is None:
+            self._hosts = set(homes)
             self._source = self._on(nodes[0], "weights", WeightSource, len(homes), nodes[0].address)
         for home in (*homes.values(), *fresh):
             if home.name not in self.copies:
@@ -101,8 +104,22 @@ class Abroad:
         self._events.emit("machine.settled", name=home.name, address=home.address)
 
     def model(self, node: Node) -> Path:
-        """The run's model folder, as ``node`` has it."""
-        return self.machines[node.address].model if node.remote else self._model
+        """The run's model folder, as ``node`` has it.  Raises InfraError."""
+        return self.machine(node).model if node.remote else self._model
+
+    def machine(self, node: Node) -> Machine:
+        """Of a remote ``node``.  Raises InfraError where the node of it that had what it has once is gone."""
+        if (machine := self.machines.get(node.address)) is None:
+            raise InfraError(
+                f"what the run had on the machine of {node.name} ({node.address}) is gone with another node"
+            )
+        return machine
+
+    async def spread_without(self, node: Node) -> None:
+        """It is gone: no broadcast of weights waits for it any more."""
+        if self._source is not None and node.name in self._hosts:
+            self._hosts.remove(node.name)
+            await self._source.call(WeightSource.expect, len(self._hosts))
 
     def forget(self, node: Node) -> None:
         """It is gone: what was on it is asked no more."""

@@ -17,11 +17,13 @@ from typing import NamedTuple
 from actors.remote import ActorOptions, kill, spawn
 from launch.doctor.finding import CheckName, Finding, Level, failed
 from launch.machines.findings import Question, clock_finding, examine, role_of
-from launch.nodes import Node, Role
+from launch.nodes import ROLES_LABEL, Node, Role
 from protocol.errors import InfraError, UserError
 
 _ANSWER_S = 300.0
 """A process on a busy machine has to start for it, and the slowest of the doctor's checks may take its time there."""
+
+_REMEDY = "bring it to the driver's commit, or look at its Ray logs (/tmp/ray/session_latest/logs)"
 
 Findings = Mapping[str, tuple[Finding, ...]]
 """Node's name → what is wrong there, or could be better."""
@@ -64,11 +66,16 @@ async def _asked(node: Node, asked: Question, ask: Ask) -> tuple[Finding, ...]:
     begun = time.time()
     try:
         answer = await ask(node, asked)
-    except (InfraError, TimeoutError) as error:
-        why = str(error) or f"no answer within {_ANSWER_S:g} s"
-        return (failed(CheckName.ANSWER, why, "look at its Ray logs (/tmp/ray/session_latest/logs)"),)
+    except Exception as error:  # noqa: BLE001  code that is not ours may raise anything, and that is what is wrong there
+        return (failed(CheckName.ANSWER, _why(error), _REMEDY),)
     ended = time.time()
     return (*answer.findings, *clock_finding((begun + ended) / 2 - answer.clock, (ended - begun) / 2))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer within {_ANSWER_S:g} s"
+    return str(error) if isinstance(error, InfraError) else f"{type(error).__name__}: {error}"
 
 
 def narrowed(nodes: Sequence[Node], findings: Findings) -> list[Node]:
@@ -85,6 +92,17 @@ def narrowed(nodes: Sequence[Node], findings: Findings) -> list[Node]:
         replace(node, roles=node.roles - {role for each in failures[node.name] if (role := role_of(each)) is not None})
         for node in nodes
     ]
+
+
+def with_agents(node: Node, findings: Findings) -> Node:
+    """One that joins, with the roles that it can have.  Raises UserError where agents are none of them."""
+    (able,) = narrowed([node], findings)
+    if Role.WORKER in able.roles:
+        return able
+    if Role.WORKER in node.roles:
+        raise UserError(". ".join(remarks([node], findings)))
+    label = f"{ROLES_LABEL}={'.'.join(node.labelled)}"
+    raise UserError(f"{_at(node)}: its label {label} keeps agents away, and engines are placed at a run's start alone")
 
 
 def remarks(nodes: Sequence[Node], findings: Findings) -> list[str]:

@@ -1,8 +1,9 @@
 """What grows in a folder on another machine, appended to the same files of the run's directory.
 
-Files only grow.  The other machine says which have changed (:func:`changed`) and gives pieces (:func:`read`); it keeps
-nothing in mind, so that it may be restarted at any time.  The driver's side (:class:`Mirror`) knows how far it has each
-and asks for what stands behind that.  Nothing of a run waits for it: what it carries is for people.
+Files grow, and a recording may be begun anew.  The other machine says which have changed (:func:`changed`) and gives
+pieces (:func:`read`); it keeps nothing in mind, so that it may be restarted at any time.  The driver's side
+(:class:`Mirror`) knows how far it has each and asks for what stands behind that.  Nothing of a run waits for it: what
+it carries is for people.
 """
 
 from __future__ import annotations
@@ -109,9 +110,11 @@ class Mirror:
     def heard(self, looked: Changed) -> None:
         self.since = looked.at
         for file in looked.files:
-            if file.bytes == REMOVED:
+            taken = self._taken.get(_checked(file.path), 0)
+            if file.bytes < taken and not file.path.endswith(_LINES):  # removed, or begun anew
+                taken = 0
                 self._taken.pop(file.path, None)
-            elif file.bytes > self._taken.get(_checked(file.path), 0):
+            if file.bytes > taken:
                 self._behind[file.path] = file.bytes
 
     @property
@@ -119,14 +122,15 @@ class Mirror:
         return sum(size - self._taken.get(path, 0) for path, size in self._behind.items())
 
     def wants(self) -> tuple[Want, ...]:
-        """What to ask for next: what lacks least comes first, so that no long file keeps a short one waiting."""
+        """What to ask for next: what lacks least comes first, so that no long file keeps a short one waiting.  A piece
+        is never cut off for want of room: of one with no whole line there is no more to come."""
         lacking = sorted((size - self._taken.get(path, 0), path) for path, size in self._behind.items())
         wants: list[Want] = []
         room = _LOOK_BYTES
         for lacks, path in lacking:
             if room <= 0:
                 break
-            wants.append(Want(path, self._taken.get(path, 0), min(lacks, PIECE_BYTES, room)))
+            wants.append(Want(path, self._taken.get(path, 0), min(lacks, PIECE_BYTES)))
             room -= wants[-1].bytes
         return tuple(wants)
 
@@ -136,8 +140,8 @@ class Mirror:
             whole = _whole_lines(piece) if want.path.endswith(_LINES) else piece
             if whole:
                 self._append(want.path, whole)
-            taken = self._taken[want.path] = want.offset + len(whole)
-            if not whole or taken >= self._behind[want.path]:
+                self._taken[want.path] = want.offset + len(whole)
+            if not whole or self._taken[want.path] >= self._behind[want.path]:
                 del self._behind[want.path]
 
     def _append(self, path: str, piece: bytes) -> None:
@@ -146,6 +150,8 @@ class Mirror:
             target.parent.mkdir(parents=True, exist_ok=True)
             if path.endswith(_LINES):
                 cut_torn_line(target)
+            else:
+                target.unlink(missing_ok=True)  # of an earlier attempt at the same ticket
         append_whole(target, piece)
 
 

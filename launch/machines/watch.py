@@ -37,21 +37,22 @@ async def follow(
     Raises :class:`ClusterLost`.
     """
     clock, mine = asyncio.get_running_loop().time, roster.nodes[0].ray_id
-    has_ended, heard = _watched(own_processes), clock()
+    has_ended, unanswered = _watched(own_processes), None
     while True:
         await asyncio.sleep(_LOOK_S)
         if has_ended():
             raise ClusterLost("Ray was killed on the driver's machine")
         alive: list[RayNode] | None = None
+        unanswered = unanswered or clock()  # since the first question, not the last answer: we may have been busy
         try:
-            async with asyncio.timeout_at(heard + _PATIENCE_S):
+            async with asyncio.timeout_at(unanswered + _PATIENCE_S):
                 with suppress(Exception):  # whatever Ray raises, it has not answered
                     alive = await _in_thread(ask)
         except TimeoutError as error:
             raise ClusterLost(f"Ray's head has not answered for {_PATIENCE_S:g} s") from error
         if alive is None:
             continue
-        heard = clock()
+        unanswered = None
         if all(node.ray_id != mine for node in alive):
             raise ClusterLost("Ray on the driver's node has ended")
         change = roster.look(alive)

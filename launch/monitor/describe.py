@@ -175,7 +175,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "node.up": lambda e: f"node {text(e, 'name') or text(e, 'node')} is up",
     "worker.started": lambda e: f"worker {text(e, 'worker')} started",
     "node.down": lambda e: f"node {text(e, 'name')} ({text(e, 'address')}) is gone",
-    "node.refused": lambda e: f"node {text(e, 'name')} cannot be used: {text(e, 'why')}",
+    "node.refused": lambda e: f"node {text(e, 'name') or 'that joins'} cannot be used: {text(e, 'why')}",
     "machine.settled": lambda e: f"{text(e, 'name')} ({text(e, 'address')}) has the model and is heard of",
     "machine.untold": lambda e: f"nothing is heard of what {text(e, 'what')} writes: {text(e, 'why')}",
     "ticket.repeated": lambda e: f"{text(e, 'trajectory')} is given again to its worker, whose answer was lost",

@@ -141,7 +141,15 @@ def _node_up(state: RunState, event: Event, t: float) -> None:
 
 
 def _node_down(state: RunState, event: Event, t: float) -> None:
-    state.nodes.discard(text(event, "name"))
+    """With it, what was there: nobody else says so."""
+    node = text(event, "name")
+    state.nodes.discard(node)
+    for engine in state.engines.values():
+        if engine.node == node:
+            engine.state = "down"
+    for worker, counts in state.sandboxes.items():
+        if state.homes.get(worker) == node:
+            counts.live = counts.waiting = 0
 
 
 def _worker_started(state: RunState, event: Event, t: float) -> None:
@@ -273,7 +281,8 @@ def _engine_died(state: RunState, event: Event, t: float) -> None:
 
 def _sandbox_stats(state: RunState, event: Event, t: float) -> None:
     counts = SandboxCounts(integer(event, "live"), integer(event, "started"), integer(event, "waiting"))
-    state.sandboxes[text(event, "writer")] = counts
+    worker = text(event, "writer")
+    state.sandboxes[worker], state.homes[worker] = counts, text(event, "node")
 
 
 def _message_refused(state: RunState, event: Event, t: float) -> None:

@@ -249,6 +249,8 @@ class RunState:
     workers: set[str] = field(default_factory=set[str])
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
     """By the writer of ``sandbox.stats``."""
+    homes: dict[str, str] = field(default_factory=dict[str, str])
+    """The same writer → its node."""
     totals: Totals = field(default_factory=Totals)
     advisories: dict[str, Advice] = field(default_factory=dict[str, Advice])
     """By what they are about."""

@@ -65,7 +65,7 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
     add("--time", type=_word, default="24:00:00", help="longest time, as Slurm writes it (default: %(default)s)")
     add("--partition", type=_word, default="", help="Slurm's partition")
     add("--account", type=_word, default="", help="Slurm's account")
-    add("--environment", default=sys.prefix, metavar="FOLDER", help="virtual environment on every node: %(default)s")
+    add("--environment", default=sys.prefix, metavar="FOLDER", help="virtual environment on all nodes (default: this)")
     add("--runs", default="/var/tmp/longshore-runs", metavar="FOLDER", help="runs, on the first node's local disk")  # noqa: S108  what Slurm keeps between two starts of a job
     _add_common(parser)
 
@@ -81,12 +81,12 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
     add("--memory-gb", type=whole(4), default=32, metavar="N", help="memory of each node (default: %(default)s)")
     add("--claim", type=_word, default="", help="volume claim for the run's directory, on block storage")
     add("--base-image", type=_word, default="debian:bookworm", help="of tasks that name none (default: %(default)s)")
-    add("--pool", action="store_true", help="sandboxes are pool servers' (WORKER_URLS), not the agents' nodes' own")
+    add("--pool", action="store_true", help="sandboxes are pool servers' (-- --set sandbox.urls=…), not the nodes' own")
     _add_common(parser)
 
 
 def _word(text: str) -> str:
-    if not re.fullmatch(r"[\w.:/@+-]*", text):
+    if not re.fullmatch(r"[\w.:/@,+-]*", text):
         raise argparse.ArgumentTypeError(f"{text!r} has characters that would not stay in their place")
     return text
 

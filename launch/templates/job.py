@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from launch.args import parse
 from protocol.errors import UserError
@@ -29,7 +30,8 @@ class Job:
 
 
 def job(name: str, words: Sequence[str]) -> Job:
-    """Raises UserError for what cannot be a job's name, or what ``launch.cluster`` does not take."""
+    """Raises UserError for what cannot be a job's name, or what ``launch.cluster`` does not take, and what
+    :meth:`~launch.args.ClusterArguments.config` raises."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"--name {name}: use at most 40 lower-case letters, digits and '-', with a letter first, for example "
@@ -38,5 +40,7 @@ def job(name: str, words: Sequence[str]) -> Job:
     given = [word for word in words if word.partition("=")[0] in _FILLED]
     if given:
         raise UserError(f"{given[0]} is filled in by the template: leave it out behind the --")
-    parse(words)
+    told = parse(words)
+    if not told.recipe.endswith(".toml") or Path(told.recipe).exists():  # else it is where the job will be
+        told.config()
     return Job(name=name, words=tuple(words))

@@ -1,7 +1,7 @@
 """A batch script for Slurm: Ray's head and the driver on the job's first node, a Ray node on each other one.
 
 ``sbatch`` it.  Slurm's warning before the time is over stops the run in order, and a job that Slurm queues again goes
-on with the same run.
+on with the same run.  Slurm ends neither job nor step for a node that fails: the run goes on without it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ done
 
 if [ "$SLURM_NNODES" -gt 1 ]; then
     srun --nodes=$((SLURM_NNODES - 1)) --ntasks=$((SLURM_NNODES - 1)) --ntasks-per-node=1 \\
-        --exclude="$SLURMD_NODENAME" \\
+        --cpus-per-task={slurm.cpus} --no-kill --exclude="$SLURMD_NODENAME" \\
         bash -c 'until ray start --block --address="$1"; do sleep 5; done' node "$address:$port" & # or later
     others=$!
     trap 'kill "$others" "$head" 2>/dev/null || true' EXIT
@@ -97,7 +97,7 @@ def _directives(slurm: SlurmJob) -> str:
         "open-mode": "append",
     }
     lines = [f"#SBATCH --{key}={value}" for key, value in options.items() if value]
-    return "\n".join([*lines, "#SBATCH --requeue"])
+    return "\n".join([*lines, "#SBATCH --requeue", "#SBATCH --no-kill"])
 
 
 def _exports() -> str:

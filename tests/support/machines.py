@@ -117,8 +117,8 @@ class Machine:
                     os.kill(pid, signal.SIGKILL)
 
     def left(self) -> list[Path]:
-        """Files of runs that are still here."""
-        return [] if self.files is None else [path for path in self.files.glob("longshore/**/*") if path.is_file()]
+        """Of runs, whatever is still here, empty folders too."""
+        return [] if self.files is None else [*self.files.glob("longshore/*")]
 
     def cut(self) -> None:
         """Nothing passes, and nobody is told."""

@@ -63,7 +63,7 @@ def running(run: MiniRun, node: str) -> set[str]:
 def all_told(run: MiniRun, machine: Machine) -> bool:
     """Whether what is written on ``machine`` is here."""
     assert machine.files is not None
-    there = machine.files.glob(f"longshore/{run.path.name}/*/events/*.jsonl")
+    there = machine.files.glob(f"longshore/{run.path.name}-*/events/*.jsonl")
     return all(size_of(run.path / "events" / file.name) == size_of(file) for file in there)
 
 

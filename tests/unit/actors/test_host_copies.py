@@ -131,6 +131,43 @@ async def test_a_host_fetches_once_for_all_of_its_engines(hosts: Hosts) -> None:
     assert len(hosts.network.plans) == 1
 
 
+async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(hosts: Hosts) -> None:
+    """Its server reads it when it starts, which takes longer than steps, and again where it dies."""
+    published = hosts.publish(1)
+    await hosts.host.fetch(published, NO_VERSION)
+    kept = await hosts.host.fetch(published, NO_VERSION, alone=True)
+    assert len(hosts.network.plans) == 1, "it came twice"
+    for version in (2, 3, 4):
+        await hosts.host.fetch(hosts.publish(version), Version(version - 1))
+    assert not (hosts.copied / "v1").exists()
+    check_digest(kept)
+    later = await hosts.host.fetch(hosts.publish(5), NO_VERSION, alone=True)
+    check_digest(later)
+    assert [folder.name for folder in (hosts.copied / "alone").iterdir()] == ["v5"], "nobody reads v1 any more"
+    assert not hosts.events("weights.resync")
+
+
+async def test_nobody_waits_for_what_one_engine_is_given_alone(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, asked, go_on = hosts.publish(1), hosts.publish(2), asyncio.Event(), asyncio.Event()
+    plan = hosts.network.plan
+
+    async def late(manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+        if manifest == first:
+            asked.set()
+            await go_on.wait()
+        return await plan(manifest, held)
+
+    monkeypatch.setattr(hosts.network, "plan", late)
+    async with asyncio.TaskGroup() as group:
+        alone = group.create_task(hosts.host.fetch(first, NO_VERSION, alone=True))
+        await asked.wait()
+        hosts.check(await hosts.host.fetch(second, NO_VERSION))
+        go_on.set()
+    check_digest(alone.result())
+    await hosts.host.fetch(first, NO_VERSION, alone=True, anew=True)
+    assert len(hosts.network.plans) == 3, "a copy that was refused is trusted"
+
+
 async def test_the_runs_model_comes_to_a_host_that_has_no_way_to_it(hosts: Hosts) -> None:
     """Its tokenizer, and the shapes that every version must have, are read on each host."""
     published = Path(hosts.publish(1).path)

@@ -71,6 +71,15 @@ async def test_every_host_has_the_version_after_one_broadcast(tmp_path: Path) ->
         assert not hosts.events(index, "weights.resync")
 
 
+@pytest.mark.usefixtures("small_chunks")
+async def test_a_host_that_is_gone_is_waited_for_no_more(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, 2)
+    await hosts.source.expect(1)
+    published = hosts.publish(1)
+    assert hosts.same(await hosts.all[0].fetch(published, NO_VERSION), published)
+    assert not hosts.events(0, "weights.resync")
+
+
 async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -20,6 +20,7 @@ from actors.engines.messages import EngineStartError, EngineState, EngineStatist
 from actors.engines.settings import EngineSettings
 from actors.remote import ActorOptions, Remote, RemoteError, short_name
 from actors.weights.copies import HostCopies
+from actors.weights.source import WeightSource
 from actors.worker import Worker, WorkerSettings
 from launch import fleet
 from launch.config import load_recipe
@@ -33,8 +34,10 @@ from launch.machines.roster import Roster
 from launch.nodes import Node, RayNode, Role
 from launch.prepare import Prepared
 from launch.rundir import RunDirectory
+from launch.settings import expected_workers
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
+from protocol.stream import make_run_keys
 from protocol.weights import NO_VERSION, Version, WeightManifest
 from sandbox.sweep import SETTLED_S
 from tests.support.remotes import LocalRemote
@@ -179,13 +182,16 @@ async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkey
 class FakeCopies:
     """A machine's copies of weights."""
 
-    def __init__(self) -> None:
-        self.alone: list[bool] = []
+    def __init__(self, *, never_come: bool = False) -> None:
+        self.alone, self.asked, self._never_come = list[bool](), asyncio.Event(), never_come
 
     async def fetch(
         self, manifest: WeightManifest, served: Version, *, anew: bool = False, alone: bool = False
     ) -> WeightManifest:
         self.alone.append(alone)
+        self.asked.set()
+        if self._never_come:
+            await asyncio.Event().wait()
         return replace(manifest, path="/copy")
 
 
@@ -214,6 +220,78 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
         assert not made.delivery.copies
         with pytest.raises(UserError, match="which has the engine for evaluations, is gone"):
             made.require_examiner_place()
+
+
+async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose other node is gone: no run ends for it."""
+    with examiners(tmp_path, monkeypatch) as (made, _, spawned):
+        made._nodes = [HEAD, replace(SECOND, roles=frozenset({Role.ENGINE}))]
+        with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) is gone with another node"):
+            async with made.examining(EXAMINED):
+                raise AssertionError
+        assert spawned == []
+
+
+async def test_an_evaluation_whose_engine_never_starts_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of training waits for it."""
+    monkeypatch.setattr(Examined, "pid", lambda _: asyncio.Event().wait())
+    monkeypatch.setattr(fleet, "_START_S", 0.01)
+    with (
+        examiners(tmp_path, monkeypatch) as (made, *_),
+        pytest.raises(InfraError, match=r"has no process after.*`ray status`"),
+    ):
+        async with made.examining(EXAMINED):
+            raise AssertionError
+
+
+async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose_engine(name: str) -> None: ...
+
+    async def leave() -> None:
+        await copies.asked.wait()
+        await made._leave(SECOND, lose_engine)
+
+    copies = FakeCopies(never_come=True)
+    with examiners(tmp_path, monkeypatch) as (made, *_):
+        made._nodes = [replace(HEAD, roles=frozenset({Role.WORKER})), replace(SECOND, roles=frozenset({Role.ENGINE}))]
+        made._abroad.machines[SECOND.address] = Machine(
+            SECOND, cast("Courier", None), LocalRemote(cast("HostCopies", copies)), Path("/model")
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leave())
+            with pytest.raises(InfraError, match="where the evaluation was, is gone"):
+                async with made.examining(EXAMINED):
+                    raise AssertionError
+
+
+async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> None:
+    """Else each version that comes later does so by its last way, and late."""
+
+    class Source:
+        """Fake: notes how many hosts it waits for."""
+
+        def __init__(self) -> None:
+            self.hosts: list[int] = []
+
+        async def expect(self, hosts: int) -> None:
+            self.hosts.append(hosts)
+
+    def on(node: Node, name: str, cls: object, /, *args: object, **kwargs: object) -> LocalRemote[Any]:
+        return LocalRemote(source if cls is WeightSource else SimpleNamespace(model=lambda _: "/model"), name)
+
+    source = Source()
+    with a_fleet(tmp_path) as made:
+        abroad = Abroad(made._config, made._directory, made._events, model=tmp_path, on=on, token=made._token)
+        await abroad.settle([HEAD, SECOND, THIRD], {"engine-0": SECOND, "engine-1": HEAD})
+        await abroad.spread_without(THIRD)
+        await abroad.spread_without(SECOND)
+    assert source.hosts == [1]
 
 
 class Stopping:
@@ -384,17 +462,33 @@ class FakeAbroad:
     def __init__(self) -> None:
         self.machines: dict[str, object] = {}
         self.settled: list[str] = []
+        self.forgotten: list[str] = []
 
     async def settle(self, nodes: Sequence[Node], copy_homes: Mapping[str, Node]) -> None:
         self.settled += [node.name for node in nodes if node.remote]
 
-    def forget(self, node: Node) -> None: ...
+    async def spread_without(self, node: Node) -> None: ...
+
+    def forget(self, node: Node) -> None:
+        self.forgotten.append(node.name)
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the actors that were."""
+    names = list[str]()
+
+    def kill(actor: Remote[object]) -> None:
+        names.append(actor.name)
+
+    monkeypatch.setattr(fleet, "kill", kill)
+    return names
 
 
 @contextmanager
 def a_fleet_on(folder: Path, engines: Sequence[Node], workers: Sequence[Node]) -> Generator[Fleet]:
     with a_fleet(folder) as made:
-        made._nodes = [HEAD, SECOND]
+        made._nodes, made._keys = [HEAD, SECOND], None
         made._abroad = cast("Abroad", FakeAbroad())
         made.conductor = LocalRemote(FakeConductor())
         made.engines = tuple(LocalRemote(None, f"engine-{node.name}") for node in engines)
@@ -404,7 +498,8 @@ def a_fleet_on(folder: Path, engines: Sequence[Node], workers: Sequence[Node]) -
         yield made
 
 
-async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path) -> None:
+async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path, killed: list[str]) -> None:
+    """Neither here nor by another process: Ray would start what it had as soon as its places are back."""
     lost: list[str] = []
 
     async def lose_engine(name: str) -> None:
@@ -420,11 +515,69 @@ async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path) -> No
         conductor = cast("LocalRemote[Conductor]", made.conductor).target
         assert cast("FakeConductor", conductor).gone_for_good == ["worker-1-0"]
     assert lost == ["engine-node-1"]
+    assert killed == ["worker-node-1", "engine-node-1"]
+
+
+class Unscheduled:
+    """Fake: an engine that Ray starts once its place is there, until it is killed or its node ends."""
+
+    def __init__(self) -> None:
+        self.asked, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def start(self, manifest: WeightManifest) -> None:
+        self.asked.set()
+        await self.ended.wait()
+        raise RemoteError("engine-node-1", "its node ended")
+
+
+class Started:
+    """Fake: an engine that starts at once."""
+
+    async def start(self, manifest: WeightManifest) -> None: ...
+
+
+@pytest.mark.parametrize("told_first", ["driver", "caller"])
+async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_others_from_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told_first: str
+) -> None:
+    """Of many machines one fails in the minutes in which servers start."""
+
+    async def lose_engine(name: str) -> None: ...
+
+    async def leave() -> None:
+        await gone.asked.wait()
+        if told_first == "caller":
+            gone.ended.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        await made._leave(SECOND, lose_engine)
+
+    gone = Unscheduled()
+    monkeypatch.setattr(fleet, "kill", lambda _: gone.ended.set())
+    with a_fleet_on(tmp_path, engines=[HEAD, SECOND], workers=[HEAD]) as made:
+        made.engines = (LocalRemote(Started(), "engine-node-0"), LocalRemote(gone, "engine-node-1"))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(made.start_engines(EXAMINED))
+            group.create_task(leave())
+        assert [engine.name for engine in made.engines] == ["engine-node-0"]
+
+
+async def test_an_engine_that_is_lost_without_its_node_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet, "_NEWS_S", 0.01)
+    lost = Unscheduled()
+    lost.ended.set()
+    with a_fleet_on(tmp_path, engines=[SECOND], workers=[HEAD]) as made:
+        made.engines = (LocalRemote(lost, "engine-node-1"),)
+        with pytest.RaisesGroup(RemoteError):
+            await made.start_engines(EXAMINED)
 
 
 @pytest.mark.parametrize(
     ("engines", "workers", "what"), [([SECOND], [HEAD, SECOND], "an engine"), ([HEAD], [SECOND], "agents")]
 )
+@pytest.mark.usefixtures("killed")
 async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_start(
     tmp_path: Path, engines: list[Node], workers: list[Node], what: str
 ) -> None:
@@ -436,18 +589,22 @@ async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_sta
 
 
 @pytest.mark.parametrize(
-    ("finding", "joins"),
+    ("finding", "roles", "refused"),
     [
-        (None, True),
-        (warning(CheckName.CLOCK, "nobody keeps it right", "set it by NTP"), True),
-        (failed(CheckName.GPU, "no GPU", "take another"), True),
-        (failed(CheckName.DOCKER, "no Docker engine answers", "run `make setup`"), False),
-        (failed(CheckName.VERSIONS, "other code", "bring both to the same commit"), False),
+        (None, "", ""),
+        (warning(CheckName.CLOCK, "nobody keeps it right", "set it by NTP"), "", ""),
+        (failed(CheckName.GPU, "no GPU", "take another"), "", ""),
+        (failed(CheckName.DOCKER, "no Docker engine answers", "run `make setup`"), "", "engine answers: run `make"),
+        (failed(CheckName.VERSIONS, "other code", "bring both to the same commit"), "", "other code: bring both"),
+        (None, "engine", "its label longshore/roles=engine keeps agents away"),
     ],
 )
 async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Finding | None, joins: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Finding | None, roles: str, refused: str
 ) -> None:
+    """And whoever started it reads what it lacks."""
+    joins = not refused
+
     async def findings(node: Node) -> Findings:
         return {} if finding is None else {node.name: (finding,)}
 
@@ -465,13 +622,23 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
         monkeypatch.setattr(made, "_worker", worker)
         monkeypatch.setattr(made, "_keep_answering", lambda _: asyncio.sleep(0))
         roster = Roster([HEAD], most=2)
-        (node,) = roster.look([RayNode(each.ray_id, each.address, 0, 4, "") for each in (HEAD, THIRD)]).joined
+        (node,) = roster.look([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
         async with asyncio.TaskGroup() as group:
             await made._join(group, roster, node)
         assert [each.name for each in made.workers] == ["worker-node-0", *["worker-1-0"] * joins]
         assert cast("FakeAbroad", made._abroad).settled == [node.name] * joins
         assert (node in roster.nodes) == joins
-    told = [
-        json.loads(line)["kind"] for line in (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
-    ]
-    assert told == ["node.up" if joins else "node.refused"]
+        assert cast("FakeAbroad", made._abroad).forgotten == [node.name] * (not joins)
+    (told,) = map(json.loads, (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines())
+    assert told["kind"] == ("node.up" if joins else "node.refused")
+    assert refused in told.get("why", "")
+
+
+async def test_a_node_for_whose_agents_there_are_no_keys_does_not_end_the_run(tmp_path: Path) -> None:
+    """As many as machines that others may take back come and go in weeks."""
+    with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
+        made._keys = make_run_keys(expected_workers(made._config, [HEAD]))
+        nodes = [replace(THIRD, name=f"node-{number}") for number in (64, 65)]
+        assert (await made._able(nodes[0])).name == "node-64"
+        with pytest.raises(UserError, match="go on with --resume"):
+            await made._able(nodes[1])

@@ -80,6 +80,86 @@ def test_a_long_file_keeps_no_short_one_waiting(tmp_path: Path) -> None:
     assert sum(want.bytes for want in others) <= mirror.PIECE_BYTES
 
 
+class Telling:
+    """Fake: a machine that tells each change once: whoever was told and did not take it has to keep it in mind."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+        self._at: dict[str, float] = {}
+        self._clock = 1.0
+
+    def write(self, path: str, data: bytes) -> None:
+        """Behind the last whole line, as a process does that takes a dead one's place."""
+        self._files[path] = self.whole(path) + data
+        self._at[path] = self._clock
+
+    def whole(self, path: str) -> bytes:
+        written = self._files.get(path, b"")
+        return written[: written.rfind(b"\n") + 1]
+
+    def looked(self, since: float) -> Changed:
+        self._clock += 1.0
+        found = (Grown(path, len(data)) for path, data in self._files.items() if self._at[path] >= since)
+        return Changed(self._clock, tuple(found))
+
+    def read(self, wants: Sequence[Want]) -> list[bytes]:
+        return [self._files[want.path][want.offset :][: want.bytes] for want in wants]
+
+
+LINES = ("events/a.jsonl", "events/b.jsonl", "lanes/c.jsonl")
+WRITES = st.tuples(st.sampled_from(LINES), st.binary(max_size=9).map(lambda data: data.replace(b"\n", b"-")))
+
+
+@given(st.lists(st.tuples(WRITES, st.booleans(), st.integers(0, 3)), max_size=30), st.integers(1, 40))
+def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
+    steps: list[tuple[tuple[str, bytes], bool, int]], room: int
+) -> None:
+    """Processes die in the middle of a line, and cables are cut in the middle of a look."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mirror, "PIECE_BYTES", 20)
+        patch.setattr(mirror, "_LOOK_BYTES", room)
+        there, brought = Telling(), Mirror(Path(folder))
+        for (path, data), torn, rounds in steps:
+            there.write(path, data + b"\n" * (not torn))
+            if rounds:
+                brought.heard(there.looked(brought.since))
+            for _ in range(rounds - 1):
+                wants = brought.wants()
+                brought.got(wants, there.read(wants))
+        brought.heard(there.looked(brought.since))
+        while wants := brought.wants():
+            brought.got(wants, there.read(wants))
+        for path in LINES:
+            here = Path(folder) / path
+            assert (here.read_bytes() if here.exists() else b"") == there.whole(path)
+
+
+def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Much has gathered behind a cable that was cut, and a process that has ended writes nothing more."""
+    monkeypatch.setattr(mirror, "_LOOK_BYTES", 100)
+    there, here = tmp_path / "there", tmp_path / "here"
+    append(there / "events" / "a.jsonl", b"1" * 89 + b"\n")
+    append(there / "events" / "b.jsonl", b"2" * 199 + b"\n")
+    bring(there, Mirror(here))
+    assert [(here / "events" / name).stat().st_size for name in ("a.jsonl", "b.jsonl")] == [90, 200]
+
+
+def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Path) -> None:
+    """As a ticket's that was given again: in a resumed run, or to the same machine."""
+    there, here = tmp_path / "there" / "terminals", tmp_path / "here"
+    append(here / "terminals" / "t-a0.cast", b"cut off with the head")
+    append(there / "t-a0.cast", b"the second")
+    brought = Mirror(here)
+    bring(there.parent, brought)
+    assert (here / "terminals" / "t-a0.cast").read_bytes() == b"the second"
+    (there / "t-a0.cast").unlink()
+    append(there / "t-a0.cast", b"third")
+    bring(there.parent, brought)
+    append(there / "t-a0.cast", b" and more of it")
+    bring(there.parent, brought)
+    assert (here / "terminals" / "t-a0.cast").read_bytes() == b"third and more of it"
+
+
 def test_recordings_that_nobody_writes_any_more_leave_the_other_machine(tmp_path: Path) -> None:
     """A run of weeks records a terminal for each attempt, and looks at all that are there three times a second."""
     there, brought = tmp_path / "there", Mirror(tmp_path / "here")

@@ -126,6 +126,17 @@ async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_fin
     ]
 
 
+async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_for_that() -> None:
+    """It cannot read what it is asked, and joined one that goes on."""
+
+    async def ask(of: Node, asked: Question) -> Answer:
+        raise AttributeError("machines")
+
+    found = await check_nodes([node(0)], question(load_recipe("demo")), ask)
+    with pytest.raises(UserError, match="AttributeError: machines: bring it to the driver's commit"):
+        narrowed([node(0)], found)
+
+
 @pytest.mark.parametrize(
     ("behind_s", "uncertain_s", "said"),
     [(1.5, 0.0, ""), (30.0, 29.0, ""), (30.0, 1.0, "30 s behind"), (-90.0, 1.0, "90 s ahead of")],
@@ -226,6 +237,17 @@ async def test_a_head_that_was_killed_is_noticed_though_nobody_answers_any_more(
     head.kill()
     with pytest.raises(ClusterLost, match="killed on the driver's machine"):
         await anext(changes)
+
+
+async def test_who_was_long_at_something_else_has_not_been_refused_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a node's end needs may take long, and so may a person who has stopped the driver with Ctrl-Z."""
+    loop = asyncio.get_running_loop()
+    clock, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: clock() + ahead[0])
+    changes = follow(Roster([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [0, 2]))
+    assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
+    ahead[0] = 2 * watch._PATIENCE_S
+    assert [joined.name for joined in (await anext(changes)).joined] == ["node-2"]
 
 
 async def test_a_head_that_never_answers_does_not_hang_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

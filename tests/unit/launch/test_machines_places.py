@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from actors import places as actor_places
 from actors.places import NoPlace, Place, Wanted
 from launch.config import load_recipe
 from launch.machines import places
@@ -85,3 +89,30 @@ async def test_what_was_held_is_given_back_also_where_the_rest_is_not_to_be_had(
                 pytest.fail("it went on")
     assert ray.given == ["run/1/learner", "run/1/engines", "run/1/workers"][:room]
     assert len(ray.back) == room + (room == 3)
+
+
+class FakeGroup:
+    """Fake: a placement group that there is no room for, until it is removed."""
+
+    def __init__(self) -> None:
+        self.waited_for, self.removed = threading.Event(), threading.Event()
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waited_for.set()
+        self.removed.wait()
+        return False
+
+
+async def test_who_stops_waiting_for_places_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Ctrl-C on a full cluster ends nothing for a minute."""
+    group = FakeGroup()
+    ray = SimpleNamespace(
+        placement_group=lambda *_, **__: group, remove_placement_group=lambda removed: removed.removed.set()
+    )
+    monkeypatch.setattr(actor_places, "util", ray)
+    async with asyncio.TaskGroup() as tasks:
+        holding = tasks.create_task(actor_places.hold("run/1", [Wanted("ray-0", 1.0)], 60.0))
+        await asyncio.to_thread(group.waited_for.wait)
+        holding.cancel()
+    assert holding.cancelled()
+    assert group.removed.is_set()

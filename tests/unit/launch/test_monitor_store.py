@@ -262,6 +262,18 @@ def test_a_node_that_is_gone_is_counted_no_more_and_named(tmp_path: Path):
     assert (line.level, line.text) == ("bad", "node node-1 (10.0.0.2) is gone")
 
 
+def test_what_was_on_a_node_that_is_gone_is_shown_at_work_no_more(tmp_path: Path):
+    def of(node: int) -> list[dict[str, object]]:
+        on = {"t": 1, "node": f"node-{node}"}
+        stats = {"kind": "sandbox.stats", "writer": f"worker-{node}-0", "live": 3, "started": 5, "waiting": 1}
+        return [{**on, "kind": "engine.started", "engine": f"engine-{node}"}, {**on, **stats}]
+
+    store = told(tmp_path, [*of(0), *of(1), {"t": 3, "kind": "node.down", "node": "node-0", "name": "node-1"}])
+    assert [engine.state for engine in store.view().engines] == ["serving", "down"]
+    counts = store.view().sandboxes
+    assert (counts.live, counts.waiting, counts.started) == (3, 1, 10)
+
+
 @pytest.mark.parametrize(
     ("evaluates", "coming"), [(True, ["training", "eval_after", "done"]), (False, ["training", "done"])]
 )

@@ -277,6 +277,23 @@ async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_pa
         assert set(fleet.serves) == {0}
 
 
+async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_back(tmp_path: Path) -> None:
+    fleet = FakeFleet(2)
+    async with pushing(tmp_path, fleet, share=1.0) as (pusher, conductor):
+
+        async def lose() -> None:
+            fleet.on_loaded = _nothing
+            await pusher.lose("engine-1")
+
+        fleet.on_loaded = lose
+        await pusher.offer(manifest(1))
+        await pusher.wait_served_newest(60)
+        await pusher.offer(manifest(2))
+        await pusher.wait_served_newest(60)
+        assert conductor.published == [1, 2]
+    assert fleet.serves == {0: 2, 1: 1}
+
+
 async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path: Path) -> None:
     """Else the engine stands still for as long as the network takes."""
     fleet, copies = FakeFleet(1), FakeCopies()

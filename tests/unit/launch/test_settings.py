@@ -88,9 +88,9 @@ def test_what_actors_on_another_machine_write_is_apart_for_each_attempt(director
     """Else a resumed run takes again what an earlier attempt has left there."""
     config, (head, other) = load_recipe("demo", ["cluster.scratch_dir=/scratch"]), apart(2)
     assert actors_folder(config, directory, head) == directory.path
-    assert actors_folder(config, directory, other) == Path("/scratch/mine/1")
-    assert engine_settings(config, directory, MODEL, "engine-0", other).run_dir == Path("/scratch/mine/1")
-    assert copies_settings(config, directory, other).folder == Path("/scratch/mine/1/copies/node-1")
+    assert actors_folder(config, directory, other) == Path("/scratch/mine-1")
+    assert engine_settings(config, directory, MODEL, "engine-0", other).run_dir == Path("/scratch/mine-1")
+    assert copies_settings(config, directory, other).folder == Path("/scratch/mine-1/copies/node-1")
 
 
 def test_nodes_get_what_their_roles_allow() -> None:

@@ -28,7 +28,7 @@ from protocol.errors import UserError
 from tests.support.kuberay import RAY_JOB
 
 RUN = ("--recipe", "demo", "--steps", "3", "--set", "agent.harness=python3 /opt/my agent.py $HOME 'x'")
-SLURM = ("slurm", "--nodes", "8", "--gpus", "8", "--partition", "a100", "--environment", "/opt/my env")
+SLURM = ("slurm", "--nodes", "8", "--gpus", "8", "--partition", "a100,h100", "--environment", "/opt/my env")
 KUBERNETES = ("kubernetes", "--image", "registry/longshore:1", "--engines", "2", "--agents", "3", "--gpus", "8")
 
 
@@ -52,7 +52,7 @@ def test_slurm_reads_what_it_is_to_give(capsys: pytest.CaptureFixture[str]) -> N
     """Its directives end with the first line that is no comment."""
     script = rendered(capsys, *SLURM, "--", *RUN)
     directives = script.partition("\nset -")[0].splitlines()
-    for wanted in ("nodes=8", "gpus-per-node=8", "partition=a100", "signal=B:TERM@180"):
+    for wanted in ("nodes=8", "gpus-per-node=8", "partition=a100,h100", "signal=B:TERM@180", "no-kill"):
         assert f"#SBATCH --{wanted}" in directives
     assert "account" not in script
 
@@ -105,7 +105,7 @@ def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_
     assert "start --head --block --node-ip-address=10.0.0.7 --port=20017" in started
     assert asked == ["health-check --address 10.0.0.7:20017"]
     asked_of_others = (machine / "said.srun").read_text()
-    assert "--exclude=first bash -c until ray start --block" in asked_of_others
+    assert "--cpus-per-task=4 --no-kill --exclude=first bash -c until ray start --block" in asked_of_others
     assert asked_of_others.endswith("node 10.0.0.7:20017\n")
 
 
@@ -188,6 +188,8 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
         ((*SLURM, "--", *RUN, "--nodes=3"), "--nodes=3 is filled in by the template"),
         ((*SLURM, "--", "--recpe", "demo"), "did you mean '--recipe'"),
         ((*SLURM, "--"), "--recipe is missing"),
+        ((*SLURM, "--", *RUN, "--set", "engine.cout=3"), "did you mean"),
+        ((*KUBERNETES, "--", "--recipe", "dmo"), "did you mean 'demo'"),
         ((*SLURM, "--name", "My Run", "--", *RUN), "lower-case letters"),
         ((*SLURM, "--account", "a\nb", "--", *RUN), "would not stay in their place"),
         ((*KUBERNETES, "--agents", "0", "--", *RUN), "leaves nobody to work"),
@@ -196,6 +198,14 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
 def test_what_would_fail_only_in_the_queue_fails_here(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UserError, match=said):
         command.main(words)
+
+
+@pytest.mark.parametrize("kind", [SLURM, KUBERNETES])
+def test_what_is_where_the_job_will_be_need_not_be_here(
+    kind: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "/opt/mine.toml" in rendered(capsys, *kind, "--", "--recipe", "/opt/mine.toml", "--set", "my.key=1")
+    assert "/models/qwen3" in rendered(capsys, *kind, "--", "--recipe", "demo", "--model", "/models/qwen3")
 
 
 def test_a_template_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
