@@ -21,14 +21,15 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineStartError, EngineState
+from actors.engines.messages import EngineStartError
 from actors.places import Place
-from actors.remote import ActorOptions, Remote, RemoteError, kill, restart, short_name, spawn
+from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
 from actors.worker import Worker
 from launch.agenda import EXAM_ENGINE, EXAMINER
@@ -36,10 +37,12 @@ from launch.config import RunConfig
 from launch.config.rollout import WeightPath
 from launch.crew import CREW, Crew
 from launch.delivery import Delivery
+from launch.engine_figures import SampledTokens, loads
 from launch.guardian import TOKEN, machine_token
 from launch.hang.evidence import gather_evidence
 from launch.hang.report import write_report
 from launch.hang.who import who_waits
+from launch.keeper import START_S, Keeper
 from launch.learners import Learners, spawn_learners
 from launch.machines.abroad import Abroad
 from launch.machines.checking import Findings, check_nodes, with_agents
@@ -72,7 +75,7 @@ from launch.settings import (
 )
 from launch.structured import beside
 from learner.rank import LearnerRank
-from protocol.errors import InfraError, LongshoreError, UserError, leaves
+from protocol.errors import InfraError, LongshoreError, UserError
 from protocol.events import EventLog
 from protocol.loopback import free_port, is_loopback
 from protocol.stream import RunKeys, make_run_keys
@@ -85,28 +88,8 @@ T = TypeVar("T")
 
 _STARTS = 2
 """Times that a learner or a server may be started before its first word."""
-_RETRY_S = 1.0
-_LOOK_S = 2.0
-_ANSWER_S = 1.0
-"""An engine that is well has said by then what it counted."""
-_ASKED_ABROAD = 2
-"""Times that a process on another machine is asked before it counts as one that hangs."""
 _NEWS_S = 5.0
 """Whoever asks an actor hears of the end of its node so much earlier than we do, at most."""
-_START_S = 600.0
-"""A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
-
-
-@dataclass(slots=True)
-class Counter:
-    """Sums up what a process counts which may begin anew at 0."""
-
-    total: int = 0
-    _last: int = 0
-
-    def take(self, count: int) -> None:
-        self.total += count - self._last if count >= self._last else count
-        self._last = count
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +143,11 @@ class Fleet:
         """(step, rate) that a person has asked for during this attempt."""
         self._generation = 0
         self._exams = 0
-        self._worker_died: float | None = None
-        self._tokens: dict[str, Counter] = defaultdict(Counter)
+        self._sampled = SampledTokens()
         self.workers: tuple[Remote[Worker], ...] = ()
         self.engines: tuple[Remote[Engine], ...] = ()
         self.delivery = Delivery()
+        self._keeper = Keeper(events, config.run.silence_s, self.delivery, home=self._home_of, logs=self._logs_of)
         self._sender: tuple[Remote[WeightSender], ...] = ()
         self._examiners: tuple[Remote[Any], ...] = ()
         """Who is at an evaluation beside training."""
@@ -202,9 +185,8 @@ class Fleet:
             )
             for name, home in engines.items()
         )
-        self.delivery = Delivery(
-            {self._actor_name(engine): self._abroad.copies[home.name] for engine, home in copies.items()}
-        )
+        for engine, home in copies.items():
+            self.delivery.copies[self._actor_name(engine)] = self._abroad.copies[home.name]
         self.workers = tuple(self._worker(name, home) for name, home in workers.items())
 
     def _worker(self, name: str, home: Node) -> Remote[Worker]:
@@ -226,10 +208,10 @@ class Fleet:
         told = buffer_settings(self._config, self._directory, head, port, keys)
         self.buffer = self._on(head, "buffer", self._crew.buffer, told)
         try:
-            async with asyncio.timeout(_START_S):
+            async with asyncio.timeout(START_S):
                 return await self.buffer.call(Buffer.start)
         except TimeoutError as error:
-            raise InfraError(f"the buffer did not start within {_START_S:g} s: see {self._directory.logs}") from error
+            raise InfraError(f"the buffer did not start within {START_S:g} s: see {self._directory.logs}") from error
 
     def _on(self, node: Node, name: str, cls: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
         """An actor on ``node``; calls to a worker are the driver's to repeat, which says so."""
@@ -251,6 +233,13 @@ class Fleet:
             log=self._directory.log_of(name, node.name, actors_folder(self._config, self._directory, node)),
             env={TOKEN: machine_token(self._token, node.address)} if node.remote else {},
         )
+
+    def _home_of(self, actor: Remote[Any]) -> Node:
+        return self._homes[actor.name]
+
+    def _logs_of(self, actor: Remote[Any]) -> Path:
+        """Where it logs, on its machine."""
+        return self._directory.logs_below(actors_folder(self._config, self._directory, self._home_of(actor)))
 
     def _actor_name(self, name: str) -> str:
         return f"{self._directory.run_id}/{self._directory.attempt}/{name}"
@@ -344,15 +333,15 @@ class Fleet:
         and who is gone.  Raises :class:`~launch.machines.watch.ClusterLost`."""
         async with task_group() as group:
             for actor in (self.buffer, self.conductor, *self.engines, *self._sender, *self.workers):
-                self._keep(group, actor, self._keep_answering(actor))
+                self._keep(group, actor, self._keeper.answering(actor))
             for actor in self._abroad.actors:
-                self._keep(group, actor, self._keep_answering(actor))
+                self._keep(group, actor, self._keeper.answering(actor))
             for machine in self._abroad.machines.values():
                 self._keep(group, machine.courier.post, machine.courier.run())
             for engine in self.engines:
-                self._keep(group, engine, self._keep_serving(engine, newest))
+                self._keep(group, engine, self._keeper.serving(engine, newest))
             for worker in self.workers:
-                self._keep(group, worker, self._keep_working(worker))
+                self._keep(group, worker, self._keeper.working(worker, self._prepared.tasks))
             group.create_task(self._follow_nodes(group, lose_engine))
 
     def _keep(self, group: asyncio.TaskGroup, actor: Remote[Any], work: Coroutine[Any, Any, None]) -> None:
@@ -412,13 +401,13 @@ class Fleet:
         self._events.emit("node.up", name=node.name, address=node.address)
         if (machine := self._abroad.machines.get(node.address)) is not None and machine.home.ray_id == node.ray_id:
             for actor in (machine.copies, machine.courier.post):
-                self._keep(group, actor, self._keep_answering(actor))
+                self._keep(group, actor, self._keeper.answering(actor))
             self._keep(group, machine.courier.post, machine.courier.run())
         for name in worker_names(self._config, able):
             worker = self._worker(name, able)
             self.workers = (*self.workers, worker)
-            self._keep(group, worker, self._keep_answering(worker))
-            self._keep(group, worker, self._keep_working(worker))
+            self._keep(group, worker, self._keeper.answering(worker))
+            self._keep(group, worker, self._keeper.working(worker, self._prepared.tasks))
 
     async def _able(self, node: Node) -> Node:
         """The node with the roles that it can have.  Raises UserError where it can have no agents."""
@@ -435,48 +424,6 @@ class Fleet:
 
     # -- what dies -----------------------------------------------------------------------------------------------
 
-    async def _keep_answering(self, actor: Remote[Any]) -> None:
-        known, offered, silence_s = 0, 0, self._config.run.silence_s
-        while True:
-            try:
-                pid = await self._pid(actor, silence_s if known else max(silence_s, _START_S))
-            except RemoteError:
-                pid = known  # it is being restarted
-            except TimeoutError:
-                why = f"its process {known or 'that starts'} does not answer; it is killed and started again"
-                self._events.emit("process.hung", what=actor.name, why=why, pid=known)
-                restart(actor)
-                pid = known = 0
-            if pid not in {0, offered} and await self._offers_stacks(actor):
-                offered = pid
-            if known and pid != known:
-                why = f"its process {known} ended; process {pid} is in its place"
-                self._events.emit("process.died", what=actor.name, why=why, pid=known)
-            known = pid
-            await asyncio.sleep(_LOOK_S)
-
-    async def _pid(self, actor: Remote[Any], silence_s: float) -> int:
-        """Raises TimeoutError where it has been silent for so long.  On another machine it is asked once more then: a
-        cable that is cut may swallow an answer for good."""
-        for left in reversed(range(_ASKED_ABROAD if self._homes[actor.name].remote else 1)):
-            try:
-                async with asyncio.timeout(silence_s):
-                    return await actor.pid()
-            except TimeoutError:
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
-
-    async def _offers_stacks(self, actor: Remote[Any]) -> bool:
-        """Let a process that has begun offer its stacks; false where it has not answered at once."""
-        name, folder = short_name(actor.name), actors_folder(self._config, self._directory, self._homes[actor.name])
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                await actor.offer_stacks(self._directory.logs_below(folder) / f"{name}.stacks", name)
-        except (RemoteError, TimeoutError):
-            return False
-        return True
-
     async def hang_report(self, token: str) -> tuple[str, str]:
         """Who waits for whom, and the file that has the stacks of every process and task."""
         several = (*self.engines, *self._sender, *self._abroad.actors, *self.workers, *self._examiners)
@@ -487,59 +434,13 @@ class Fleet:
         line = who_waits(evidence)
         return line, str(await asyncio.to_thread(write_report, logs, line, evidence))
 
-    async def _keep_serving(self, engine: Remote[Engine], newest: Callable[[], WeightManifest | None]) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            try:
-                state = (await engine.call(Engine.status)).state
-                if state is EngineState.NEW and (manifest := newest()) is not None:
-                    await engine.call(Engine.start, await self.delivery.to(engine, manifest, None))
-                elif state is EngineState.STOPPED:  # by a defect: nobody else stops one during a run
-                    restart(engine)
-            except InfraError as error:
-                self._events.emit("engine.restart_failed", engine=engine.name, why=str(error))
-
-    async def _keep_working(self, worker: Remote[Worker]) -> None:
-        while True:
-            try:
-                await worker.call(Worker.run, self._prepared.tasks)
-            except Exception as error:
-                why = [leaf for leaf in leaves(error) if isinstance(leaf, InfraError)]
-                if len(why) < len(list(leaves(error))):
-                    raise
-                self._worker_died = time.monotonic()
-                self._events.emit("worker.failed", worker=worker.name, why=str(why[0]))
-                await asyncio.sleep(_RETRY_S)
-            else:
-                return
-
     async def engine_tokens(self) -> int:
-        """Tokens sampled by all engines so far; of one that does not answer at once, what it said last.  What an engine
-        did not live to tell is not counted."""
-        async with asyncio.TaskGroup() as group:
-            for engine in self.engines:
-                group.create_task(self._ask_tokens(engine))
-        return sum(counter.total for counter in self._tokens.values())
-
-    async def _ask_tokens(self, engine: Remote[Engine]) -> None:
-        with suppress(RemoteError, TimeoutError):
-            async with asyncio.timeout(_ANSWER_S):
-                self._tokens[engine.name].take((await engine.call(Engine.statistics)).sampled_tokens)
+        """Sampled by all engines so far."""
+        return await self._sampled.tokens(self.engines)
 
     async def engine_loads(self) -> list[int]:
-        """Requests that each engine has now; of those that answer at once."""
-        found: list[int] = []
-
-        async def ask(engine: Remote[Engine]) -> None:
-            with suppress(RemoteError, TimeoutError):
-                async with asyncio.timeout(_ANSWER_S):
-                    statistics = await engine.call(Engine.statistics)
-                    found.append(statistics.running + statistics.queued)
-
-        async with asyncio.TaskGroup() as group:
-            for engine in self.engines:
-                group.create_task(ask(engine))
-        return found
+        """Requests that each engine has now."""
+        return await loads(self.engines)
 
     # -- workers -------------------------------------------------------------------------------------------------
 
@@ -575,11 +476,11 @@ class Fleet:
         try:
             async with beside(*(self._unless_gone(self._homes[actor.name]) for actor in (worker, *own))):
                 await self._start_own(own, manifest)
-                async with beside(self._keep_working(worker)):
+                async with beside(self._keeper.working(worker, self._prepared.tasks)):
                     try:
                         async with beside(  # not while they are stopped: who looks after an engine starts it again
-                            *(self._keep_answering(actor) for actor in (worker, *own)),
-                            *(self._keep_serving(engine, lambda: manifest) for engine in own),
+                            *(self._keeper.answering(actor) for actor in (worker, *own)),
+                            *(self._keeper.serving(engine, lambda: manifest) for engine in own),
                         ):
                             yield
                     finally:
@@ -595,12 +496,12 @@ class Fleet:
         others may have."""
         for engine in own:
             try:
-                async with asyncio.timeout(_START_S):
+                async with asyncio.timeout(START_S):
                     await engine.pid()
             except TimeoutError as error:
-                what = f"the engine for evaluations has no process after {_START_S:g} s"
+                what = f"the engine for evaluations has no process after {START_S:g} s"
                 raise InfraError(f"{what}: `ray status` shows who has what it needs") from error
-            async with beside(self._keep_answering(engine)):
+            async with beside(self._keeper.answering(engine)):
                 await self._start_engine(engine, manifest)
 
     async def _unless_gone(self, node: Node) -> None:
@@ -640,7 +541,7 @@ class Fleet:
 
     async def _stop_examiner(self, worker: Remote[Worker], own: Sequence[Remote[Engine]]) -> None:
         if await self._each_stop([worker], Worker.stop):
-            self._worker_died = time.monotonic()
+            self._keeper.worker_died = time.monotonic()
         await self._each_stop(own, Engine.stop)
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -649,7 +550,7 @@ class Fleet:
         """Workers first (their containers), then engines, then the buffer.  What does not answer is left to Ray."""
         for worker in await self._each_stop(self.workers, Worker.stop):
             kill(worker)
-            self._worker_died = time.monotonic()
+            self._keeper.worker_died = time.monotonic()
         await self._each_stop(self.engines, Engine.stop)
         await self._each_stop([self.buffer], Buffer.stop)
         settle_s = self._settle_s
@@ -660,9 +561,9 @@ class Fleet:
     @property
     def _settle_s(self) -> float | None:
         """So long Docker engines may still be at work for workers that died; None where none did."""
-        if self._worker_died is None or not self._config.sandbox.own:
+        if self._keeper.worker_died is None or not self._config.sandbox.own:
             return None
-        return max(0.0, self._worker_died + SETTLED_S - time.monotonic())
+        return max(0.0, self._keeper.worker_died + SETTLED_S - time.monotonic())
 
     async def _sweep(self, settle_s: float | None) -> None:
         """Remove what workers that died left on this machine's engine, which may still be creating it."""

@@ -1,5 +1,5 @@
-"""If these fail, what a dead worker left is not swept, nobody knows which process did not stop, or the tokens of a dead
-engine are not counted."""
+"""If these fail, what a dead worker left is not swept, nobody knows which process did not stop, or a run waits for a
+machine that is gone."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ import pytest
 
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineStartError, EngineState, EngineStatistics
+from actors.engines.messages import EngineStartError, EngineState
 from actors.engines.settings import EngineSettings
 from actors.remote import ActorOptions, Remote, RemoteError, short_name
 from actors.weights.copies import HostCopies
 from actors.weights.source import WeightSource
 from actors.worker import Worker, WorkerSettings
-from launch import fleet
+from launch import fleet, keeper
 from launch.config import load_recipe
 from launch.doctor.finding import CheckName, Finding, failed, warning
 from launch.fleet import Fleet
@@ -113,8 +113,8 @@ def examiners(
         spawned.append((short_name(actor.name), given))
         return actor
 
-    monkeypatch.setattr(fleet, "_LOOK_S", 0.0)
-    monkeypatch.setattr(fleet, "restart", lambda actor: told.append(f"{actor.name} is started again"))
+    monkeypatch.setattr(keeper, "_LOOK_S", 0.0)
+    monkeypatch.setattr(keeper, "restart", lambda actor: told.append(f"{actor.name} is started again"))
     monkeypatch.setattr(fleet, "spawn", spawn)
     monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{short_name(actor.name)} is killed"))
     with RunDirectory.create(folder, "demo", "mine") as directory:
@@ -239,7 +239,7 @@ async def test_an_evaluation_whose_engine_never_starts_has_an_end(
 ) -> None:
     """The end of training waits for it."""
     monkeypatch.setattr(Examined, "pid", lambda _: asyncio.Event().wait())
-    monkeypatch.setattr(fleet, "_START_S", 0.01)
+    monkeypatch.setattr(fleet, "START_S", 0.01)
     with (
         examiners(tmp_path, monkeypatch) as (made, *_),
         pytest.raises(InfraError, match=r"has no process after.*`ray status`"),
@@ -304,21 +304,6 @@ class Stopping:
         await asyncio.sleep(self._seconds)
 
 
-class Counting:
-    """Says what it has sampled; None while its process is being restarted."""
-
-    def __init__(self, name: str, says: list[int | None], hangs_at: int = -1) -> None:
-        self.name, self._says, self._hangs_at, self._asked = name, says, hangs_at, 0
-
-    async def call(self, *_: object) -> EngineStatistics:
-        said, self._asked = self._says[self._asked], self._asked + 1
-        if self._asked == self._hangs_at:
-            await asyncio.sleep(60)
-        if said is None:
-            raise RemoteError(self.name, "its process died")
-        return EngineStatistics(sampled_tokens=said)
-
-
 class Starting:
     """An engine whose server does not come up at so many tries."""
 
@@ -352,9 +337,9 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
         return 0
 
     monkeypatch.setattr(fleet, "sweep_run", sweep_run)
-    monkeypatch.setattr(fleet, "_RETRY_S", 0.0)
+    monkeypatch.setattr(keeper, "_RETRY_S", 0.0)
     with a_fleet(tmp_path) as made:
-        await made._keep_working(cast("Remote[Worker]", FakeWorker(deaths)))
+        await made._keeper.working(cast("Remote[Worker]", FakeWorker(deaths)), {})
         await made._sweep(made._settle_s)
     assert [run_id for run_id, _ in swept] == ["mine"] * deaths
     assert all(0 < for_s <= SETTLED_S for _, for_s in swept)
@@ -367,37 +352,6 @@ async def test_an_actor_that_does_not_stop_is_named(tmp_path: Path, monkeypatch:
         assert await made._each_stop([hangs, stops], Worker.stop) == [hangs]
     (said,) = (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
     assert json.loads(said)["why"] == "hangs did not answer within 0.01 s"
-
-
-async def test_sampled_tokens_are_summed_over_the_lives_of_engines_and_nobody_waits_for_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fleet, "_ANSWER_S", 0.01)
-    well, often = Counting("engine-0", [30, 50]), Counting("engine-1", [20, 5, None, 7, 9], hangs_at=4)
-    with a_fleet(tmp_path) as made:
-        made.engines = (cast("Remote[Engine]", often),)
-        assert [await made.engine_tokens() for _ in range(5)] == [20, 25, 25, 25, 29], "it began anew at 5"
-        made.engines = (cast("Remote[Engine]", well),)
-        assert [await made.engine_tokens() for _ in range(2)] == [29 + 30, 29 + 50]
-
-
-class Busy:
-    """An engine that has so much to do; None where it does not answer."""
-
-    def __init__(self, running: int | None, queued: int = 0) -> None:
-        self.name, self._running, self._queued = "engine", running, queued
-
-    async def call(self, *_: object) -> EngineStatistics:
-        if self._running is None:
-            await asyncio.sleep(60)
-        return EngineStatistics(running=self._running or 0, queued=self._queued)
-
-
-async def test_only_engines_that_answer_count_as_idle_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "_ANSWER_S", 0.01)
-    with a_fleet(tmp_path) as made:
-        made.engines = tuple(cast("Remote[Engine]", each) for each in (Busy(3), Busy(0, queued=2), Busy(None), Busy(0)))
-        assert sorted(await made.engine_loads()) == [0, 2, 3]
 
 
 class NotedRank:
@@ -416,31 +370,6 @@ async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there(tmp
         await made.learn_from(9, 1e-5)
         assert rank.told == [(5, 1e-4), (9, 1e-5)]
         assert made._lr_changes == ((5, 1e-4), (9, 1e-5)), "one that is started again is told them too"
-
-
-class Silent:
-    """Fake: an actor that answers from its ``nth`` question on."""
-
-    def __init__(self, name: str, nth: int) -> None:
-        self.name, self.asked, self._nth = name, 0, nth
-
-    async def pid(self) -> int:
-        self.asked += 1
-        if self.asked < self._nth:
-            await asyncio.Event().wait()
-        return 4242
-
-
-@pytest.mark.parametrize(("remote", "nth", "answers"), [(False, 2, False), (True, 2, True), (True, 3, False)])
-async def test_an_answer_that_a_cut_cable_swallowed_is_no_silence(
-    tmp_path: Path, remote: bool, nth: int, answers: bool
-) -> None:
-    """Else what a worker was at when its machine's cable was cut is thrown away, though it came back."""
-    actor = cast("Remote[Worker]", Silent("mine/1/worker-1-0", nth))
-    with a_fleet(tmp_path) as made:
-        made._homes[actor.name] = SECOND if remote else HEAD
-        with nullcontext() if answers else pytest.raises(TimeoutError):
-            assert await made._pid(actor, 0.01) == 4242
 
 
 HEAD, SECOND, THIRD = (Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3))
@@ -620,7 +549,7 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
     with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
         monkeypatch.setattr(made, "_findings", findings)
         monkeypatch.setattr(made, "_worker", worker)
-        monkeypatch.setattr(made, "_keep_answering", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(made._keeper, "answering", lambda _: asyncio.sleep(0))
         roster = Roster([HEAD], most=2)
         (node,) = roster.look([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
         async with asyncio.TaskGroup() as group:
