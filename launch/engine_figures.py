@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from actors.engines.engine import Engine
 from actors.remote import Remote, RemoteError
-from launch.keeper import ANSWER_S
+from launch.vigil import ANSWER_S
 
 
 @dataclass(slots=True)

@@ -42,7 +42,6 @@ from launch.guardian import TOKEN, machine_token
 from launch.hang.evidence import gather_evidence
 from launch.hang.report import write_report
 from launch.hang.who import who_waits
-from launch.keeper import START_S, Keeper
 from launch.learners import Learners, spawn_learners
 from launch.machines.abroad import Abroad
 from launch.machines.checking import Findings, check_nodes, with_agents
@@ -74,6 +73,7 @@ from launch.settings import (
     worker_settings,
 )
 from launch.structured import beside
+from launch.vigil import START_S, Vigil
 from learner.rank import LearnerRank
 from protocol.errors import InfraError, LongshoreError, UserError
 from protocol.events import EventLog
@@ -147,7 +147,7 @@ class Fleet:
         self.workers: tuple[Remote[Worker], ...] = ()
         self.engines: tuple[Remote[Engine], ...] = ()
         self.delivery = Delivery()
-        self._keeper = Keeper(events, config.run.silence_s, self.delivery, home=self._home_of, logs=self._logs_of)
+        self._vigil = Vigil(events, config.run.silence_s, self.delivery, home=self._home_of, logs=self._logs_of)
         self._sender: tuple[Remote[WeightSender], ...] = ()
         self._examiners: tuple[Remote[Any], ...] = ()
         """Who is at an evaluation beside training."""
@@ -333,15 +333,15 @@ class Fleet:
         and who is gone.  Raises :class:`~launch.machines.watch.ClusterLost`."""
         async with task_group() as group:
             for actor in (self.buffer, self.conductor, *self.engines, *self._sender, *self.workers):
-                self._keep(group, actor, self._keeper.answering(actor))
+                self._keep(group, actor, self._vigil.answering(actor))
             for actor in self._abroad.actors:
-                self._keep(group, actor, self._keeper.answering(actor))
+                self._keep(group, actor, self._vigil.answering(actor))
             for machine in self._abroad.machines.values():
                 self._keep(group, machine.courier.post, machine.courier.run())
             for engine in self.engines:
-                self._keep(group, engine, self._keeper.serving(engine, newest))
+                self._keep(group, engine, self._vigil.serving(engine, newest))
             for worker in self.workers:
-                self._keep(group, worker, self._keeper.working(worker, self._prepared.tasks))
+                self._keep(group, worker, self._vigil.working(worker, self._prepared.tasks))
             group.create_task(self._follow_nodes(group, lose_engine))
 
     def _keep(self, group: asyncio.TaskGroup, actor: Remote[Any], work: Coroutine[Any, Any, None]) -> None:
@@ -401,13 +401,13 @@ class Fleet:
         self._events.emit("node.up", name=node.name, address=node.address)
         if (machine := self._abroad.machines.get(node.address)) is not None and machine.home.ray_id == node.ray_id:
             for actor in (machine.copies, machine.courier.post):
-                self._keep(group, actor, self._keeper.answering(actor))
+                self._keep(group, actor, self._vigil.answering(actor))
             self._keep(group, machine.courier.post, machine.courier.run())
         for name in worker_names(self._config, able):
             worker = self._worker(name, able)
             self.workers = (*self.workers, worker)
-            self._keep(group, worker, self._keeper.answering(worker))
-            self._keep(group, worker, self._keeper.working(worker, self._prepared.tasks))
+            self._keep(group, worker, self._vigil.answering(worker))
+            self._keep(group, worker, self._vigil.working(worker, self._prepared.tasks))
 
     async def _able(self, node: Node) -> Node:
         """The node with the roles that it can have.  Raises UserError where it can have no agents."""
@@ -476,11 +476,11 @@ class Fleet:
         try:
             async with beside(*(self._unless_gone(self._homes[actor.name]) for actor in (worker, *own))):
                 await self._start_own(own, manifest)
-                async with beside(self._keeper.working(worker, self._prepared.tasks)):
+                async with beside(self._vigil.working(worker, self._prepared.tasks)):
                     try:
                         async with beside(  # not while they are stopped: who looks after an engine starts it again
-                            *(self._keeper.answering(actor) for actor in (worker, *own)),
-                            *(self._keeper.serving(engine, lambda: manifest) for engine in own),
+                            *(self._vigil.answering(actor) for actor in (worker, *own)),
+                            *(self._vigil.serving(engine, lambda: manifest) for engine in own),
                         ):
                             yield
                     finally:
@@ -501,7 +501,7 @@ class Fleet:
             except TimeoutError as error:
                 what = f"the engine for evaluations has no process after {START_S:g} s"
                 raise InfraError(f"{what}: `ray status` shows who has what it needs") from error
-            async with beside(self._keeper.answering(engine)):
+            async with beside(self._vigil.answering(engine)):
                 await self._start_engine(engine, manifest)
 
     async def _unless_gone(self, node: Node) -> None:
@@ -541,7 +541,7 @@ class Fleet:
 
     async def _stop_examiner(self, worker: Remote[Worker], own: Sequence[Remote[Engine]]) -> None:
         if await self._each_stop([worker], Worker.stop):
-            self._keeper.worker_died = time.monotonic()
+            self._vigil.worker_died = time.monotonic()
         await self._each_stop(own, Engine.stop)
 
     # -- the end -------------------------------------------------------------------------------------------------
@@ -550,7 +550,7 @@ class Fleet:
         """Workers first (their containers), then engines, then the buffer.  What does not answer is left to Ray."""
         for worker in await self._each_stop(self.workers, Worker.stop):
             kill(worker)
-            self._keeper.worker_died = time.monotonic()
+            self._vigil.worker_died = time.monotonic()
         await self._each_stop(self.engines, Engine.stop)
         await self._each_stop([self.buffer], Buffer.stop)
         settle_s = self._settle_s
@@ -561,9 +561,9 @@ class Fleet:
     @property
     def _settle_s(self) -> float | None:
         """So long Docker engines may still be at work for workers that died; None where none did."""
-        if self._keeper.worker_died is None or not self._config.sandbox.own:
+        if self._vigil.worker_died is None or not self._config.sandbox.own:
             return None
-        return max(0.0, self._keeper.worker_died + SETTLED_S - time.monotonic())
+        return max(0.0, self._vigil.worker_died + SETTLED_S - time.monotonic())
 
     async def _sweep(self, settle_s: float | None) -> None:
         """Remove what workers that died left on this machine's engine, which may still be creating it."""

@@ -1,118 +1,111 @@
-"""What is done for each of a run's processes while it goes on: those that died are named, those that hang are ended,
-workers are kept at work, and an engine that Ray had to restart is started on the newest weights."""
+"""Checkpoints beside training: the loop waits for a copy of the learner's state, the rest follows while it goes on.
+
+One at a time.  What a manifest says (step, version, cursor, books, lineage, ledger) is taken with the copy, so that no
+later step shows in it.  Only once it stands does the journal hear of it, and may forget what is older than the oldest
+checkpoint that a run can go on from.
+
+One that cannot be written (for want of space, say) costs nothing but itself: the run says so and tries again when the
+next one is due, and ends at the third in a row.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
-from actors.engines.engine import Engine
-from actors.engines.messages import EngineState
-from actors.remote import Remote, RemoteError, restart, short_name
-from actors.worker import Worker
-from launch.delivery import Delivery
-from launch.nodes import Node
-from protocol.errors import InfraError, leaves
+from actors.buffer import Buffer
+from actors.remote import Remote
+from launch.checkpoints import CheckpointManifest, CheckpointStore, LedgerLine, shards_of
+from launch.learners import Learners
+from learner.messages import SaveError
+from learner.rank import LearnerRank
 from protocol.events import EventLog
-from protocol.weights import WeightManifest
-from sandbox.tasks.task import Task
+from protocol.weights import Lineage, Version
 
-START_S = 600.0
-"""A process that starts may be silent for so long: it imports Ray, torch and more on a machine that may be busy."""
-ANSWER_S = 1.0
-"""A process that is well has answered a small question by then."""
-_RETRY_S = 1.0
-_LOOK_S = 2.0
-_ASKED_ABROAD = 2
-"""Times that a process on another machine is asked before it counts as one that hangs."""
+_FAILURES_IN_A_ROW = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A checkpoint whose state is copied, and not yet on the disk."""
+
+    manifest: CheckpointManifest
+    ledger: tuple[LedgerLine, ...]
+    learners: Learners
+    waited_s: float
+    """What training waited for the copy."""
+
+
+@dataclass(slots=True, kw_only=True)
 class Keeper:
-    """``home`` and ``logs``: an actor's node, and the folder that its processes log to there."""
+    attempt: int
+    store: CheckpointStore
+    buffer: Remote[Buffer]
+    events: EventLog
+    learners: Callable[[], Learners]
+    kept: int = -1
+    """Step of the newest checkpoint."""
+    begun: int = -1
+    """Step of the newest one that is complete or under way."""
+    ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
+    """The steps since the newest checkpoint."""
+    _failures: int = 0
 
-    def __init__(
-        self,
-        events: EventLog,
-        silence_s: float,
-        delivery: Delivery,
-        *,
-        home: Callable[[Remote[Any]], Node],
-        logs: Callable[[Remote[Any]], Path],
-    ) -> None:
-        self._events, self._silence_s, self._delivery, self._home, self._logs = events, silence_s, delivery, home, logs
-        self.worker_died: float | None = None
-        """When one did last, by the monotonic clock."""
+    def resumed(self, step: int) -> None:
+        """The run goes on from the checkpoint of ``step``."""
+        self.kept = self.begun = step
+        self.ledger = []
 
-    async def answering(self, actor: Remote[Any]) -> None:
-        """Until cancelled: say when its process died, and end one that hangs."""
-        known, offered, silence_s = 0, 0, self._silence_s
-        while True:
-            try:
-                pid = await self._pid(actor, silence_s if known else max(silence_s, START_S))
-            except RemoteError:
-                pid = known  # it is being restarted
-            except TimeoutError:
-                why = f"its process {known or 'that starts'} does not answer; it is killed and started again"
-                self._events.emit("process.hung", what=actor.name, why=why, pid=known)
-                restart(actor)
-                pid = known = 0
-            if pid not in {0, offered} and await self._offers_stacks(actor):
-                offered = pid
-            if known and pid != known:
-                why = f"its process {known} ended; process {pid} is in its place"
-                self._events.emit("process.died", what=actor.name, why=why, pid=known)
-            known = pid
-            await asyncio.sleep(_LOOK_S)
+    async def begin(self, step: int, version: Version, lineage: Lineage) -> Begun:
+        """Copy the learner's state; no file is touched.  None may be under way."""
+        began, learners = time.monotonic(), self.learners()
+        await learners.call(LearnerRank.begin_save, str(self.store.shards(step)))
+        self.begun = step
+        cursor = await self.buffer.call(Buffer.cursor)
+        accounting = await self.buffer.call(Buffer.accounting)
+        manifest = CheckpointManifest(
+            step,
+            version,
+            self.attempt,
+            (cursor or b"").decode(),
+            accounting.as_dict(),
+            [(entry.version, entry.step, entry.parent) for entry in lineage.entries.values()],
+            {},
+        )
+        return Begun(manifest, tuple(self.ledger), learners, time.monotonic() - began)
 
-    async def _pid(self, actor: Remote[Any], silence_s: float) -> int:
-        """Raises TimeoutError where it has been silent for so long.  On another machine it is asked once more then: a
-        cable that is cut may swallow an answer for good."""
-        for left in reversed(range(_ASKED_ABROAD if self._home(actor).remote else 1)):
-            try:
-                async with asyncio.timeout(silence_s):
-                    return await actor.pid()
-            except TimeoutError:
-                if not left:
-                    raise
-        raise AssertionError("unreachable")
-
-    async def _offers_stacks(self, actor: Remote[Any]) -> bool:
-        """Let a process that has begun offer its stacks; false where it has not answered at once."""
-        name = short_name(actor.name)
+    async def complete(self, begun: Begun) -> None:
+        """Write what was copied, then the manifest; then tell the buffer what it may forget.  Raises SaveError or
+        OSError where that has failed too often."""
+        began, step = time.monotonic(), begun.manifest.step
         try:
-            async with asyncio.timeout(ANSWER_S):
-                await actor.offer_stacks(self._logs(actor) / f"{name}.stacks", name)
-        except (RemoteError, TimeoutError):
-            return False
-        return True
+            await asyncio.to_thread(self.store.begin, step)
+            written = await begun.learners.beside(LearnerRank.end_save)
+            manifest = replace(begun.manifest, files=shards_of(written))
+            checkpoint = await asyncio.to_thread(self.store.finish, manifest, begun.ledger)
+        except (SaveError, OSError) as error:
+            await self._failed(step, error)
+            return
+        self._failures, self.kept = 0, step
+        self.ledger = self.ledger[len(begun.ledger) :]
+        await self.buffer.call(Buffer.commit, step)
+        oldest = await asyncio.to_thread(self.store.prune)
+        await self.buffer.call(Buffer.compact, oldest)
+        self.events.emit(
+            "checkpoint.saved",
+            step=step,
+            path=str(checkpoint.path),
+            bytes=sum(file.bytes for file in checkpoint.manifest.files.values()),
+            waited_s=round(begun.waited_s, 3),
+            written_s=round(time.monotonic() - began, 3),
+        )
 
-    async def serving(self, engine: Remote[Engine], newest: Callable[[], WeightManifest | None]) -> None:
-        """Until cancelled: an engine that has no server gets one, on the ``newest`` weights."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            try:
-                state = (await engine.call(Engine.status)).state
-                if state is EngineState.NEW and (manifest := newest()) is not None:
-                    await engine.call(Engine.start, await self._delivery.to(engine, manifest, None))
-                elif state is EngineState.STOPPED:  # by a defect: nobody else stops one during a run
-                    restart(engine)
-            except InfraError as error:
-                self._events.emit("engine.restart_failed", engine=engine.name, why=str(error))
-
-    async def working(self, worker: Remote[Worker], tasks: Mapping[str, Task]) -> None:
-        """Until the worker was told to stop, through all of its deaths."""
-        while True:
-            try:
-                await worker.call(Worker.run, tasks)
-            except Exception as error:
-                why = [leaf for leaf in leaves(error) if isinstance(leaf, InfraError)]
-                if len(why) < len(list(leaves(error))):
-                    raise
-                self.worker_died = time.monotonic()
-                self._events.emit("worker.failed", worker=worker.name, why=str(why[0]))
-                await asyncio.sleep(_RETRY_S)
-            else:
-                return
+    async def _failed(self, step: int, error: Exception) -> None:
+        self._failures += 1
+        self.begun = self.kept
+        await asyncio.to_thread(self.store.abandon)
+        self.events.emit("checkpoint.failed", step=step, why=str(error), failures=self._failures)
+        if self._failures >= _FAILURES_IN_A_ROW or self.kept < 0:
+            raise error

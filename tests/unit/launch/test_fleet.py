@@ -22,7 +22,7 @@ from actors.remote import ActorOptions, Remote, RemoteError, short_name
 from actors.weights.copies import HostCopies
 from actors.weights.source import WeightSource
 from actors.worker import Worker, WorkerSettings
-from launch import fleet, keeper
+from launch import fleet, vigil
 from launch.config import load_recipe
 from launch.doctor.finding import CheckName, Finding, failed, warning
 from launch.fleet import Fleet
@@ -113,8 +113,8 @@ def examiners(
         spawned.append((short_name(actor.name), given))
         return actor
 
-    monkeypatch.setattr(keeper, "_LOOK_S", 0.0)
-    monkeypatch.setattr(keeper, "restart", lambda actor: told.append(f"{actor.name} is started again"))
+    monkeypatch.setattr(vigil, "_LOOK_S", 0.0)
+    monkeypatch.setattr(vigil, "restart", lambda actor: told.append(f"{actor.name} is started again"))
     monkeypatch.setattr(fleet, "spawn", spawn)
     monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{short_name(actor.name)} is killed"))
     with RunDirectory.create(folder, "demo", "mine") as directory:
@@ -337,9 +337,9 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
         return 0
 
     monkeypatch.setattr(fleet, "sweep_run", sweep_run)
-    monkeypatch.setattr(keeper, "_RETRY_S", 0.0)
+    monkeypatch.setattr(vigil, "_RETRY_S", 0.0)
     with a_fleet(tmp_path) as made:
-        await made._keeper.working(cast("Remote[Worker]", FakeWorker(deaths)), {})
+        await made._vigil.working(cast("Remote[Worker]", FakeWorker(deaths)), {})
         await made._sweep(made._settle_s)
     assert [run_id for run_id, _ in swept] == ["mine"] * deaths
     assert all(0 < for_s <= SETTLED_S for _, for_s in swept)
@@ -549,7 +549,7 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
     with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
         monkeypatch.setattr(made, "_findings", findings)
         monkeypatch.setattr(made, "_worker", worker)
-        monkeypatch.setattr(made._keeper, "answering", lambda _: asyncio.sleep(0))
+        monkeypatch.setattr(made._vigil, "answering", lambda _: asyncio.sleep(0))
         roster = Roster([HEAD], most=2)
         (node,) = roster.look([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
         async with asyncio.TaskGroup() as group:

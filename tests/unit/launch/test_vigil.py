@@ -12,8 +12,8 @@ import pytest
 from actors.remote import Remote
 from actors.worker import Worker
 from launch.delivery import Delivery
-from launch.keeper import Keeper
 from launch.nodes import Node
+from launch.vigil import Vigil
 from protocol.events import EventLog
 
 
@@ -37,7 +37,7 @@ async def test_an_answer_that_a_cut_cable_swallowed_is_no_silence(
     """Else what a worker was at when its machine's cable was cut is thrown away, though it came back."""
     actor = cast("Remote[Worker]", Silent("mine/1/worker-1-0", nth))
     events = EventLog(tmp_path, "driver", "node-0")
-    kept = Keeper(
+    kept = Vigil(
         events,
         60.0,
         Delivery(),
