@@ -273,11 +273,18 @@ class MiniRuns:
         prefix: Sequence[str] = (),
     ) -> MiniRun:
         folder = runs or self.folder
+        return self._begin(folder / run_id, [*prefix, *self.command(*options, runs=folder, program=program)], env)
+
+    def demo(self, run_id: str, *options: str) -> MiniRun:
+        """The demo itself, of minutes, as a new user starts it."""
+        words = ("--recipe", "demo", "--json", "--set", f"run.dir={self.folder}", "--run-id", run_id, *options)
+        return self._begin(self.folder / run_id, [sys.executable, "-m", CLUSTER, *words])
+
+    def _begin(self, run_dir: Path, command: list[str], env: Mapping[str, str] | None = None) -> MiniRun:
         self._number += 1
         logs = self._logs / str(self._number)
         logs.mkdir()
-        command = [*prefix, *self.command(*options, runs=folder, program=program)]
-        started = MiniRun(folder / run_id, command, logs, env)
+        started = MiniRun(run_dir, command, logs, env)
         self._started.append(started)
         return started
 

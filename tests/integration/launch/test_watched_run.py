@@ -45,7 +45,7 @@ async def page(tmp_path: Path) -> AsyncIterator[Page]:
 
 def start(mini_runs: MiniRuns) -> MiniRun:
     options = ("--set", "monitor.enabled=true", "--steps", "500")
-    return mini_runs.start("watched", *options, *(("--recipe", "demo") if KEPT_IN else ()))
+    return mini_runs.demo("watched", *options) if KEPT_IN else mini_runs.start("watched", *options)
 
 
 async def command(module: str, *words: object) -> dict[str, Any]:
