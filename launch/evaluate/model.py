@@ -103,8 +103,8 @@ class Modelled:
         turns = self.turns
         return Effort(
             turns=len(turns),
-            calls=sum(len(turn.calls) for turn in turns),
-            widest=max((len(turn.calls) for turn in turns), default=0),
+            calls=sum(turn.called for turn in turns),
+            widest=max((turn.called for turn in turns), default=0),
             malformed=sum(turn.malformed for turn in turns),
             prompt_tokens=self.acting.prompt_tokens,
             completion_tokens=self.acting.sampled_tokens,
