@@ -65,7 +65,12 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
     add("--time", type=_word, default="24:00:00", help="longest time, as Slurm writes it (default: %(default)s)")
     add("--partition", type=_word, default="", help="Slurm's partition")
     add("--account", type=_word, default="", help="Slurm's account")
-    add("--environment", default=sys.prefix, metavar="FOLDER", help="virtual environment on every node: %(default)s")
+    add(
+        "--environment",
+        default=sys.prefix,
+        metavar="FOLDER",
+        help="virtual environment on every node (default: this one)",
+    )
     add("--runs", default="/var/tmp/longshore-runs", metavar="FOLDER", help="runs, on the first node's local disk")  # noqa: S108  what Slurm keeps between two starts of a job
     _add_common(parser)
 
