@@ -226,7 +226,8 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
             yield through_relay(relay, settings.harness, episode, ticketing(asked))
         return
     tools = [tool.schema for tool in agent.offered.values()]
-    async with ChatEndpoint(replace(reaching, model=name)) as endpoint:
+    thinking = config.agent.thinking.argument
+    async with ChatEndpoint(replace(reaching, model=name, thinking=thinking)) as endpoint:
 
         def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
             policy = ChatPolicy(
