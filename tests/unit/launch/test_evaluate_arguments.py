@@ -11,6 +11,7 @@ from launch.evaluate.arguments import Asked, asked, parser
 from launch.evaluate.setting import read_setting, setting_of, write_setting
 from launch.evaluate.tasks import choose
 from protocol.errors import UserError
+from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import write_task
 from tests.support.recorded import config
@@ -35,6 +36,20 @@ def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
     chosen = choose(str(tasks), Path("datasets.toml"), ["!*110"], ids)
     assert list(chosen.tasks) == ["swe-100", "swe-101"]
     assert chosen.checksum == choose(str(tasks), Path("datasets.toml"), []).checksum, "a part is of the same data set"
+
+
+def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> None:
+    """A sample of SWE-SYNTH says neither image nor tests: every model would fail it alike."""
+    ungraded, graded = Task("swe-synth-1", "Mend it."), Task("swe-synth-2", "Mend it.", run_tests="true\n")
+    write_tasks([ungraded, graded], Format.SWE_SYNTH, tmp_path / "both.jsonl")
+    chosen = choose(str(tmp_path / "both.jsonl"), Path("datasets.toml"), [])
+    assert (list(chosen.tasks), len(chosen.left_out)) == (["swe-synth-2"], 1)
+    assert "task swe-synth-1: has no tests (nothing grades it" in chosen.left_out[0]
+    write_tasks([ungraded], Format.SWE_SYNTH, tmp_path / "one.jsonl")
+    with pytest.raises(UserError, match=r"no task to evaluate \(task swe-synth-1: has no tests"):
+        choose(str(tmp_path / "one.jsonl"), Path("datasets.toml"), [])
+    with pytest.raises(UserError, match=r"none is named nope"):
+        choose(str(tmp_path / "one.jsonl"), Path("datasets.toml"), ["nope"])
 
 
 def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
