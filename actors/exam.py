@@ -12,6 +12,7 @@ there, or when infrastructure failed one of them too often.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,11 +51,13 @@ class AttemptFile:
         append_whole(self._path, orjson.dumps(line) + b"\n")
 
     def read(self) -> dict[tuple[int, int], Attempt]:
-        """(task's number, sample) → attempt; the first of two."""
-        lines = map(orjson.loads, self._path.read_bytes().splitlines() if self._path.exists() else [])
+        """(task's number, sample) → attempt; the first of two.  A line that a disk has damaged is none, and its attempt
+        is made again."""
         found: dict[tuple[int, int], Attempt] = {}
-        for line in lines:
-            found.setdefault((line["group"], line["sample"]), _ATTEMPT.validate_python(line["attempt"]))
+        for line in self._path.read_bytes().splitlines() if self._path.exists() else []:
+            with suppress(ValueError, KeyError, TypeError):
+                value = orjson.loads(line)
+                found.setdefault((value["group"], value["sample"]), _ATTEMPT.validate_python(value["attempt"]))
         return found
 
 

@@ -67,6 +67,21 @@ def test_an_exam_in_a_dead_ones_place_goes_on_behind_the_attempts_that_there_are
     assert exam_in(tmp_path).evaluation.attempts() == second.evaluation.attempts()
 
 
+@pytest.mark.parametrize(
+    "line", [b'{"group": 0\x00', b'{"group": 0}', b"[]", b'{"group": 0, "sample": 0, "attempt": 1}']
+)
+def test_an_attempt_that_a_disk_has_damaged_is_made_again(line: bytes, tmp_path: Path) -> None:
+    """Training would end for a line of an evaluation beside it."""
+    first = exam_in(tmp_path)
+    for ticket in first.hand_out("w#1", 2, 0.0):
+        first.evaluated(ticket, attempt_of(ticket))
+    _, kept = (tmp_path / "attempts.jsonl").read_bytes().splitlines()
+    (tmp_path / "attempts.jsonl").write_bytes(line + b"\n" + kept + b"\n")
+    second = exam_in(tmp_path)
+    assert len(second.evaluation.done) == 1
+    assert len(second.hand_out("w#2", MANY, 0.0)) == second.evaluation.total - 1
+
+
 def test_an_attempt_of_other_weights_is_none_and_is_tried_again(tmp_path: Path) -> None:
     told = Told()
     exam = exam_in(tmp_path, told)
