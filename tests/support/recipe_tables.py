@@ -112,7 +112,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row(CODE, 291, "clip .2/.28", "learner.eps_high", 0.28),
         Row(CODE, 291, "binary reward", "rollout.reward", "binary"),
         Row(CODE, 291, "60 turns", "agent.max_turns", 60),
-        Row(CODE, 291, "60k ctx", "agent.context_tokens", 61440),
+        Row(CODE, 291, "60k ctx", "agent.context_tokens", 61440, 40954, "all that Qwen3-32B's positions leave"),
     ),
     "grpo_tcr_qwen3_4b": (
         Row(TCR, 2, "Qwen3-4B-Instruct-2507", "", "", why="doc 29 is what this stage begins with"),
