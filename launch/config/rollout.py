@@ -497,7 +497,8 @@ class SandboxSection(Section):
     start_timeout_s: Seconds = 60.0
     """Longest start of one container."""
     command_timeout_s: Seconds = 20.0
-    """Longest command of the agent; one that takes longer is stopped inside the container."""
+    """Longest command of the agent; one that takes longer is stopped inside the container, or goes on in the background
+    where its tools are SETA's or OpenClaw's."""
     grade_timeout_s: Seconds = 60.0
     """Longest run of a task's tests; a task may allow less."""
     deadline_s: Seconds = 120.0
