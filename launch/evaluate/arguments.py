@@ -107,7 +107,7 @@ def parser() -> Parser:
     add("--tasks", required=True, metavar="LABEL|PATH", help="a data set of datasets.toml, a folder, a file of rows")
     add("--datasets", type=Path, default=Path("datasets.toml"), metavar="FILE", help="where labels are looked up")
     add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
-    add("--task-ids", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
+    add("--task-ids", action="append", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
     add("--attempts", type=whole(1, MOST_ATTEMPTS), default=8, metavar="N", help="at each task (default: %(default)s)")
     add("--concurrency", type=whole(1), metavar="N", help="attempts at once (default: rollout.episodes_per_worker)")
     add("--temperature", type=number(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
@@ -143,7 +143,7 @@ def asked(given: argparse.Namespace) -> Asked:
         tasks=given.tasks,
         datasets=given.datasets,
         only=tuple(given.only),
-        task_ids=_ids(given.task_ids) if given.task_ids is not None else (),
+        task_ids=_ids(",".join(given.task_ids)) if given.task_ids is not None else (),
         attempts=given.attempts,
         concurrency=given.concurrency,
         temperature=given.temperature,
