@@ -97,7 +97,7 @@ class Exam:
             self.failed(ticket, InfraFailure.UNEXPECTED, f"sampled by {labels}, not {version_label(self.plan.version)}")
             return
         key = (ticket.group, ticket.sample)
-        if key not in self.evaluation.done:
+        if self.evaluation.wants(ticket):
             self._file.add(ticket, attempt)
             self.evaluation.add(ticket, attempt)
             self._tickets.withdraw(lambda waiting: (waiting.group, waiting.sample) == key)
@@ -128,10 +128,11 @@ class Exam:
     def _lost(self, out: Out, failure: InfraFailure, detail: str) -> None:
         ticket = out.ticket
         self._say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
-        if (ticket.group, ticket.sample) in self.evaluation.done:
+        if not self.evaluation.wants(ticket):
             return
         if ticket.attempt < self._limit:
             again = self._tickets.reissue(ticket, failure)
             self._say("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
-        else:
-            self.evaluation.give_up(ticket, failure, detail)
+        elif said := self.evaluation.give_up(ticket, failure, detail):
+            self._tickets.withdraw(lambda waiting: waiting.task == ticket.task)
+            self._say("advisory", about="evaluation", text=said)

@@ -120,6 +120,18 @@ def test_a_task_that_infrastructure_keeps_failing_ends_it_with_the_last_reason(t
     assert "sandbox_start: the daemon is gone" in str(exam.evaluation.failure)
 
 
+def test_it_goes_on_without_a_task_that_fails_itself(tmp_path: Path) -> None:
+    exam = exam_in(tmp_path, told := Told())
+    late, ticket, *_ = [each for each in exam.hand_out("w#1", MANY, 0.0) if each.task == "a"]
+    for _ in range(LIMIT):
+        exam.failed(ticket, InfraFailure.TASK_FAULT, "no build")
+        (ticket,) = exam.hand_out("w#1", MANY, 0.0)
+    exam.failed(ticket, InfraFailure.TASK_FAULT, "no build")
+    exam.evaluated(late, attempt_of(late))
+    assert (exam.evaluation.left_out, exam.evaluation.total, told.kinds.count("advisory")) == ({"a"}, 3, 1)
+    assert exam.evaluation.done == exam_in(tmp_path).evaluation.done == {}
+
+
 @given(st.lists(st.tuples(st.sampled_from(["take", "done", "failed", "worker", "late", "crash"]), st.integers(0, 5))))
 def test_whatever_dies_each_attempt_is_counted_once_and_none_is_forgotten(
     tmp_path_factory: pytest.TempPathFactory, happenings: list[tuple[str, int]]
