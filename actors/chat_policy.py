@@ -51,6 +51,8 @@ class EndpointSettings:
     key: str = ""
     deadline_s: float
     """Of one reply, with all that it takes to get one."""
+    thinking: bool | None = None
+    """What the endpoint's chat template is told of thinking, as SGLang and vLLM take it; None for nothing."""
 
 
 class _Function(msgspec.Struct):
@@ -273,6 +275,8 @@ class ChatPolicy:
         }
         if self._tools:
             request["tools"] = self._tools
+        if (thinking := self._endpoint.settings.thinking) is not None:
+            request["chat_template_kwargs"] = {"enable_thinking": thinking}
         begun = time.monotonic()
         answer = self._answer = await self._endpoint.complete(request)
         ms = (time.monotonic() - begun) * 1000

@@ -271,10 +271,17 @@ class Conductor:
                 await self._abandon()
             case Fate.EVALUATION_FAILED:
                 if self._evaluation is not None and self._evaluation.plan.name == ticket.purpose:
-                    self._evaluation.give_up(ticket, failure, detail)
+                    self._give_up(self._evaluation, ticket, failure, detail)
             case Fate.REISSUED | Fate.SETTLED:
                 pass
         await self._notify()
+
+    def _give_up(self, evaluation: Evaluation, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
+        if said := evaluation.give_up(ticket, failure, detail):
+            self._dispatch.tickets.withdraw(
+                lambda waiting: (waiting.purpose, waiting.task) == (ticket.purpose, ticket.task)
+            )
+            self._events.emit("advisory", about="evaluation", text=said)
 
     async def _abandon(self) -> None:
         """Tell the journal which samples are given up; those that it cannot take now (a full disk), at the next

@@ -12,6 +12,7 @@ there, or when infrastructure failed one of them too often.
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,11 +51,13 @@ class AttemptFile:
         append_whole(self._path, orjson.dumps(line) + b"\n")
 
     def read(self) -> dict[tuple[int, int], Attempt]:
-        """(task's number, sample) → attempt; the first of two."""
-        lines = map(orjson.loads, self._path.read_bytes().splitlines() if self._path.exists() else [])
+        """(task's number, sample) → attempt; the first of two.  A line that a disk has damaged is none, and its attempt
+        is made again."""
         found: dict[tuple[int, int], Attempt] = {}
-        for line in lines:
-            found.setdefault((line["group"], line["sample"]), _ATTEMPT.validate_python(line["attempt"]))
+        for line in self._path.read_bytes().splitlines() if self._path.exists() else []:
+            with suppress(ValueError, KeyError, TypeError):
+                value = orjson.loads(line)
+                found.setdefault((value["group"], value["sample"]), _ATTEMPT.validate_python(value["attempt"]))
         return found
 
 
@@ -94,7 +97,7 @@ class Exam:
             self.failed(ticket, InfraFailure.UNEXPECTED, f"sampled by {labels}, not {version_label(self.plan.version)}")
             return
         key = (ticket.group, ticket.sample)
-        if key not in self.evaluation.done:
+        if self.evaluation.wants(ticket):
             self._file.add(ticket, attempt)
             self.evaluation.add(ticket, attempt)
             self._tickets.withdraw(lambda waiting: (waiting.group, waiting.sample) == key)
@@ -125,10 +128,11 @@ class Exam:
     def _lost(self, out: Out, failure: InfraFailure, detail: str) -> None:
         ticket = out.ticket
         self._say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
-        if (ticket.group, ticket.sample) in self.evaluation.done:
+        if not self.evaluation.wants(ticket):
             return
         if ticket.attempt < self._limit:
             again = self._tickets.reissue(ticket, failure)
             self._say("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
-        else:
-            self.evaluation.give_up(ticket, failure, detail)
+        elif said := self.evaluation.give_up(ticket, failure, detail):
+            self._tickets.withdraw(lambda waiting: waiting.task == ticket.task)
+            self._say("advisory", about="evaluation", text=said)

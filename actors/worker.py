@@ -51,7 +51,7 @@ from protocol.lanes import LaneLog
 from protocol.logs import bound, get_log
 from protocol.stream import CurveClient, ShardedSender, StreamError
 from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
-from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.pool import PoolSettings
 from sandbox.provider import LocalSandbox, Sandbox, Together
 from sandbox.session import SandboxSession
@@ -311,6 +311,8 @@ class Worker:
                     trajectory = await self._episode(ticket)
                 await self._deliver(trajectory)
             _log.info("episode delivered", status=trajectory.status.value, reward=trajectory.reward.total)
+        except TaskFault as error:
+            failure, detail = InfraFailure.TASK_FAULT, str(error)
         except SandboxStartError as error:
             failure, detail = InfraFailure.SANDBOX_START, str(error)
         except SandboxVanished as error:
@@ -350,6 +352,7 @@ class Worker:
             trajectory.status,
             trajectory.sampled_tokens,
             trajectory.sampled_by,
+            ticket.group,
         )
         await self._conductor.call(Conductor.evaluated, ticket, attempt)
 

@@ -35,7 +35,7 @@ def usable_tasks(config: RunConfig) -> Dataset:
     """The tasks of ``data.path`` that ``data.task_ids`` names.  Raises UserError when nothing can be read there, when
     there is no usable one, or when none or all are of the family that is to be held out."""
     data = config.data
-    dataset = picked(_loaded(config), data.task_ids, f"data.task_ids: {data.path}")
+    dataset = picked(_loaded(config), data.task_ids, f"data.task_ids: {data.path}").gradable()
     if not dataset.tasks:
         why = f", the first because {dataset.problems[0]}" if dataset.problems else ""
         raise UserError(f"{data.path} has no usable task{why}: {_validate(config)}")

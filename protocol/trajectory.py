@@ -48,6 +48,8 @@ class InfraFailure(StrEnum):
     """Why a ticket came back without a trajectory, through no doing of the policy.  It is issued again."""
 
     SANDBOX_START = "sandbox_start"
+    TASK_FAULT = "task_fault"
+    """The same, for the task's own image, setup or service fails: another task would have one."""
     SANDBOX_LOST = "sandbox_lost"
     SANDBOX_VANISHED = "sandbox_vanished"
     """For no known cause.  When it befalls the same sample again, it counts as the policy's doing."""

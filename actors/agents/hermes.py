@@ -6,10 +6,9 @@ and counted as malformed.  Each call is answered by a message of its own, in the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 import orjson
 
@@ -20,8 +19,7 @@ from actors.agents.thoughts import UNENDED, spoken
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
-OPENS_CALL = "<tool_call>"
-_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+OPENS_CALL, _CLOSES_CALL = "<tool_call>", "</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +45,37 @@ def _parse_call(text: str) -> Action:
     return ToolCall(name, cast("dict[str, object]", arguments))
 
 
+class _Parted(NamedTuple):
+    calls: list[str]
+    """What stands in each."""
+    rest: str
+
+
+def _parted(text: str) -> _Parted:
+    """In time that grows with the text alone: a policy may write any number of blanks and of marks."""
+    calls: list[str] = []
+    rest: list[str] = []
+    at = 0
+    while (begin := text.find(OPENS_CALL, at)) >= 0:
+        end = text.find(_CLOSES_CALL, begin)
+        if end < 0:
+            break
+        rest.append(text[at:begin])
+        calls.append(text[begin + len(OPENS_CALL) : end].strip())
+        at = end + len(_CLOSES_CALL)
+    return _Parted(calls, "".join((*rest, text[at:])).strip())
+
+
 def beside_calls(text: str) -> str:
     """What a reply says beside its calls."""
-    return _CALL.sub("", text).strip()
+    return _parted(text).rest
 
 
 def parse(text: str) -> Final | list[Action]:
     """The actions in a reply, in order, or its last word when it calls nothing."""
-    calls = [_parse_call(found) for found in _CALL.findall(text)]
-    rest = beside_calls(text)
-    if OPENS_CALL in rest or "</tool_call>" in rest:
+    found, rest = _parted(text)
+    calls = [_parse_call(call) for call in found]
+    if OPENS_CALL in rest or _CLOSES_CALL in rest:
         calls.append(Malformed("a <tool_call> block is not closed or not opened"))
     return calls or Final(text)
 

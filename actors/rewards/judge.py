@@ -36,7 +36,7 @@ _HEAD, _TAIL = 2, 2
 _TURN_CHARS, _STEP_CHARS = 2000, 5000
 """Shown of each of those, and of the judged one, its result and the task."""
 _CUT = "left out"
-_BOXED = re.compile(r"\\boxed\{\s*([^{}]*?)\s*\}")
+_BOXED = re.compile(r"\\boxed\{([^{}]*)\}")
 _SAID = {"1": 1.0, "+1": 1.0, "-1": -1.0, "\N{MINUS SIGN}1": -1.0}
 
 
@@ -82,7 +82,7 @@ def counted(votes: Sequence[Sequence[Vote]]) -> Judged:
 def read_vote(text: str) -> Vote:
     """The last ``\\boxed{…}`` of an answer."""
     found = _BOXED.findall(text)
-    return _SAID.get(found[-1], VoteFailure.INVALID) if found else VoteFailure.INVALID
+    return _SAID.get(found[-1].strip(), VoteFailure.INVALID) if found else VoteFailure.INVALID
 
 
 def ask(prompt: str, played: Played, index: int) -> str:

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field, replace
 from protocol.trajectory import Status, TestResult
 from sandbox.grading.suspicion import command_of
 
+_ANSWER = "answer"
+"""The tool that takes an answer (:mod:`sandbox.tools.answer`), which agents call in the model's name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -42,6 +45,11 @@ class ModelTurn:
     """Those that could be read, whether or not they were run."""
     malformed: bool = False
     """It held a call that could not."""
+
+    @property
+    def called(self) -> int:
+        """Calls of tools.  To give an answer is none: else whoever answered at once would have called one."""
+        return sum(call.tool != _ANSWER for call in self.calls)
 
 
 @dataclass(slots=True)
@@ -85,9 +93,9 @@ class Played:
     @property
     def calls(self) -> int:
         """Of tools, in all turns."""
-        return sum(len(turn.calls) for turn in self.turns)
+        return sum(turn.called for turn in self.turns)
 
     @property
     def widest(self) -> int:
         """Calls of the turn that made the most."""
-        return max((len(turn.calls) for turn in self.turns), default=0)
+        return max((turn.called for turn in self.turns), default=0)

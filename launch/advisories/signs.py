@@ -112,7 +112,7 @@ class Signs:
                 if text(event, "status") in set(Status):
                     self._statuses.append(Status(text(event, "status")))
             case "episode.failed" if is_training(text(event, "trajectory")):
-                self._ended.append(text(event, "reason") == InfraFailure.SANDBOX_START)
+                self._ended.append(text(event, "reason") in {InfraFailure.SANDBOX_START, InfraFailure.TASK_FAULT})
             case _:
                 pass
 

@@ -150,7 +150,8 @@ def _records(attempts: Sequence[Attempt]) -> dict[AttemptId, Record]:
 
 def _recordings(path: Path, name: str, attempts: Sequence[Attempt]) -> dict[AttemptId, Path]:
     """A run's attempts stand in the order of their groups, one for each task, and samples."""
-    groups = {task: group for group, task in enumerate(dict.fromkeys(each.task for each in attempts))}
+    order = {task: number for number, task in enumerate(dict.fromkeys(each.task for each in attempts))}
+    groups = {each.task: each.group if each.group >= 0 else order[each.task] for each in attempts}
     found: dict[AttemptId, Path] = {}
     for attempt in _records(attempts):
         prefix = trajectory_id(groups[attempt.task], attempt.number, name)

@@ -283,7 +283,8 @@ class RolloutSection(Section):
     """Steps' worth of groups that may be ready beyond those that run, where those times decide."""
     replacement_limit: CountInt = 3
     """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
-    evaluation ends the run."""
+    evaluation ends the run; where it is the task's own image, setup or service that fails, it goes on without that
+    task."""
     reward: str = BINARY
     """What a grade is worth: ``binary``, ``pass_ratio``, ``pass_ratio_with_bonus``, ``pass_ratio_parallel_penalty``,
     ``signed_pass_ratio``, ``weighted_tests``, ``art`` or ``tcr``."""
@@ -497,7 +498,8 @@ class SandboxSection(Section):
     start_timeout_s: Seconds = 60.0
     """Longest start of one container."""
     command_timeout_s: Seconds = 20.0
-    """Longest command of the agent; one that takes longer is stopped inside the container."""
+    """Longest command of the agent; one that takes longer is stopped inside the container, or goes on in the background
+    where its tools are SETA's or OpenClaw's."""
     grade_timeout_s: Seconds = 60.0
     """Longest run of a task's tests; a task may allow less."""
     deadline_s: Seconds = 120.0

@@ -500,14 +500,16 @@ class RunConfig(Section):
         """Deadlines nest: an outer one that could pass first would blame the wrong party."""
         rollout, engine, sandbox, agent = self.rollout, self.engine, self.sandbox, self.agent
         found: list[str] = []
-        turn_s = engine.request_timeout_s + sandbox.command_timeout_s
+        tools_s = agent.time_limit_s + sandbox.command_timeout_s  # a last command may begin just before the limit
+        agent_s = agent.max_turns * engine.request_timeout_s + tools_s
         judge_s = self.judge.timeout_s if self.judge.enabled else 0.0
         others_s = rollout.acquire_timeout_s + sandbox.grade_timeout_s + judge_s + rollout.cleanup_timeout_s
-        stages_s = others_s + agent.max_turns * turn_s
+        stages_s = agent_s + others_s
         if rollout.episode_deadline_s <= stages_s:
             found.append(
                 f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} must exceed its stages, {stages_s:g} s "
-                f"(acquire {rollout.acquire_timeout_s:g} + {agent.max_turns} turns × {turn_s:g} + grade "
+                f"(acquire {rollout.acquire_timeout_s:g} + {agent.max_turns} replies × {engine.request_timeout_s:g} + "
+                f"agent.time_limit_s {agent.time_limit_s:g} and a last command {sandbox.command_timeout_s:g} + grade "
                 f"{sandbox.grade_timeout_s:g}{f' + judge {judge_s:g}' if judge_s else ''} + clean-up "
                 f"{rollout.cleanup_timeout_s:g}): raise it to {stages_s + 30:g} or lower a stage"
             )
@@ -537,13 +539,5 @@ class RunConfig(Section):
             found.append(
                 f"sandbox.start_timeout_s = {sandbox.start_timeout_s:g} is more than rollout.acquire_timeout_s = "
                 f"{rollout.acquire_timeout_s:g}, which includes it: lower the one or raise the other"
-            )
-        agent_s = rollout.episode_deadline_s - others_s
-        if agent.time_limit_s + sandbox.command_timeout_s >= agent_s:
-            found.append(
-                f"agent.time_limit_s = {agent.time_limit_s:g} and a last command of sandbox.command_timeout_s = "
-                f"{sandbox.command_timeout_s:g} could never be used up within the {agent_s:g} s that "
-                f"rollout.episode_deadline_s = {rollout.episode_deadline_s:g} leaves the agent: lower it, or raise "
-                f"rollout.episode_deadline_s to {agent.time_limit_s + sandbox.command_timeout_s + others_s + 30:g}"
             )
         return found

@@ -11,9 +11,10 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import cast
 
-from launch.evaluate.arguments import asked, parser
+from launch.evaluate.arguments import Who, asked, parser
 from launch.evaluate.attempts import AttemptId
 from launch.evaluate.evaluation import Evaluation, evaluation_of, work, write_outputs
 from launch.evaluate.folder import EvaluationFolder, check, opened, read_attempts
@@ -34,13 +35,23 @@ def _main(words: Sequence[str]) -> int:
         check_text(words)
         evaluation = evaluation_of(asked(parser().parse_args(words)))
         folder = evaluation.wanted.folder()
+        _check(evaluation)
         if evaluation.wanted.dry_run:
-            check(folder, evaluation.what)
             out.set(_would_run(evaluation))
             return EXIT_OK
         summary = _run(evaluation)
         out.set(cast("dict[str, Json]", {**asdict(summary), "output": str(folder)}))
         return EXIT_OK if summary.complete and not summary.error_count else EXIT_FAILED
+
+
+def _check(evaluation: Evaluation) -> None:
+    """Before anything is written or started.  Raises UserError."""
+    wanted = evaluation.wanted
+    check(wanted.folder(), evaluation.what)
+    if wanted.who is Who.SERVED and evaluation.left(read_attempts(wanted.folder())):
+        from launch.prepare import check_model
+
+        check_model(Path(wanted.model))
 
 
 def _would_run(evaluation: Evaluation) -> dict[str, Json]:

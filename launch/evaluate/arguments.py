@@ -11,6 +11,7 @@ from pathlib import Path
 from launch.config import RunConfig
 from launch.evaluate.folder import EVALUATIONS
 from launch.evaluate.tasks import Chosen
+from launch.run_options import require_filled
 from launch.rundir import config_values
 from protocol.cli.numbers import number, whole
 from protocol.cli.parser import Parser
@@ -22,6 +23,8 @@ _MEANT = (
     *("sandbox.command_timeout_s", "sandbox.grade_timeout_s"),
 )
 """Keys of a recipe that a score depends on; a final dot means the whole section."""
+MOST_ATTEMPTS = 10_000
+"""At a task: more is a slip, and would take the memory before anything is run."""
 _SHORT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -104,8 +107,8 @@ def parser() -> Parser:
     add("--tasks", required=True, metavar="LABEL|PATH", help="a data set of datasets.toml, a folder, a file of rows")
     add("--datasets", type=Path, default=Path("datasets.toml"), metavar="FILE", help="where labels are looked up")
     add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
-    add("--task-ids", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
-    add("--attempts", type=whole(1), default=8, metavar="N", help="at each task (default: %(default)s)")
+    add("--task-ids", action="append", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
+    add("--attempts", type=whole(1, MOST_ATTEMPTS), default=8, metavar="N", help="at each task (default: %(default)s)")
     add("--concurrency", type=whole(1), metavar="N", help="attempts at once (default: rollout.episodes_per_worker)")
     add("--temperature", type=number(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
     add("--greedy", action="store_true", help="the likeliest token each time, instead of sampling")
@@ -124,6 +127,8 @@ def parser() -> Parser:
 
 def asked(given: argparse.Namespace) -> Asked:
     """Raises UserError."""
+    require_filled({"--model": given.model, "--tasks": given.tasks, "--only": given.only})
+    read_key(given.key_file)
     who = Who.ORACLE if given.oracle else Who.NOOP if given.noop else _who(given.model)
     if who is not Who.URL and (given.model_name or given.key_file):
         raise UserError("--model-name and --key-file are of a model at a URL: leave them out, or give --model URL")
@@ -138,7 +143,7 @@ def asked(given: argparse.Namespace) -> Asked:
         tasks=given.tasks,
         datasets=given.datasets,
         only=tuple(given.only),
-        task_ids=_ids(given.task_ids) if given.task_ids is not None else (),
+        task_ids=_ids(",".join(given.task_ids)) if given.task_ids is not None else (),
         attempts=given.attempts,
         concurrency=given.concurrency,
         temperature=given.temperature,
@@ -161,10 +166,23 @@ def _ids(said: str) -> tuple[str, ...]:
 
 
 def _who(model: str) -> Who:
-    if model.startswith(("http://", "https://")):
+    if re.match(r"https?://[^\s/?#]", model):
         return Who.URL
     if not Path(model).is_dir():
         raise UserError(
             f"{model!r} is neither a folder nor a URL: give --model the folder of a checkpoint, or http://HOST:PORT/v1"
         )
     return Who.SERVED
+
+
+def read_key(file: Path | None) -> str:
+    """Empty for no file.  Raises UserError."""
+    if file is None:
+        return ""
+    try:
+        key = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--key-file {file} cannot be read: {error}") from error
+    if not key.isascii() or not key.isprintable() or not key:
+        raise UserError(f"--key-file {file} holds no key: write it there, alone on one line")
+    return key

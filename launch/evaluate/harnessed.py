@@ -77,8 +77,8 @@ class Harnessed:
             return Effort()
         return Effort(
             turns=len(turns),
-            calls=sum(len(turn.calls) for turn in turns),
-            widest=max((len(turn.calls) for turn in turns), default=0),
+            calls=sum(turn.called for turn in turns),
+            widest=max((turn.called for turn in turns), default=0),
             malformed=sum(turn.malformed for turn in turns),
             prompt_tokens=speaker.prompt_tokens,
             completion_tokens=speaker.sampled_tokens,

@@ -22,7 +22,7 @@ from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
 from actors.worker import WorkerSettings
 from launch.config import RunConfig
-from launch.evaluate.arguments import Asked
+from launch.evaluate.arguments import Asked, read_key
 from launch.evaluate.attempts import AttemptId, Effort
 from launch.evaluate.harnessed import TicketOf, through_gateway, through_relay
 from launch.evaluate.players import Attempting, Player
@@ -103,8 +103,8 @@ class Modelled:
         turns = self.turns
         return Effort(
             turns=len(turns),
-            calls=sum(len(turn.calls) for turn in turns),
-            widest=max((len(turn.calls) for turn in turns), default=0),
+            calls=sum(turn.called for turn in turns),
+            widest=max((turn.called for turn in turns), default=0),
             malformed=sum(turn.malformed for turn in turns),
             prompt_tokens=self.acting.prompt_tokens,
             completion_tokens=self.acting.sampled_tokens,
@@ -206,7 +206,7 @@ async def player_of(
 async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agent: Agent) -> AsyncGenerator[Player]:
     """A model at a URL.  Raises UserError where nobody is there, or not that model."""
     url = asked.model.rstrip("/")
-    key = _key(asked.key_file)
+    key = read_key(asked.key_file)
     deadline_s = config.engine.request_timeout_s
     reaching = EndpointSettings(url=url, model=asked.model_name, key=key, deadline_s=deadline_s)
     async with ChatEndpoint(reaching) as asking:
@@ -226,7 +226,8 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
             yield through_relay(relay, settings.harness, episode, ticketing(asked))
         return
     tools = [tool.schema for tool in agent.offered.values()]
-    async with ChatEndpoint(replace(reaching, model=name)) as endpoint:
+    thinking = config.agent.thinking.argument
+    async with ChatEndpoint(replace(reaching, model=name, thinking=thinking)) as endpoint:
 
         def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
             policy = ChatPolicy(
@@ -253,15 +254,3 @@ def _named(asked: Asked, known: Sequence[str]) -> str:
     if not known:
         raise UserError(f"{asked.model} does not say which models it has: name one, --model-name NAME")
     return known[0]
-
-
-def _key(file: Path | None) -> str:
-    if file is None:
-        return ""
-    try:
-        key = file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"--key-file {file} cannot be read: {error}") from error
-    if not key.isascii() or not key.isprintable() or not key:
-        raise UserError(f"--key-file {file} holds no key: write it there, alone on one line")
-    return key

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -173,9 +173,16 @@ async def _sandbox(task: Task, ground: Ground) -> AsyncGenerator[SandboxSession]
         raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
     try:
         yield session
-    finally:
-        async with asyncio.timeout(settings.cleanup_timeout_s):
-            await ground.pool.close(session)
+    except BaseException:
+        with suppress(Exception):  # what went wrong first is what is told
+            await _closed(session, ground)
+        raise
+    await _closed(session, ground)
+
+
+async def _closed(session: SandboxSession, ground: Ground) -> None:
+    async with asyncio.timeout(ground.settings.cleanup_timeout_s):
+        await ground.pool.close(session)
 
 
 @dataclass(slots=True)

@@ -27,10 +27,12 @@ def choose(tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[str] =
     """A path where there is one of that name, else a label.  ``only`` are globs, ``ids`` as :mod:`sandbox.tasks.ids`
     has them.  Raises UserError where nothing is left to do."""
     found = load_tasks(Path(tasks)) if Path(tasks).exists() else load_label(_known(datasets, tasks), tasks)
-    whole, taken = checksum(found.tasks), picked(filtered(found, [*only]), ids, f"--task-ids: {tasks}")
+    whole, named = checksum(found.tasks), filtered(found, [*only])
+    taken = picked(named, ids, f"--task-ids: {tasks}").gradable()
     problems = tuple(str(problem) for problem in taken.unusable)
     if not taken.tasks:
-        why = f"none is named {' '.join(only)}" if found.tasks else problems[0] if problems else "nothing there is one"
+        nobody = f"none is named {' '.join(only)}" if found.tasks and not named.tasks else ""
+        why = nobody or (problems[0] if problems else "nothing there is one")
         raise UserError(f"{tasks} has no task to evaluate ({why}): python -m sandbox.tasks validate {tasks}")
     return Chosen({task.id: task for task in taken.tasks}, whole, problems)
 

@@ -21,6 +21,8 @@ from protocol.cli.output import JsonOutput, error_console
 from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
 
+_MOST_TIMES = 10_000
+"""More is a slip, and would take the memory before anything is run."""
 _EXAMPLES = (
     "Examples: python -m launch.replay runs/demo-1/train-g000007-s03 --times 5; "
     "python -m launch.replay evaluations/demo-qwen3-tasks/fix-git/0; python -m launch.replay runs/demo-1"
@@ -44,7 +46,7 @@ def _parser() -> Parser:
     )
     add = made.add_argument
     add("subject", metavar="TRAJECTORY|RUN", help="RUN/ID or EVALUATION/TASK/ATTEMPT, or a run's directory")
-    add("--times", type=whole(1), metavar="N", help="of a trajectory: replay it so often (default: 1)")
+    add("--times", type=whole(1, _MOST_TIMES), metavar="N", help="of a trajectory: replay it so often (default: 1)")
     add("--concurrency", type=whole(1), metavar="N", help="of a trajectory: replays at once (default: 1)")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="of a run: learner.eps_high=0.2, say")
     add("--json", action="store_true", help="print one JSON object")

@@ -98,10 +98,15 @@ class Script:
 
     def count(self) -> None:
         """A call is to be run.  Raises _Over where it was not then."""
-        ran = self.recorded.replies[self.turn].ran
+        ran = 0 if self._too_late() else self.recorded.replies[self.turn].ran
         if ran is not None and self.calls >= ran:
             raise _Over
         self.calls += 1
+
+    def _too_late(self) -> bool:
+        """It is a last word that came when the time was up: nothing was told then, and nothing of it was run."""
+        verdict = self.recorded.verdict
+        return verdict is not None and verdict.status is Status.TIME_LIMIT and self._reading().final
 
     def _reading(self) -> Reading:
         last = self.turn == len(self.recorded.replies) - 1

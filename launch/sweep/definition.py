@@ -42,8 +42,8 @@ SWEEPS = Path(__file__).resolve().parent / "sweeps"
 KEYS = frozenset(dotted_fields(RunConfig))
 OPTIONS = frozenset(
     {
-        *("model", "oracle", "noop", "tasks", "datasets", "only", "attempts", "concurrency", "temperature", "greedy"),
-        *("seed", "model-name", "key-file", "retry-errors", "save-trajectories"),
+        *("model", "oracle", "noop", "tasks", "datasets", "only", "task-ids", "attempts", "concurrency", "temperature"),
+        *("greedy", "seed", "model-name", "key-file", "retry-errors", "save-trajectories", "no-record"),
     }
 )
 """Of ``launch.evaluate``: those that a sweep may set."""

@@ -128,13 +128,17 @@ class Goal:
     """Column's key → value."""
     met: tuple[str, ...]
     missed: tuple[str, ...]
-    """Names of points that have the figures, but not so high."""
+    """Names of points that have the figures, but not so high, or that have ended without them."""
 
 
 def judged(rows: Sequence[Row], least: Mapping[str, float]) -> Goal:
-    """Points without a figure are neither."""
-    known = [row for row in rows if least and least.keys() <= row.outcome.figures.keys()]
-    met = [all(row.outcome.figures[key] >= value for key, value in least.items()) for row in known]
+    """Points that lack a figure and have not ended are neither."""
+    known = [
+        row
+        for row in rows
+        if least and (row.outcome.state is State.ENDED or least.keys() <= row.outcome.figures.keys())
+    ]
+    met = [all(row.outcome.figures.get(key, -math.inf) >= value for key, value in least.items()) for row in known]
     names = [row.point.name for row in known]
     return Goal(
         dict(least),

@@ -9,8 +9,11 @@ import argparse
 import math
 from collections.abc import Callable
 
+LARGEST = 2**53 - 1
+"""Every reader of JSON gets it exactly."""
 
-def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+
+def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
     """A whole number from ``least`` to ``most``."""
 
     def read(word: str) -> int:
@@ -18,8 +21,8 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
             value = int(word)
         except ValueError:
             value = least - 1
-        if value < least or (most is not None and value > most):
-            bound = f"at least {least}" if most is None else f"{least} to {most}"
+        if not least <= value <= most:
+            bound = f"at least {least}" if value < least and most == LARGEST else f"{least} to {most}"
             raise argparse.ArgumentTypeError(f"{word!r} is no whole number of {bound}")
         return value
 

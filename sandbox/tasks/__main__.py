@@ -37,6 +37,8 @@ from sandbox.tasks.writing import plan
 
 _SESSION_S = 7200.0
 """Longest life of a sandbox that a proof uses."""
+_MOST_TASKS = 1_000_000
+"""Generated at once: more is a slip, and would take the memory before anything is written."""
 _NEW = (
     "new folder, or new file of rows; beside that a new folder 'tasks', where its format names images or tests by path"
 )
@@ -79,10 +81,14 @@ def _parser() -> Parser:
     commands.add_parser("list", parents=[reading, every], help="show the tasks and their checksum")
     generate = commands.add_parser("generate", parents=[every], help="write generated tasks")
     generate.add_argument("out", type=Path, help=_NEW)
-    generate.add_argument("--to", type=Format, choices=list(Format), default=Format.TERMINAL_BENCH)
-    generate.add_argument("--count", type=whole(0), default=18, help="training tasks (default: %(default)s)")
-    generate.add_argument("--held-out", type=whole(0), default=0, metavar="N", help="held-out tasks of each family")
-    generate.add_argument("--seed", type=int, default=0)
+    generate.add_argument("--to", choices=[each.value for each in Format], default=Format.TERMINAL_BENCH.value)
+    generate.add_argument(
+        "--count", type=whole(0, _MOST_TASKS), default=18, help="training tasks (default: %(default)s)"
+    )
+    generate.add_argument(
+        "--held-out", type=whole(0, _MOST_TASKS), default=0, metavar="N", help="held-out tasks of each family"
+    )
+    generate.add_argument("--seed", type=whole(0), default=0)
     return parser
 
 

@@ -22,6 +22,12 @@ class Dataset:
         """The first problem of each task that cannot be used."""
         return tuple({problem.folder: problem for problem in reversed(self.problems)}.values())[::-1]
 
+    def gradable(self) -> Dataset:
+        """Less the tasks that nothing grades, which cannot be used then: whatever is done there is worth the same."""
+        why = "nothing grades it: whatever is done there is worth the same"
+        ungraded = (TaskError(Path(task.id), "has no tests", why) for task in self.tasks if not task.gradable)
+        return Dataset(tuple(task for task in self.tasks if task.gradable), (*self.problems, *ungraded))
+
     @classmethod
     def of(cls, loaded: Iterable[tuple[Path, Loaded]]) -> Dataset:
         """``loaded`` with the place of each.  A second task of one name is a problem: an id is unique."""

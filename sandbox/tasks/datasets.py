@@ -95,7 +95,8 @@ def load_label(file: Path, label: str) -> Dataset:
     """The tasks of ``label`` in a ``datasets.toml``.  Raises UserError when it is unknown or its data has changed."""
     entries = read_entries(file)
     if label not in entries:
-        raise UserError(f"{file} has no data set {label!r}: choose one of {', '.join(entries) or 'none'}")
+        lacking = f"{file} has no data set {label!r}" if label else f"{file} has data sets by label: name one, --label"
+        raise UserError(f"{lacking}: choose one of {', '.join(entries) or 'none'}")
     entry = entries[label]
     found = load_tasks(entry.path, entry.format, entry.root)
     if entry.checksum and (now := checksum(found.tasks)) != entry.checksum:

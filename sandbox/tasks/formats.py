@@ -58,7 +58,7 @@ ROWS: dict[Format, RowFormat | PointerFormat] = {
 
 def format_names() -> list[str]:
     """All that there are."""
-    return [*Format, *plugin_names(PluginGroup.TASK_FORMATS)]
+    return [*(each.value for each in Format), *plugin_names(PluginGroup.TASK_FORMATS)]
 
 
 def format_of(name: str) -> FolderFormat | RowFormat | PointerFormat:

@@ -30,7 +30,7 @@ def remarks(task: Task) -> Iterator[str]:
         yield "its tests ask for the agent's own shell and get a fresh one"
     if not task.solution and not task.answer:
         yield "it has no oracle"
-    if not task.run_tests and not task.answer:
+    if not task.gradable:
         yield "it has no tests: it cannot be graded"
     if "\r\n" in task.run_tests:
         yield "its test script's lines end in CR LF, which no shell takes: dos2unix makes it one"

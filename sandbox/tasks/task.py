@@ -181,3 +181,8 @@ class Task:
     cpus: float = 1.0
     storage_mb: int = 2048
     """Disk that the agent may fill, bounded by the best means the host has."""
+
+    @property
+    def gradable(self) -> bool:
+        """Not every row of a data set says how."""
+        return bool(self.run_tests or self.answer)

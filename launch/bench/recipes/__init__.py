@@ -90,8 +90,8 @@ def options(given: argparse.Namespace) -> Options:
     if given.steps < 1:
         raise UserError(f"--steps {given.steps}: write 1 or more")
     folder: Path | None = given.folder
-    if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: remove what is in it, or name another --folder")
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is no empty folder: remove what is there, or name another --folder")
     return Options(tuple(dict.fromkeys(given.recipe)) or tuple(known), given.steps, folder)
 
 

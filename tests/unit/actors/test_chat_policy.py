@@ -39,15 +39,20 @@ class FakeTerminal:
         return Graded((), 0.0, False, 0.0)
 
 
-def endpoint(url: str, deadline_s: float = 30.0) -> ChatEndpoint:
-    return ChatEndpoint(EndpointSettings(url=url, model="tiny", deadline_s=deadline_s))
+def endpoint(url: str, deadline_s: float = 30.0, thinking: bool | None = None) -> ChatEndpoint:
+    return ChatEndpoint(EndpointSettings(url=url, model="tiny", deadline_s=deadline_s, thinking=thinking))
 
 
 async def acted(
-    chat: FakeChat, terminal: FakeTerminal | None = None, *, context: int = 4000, deadline_s: float = 30.0
+    chat: FakeChat,
+    terminal: FakeTerminal | None = None,
+    *,
+    context: int = 4000,
+    deadline_s: float = 30.0,
+    thinking: bool | None = None,
 ) -> tuple[Status, Acting]:
     tools = [tool.schema for tool in AGENT.offered.values()]
-    async with endpoint(chat.url, deadline_s) as talking:
+    async with endpoint(chat.url, deadline_s, thinking) as talking:
         policy = ChatPolicy(
             talking, AGENT.opening(TASK), tools=tools, context_tokens=context, temperature=0.5, seed=7
         )  # fmt: skip
@@ -66,6 +71,15 @@ async def test_what_the_model_writes_and_reads_is_one_conversation() -> None:
     assert first["tools"][0]["function"]["name"] == "shell_exec"
     assert (acting.sampled_tokens, len(acting.diary.turns)) == (14, 2)
     assert acting.prompt_tokens > 0
+
+
+@pytest.mark.parametrize("thinking", [None, True, False])
+async def test_the_server_s_template_is_told_whether_to_think(thinking: bool | None) -> None:
+    """Else a recipe without thoughts is evaluated with them, under its name."""
+    async with fake_chat(scripted("done")) as chat:
+        await acted(chat, thinking=thinking)
+    told = None if thinking is None else {"enable_thinking": thinking}
+    assert chat.asked[0].get("chat_template_kwargs") == told
 
 
 async def test_calls_that_the_server_parsed_are_run_and_answered_under_their_ids() -> None:

@@ -520,6 +520,40 @@ async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_las
     assert buffer.abandoned == []
 
 
+async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: Path, buffer: FakeBuffer) -> None:
+    """One broken Dockerfile among the held-out tasks would end a run before its first step, or after its last."""
+    conductor = make(tmp_path, buffer)
+    plan = EvaluationPlan("before", ("a", "b"), attempts=2, greedy=0, seed=3)
+    async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+        result = group.create_task(conductor.evaluate(plan))
+        tickets = await until_taken(conductor)
+        broken, others = [[each for each in tickets if (each.task == "a") is own] for own in (True, False)]
+        await conductor.evaluated(broken[0], attempt_of(broken[0]))
+        await conductor.failed(broken[1], InfraFailure.TASK_FAULT, "no build")
+        (again,) = await until_taken(conductor)
+        await conductor.failed(again, InfraFailure.TASK_FAULT, "the setup\nexited 1")
+        for ticket in others:
+            await conductor.evaluated(ticket, attempt_of(ticket))
+    assert [each.task for each in result.result()] == ["b", "b"]
+    (told,) = events(tmp_path, "advisory")
+    assert told["text"] == "the evaluation before goes on without the task a, which fails itself: the setup exited 1"
+    assert await take(conductor) == []
+
+
+async def test_an_evaluation_of_nothing_but_tasks_that_fail_themselves_fails(
+    tmp_path: Path, buffer: FakeBuffer
+) -> None:
+    conductor = make(tmp_path, buffer)
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the evaluation ends inside
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+            group.create_task(conductor.evaluate(EvaluationPlan("before", ("a",), attempts=1, greedy=0, seed=3)))
+            (first,) = await until_taken(conductor)
+            (again,) = await _failed_and_taken(conductor, first)
+            await conductor.failed(again, InfraFailure.TASK_FAULT, "no build")
+            await asyncio.sleep(SOON_S)
+    assert "task_fault: no build" in str(caught.value.exceptions[0])
+
+
 async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buffer: FakeBuffer) -> None:
     conductor = make(tmp_path, buffer)
     async with asyncio.TaskGroup() as group:

@@ -17,7 +17,9 @@ from actors.agents.settings import History
 from actors.agents.trim import MIDDLE
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
 from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
+from actors.rewards.named import named
 from actors.rewards.played import Call, ModelTurn
+from actors.rewards.rewarding import Rewards
 from actors.stages import Deadlines, StageOverrun, stage
 from learner.sequences import whole
 from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, Trajectory, TurnKind
@@ -269,6 +271,17 @@ async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
     late = episode(FakeEngine(["It is 7.\x01"]), terminal, replace(SETTINGS, nominal_tokens_per_s=0.01))
     late.agent = CodeInterpreterAgent(Prompt("sys"), {})
     assert ((await late.run()).status, terminal.calls) == (Status.TIME_LIMIT, 1)
+
+
+async def test_an_answer_is_no_call_of_a_tool() -> None:
+    """GRPO-TCR's wrong answers would be worth a tenth more than its table says, those without a call too."""
+    program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
+    settings = replace(SETTINGS, max_new_tokens=400, context_tokens=2000, reward=Rewards(named("tcr").formula))
+    for calls, total in ((0, -1.0), (1, -0.9), (2, -0.8)):
+        engine = FakeEngine([*[f"{program}\x01"] * calls, "It is 8.\x01"])
+        answering = episode(engine, FakeTerminal(), settings)
+        answering.agent = CodeInterpreterAgent(Prompt("sys"), {})
+        assert (await answering.run()).reward.total == total
 
 
 async def test_a_last_word_that_was_cut_is_none() -> None:

@@ -67,6 +67,21 @@ def test_an_exam_in_a_dead_ones_place_goes_on_behind_the_attempts_that_there_are
     assert exam_in(tmp_path).evaluation.attempts() == second.evaluation.attempts()
 
 
+@pytest.mark.parametrize(
+    "line", [b'{"group": 0\x00', b'{"group": 0}', b"[]", b'{"group": 0, "sample": 0, "attempt": 1}']
+)
+def test_an_attempt_that_a_disk_has_damaged_is_made_again(line: bytes, tmp_path: Path) -> None:
+    """Training would end for a line of an evaluation beside it."""
+    first = exam_in(tmp_path)
+    for ticket in first.hand_out("w#1", 2, 0.0):
+        first.evaluated(ticket, attempt_of(ticket))
+    _, kept = (tmp_path / "attempts.jsonl").read_bytes().splitlines()
+    (tmp_path / "attempts.jsonl").write_bytes(line + b"\n" + kept + b"\n")
+    second = exam_in(tmp_path)
+    assert len(second.evaluation.done) == 1
+    assert len(second.hand_out("w#2", MANY, 0.0)) == second.evaluation.total - 1
+
+
 def test_an_attempt_of_other_weights_is_none_and_is_tried_again(tmp_path: Path) -> None:
     told = Told()
     exam = exam_in(tmp_path, told)
@@ -103,6 +118,18 @@ def test_a_task_that_infrastructure_keeps_failing_ends_it_with_the_last_reason(t
         exam.failed(ticket, InfraFailure.SANDBOX_START, "the daemon is gone")
     assert exam.evaluation.over.is_set()
     assert "sandbox_start: the daemon is gone" in str(exam.evaluation.failure)
+
+
+def test_it_goes_on_without_a_task_that_fails_itself(tmp_path: Path) -> None:
+    exam = exam_in(tmp_path, told := Told())
+    late, ticket, *_ = [each for each in exam.hand_out("w#1", MANY, 0.0) if each.task == "a"]
+    for _ in range(LIMIT):
+        exam.failed(ticket, InfraFailure.TASK_FAULT, "no build")
+        (ticket,) = exam.hand_out("w#1", MANY, 0.0)
+    exam.failed(ticket, InfraFailure.TASK_FAULT, "no build")
+    exam.evaluated(late, attempt_of(late))
+    assert (exam.evaluation.left_out, exam.evaluation.total, told.kinds.count("advisory")) == ({"a"}, 3, 1)
+    assert exam.evaluation.done == exam_in(tmp_path).evaluation.done == {}
 
 
 @given(st.lists(st.tuples(st.sampled_from(["take", "done", "failed", "worker", "late", "crash"]), st.integers(0, 5))))

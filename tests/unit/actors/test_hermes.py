@@ -43,3 +43,11 @@ def test_what_does_not_parse_says_why_and_never_ends_the_episode(text: str) -> N
     assert isinstance(actions, list)
     assert isinstance(actions[0], Malformed)
     assert actions[0].reason
+
+
+@pytest.mark.parametrize("piece", ["\n", " ", "<tool_call>", "</tool_call>", "<tool_call>\n", "<", "{"])
+def test_whatever_a_policy_repeats_is_read_in_no_time(piece: str) -> None:
+    """A worker's loop, and all of its episodes, would stand still for hours: until it is killed as one that hangs."""
+    actions = parse("<tool_call>" + piece * (100_000 // len(piece)))
+    assert isinstance(actions, list)
+    assert all(isinstance(action, Malformed) for action in actions)

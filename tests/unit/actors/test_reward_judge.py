@@ -50,6 +50,8 @@ def failed(**kinds: int) -> dict[VoteFailure, int]:
         (r"\boxed{0.5}", VoteFailure.INVALID),
         (r"\boxed{good}", VoteFailure.INVALID),
         (r"\boxed{1", VoteFailure.INVALID),
+        ("\\boxed{ 1\n}", 1.0),
+        ("\\boxed{" + " " * 100_000, VoteFailure.INVALID),
         ("1", VoteFailure.INVALID),
         ("", VoteFailure.INVALID),
     ],

@@ -31,7 +31,7 @@ from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledged
 from protocol.stream.sender import Acknowledged
 from protocol.trajectory import GroupId, InfraFailure, Reward, Status, Ticket, Trajectory
-from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
+from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.pool import PoolSettings
 from sandbox.provider import LocalSandbox
 from sandbox.tasks.task import Task
@@ -299,6 +299,7 @@ def fails_with(error: Exception) -> Callable[..., Any]:
     ("error", "failure"),
     [
         (SandboxStartError("no container"), InfraFailure.SANDBOX_START),
+        (TaskFault("the setup exited 1"), InfraFailure.TASK_FAULT),
         (SandboxLost("the daemon is gone"), InfraFailure.SANDBOX_LOST),
         (SandboxVanished("PID 1 is gone"), InfraFailure.SANDBOX_VANISHED),
         (EngineUnavailable("no server"), InfraFailure.ENGINE),
@@ -343,7 +344,7 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     assert [each[:2] for each in told] == [
         (Conductor.finished, wanted), (Conductor.finished, late), (Conductor.evaluated, evaluated)
     ]  # fmt: skip
-    assert told[2][2] == Attempt("t", "count", False, True, 0.9, Status.COMPLETED, 5, (0,))
+    assert told[2][2] == Attempt("t", "count", False, True, 0.9, Status.COMPLETED, 5, (0,), 1)
     assert told_by_worker(tmp_path) == [
         ("trajectory.acked", wanted.trajectory_id),
         ("trajectory.unwanted", late.trajectory_id),

@@ -31,7 +31,8 @@ def test_all_recipes_are_tried_unless_some_are_named() -> None:
     [
         (["--recipe", "art_termnal"], "did you mean 'art_terminal'"),
         (["--steps", "0"], "write 1 or more"),
-        (["--folder", "."], "is not empty"),
+        (["--folder", "."], "is no empty folder"),
+        (["--folder", __file__], "is no empty folder"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(words: list[str], says: str) -> None:

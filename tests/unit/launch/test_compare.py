@@ -243,6 +243,18 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
         open_sides(["runs/demo-1/later"])
 
 
+def test_recordings_are_those_of_their_tasks_where_one_was_left_out(tmp_path: Path) -> None:
+    """Else a person is shown the terminal of another task."""
+    run = write_run(tmp_path / "demo-1", config(), [])
+    attempts = [Attempt(f"t{n}", "f", False, True, 1.0, Status.COMPLETED, 9, group=n) for n in (0, 2)]
+    (run / "evaluation-after.json").write_text(json.dumps({"step": 0, "attempts": [asdict(each) for each in attempts]}))
+    for group in (1, 2):
+        with CastWriter.open(run / "terminals" / f"after-g{group:06d}-s00-a0.cast") as cast:
+            cast.output("x")
+    (side, _) = open_sides([f"{run}/after", f"{write_evaluation(tmp_path / 'other', {'t0': [True]})}"])
+    assert {attempt.task: file.name for attempt, file in side.recordings.items()} == {"t2": "after-g000002-s00-a0.cast"}
+
+
 def test_an_evaluation_beside_training_is_compared_by_its_step(tmp_path: Path) -> None:
     """The newest of the step counts: an older one is of weights that were rolled back."""
     run = write_run(tmp_path / "demo-1", config(), [])

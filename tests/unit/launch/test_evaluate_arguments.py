@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from launch.evaluate.__main__ import main
 from launch.evaluate.arguments import Asked, asked, parser
 from launch.evaluate.setting import read_setting, setting_of, write_setting
 from launch.evaluate.tasks import choose
 from protocol.errors import UserError
+from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import write_task
 from tests.support.recorded import config
@@ -36,12 +38,54 @@ def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
     assert chosen.checksum == choose(str(tasks), Path("datasets.toml"), []).checksum, "a part is of the same data set"
 
 
+def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> None:
+    """A sample of SWE-SYNTH says neither image nor tests: every model would fail it alike."""
+    ungraded, graded = Task("swe-synth-1", "Mend it."), Task("swe-synth-2", "Mend it.", run_tests="true\n")
+    write_tasks([ungraded, graded], Format.SWE_SYNTH, tmp_path / "both.jsonl")
+    chosen = choose(str(tmp_path / "both.jsonl"), Path("datasets.toml"), [])
+    assert (list(chosen.tasks), len(chosen.left_out)) == (["swe-synth-2"], 1)
+    assert "task swe-synth-1: has no tests (nothing grades it" in chosen.left_out[0]
+    write_tasks([ungraded], Format.SWE_SYNTH, tmp_path / "one.jsonl")
+    with pytest.raises(UserError, match=r"no task to evaluate \(task swe-synth-1: has no tests"):
+        choose(str(tmp_path / "one.jsonl"), Path("datasets.toml"), [])
+    with pytest.raises(UserError, match=r"none is named nope"):
+        choose(str(tmp_path / "one.jsonl"), Path("datasets.toml"), ["nope"])
+
+
 def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
     """An unset variable of a shell would evaluate all."""
     with pytest.raises(UserError, match="names no task: write"):
         given("--task-ids", " , ")
     with pytest.raises(UserError, match=r"--task-ids: .* has no task '7'"):
         choose(str(tasks), Path("datasets.toml"), [], ["7"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--model= --tasks x", "--model is empty"),
+        ("--noop --tasks=", "--tasks is empty"),
+        ("--noop --tasks x --only=", "--only is empty"),
+        ("--model http:// --tasks x", "'http://' is neither a folder nor a URL"),
+        ("--model http://h/v1 --tasks x --key-file /none", "--key-file /none cannot be read"),
+        ("--noop --tasks x --attempts 10001", "is no whole number of 1 to 10000"),
+        ("--noop --tasks x --seed 99999999999999999999", "is no whole number of 0 to"),
+    ],
+)
+def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:
+    """An unset variable of a shell would evaluate what lies in the current folder."""
+    with pytest.raises(UserError, match=says):
+        asked(parser().parse_args(["demo", *words.split()]))
+
+
+def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else its evaluation would be there, and refuse the one that was meant."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--model", str(tasks), "--tasks", str(tasks)]) == 2
+    assert "has no config.json" in capfd.readouterr().err
+    assert not (tmp_path / "evaluations").exists()
 
 
 def test_terminals_are_recorded_unless_it_is_said(tasks: Path) -> None:

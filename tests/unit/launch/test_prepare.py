@@ -16,6 +16,7 @@ from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.generated import make_task
+from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import write_task
 from sandbox.tasks.vocabulary import Split
 
@@ -180,6 +181,20 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path:
         of_data(tmp_path / "run", "dataset", rows)
     with pytest.raises(UserError, match=r"no usable task.*sandbox\.tasks validate \S+rows\.jsonl --format code"):
         of_data(tmp_path / "run", "code", rows)
+
+
+def test_rows_that_nothing_grades_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
+    """A run on them alone would sample for ever, as no reward of theirs differs from another."""
+    both, alone = tmp_path / "both.jsonl", tmp_path / "alone.jsonl"
+    sample, others = Task("swe-synth-1", "Mend it."), [make_task(FAMILY, n, Split.TRAIN) for n in range(5)]
+    write_tasks([sample, *others], Format.SWE_SYNTH, both)
+    found = of_data(tmp_path / "run", "dataset", both)
+    assert sorted(found.tasks) == sorted(task.id for task in others)
+    (problem,) = found.problems
+    assert "swe-synth-1: has no tests" in problem
+    write_tasks([sample], Format.SWE_SYNTH, alone)
+    with pytest.raises(UserError, match=r"no usable task, the first because .*swe-synth-1: has no tests"):
+        of_data(tmp_path / "run", "dataset", alone)
 
 
 def test_a_run_takes_a_label_of_a_project_s_data_sets(tmp_path: Path) -> None:

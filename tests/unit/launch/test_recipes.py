@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from actors.engines.server import OWN_TOKENS
 from actors.rewards.process import MOST_A_TURN, RULES, UNREADABLE
 from launch.bench.recipes.tries import overrides
 from launch.cluster import main
@@ -32,6 +33,17 @@ def value_of(config: RunConfig, key: str) -> Value:
 def titled(pair: tuple[str, Row]) -> str:
     name, row = pair
     return f"{name}-{row.line}-{row.key or row.said}"
+
+
+POSITIONS = {"Qwen3-8B": 40960, "Qwen3-4B": 40960, "Qwen3-32B": 40960, "qwen3-4b-ra-sft-merged-epoch3": 262144}
+"""Of the models that recipes name, as their config.json has them; the last is of Qwen3-4B-Instruct-2507."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_episode_is_no_longer_than_the_recipes_own_model_takes(name: str) -> None:
+    """Else its own command is refused, on whatever cluster."""
+    config = load_recipe(name)
+    assert config.agent.context_tokens + OWN_TOKENS <= POSITIONS[str(config.model.path)]
 
 
 def test_every_recipe_but_the_demos_has_a_table() -> None:

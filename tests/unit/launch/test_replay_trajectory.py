@@ -102,6 +102,20 @@ def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
     assert status is Status.TIME_LIMIT
 
 
+def test_an_answer_that_came_too_late_is_not_given_now() -> None:
+    run = config("agent.kind=json")
+    stop = json.dumps({"action": {"type": "stop", "params": {"answers": {"command": "touch x"}}}})
+    found = of_texts(run, [stop], settings=replace(LIMITS, nominal_tokens_per_s=0.01))
+    assert found.verdict is not None
+    assert (found.verdict.status, found.verdict.passed) == (Status.TIME_LIMIT, False)
+    terminal = Terminal()
+    _, status = replayed(run, found, terminal)
+    assert (terminal.calls, status) == ([], Status.TIME_LIMIT)
+    in_time, terminal = of_texts(run, [stop]), Terminal()
+    assert replayed(run, in_time, terminal)[1] is Status.COMPLETED
+    assert len(terminal.calls) == 1
+
+
 def test_a_limit_that_ended_it_then_is_how_it_ends_now() -> None:
     run = config("agent.kind=hermes")
     found = of_texts(run, [call("ls"), call("touch x")], settings=replace(LIMITS, max_turns=2))
@@ -190,7 +204,7 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
         (["{run}/train-g000009-s00"], "has no trajectory 'train-g000009-s00'"),
         (["{run}/../nowhere/a/b"], "names no trajectory"),
         (["{run}/train-g000000-s00"], "is gone, the task of this trajectory"),
-        (["{run}/train-g000000-s00", "--times", "0"], "no whole number of at least 1"),
+        (["{run}/train-g000000-s00", "--times", "0"], "no whole number of 1 to 10000"),
     ],
 )
 def test_what_cannot_be_replayed_is_one_line(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from actors.engines.settings import EngineSettings
 from launch.bench.recipes.tries import build_model
+from launch.config.load import Toml
 from launch.evaluate import model
 from launch.evaluate.attempts import AttemptId, Failure, Record, Stage, Verdict
 from launch.evaluate.evaluation import Evaluation
@@ -151,6 +153,17 @@ async def test_attempts_without_a_verdict_are_tried_again_when_asked(
     (point,) = found.sweep.points
     assert found.outcome(point).why == "2 attempts have no verdict"
     assert "--set retry-errors=true" in found.again(point)
+
+
+@pytest.mark.parametrize("ids", ["3-4,7", ["3-4", "7"]])
+def test_every_point_takes_the_tasks_that_are_asked_for(tmp_path: Path, ids: Toml) -> None:
+    """ART's held-out tasks are asked for by their numbers, of each model alike."""
+    tasks = [replace(task, id=f"swe-{number}") for number, task in enumerate(training_tasks(3, 8))]
+    write_tasks(tasks, "terminal_bench", tmp_path / "tasks")
+    common: dict[str, Toml] = {"tasks": str(tmp_path / "tasks"), "noop": True, "task-ids": ids}
+    sweep = made("s", SweepFile(kind=Kind.EVALUATE), common, [parse_axis("seed=0,1")])
+    for evaluation in configured(sweep, tmp_path).values():
+        assert list(evaluation.chosen.tasks) == ["swe-3", "swe-4", "swe-7"]
 
 
 def test_a_sweep_that_does_not_say_whose_is_refused(tmp_path: Path) -> None:

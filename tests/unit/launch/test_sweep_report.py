@@ -61,6 +61,13 @@ def test_the_goal_is_each_points() -> None:
     assert table(*[ended(0.3)] * 4).holds
 
 
+def test_a_point_that_ended_without_the_goals_figure_has_missed_it() -> None:
+    """Its evaluation before training is another model's, say: nothing was shown, and the command would say all held."""
+    unknown = Outcome(State.ENDED, "", {"after": 0.9}, "c0ffee")
+    found = table(ended(0.3), ended(0.4), unknown, Outcome(State.PLANNED))
+    assert found.goal.missed == ("gspo-seed0",)
+
+
 def test_what_is_not_known_is_left_empty() -> None:
     rows = list(csv.DictReader(io.StringIO(as_csv(table(*MIXED)))))
     assert [row["point"] for row in rows] == ["clip-seed0", "clip-seed1", "gspo-seed0", "gspo-seed1"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from sandbox.tasks.__main__ import main as tasks
 
 COMMANDS: list[tuple[Callable[[list[str]], int], str, list[str]]] = [
     (tasks, "validate x --run --at-once", ["0", "-1", "two", "1.5"]),
+    (tasks, "generate x --count", ["-1", "99999999999999999999"]),
+    (tasks, "generate x --held-out", ["9" * 5000]),
+    (tasks, "generate x --seed", ["-1", "99999999999999999999"]),
     (images, "build x --concurrency", ["0", "-2"]),
     (images, "prefetch x --concurrency", ["0"]),
     (images, "pull x --concurrency", ["0"]),
@@ -52,6 +56,13 @@ def test_one_from_the_environment_is_no_better(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("WORKER_MAX_TASKS", "0")
     assert main_guard(lambda: server([])) == EXIT_USER
     assert "argument --max-tasks: '0' is no whole number of at least 1" in capsys.readouterr().err
+
+
+def test_one_that_json_could_not_hold_is_no_better():
+    """A seed of that many digits was a traceback where the command wrote it down."""
+    with pytest.raises(ArgumentTypeError, match=f"is no whole number of 0 to {2**53 - 1}"):
+        whole(0)(str(2**53))
+    assert whole(0)(str(2**53 - 1)) == 2**53 - 1
 
 
 def test_what_can_be_is_taken_as_it_is():

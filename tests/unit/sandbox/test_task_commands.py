@@ -64,11 +64,14 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     assert main(["list", str(tmp_path / "a")]) == 1
     assert "bad: task.yaml is missing" in capsys.readouterr().out
     assert main(["list", str(tmp_path / "empty")]) == 2
-    for wrong in (
-        ["validate", str(tmp_path / "none")],
-        ["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")],
+    for wrong, says in (
+        (["validate", str(tmp_path / "none")], "is missing"),
+        (["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")], "exists already"),
+        (["convert", str(tmp_path / "a"), "--to", "harbour", "--out", "x"], "'harbor', 'openclaw'"),
+        (["generate", "x", "--to", "harbour"], "'harbor', 'openclaw'"),
+        (["list"], "has data sets by label: name one, --label: choose one of longshore-bench"),
     ):
-        with pytest.raises(UserError):
+        with pytest.raises(UserError, match=says):
             main(wrong)
 
 

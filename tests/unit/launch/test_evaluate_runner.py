@@ -1,0 +1,101 @@
+"""If these fail, an attempt that nobody could make is told as something else, and is not mended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from actors.engines.messages import EngineUnavailable
+from actors.rewards.rewarding import PLAIN
+from launch.evaluate.attempts import AttemptId, Record, Stage
+from launch.evaluate.players import Scripted
+from launch.evaluate.runner import Ground, attempted
+from protocol.trajectory import Status, TestResult
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.tasks.task import Task
+
+if TYPE_CHECKING:
+    from actors.worker import WorkerSettings
+    from sandbox.pool import SandboxPool
+
+TASK = Task("t", "Answer.", answer="7")
+
+
+@dataclass
+class FakeSettings:
+    episode_deadline_s: float = 60.0
+    acquire_timeout_s: float = 10.0
+    cleanup_timeout_s: float = 10.0
+    grade_timeout_s: float = 10.0
+    command_timeout_s: float = 10.0
+    observation_chars: int = 100
+
+
+@dataclass
+class FakePool:
+    """Its sandboxes are nothing; it fails where it is told to."""
+
+    opens: Exception | None = None
+    closes: Exception | None = None
+    closed: int = 0
+
+    async def open(self, task: Task, deadline_s: float) -> object:
+        del task, deadline_s
+        if self.opens is not None:
+            raise self.opens
+        return object()
+
+    async def close(self, session: object) -> None:
+        del session
+        self.closed += 1
+        if self.closes is not None:
+            raise self.closes
+
+
+async def attempt(pool: FakePool, acts: Exception | None = None) -> Record:
+    async def act() -> None:
+        if acts is not None:
+            raise acts
+
+    ground = Ground(
+        cast("SandboxPool", pool),
+        cast("WorkerSettings", FakeSettings()),
+        {},
+        lambda *_: Scripted(act, last_words="\\boxed{7}"),
+        PLAIN,
+    )
+    record, told = await attempted(AttemptId("t", 0), TASK, ground)
+    assert isinstance(told, Mapping)
+    return record
+
+
+async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
+    record = await attempt(pool := FakePool())
+    assert record.failure is None
+    assert record.verdict is not None
+    assert (record.verdict.passed, record.verdict.status) == (True, Status.COMPLETED)
+    assert record.verdict.tests == (TestResult("answer", True),)
+    assert pool.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("pool", "acts", "stage", "kind"),
+    [
+        (FakePool(opens=SandboxStartError("no daemon")), None, Stage.RESET, "SandboxStartError"),
+        (FakePool(), EngineUnavailable("gone"), Stage.AGENT, "EngineUnavailable"),
+        (FakePool(closes=SandboxLost("gone too")), EngineUnavailable("gone"), Stage.AGENT, "EngineUnavailable"),
+        (FakePool(closes=SandboxLost("gone")), None, Stage.CLEAN_UP, "SandboxLost"),
+    ],
+    ids=["reset", "agent", "agent and clean-up", "clean-up"],
+)
+async def test_what_went_wrong_first_is_told_with_its_stage(
+    pool: FakePool, acts: Exception | None, stage: Stage, kind: str
+) -> None:
+    record = await attempt(pool, acts)
+    assert record.failure is not None
+    assert (record.failure.stage, record.failure.kind) == (stage, kind)
+    assert (record.verdict is not None) == (stage is Stage.CLEAN_UP)
+    assert pool.closed == (stage is not Stage.RESET)
