@@ -26,6 +26,7 @@ from launch.bench.chaos.plan import Goal, goal_of, make_plan
 from launch.bench.chaos.points import AT_RANDOM, FOLDER, PLACES, Kill, Point, Process, read_kills
 from launch.bench.chaos.tasks import listed, write_tasks
 from launch.bench.chaos.witness import Witness, in_flight_at
+from launch.bench.place import add_folder, empty_folder, place_in
 from launch.config import load_recipe
 from launch.guardian import Guardian
 from launch.preflight import preflight
@@ -89,23 +90,20 @@ class Report:
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="processes to kill (default 100)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the run and of the dice (default 0)")
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="where the run stays (default: removed if all held)")
+    add_folder(parser)
 
 
 def options(given: argparse.Namespace) -> Options:
     """Raises UserError."""
     if given.seed < 0:
         raise UserError(f"--seed {given.seed} is below 0")
-    folder: Path | None = given.folder
-    if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: remove what is in it, or name another --folder")
-    return Options(goal_of(given.kills), given.seed, folder)
+    return Options(goal_of(given.kills), given.seed, empty_folder(given.folder))
 
 
 async def measure(asked: Options) -> Report:
     """Raises UserError where the machine cannot run it, InfraError where the run stands still."""
     say = error_console().print
-    place = _place(asked.folder)
+    place = place_in(asked.folder)
     tasks = write_tasks(place / "tasks")
     values = (f"run.dir='{place / 'runs'}'", f"data.path='{place / 'tasks'}'", f"run.seed={asked.seed}")
     try:
@@ -153,11 +151,3 @@ def _report(goal: Goal, kills: Sequence[Kill], witness: Witness, books: Books) -
         Counter((kill.point, kill.process) for kill in counted if kill.point is not None),
         books,
     )
-
-
-def _place(folder: Path | None) -> Path:
-    """Where everything is written."""
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="ls-bench-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.absolute()

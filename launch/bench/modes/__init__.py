@@ -23,6 +23,7 @@ from actors.evaluation import Attempt
 from launch.bench.modes.arms import BATCH, MODES, Arm, Ground, in_flight
 from launch.bench.modes.reading import Measured, read_run
 from launch.bench.modes.waits import Waits
+from launch.bench.place import add_folder, empty_folder, place_in
 from launch.evaluations import Comparison, compare, rounded, score
 from launch.guardian import Guardian
 from launch.preflight import preflight
@@ -171,14 +172,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of model, tasks and waits (default 0)")
     add("--median", type=float, default=3.0, metavar="S", help="seconds that half of the waits are below (default 3)")
     add("--p95", type=float, default=12.0, metavar="S", help="seconds that 95 %% of them are below (default 12)")
-    add("--folder", type=Path, metavar="DIR", help="where the runs stay (default: removed if all held)")
+    add_folder(parser)
 
 
 def options(given: argparse.Namespace) -> Options:
     """Raises UserError."""
-    folder: Path | None = given.folder
-    if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: remove what is in it, or name another --folder")
     if min(given.steps, given.repetitions) < 1 or min(given.attempts, given.seed) < 0:
         raise UserError("--steps and --repetitions are 1 or more, --attempts and --seed 0 or more")
     if not 0 < given.median < given.p95:
@@ -193,7 +191,7 @@ def options(given: argparse.Namespace) -> Options:
         seed=given.seed,
         median_s=given.median,
         p95_s=given.p95,
-        folder=folder,
+        folder=empty_folder(given.folder),
     )
 
 
@@ -201,7 +199,7 @@ async def measure(asked: Options) -> Report:
     """Raises UserError where the machine cannot run it, InfraError where a run does not come to its end."""
     say = error_console().print
     made = asked.folder is None or not asked.folder.exists()
-    place = _place(asked.folder)
+    place = place_in(asked.folder)
     bench = _Bench(Ground(asked.recipe, place, asked.seed, asked.overrides), asked, say)
     try:
         bench.check()
@@ -287,11 +285,3 @@ def _starts(text: str) -> tuple[int, ...]:
     if not starts or min(starts) < 1:
         raise UserError(f"--starts {text}: write numbers of containers, 2,4,8 for example, or one to try no other")
     return starts
-
-
-def _place(folder: Path | None) -> Path:
-    """Where everything is written."""
-    if folder is None:
-        return Path(tempfile.mkdtemp(prefix="ls-bench-"))
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder.absolute()

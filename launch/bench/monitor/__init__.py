@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from launch.bench.monitor.history import write_history
 from launch.bench.monitor.live import Live, measure_live
 from launch.bench.monitor.opening import Opening, measure_opening
+from launch.bench.place import add_folder, empty_folder, place_in
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import Json
@@ -84,23 +84,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--opens", type=int, default=3, metavar="N", help="the median of which counts (default 3)")
     add("--steps", type=int, default=12, metavar="N", help="of the run that is watched (default 12)")
     add("--cuts", type=int, default=50, metavar="N", help="times that its client is cut off (default 50)")
-    add("--folder", type=Path, metavar="DIR", help="where the runs stay (default: removed if all held)")
+    add_folder(parser)
 
 
 def options(given: argparse.Namespace) -> Options:
     """Raises UserError."""
-    folder: Path | None = given.folder
     if min(given.trajectories - 99, given.opens, given.steps) < 1 or given.cuts < 0:
         raise UserError("--trajectories is 100 or more, --opens and --steps 1 or more, --cuts 0 or more")
-    if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise UserError(f"{folder} is not empty: remove what is in it, or name another --folder")
-    return Options(given.trajectories, given.opens, given.steps, given.cuts, folder)
+    return Options(given.trajectories, given.opens, given.steps, given.cuts, empty_folder(given.folder))
 
 
 async def measure(asked: Options) -> Report:
     """Raises UserError where this machine cannot run it, InfraError where a process of it fails."""
     say = error_console().print
-    place = Path(tempfile.mkdtemp(prefix="ls-bench-")) if asked.folder is None else asked.folder.absolute()
+    place = place_in(asked.folder)
     say(f"runs: {place}")
     live = await measure_live(place, asked.steps, asked.cuts)
     say(f"{live.events} events, p95 {live.p95_ms:.0f} ms, {live.missed} missed; {100 * live.slowdown:.2f} % of the run")

@@ -22,6 +22,7 @@ from typing import cast
 import orjson
 
 from launch.bench.chaos.tasks import write_tasks
+from launch.bench.place import add_folder, empty_folder, place_in
 from launch.bench.recipes.tries import build_model, overrides
 from launch.config import load_recipe, recipe_names
 from launch.guardian import Guardian
@@ -78,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--recipe", action="append", default=[], metavar="NAME", help="only this one; may be repeated (default all)")
     add("--steps", type=int, default=2, metavar="N", help="optimizer steps of each (default 2)")
-    add("--folder", type=Path, metavar="DIR", help="where the runs stay (default: removed if all held)")
+    add_folder(parser)
 
 
 def options(given: argparse.Namespace) -> Options:
@@ -89,16 +90,13 @@ def options(given: argparse.Namespace) -> Options:
             raise UserError(f"--recipe {name}: the recipes to try are {', '.join(known)}{did_you_mean(name, known)}")
     if given.steps < 1:
         raise UserError(f"--steps {given.steps}: write 1 or more")
-    folder: Path | None = given.folder
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is no empty folder: remove what is there, or name another --folder")
-    return Options(tuple(dict.fromkeys(given.recipe)) or tuple(known), given.steps, folder)
+    return Options(tuple(dict.fromkeys(given.recipe)) or tuple(known), given.steps, empty_folder(given.folder))
 
 
 async def measure(asked: Options) -> Report:
     """Try each recipe, whatever becomes of the others."""
     say = error_console().print
-    place = Path(tempfile.mkdtemp(prefix="ls-recipes-")) if asked.folder is None else asked.folder.absolute()
+    place = place_in(asked.folder)
     say(f"runs: {place / 'runs'}")
     build_model(place / "model")
     write_tasks(place / "tasks")
