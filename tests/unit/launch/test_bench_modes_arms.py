@@ -227,5 +227,5 @@ def test_what_cannot_be_done_is_said_in_one_line(words: list[str], said: str) ->
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
-    with pytest.raises(UserError, match="is not empty"):
+    with pytest.raises(UserError, match="is no empty folder"):
         options(asked("--folder", str(tmp_path)))

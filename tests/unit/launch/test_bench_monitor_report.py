@@ -62,7 +62,7 @@ def test_what_does_not_hold_fails(report: Report, said: str) -> None:
         (["--trajectories", "99"], "100 or more"),
         (["--steps", "0"], "1 or more"),
         (["--cuts", "-1"], "0 or more"),
-        (["--folder", "."], "is not empty"),
+        (["--folder", "."], "is no empty folder"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words: list[str], says: str) -> None:
