@@ -110,7 +110,7 @@ class Report:
             "eval_difference": None
             if change is None
             else {
-                "mean": round(change.difference, 4),
+                "mean": round(change.difference, 4) + 0.0,  # no minus before a zero
                 "ci95": None if change.ci95 is None else [round(end, 4) for end in change.ci95],
             },
             "idle": {
