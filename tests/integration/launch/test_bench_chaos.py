@@ -210,7 +210,7 @@ def test_where_no_sandbox_can_run_one_line_says_so(tmp_path: Path) -> None:
     [
         (["--kills", "9"], "--kills 9 is not enough"),
         (["--seed", "-1"], "--seed -1 is below 0"),
-        (["--folder", "tests"], "tests is not empty"),
+        (["--folder", "tests"], "tests is no empty folder"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:
