@@ -72,7 +72,7 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
     exported = await page.evaluate("fetch(document.querySelector('a[download]').href).then(each => each.text())")
 
     await command("launch.ctl", run.path, "pause")
-    await page.open(f"{started['url']}/#/run/watched")
+    await page.open(f"{started['url'].rstrip('/')}/#/run/watched")
     await page.see("paused")
     before = stored_config(run.path).in_flight
     step = run.events("learner.step")[-1]["step"]
