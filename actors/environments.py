@@ -23,6 +23,7 @@ from actors.harness import on_reply, session_settings
 from actors.provider_settings import ProviderSettings
 from actors.rewards.rewarding import rewarded
 from actors.stages import Deadlines, StageOverrun, stage
+from actors.tickets import name_of
 from protocol.errors import InfraError
 from protocol.trajectory import Ticket, Trajectory
 from sandbox.pool_settings import PoolStatistics
@@ -74,7 +75,7 @@ class Environments:
         self, ticket: Ticket, task: Task, settings: EpisodeSettings, observer: Observer, deadlines: Deadlines
     ) -> Trajectory:
         """One episode.  Raises :class:`InfraError` when infrastructure failed."""
-        name = f"{ticket.trajectory_id}-a{ticket.attempt}"
+        name = name_of(ticket)
         self._running, self._started = self._running + 1, self._started + 1
         try:
             with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
@@ -92,7 +93,7 @@ class Environments:
     def _begin(self, ticket: Ticket, task: Task, settings: EpisodeSettings, key: str, deadlines: Deadlines) -> Begin:
         left_s = self._times.longest_s if deadlines.evaluate is None else _left_s(deadlines.evaluate)
         return Begin(
-            episode=f"{ticket.run_id}/{ticket.trajectory_id}-a{ticket.attempt}.{secrets.token_hex(4)}",
+            episode=f"{ticket.run_id}/{name_of(ticket)}.{secrets.token_hex(4)}",
             task=encode_task(task),
             agent=self._agent,
             limits=limits_of(settings, ticket, self._times),

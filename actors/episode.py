@@ -23,6 +23,7 @@ from actors.policy import NoRoom, Policy, Said, Sampling, TokenPolicy
 from actors.rewards.played import Diary, ModelTurn, Played, call_of
 from actors.rewards.rewarding import PLAIN, Rewarding, rewarded
 from actors.stages import NO_DEADLINES, Deadlines, stage
+from actors.tickets import name_of
 from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory
 from sandbox.grading.answer import ANSWER, is_right
 from sandbox.tasks.task import Task
@@ -198,7 +199,7 @@ class EpisodeSettings:
             temperature=self.temperature_of(ticket),
             seed=ticket.seed,
             greedy=ticket.greedy,
-            session=f"{ticket.trajectory_id}-a{ticket.attempt}",
+            session=name_of(ticket),
             deadline_s=self.generate_deadline_s,
             restart_s=self.engine_restart_s,
         )

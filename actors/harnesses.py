@@ -18,6 +18,7 @@ from actors.gateway.session import Session
 from actors.harness import HarnessActing, HarnessEpisode, HarnessSettings, environment, on_reply, session_settings
 from actors.stages import NO_DEADLINES, Deadlines
 from actors.terminal import SandboxTerminal
+from actors.tickets import name_of
 from protocol.trajectory import Ticket, Trajectory
 from sandbox.doorway import listening_inside
 from sandbox.gate.doors import HOST
@@ -53,7 +54,7 @@ class Harnesses:
         deadlines: Deadlines = NO_DEADLINES,
     ) -> Trajectory:
         """One episode, in the terminal's sandbox.  Raises :class:`InfraError` when infrastructure failed."""
-        name = f"{ticket.trajectory_id}-a{ticket.attempt}"
+        name = name_of(ticket)
         with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
             reach = self._reach(terminal.session, session, task)
             command = self._settings.command
@@ -67,7 +68,7 @@ class Harnesses:
     ) -> Generator[tuple[HarnessActing, Session]]:
         """One that somebody else grades: at work in the terminal's sandbox, and its session, which is open in the
         block."""
-        name = f"{ticket.trajectory_id}-a{ticket.attempt}"
+        name = name_of(ticket)
         with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
             reach = self._reach(terminal.session, session, task)
             yield HarnessActing(task, session, terminal, self._settings.command, reach, settings, observer), session

@@ -332,9 +332,7 @@ class Fleet:
         engines that Ray had to restart on the ``newest`` weights, bring what other machines write, and follow who joins
         and who is gone.  Raises :class:`~launch.machines.watch.ClusterLost`."""
         async with task_group() as group:
-            for actor in (self.buffer, self.conductor, *self.engines, *self._sender, *self.workers):
-                self._keep(group, actor, self._vigil.answering(actor))
-            for actor in self._abroad.actors:
+            for actor in self._long_lived:
                 self._keep(group, actor, self._vigil.answering(actor))
             for machine in self._abroad.machines.values():
                 self._keep(group, machine.courier.post, machine.courier.run())
@@ -343,6 +341,12 @@ class Fleet:
             for worker in self.workers:
                 self._keep(group, worker, self._vigil.working(worker, self._prepared.tasks))
             group.create_task(self._follow_nodes(group, lose_engine))
+
+    @property
+    def _long_lived(self) -> tuple[Remote[Any], ...]:
+        """Actors that are there from the start, or from their node's joining, to the end; learners apart."""
+        here = (self.buffer, self.conductor, *self.engines, *self._sender, *self.workers)
+        return (*here, *self._abroad.actors)
 
     def _keep(self, group: asyncio.TaskGroup, actor: Remote[Any], work: Coroutine[Any, Any, None]) -> None:
         """Go on with ``work`` as long as the actor's node is there."""
@@ -426,10 +430,9 @@ class Fleet:
 
     async def hang_report(self, token: str) -> tuple[str, str]:
         """Who waits for whom, and the file that has the stacks of every process and task."""
-        several = (*self.engines, *self._sender, *self._abroad.actors, *self.workers, *self._examiners)
         logs = self._directory.logs
         evidence = await gather_evidence(
-            (self.buffer, self.conductor, *several, *self._newest_learners.ranks), sorted(logs.glob("*.stacks")), token
+            (*self._long_lived, *self._examiners, *self._newest_learners.ranks), sorted(logs.glob("*.stacks")), token
         )
         line = who_waits(evidence)
         return line, str(await asyncio.to_thread(write_report, logs, line, evidence))

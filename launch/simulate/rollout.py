@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from actors.dispatch import Dispatch, Fate, Standing
 from actors.engines.placement import Placement
 from actors.progress import read_progress
-from actors.tickets import Out
+from actors.tickets import Out, name_of
 from launch.simulate.clock import Clock
 from launch.simulate.engines import Engine, Request, Span
 from launch.simulate.workload import EpisodePlan, Workload
@@ -147,7 +147,7 @@ class Rollout:
             dispatch.opened(plan, now)
         tickets = dispatch.hand_out(worker.name, worker.free, now)
         for ticket in tickets:
-            session = f"{ticket.trajectory_id}-a{ticket.attempt}"
+            session = name_of(ticket)
             episode = Episode(self, ticket, self._workload.episode(ticket), worker, now, session)
             worker.episodes[episode] = None
             self._go_on(episode, episode.plan.acquire_s)
