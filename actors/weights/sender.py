@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from actors.engines import weight_files
 from actors.engines.buckets import Piece, pieces, read
 from actors.engines.messages import Rendezvous
-from actors.remote import Remote
 from protocol.errors import InfraError
 from protocol.loopback import free_port
 from protocol.weights import WeightManifest
+
+if TYPE_CHECKING:  # it loads Ray
+    from actors.remote import Remote
 
 _PATIENCE_S = 60.0
 """What one piece may take, and the meeting of a group."""

@@ -10,10 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from actors.engines import weight_files
-from actors.remote import Remote
 from actors.weights.folders import version_folder
 from actors.weights.plan import BLOCK_BYTES, Plan, PlannedFile
 from actors.weights.rounds import Gathering, Seat, send
@@ -21,6 +20,9 @@ from protocol import deltas
 from protocol.errors import InfraError
 from protocol.loopback import free_port
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+
+if TYPE_CHECKING:  # it loads Ray
+    from actors.remote import Remote
 
 _TENSORS = ".safetensors"
 

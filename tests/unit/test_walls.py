@@ -47,6 +47,15 @@ def test_importing_it_loads_nothing_heavy(package: str) -> None:
     assert not HEAVY & loaded(package)
 
 
+@pytest.mark.parametrize("command", ["launch.cluster", "launch.sft.__main__", "launch.bench.__main__"])
+def test_what_tells_ray_to_stay_on_loopback_runs_before_ray_is_imported(command: str) -> None:
+    """Ray reads its environment once; told too late, a driver looks for its own nodes at the machine's outer address,
+    for an hour."""
+    probe = f"import {command}, sys; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False"]
+
+
 def test_the_monitor_starts_without_the_configuration() -> None:
     """Its schemas take longer to import than a run of a hundred thousand trajectories to open."""
     probe = "import launch.monitor.app, sys; print('launch.config' in sys.modules, 'pydantic' in sys.modules)"
