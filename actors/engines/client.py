@@ -8,6 +8,7 @@ the caller's.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -27,8 +28,10 @@ _STREAM_INTERVAL = 8
 """Tokens a chunk: few enough that little is lost with a server, enough that streaming costs nothing."""
 _READ_BYTES = 1 << 20
 """Buffer of a connection; a chunk is a line, and may be half as long again as this."""
-_BEHIND_S = 0.005
+_BEHIND_S = 0.01
 """How long after a load the question is asked that the server is to answer after it."""
+_SERVES = re.compile(rb"Weight version updated to (\d+)\.")
+"""SGLang's word on a load that it has done."""
 
 MEMORY = ("weights", "kv_cache", "cuda_graph")
 """What a server can give away of a device's memory, by SGLang's names; all that is not small."""
@@ -157,12 +160,15 @@ class EngineClient:
         unknown until they are loaded."""
         await self._post("/resume_memory_occupation", {"tags": MEMORY})
 
-    async def update_weights(self, path: str, version: int) -> None:
-        """Exchange the weights for those in ``path``, checked before.  After an error the weights are unknown."""
-        await self._post(
+    async def update_weights(self, path: str, version: int) -> int:
+        """Exchange the weights for those in ``path``, checked before; the version that the server says it then serves.
+        After an error the weights are unknown."""
+        said = await self._post(
             "/update_weights_from_disk",
             {"model_path": path, "weight_version": str(version), "abort_all_requests": False, "flush_cache": False},
         )
+        found = _SERVES.search(said)
+        return int(found[1]) if found else await self.version()
 
     async def update_weights_and_look(self, path: str, version: int) -> Held:
         """:meth:`update_weights`, and what the server holds, without a round trip in between.
@@ -170,12 +176,10 @@ class EngineClient:
         The server does one after the other; if the question came first, the checksum is that of the weights before.
         """
         async with task_group() as group:
-            update = group.create_task(self.update_weights(path, version))
+            served = group.create_task(self.update_weights(path, version))
             await asyncio.sleep(_BEHIND_S)
             checksum = group.create_task(self.checksum())
-            await update
-            served = await self.version()
-        return Held(served, checksum.result())
+        return Held(served.result(), checksum.result())
 
     @asynccontextmanager
     async def weight_update(self) -> AsyncGenerator[None]:

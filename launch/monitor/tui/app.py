@@ -50,7 +50,7 @@ class MonitorApp(App[None]):
     """Raises NoSuchRunError where ``run_dir`` is no folder."""
 
     CSS = """
-    * { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; }
+    * { scrollbar-size-vertical: 1; scrollbar-size-horizontal: 1; border-subtitle-color: $text-muted; }
     DataTable { background: $background; }
     DataTable > .datatable--header { background: $background; }
     .-wide Overview #pair { layout: horizontal; }

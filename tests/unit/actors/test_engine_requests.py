@@ -70,7 +70,7 @@ async def posted(path: str, call: Callable[[EngineClient], Awaitable[object]]) -
 
     async def note(asked: web.Request) -> web.Response:
         bodies[asked.path] = await asked.json()
-        return web.json_response({})
+        return web.json_response({"message": "Weight version updated to 7."})
 
     app = web.Application()
     app.router.add_post("/{path}", note)

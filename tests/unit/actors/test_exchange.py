@@ -29,6 +29,8 @@ class FakeScheduler:
     """The first question for the checksum comes to it before the load."""
     says: int = NEW
     """The version that it says it serves after a load of the new one."""
+    tells: bool = True
+    """Says so in its reply to the load, as SGLang 0.5 does."""
     holds: int = OLD
     did: list[str] = field(default_factory=list[str])
     looked: asyncio.Event = field(default_factory=asyncio.Event)
@@ -41,7 +43,8 @@ class FakeScheduler:
         self.holds = version
         self.did.append(f"load {version}")
         self.loaded.set()
-        return web.json_response({"success": True})
+        told = f" Weight version updated to {self.serves}." if self.tells else ""
+        return web.json_response({"success": True, "message": f"Succeeded to update model weights.{told}"})
 
     async def checksum(self, _request: web.Request) -> web.Response:
         if not self.looks_first or self.looked.is_set():
@@ -51,7 +54,12 @@ class FakeScheduler:
         return web.json_response({"success": True, "per_engine_checksum": f"sum-{self.holds}"})
 
     async def info(self, _request: web.Request) -> web.Response:
-        return web.json_response({"weight_version": str(self.says if self.holds == NEW else self.holds)})
+        self.did.append("version")
+        return web.json_response({"weight_version": str(self.serves)})
+
+    @property
+    def serves(self) -> int:
+        return self.says if self.holds == NEW else self.holds
 
     async def pause(self, _request: web.Request) -> web.Response:
         self.did.append("pause")
@@ -119,19 +127,32 @@ async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
     assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
 
 
+async def test_a_version_that_the_loads_reply_does_not_say_is_asked_for() -> None:
+    scheduler = FakeScheduler(tells=False)
+    async with _serving(scheduler) as serving:
+        await _exchange(serving)
+    assert sorted(scheduler.did[2:-1]) == ["look 2", "version"]
+    assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
+
+
 async def test_a_question_that_overtook_the_load_is_asked_again() -> None:
     scheduler = FakeScheduler(looks_first=True)
     async with _serving(scheduler) as serving:
         await _exchange(serving)
-    assert scheduler.did == ["pause", "look 1", "load 2", "look 2", "go on"]
+    assert scheduler.did[:3] == ["pause", "look 1", "load 2"]
+    assert sorted(scheduler.did[3:]) == ["go on", "look 2", "version"]
+    assert scheduler.did[-1] == "go on"
     assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
 
 
-async def test_a_server_that_serves_another_version_gets_its_old_weights_back() -> None:
-    scheduler = FakeScheduler(says=7)
+@pytest.mark.parametrize("tells", [True, False])
+async def test_a_server_that_serves_another_version_gets_its_old_weights_back(tells: bool) -> None:
+    scheduler = FakeScheduler(says=7, tells=tells)
     async with _serving(scheduler) as serving:
         with pytest.raises(LoadError, match=r"serves version 0\.7"):
             await _exchange(serving)
-    assert scheduler.did == ["pause", "load 2", "look 2", "load 1", "look 1", "go on"]
+    assert [each for each in scheduler.did if each != "version"] == [
+        *("pause", "load 2", "look 2", "load 1", "look 1", "go on")
+    ]
     assert serving.confirmed == Confirmed(_manifest(OLD), "sum-1")
     assert not serving.trouble.done()
