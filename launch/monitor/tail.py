@@ -106,9 +106,11 @@ class RunReader:
         self._tails: dict[str, JsonlTail] = {}
         self._known: set[Path] = set()
         self._lines = self._damaged = 0
+        self.at_end = False
+        """The last :meth:`read` came to the end of what was written then."""
 
     def read(self, limit: int = 5_000) -> list[Line]:
-        """At most ``limit`` new lines; fewer means that the end was reached.  Damaged ones are only counted."""
+        """At most ``limit`` new lines.  Damaged ones are only counted, against it too."""
         self._discover()
         found: list[Line] = []
         taken = 0
@@ -127,6 +129,7 @@ class RunReader:
             if taken >= limit:
                 break
         self._lines += taken
+        self.at_end = taken < limit
         return found
 
     @property

@@ -17,7 +17,7 @@ from launch.monitor.shapes import RunCard
 from launch.monitor.web.answers import RefusedError
 from launch.run_files import CONFIG_FILE, RUN_ID, NoSuchRunError
 
-POLL_S = 0.25
+POLL_S = 0.5
 CURRENT = "-"
 _MAX_BESIDE = 3
 

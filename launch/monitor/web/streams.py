@@ -51,7 +51,7 @@ async def events(watched: Watched, cursor: Cursor) -> AsyncIterator[bytes]:
         for told_message in event_messages(lines, before, reader.cursor):
             said_at = time.monotonic()
             yield told_message
-        if reader.cursor != before:
+        if not reader.at_end:
             continue
         if follower.gone:
             yield message("gone", orjson.dumps(Refusal(follower.head().problem)))

@@ -58,6 +58,15 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path: Path):
     assert reader.read() == []
 
 
+def test_a_piece_of_damaged_lines_is_not_taken_for_the_end(tmp_path: Path):
+    folder = tmp_path / "events"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(b"not json\n" * 3 + b'{"t":1,"kind":"x","writer":"a","seq":0}\n')
+    reader = RunReader(tmp_path, EVENT_FILES)
+    assert (reader.read(3), reader.at_end) == ([], False)
+    assert (_keys(reader.read(3)), reader.at_end) == ([("a", 0)], True)
+
+
 def test_events_that_a_process_could_not_write_are_counted_and_told(tmp_path: Path):
     """Else a person takes what the page shows for all that happened."""
     folder = tmp_path / "events"
