@@ -28,6 +28,7 @@ from actors.buffer import Buffer
 from actors.conductor import Conductor
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError
+from actors.engines.settings import EngineSettings
 from actors.places import Place
 from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
@@ -170,24 +171,24 @@ class Fleet:
         self, engines: Mapping[str, Node], workers: Mapping[str, Node], copies: Mapping[str, Node]
     ) -> None:
         config, directory, crew, head = self._config, self._directory, self._crew, self._nodes[0]
-        gpus = engine_gpus(config)
         self._endpoint = await self._start_buffer(self._keys)
         await self._abroad.settle(self._nodes, copies)
         told = conductor_settings(config, directory, head, self._prepared.training)
         self.conductor = self._on(head, "conductor", crew.conductor, told, self.buffer)
         sender = self._start_sender()
         self.engines = tuple(
-            spawn(
-                crew.engine,
-                replace(self._options(home, name), num_gpus=gpus),
-                engine_settings(config, directory, self._abroad.model(home), name, home),
-                sender,
-            )
+            self._engine(name, engine_settings(config, directory, self._abroad.model(home), name, home), home, sender)
             for name, home in engines.items()
         )
         for engine, home in copies.items():
             self.delivery.copies[self._actor_name(engine)] = self._abroad.copies[home.name]
         self.workers = tuple(self._worker(name, home) for name, home in workers.items())
+
+    def _engine(
+        self, name: str, told: EngineSettings, home: Node, sender: RemoteSender | None, *, seat: str = ""
+    ) -> Remote[Engine]:
+        gpus, options = engine_gpus(self._config), self._options(home, name, seat=seat)
+        return spawn(self._crew.engine, replace(options, num_gpus=gpus, max_concurrency=told.calls), told, sender)
 
     def _worker(self, name: str, home: Node) -> Remote[Worker]:
         told = worker_settings(
@@ -532,9 +533,8 @@ class Fleet:
         self._exams, own = self._exams + 1, tuple[Remote[Engine], ...]()
         if not config.shared:
             home, name = exam_home(config, self._nodes), f"{EXAM_ENGINE}-{self._exams}"
-            options = replace(self._options(home, name, seat=EXAM_ENGINE), num_gpus=engine_gpus(config))
             told = exam_engine_settings(config, directory, abroad.model(home), home)
-            own = (spawn(crew.engine, options, told, None),)
+            own = (self._engine(name, told, home, None, seat=EXAM_ENGINE),)
             if home.remote:
                 self.delivery.lend(self._actor_name(name), abroad.machine(home).copies)
         at = self._homes[self.workers[0].name]

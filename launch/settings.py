@@ -307,6 +307,7 @@ def engine_settings(
         attempt=directory.attempt,
         node=node.name,
         start_timeout_s=config.engine.start_timeout_s,
+        stall_timeout_s=config.engine.stall_timeout_s,
         lends=config.shared,
         adapters=adapter_settings(config),
     )

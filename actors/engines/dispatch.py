@@ -64,8 +64,8 @@ class Dispatch:
         self.counts = EngineStatistics()
         self.vocabulary: int | None = None
         """Of the model, once it is known: before that nothing is taken."""
-        self.last_reply_at = 0.0
-        """Or since when the server that serves could have given one; monotonic seconds."""
+        self.heard_at = 0.0
+        """When the server that serves last sent a token, or began to serve; monotonic seconds."""
         self.left = asyncio.Event()
         """Set when a request leaves its server; whoever waits for that clears it."""
         self._serving: Serving | None = None
@@ -78,7 +78,7 @@ class Dispatch:
         """Requests may go to this server."""
         if serving is not self._serving:
             self._prefixes.forget()
-        self._serving, self.last_reply_at = serving, time.monotonic()
+        self._serving, self.heard_at = serving, time.monotonic()
         self.gate.set()
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Dispatch:
         if counts.queued >= self._max_queued:
             counts.unavailable += 1
             raise EngineBusy(f"engine {self._name} has {counts.queued} requests waiting, its limit", request.received)
-        work = UnderWay(request, watch)
+        work = UnderWay(request, self._hear, watch)
         self._under_way.add(work)
         try:
             async with asyncio.timeout(request.deadline_s + request.restart_s):
@@ -212,7 +212,7 @@ class Dispatch:
 
     async def _sent(self, server: Server, work: UnderWay, stream: ReplyStream) -> Sampled:
         self.counts.requests += 1
-        rid, request = f"{self._name}-{self.counts.requests}", work.request
+        rid, request = f"{self._name}-{self.counts.requests}.", work.request  # SGLang aborts all that begin so
         options = SamplingOptions(
             max_new_tokens=work.left,
             temperature=request.temperature,
@@ -234,5 +234,8 @@ class Dispatch:
         counts.sampled_tokens += len(reply.token_ids)
         counts.cached_tokens += reply.cached_tokens
         counts.mixed_prefix += reply.mixed_prefix
-        self.last_reply_at = time.monotonic()
+        self._hear()
         return reply
+
+    def _hear(self) -> None:
+        self.heard_at = time.monotonic()

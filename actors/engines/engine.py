@@ -15,7 +15,8 @@ loaded and confirmed → continue → gate open.  The turn ends with a ``load``,
 confirmed weights.  A server that dies meanwhile is replaced after it, not in the learner's memory.
 
 The supervisor waits for the server's trouble (its processes ended, a probe hung, an exchange went wrong), restarts with
-back-off on the last confirmed weights and opens the gate again.  It goes on until ``stop``.
+back-off on the last confirmed weights, loads what was staged meanwhile and opens the gate again.  It goes on
+until ``stop``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,6 +48,7 @@ from actors.engines.messages import (
     GenerateRequest,
     LoadError,
     LoadReport,
+    NoServer,
     Received,
     RequestRefused,
     ServerLost,
@@ -60,6 +62,9 @@ from protocol.lanes import LaneLog
 from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
+_WELL_S = 60.0
+"""A server that served for so long is started again at once."""
+_END_S = 60.0
 _FAILED_PROBES = 3
 
 
@@ -275,9 +280,9 @@ class Engine:
         return outcome
 
     def _check_server(self, *, patient: bool) -> None:
-        """Raises :class:`LoadError` where there is none to exchange weights with, and nobody waits for the next."""
+        """Raises :class:`NoServer` where there is none to exchange weights with, and nobody waits for the next."""
         if not patient and (self._serving is None or self._serving.trouble.done()):
-            raise LoadError(f"engine {self._settings.name} lost its server and starts another")
+            raise NoServer(f"engine {self._settings.name} lost its server and starts another")
 
     async def _swap(self, staged: _Staged, lease: _Lease) -> LoadReport | LoadError | None:
         """The exchange under the update lock; every error that it can have is its value.
@@ -439,21 +444,45 @@ class Engine:
                 self._dispatch.close()
 
     async def _supervise(self) -> None:
+        failures = 0
         while (serving := self._serving) is not None:
+            began = time.monotonic()
             why = await asyncio.shield(serving.trouble)
+            failures = failures + 1 if time.monotonic() - began < _WELL_S else 0
             self._state, self._error = EngineState.RESTARTING, why
             self._events.emit("engine.died", engine=self._settings.name, why=why, pid=serving.server.pids.server)
             async with self._update_lock:
                 with self._lane.during("down"):
-                    await serving.server.stop()
-                    self._serving = await self._relaunch(serving.confirmed)
+                    await self._end(serving.server)
+                    self._serving = await self._relaunch(serving.confirmed, failures)
+                    await self._catch_up(self._serving)
                 self._dispatch.counts.restarts += 1
                 self._emit_started("engine.restarted", self._serving)
                 self._serve(self._serving)
 
-    async def _relaunch(self, confirmed: Confirmed) -> Serving:
-        """A new server on the last confirmed weights, tried until it starts."""
-        failures = 0
+    async def _end(self, server: Server) -> None:
+        """Of one whose processes do not end, a device's driver holds them, say, that is told."""
+        patience_s = self._settings.stop_grace_s + _END_S
+        try:
+            async with asyncio.timeout(patience_s):
+                await server.stop()
+        except TimeoutError:
+            self._error = f"process {server.pids.server} and its children have not ended within {patience_s:g} s"
+            self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
+            await server.stop()
+
+    async def _catch_up(self, serving: Serving) -> None:
+        """Take what was staged meanwhile, before anything is dispatched: where it is not taken, the next load tells."""
+        staged, grace_s = self._staged, self._settings.load_grace_s
+        if staged is None or staged.manifest.version == serving.confirmed.manifest.version:
+            return
+        deadline = asyncio.get_running_loop().time() + grace_s
+        with suppress(ServerLost, LoadError, TimeoutError):
+            await self._updates.take(serving, staged.manifest, staged.load, nullcontext(), deadline)
+
+    async def _relaunch(self, confirmed: Confirmed, failures: int) -> Serving:
+        """A new server on the last confirmed weights, tried until it starts.  ``failures``: how often in succession the
+        one before ended soon."""
         while True:
             await asyncio.sleep(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
             failures += 1
@@ -494,11 +523,13 @@ class Engine:
 
     async def _probe(self) -> None:
         """Ask a silent server for a token; one that lets the probe hang, or fails it three times, is condemned."""
-        number = failures = 0
+        number, failures, probed = 0, 0, self._serving
         while True:
             await asyncio.sleep(self._settings.probe_every_s)
             serving, asked_at = self._serving, time.monotonic()
-            recent = asked_at - self._dispatch.last_reply_at < self._settings.probe_every_s
+            recent = asked_at - self._dispatch.heard_at < self._settings.probe_every_s
+            if recent or serving is not probed:
+                failures, probed = 0, serving
             if serving is None or self._state is not EngineState.SERVING or recent:
                 continue
             number += 1
@@ -506,7 +537,7 @@ class Engine:
                 async with asyncio.timeout(self._settings.stall_timeout_s):
                     await serving.server.probe(f"{self._settings.name}-probe-{number}")
             except TimeoutError:
-                silent = self._dispatch.last_reply_at < asked_at
+                silent = self._dispatch.heard_at < asked_at
                 if silent and self._lease is None and self._turn is None:
                     serving.condemn(f"it was silent for {self._settings.stall_timeout_s:g} s")
             except (ServerLost, RequestRefused) as error:

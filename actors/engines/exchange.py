@@ -18,7 +18,7 @@ from pathlib import Path
 
 from actors.engines import weight_files
 from actors.engines.client import EngineClient, Held
-from actors.engines.handover import Load, from_files
+from actors.engines.handover import Load
 from actors.engines.messages import LoadError, ServerLost
 from actors.engines.server import Server
 from protocol.weights import Version, WeightManifest, version_label
@@ -97,10 +97,13 @@ async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: floa
     except BaseException:
         serving.condemn("it did not get its memory back")
         raise
+
+    async def load(client: EngineClient) -> None:
+        """What it holds is asked afterwards: before the load that is nothing known, and not told from the new."""
+        await client.update_weights(manifest.path, manifest.version)
+
     deadline = asyncio.get_running_loop().time() + grace_s
-    return await _load(
-        serving, manifest, from_files(manifest), deadline=deadline, grace_s=grace_s, item_bytes=item_bytes
-    )
+    return await _load(serving, manifest, load, deadline=deadline, grace_s=grace_s, item_bytes=item_bytes)
 
 
 async def _load(

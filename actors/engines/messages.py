@@ -80,6 +80,10 @@ class LoadError(InfraError):
     """New weights were not taken; the engine serves, or will serve after a restart, the last confirmed ones."""
 
 
+class NoServer(LoadError):
+    """There is none to load them at present: another one is being started, and nothing is sampled meanwhile."""
+
+
 class BadWeights(LoadError):
     """A manifest's files are not the model's, or not what the manifest says; the server was not told of them."""
 

@@ -12,6 +12,8 @@ from actors.engines.prefixes import KvReuse
 from actors.engines.server import ServerSettings
 
 _QUEUED_PER_RUNNING = 16
+_OTHER_CALLS = 1_000
+"""At once that are no requests to sample, or are refused at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,11 @@ class EngineSettings:
     @property
     def most_queued(self) -> int:
         return self.max_queued or _QUEUED_PER_RUNNING * self.max_running
+
+    @property
+    def calls(self) -> int:
+        """Of the engine's actor at once; Ray lets further ones wait, those that ask how it is among them."""
+        return self.max_running + self.most_queued + _OTHER_CALLS
 
     def server(self) -> ServerSettings:
         return ServerSettings(

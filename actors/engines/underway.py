@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from actors.engines.messages import GenerateReply, GenerateRequest, Received, Watch
@@ -14,6 +15,8 @@ from protocol.weights import NO_VERSION, Version
 @dataclass(slots=True, eq=False)
 class UnderWay:
     request: GenerateRequest
+    heard: Callable[[], None]
+    """Told of each sign of life of the server that works on it."""
     watch: Watch | None = None
     begun: float = field(default_factory=time.monotonic)
     kept: Received = field(init=False)
@@ -39,6 +42,7 @@ class UnderWay:
         return self.stream
 
     def _tell(self) -> None:
+        self.heard()
         if self.watch is not None:
             self.watch(self.received)
 

@@ -59,14 +59,14 @@ class WeightSender:
 
     async def send(self, name: str, piece: Piece) -> None:
         try:
-            group = await self._groups[name]
+            group = await asyncio.shield(self._groups[name])
             await asyncio.to_thread(_broadcast, group, piece, self._settings.device)
         except (KeyError, OSError, RuntimeError) as error:
             raise NotSent(f"{piece.names[0]} was not sent to {name}: {error}") from error
 
     async def leave(self, name: str) -> None:
         group = self._groups.pop(name, None)
-        if group is None or group.cancel():  # one that has not met gives up by itself
+        if group is None or group.cancelled() or group.cancel():  # one that has not met gives up by itself
             return
         if group.exception() is None:
             await asyncio.to_thread(_destroy, group.result())

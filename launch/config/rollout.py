@@ -403,6 +403,9 @@ class EngineSection(Section):
     0 for sixteen times ``engine.max_running``."""
     start_timeout_s: Seconds = 900.0
     """Longest wait for a server that lives to come up: half a minute on a quiet machine, minutes on a busy one."""
+    stall_timeout_s: Seconds = 60.0
+    """A server that sends no token for so long, and answers no probe, is started again.  A CPU can prefill a long
+    history for minutes."""
     request_timeout_s: Seconds = 60.0
     """Longest wait for one reply, retries included."""
     weights: WeightPath = WeightPath.AUTO

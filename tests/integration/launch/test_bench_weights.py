@@ -25,7 +25,8 @@ def test_every_path_is_measured_beside_the_floor() -> None:
     rates = dict(said["tokens_per_s"])
     routes = rates.pop("during_by_route")
     assert routes.keys() == {"full", "delta", "broadcast", "tensors", "direct"}
-    assert min(*rates.values(), *routes.values()) > 0
+    assert min(rates["before"], rates["after"]) > 0
+    assert min(rates["during"], *routes.values()) >= 0, "a push may be over before a chunk comes"
     fresh, session = said["kv"]["1k"]["fresh"], said["kv"]["1k"]["session"]
     assert fresh["re_prefilled_tokens_per_push"] > 1024 > session["re_prefilled_tokens_per_push"]
     assert fresh["prefix_hit_share"] < session["prefix_hit_share"]

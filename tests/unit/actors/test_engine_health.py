@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
+import orjson
 import pytest
 
 from actors.engines.engine import Engine, _Lease, _Still
 from actors.engines.exchange import Confirmed, Serving
 from actors.engines.messages import EnginePids, EngineState, ServerLost
+from actors.engines.prefixes import NO_PREFIX
 from actors.engines.settings import EngineSettings
 from actors.engines.turn import Turn
+from actors.engines.underway import UnderWay
 from protocol.weights import NO_VERSION, Version, WeightManifest
+from tests.support.engine_requests import request
 
 MANIFEST = WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
 STALL_S = 0.02
@@ -36,6 +41,17 @@ class FakeServer:
             await self.answers.wait()
         finally:
             self.over.release()
+
+
+def chunk(tokens: list[int]) -> bytes:
+    """Of a reply, not its last."""
+    sampled = [[-0.5, token] for token in tokens]
+    return orjson.dumps(
+        {
+            "output_ids": tokens,
+            "meta_info": {"finish_reason": None, "output_token_logprobs": sampled, "cached_tokens": 0},
+        }
+    )
 
 
 class Watched:
@@ -85,6 +101,28 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
 
 async def test_a_server_that_lets_a_probe_hang_is_condemned(watched: Watched) -> None:
     assert "silent" in await watched.serving.trouble
+
+
+async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: Watched) -> None:
+    """Its memory may be full of long replies, none of which has ended yet."""
+    work = UnderWay(request([1], 9), watched.engine._dispatch._hear)
+    stream = work.ask(Version(1), NO_PREFIX)
+    await watched.server.probed.acquire()
+    stream.take(chunk([5]))
+    await watched.judged()
+    assert not watched.serving.trouble.done()
+
+
+async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched) -> None:
+    await watched.server.probed.acquire()
+    async with watched.standing_still():
+        await watched.server.over.acquire()
+        watched.server.fails = True
+    await watched.serving.trouble
+    watched.serving = watched.engine._serving = replace(
+        watched.serving, trouble=asyncio.get_running_loop().create_future()
+    )
+    assert await watched.serving.trouble == "3 probes failed: refused"
 
 
 async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: Watched) -> None:

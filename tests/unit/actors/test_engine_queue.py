@@ -28,6 +28,8 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
+        self.asked: list[str] = []
+        """The names of requests."""
 
     @property
     def client(self) -> FakeServer:
@@ -36,6 +38,7 @@ class FakeServer:
     async def generate(
         self, rid: str, input_ids: list[int], options: SamplingOptions, key: str, stream: ReplyStream, *, adapter: str
     ) -> Sampled:
+        self.asked.append(rid)
         await self.go.wait()
         return Sampled([5], [-0.5], [7], "length", 0)
 
@@ -94,6 +97,25 @@ def test_how_many_may_wait_follows_from_how_many_run_at_once(given: dict[str, in
         name="e", run_dir=Path(), model_path="", context_length=512, max_running=20, device="cpu", **given
     )
     assert settings.most_queued == most
+
+
+async def test_no_request_is_named_like_the_beginning_of_another() -> None:
+    """SGLang ends all whose name begins with the one that it is told to end."""
+    desk = Desk()
+    desk.serve()
+    desk.server.go.set()
+    for _ in range(12):
+        await desk.dispatch.generate(request([3], 1))
+    names = desk.server.asked
+    assert [other for name in names for other in names if other.startswith(name)] == names
+
+
+def test_an_actor_takes_more_calls_than_an_engine_takes_requests() -> None:
+    """Else Ray lets wait what is to be refused at once, and those behind it who ask how the engine is."""
+    settings = EngineSettings(
+        name="e", run_dir=Path(), model_path="", context_length=512, max_running=512, device="cpu"
+    )
+    assert settings.calls > settings.max_running + settings.most_queued
 
 
 async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_askers() -> None:

@@ -114,7 +114,7 @@ def served(version: int) -> tuple[Version, PrefixKey]:
 
 
 def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
-    work = UnderWay(ASKED)
+    work = UnderWay(ASKED, lambda: None)
     work.ask(*served(3)).take(chunk([7, 8], ends=False))
     assert (work.cut(), work.input_ids, work.left) == (2, [1, 2, 7, 8], 4)
     other = work.ask(*served(4))
@@ -127,7 +127,7 @@ def test_a_server_that_is_lost_costs_no_token_that_came() -> None:
 
 def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_counts_as_younger_than_it_is() -> None:
     """Only the last chunk says where they changed, and it never came: the next one may have some of both."""
-    work = UnderWay(ASKED)
+    work = UnderWay(ASKED, lambda: None)
     stream = work.ask(*served(3))
     stream.take(chunk([7], ends=False))
     work.weights_change(Version(4))
@@ -144,20 +144,20 @@ def test_of_a_reply_that_outlived_new_weights_nothing_is_lost_and_no_token_count
 
 def test_a_mixed_prefix_stays_marked_when_the_server_that_mixed_it_is_lost() -> None:
     """Else these tokens count as made by one set of weights alone."""
-    work = UnderWay(ASKED)
+    work = UnderWay(ASKED, lambda: None)
     stream = work.ask(Version(4), PrefixKey("v3-s", Version(3)))
     stream.take(chunk([7, 8], ends=False))
     assert work.cut() == 2
     whole = work.ask(*served(4)).take(chunk([9], ends=True, weight_versions=[{"version": "4", "start": 0, "end": 1}]))
     assert whole is not None
     assert work.whole(whole, "e").mixed_prefix
-    elsewhere = UnderWay(replace(ASKED, received=work.kept))
+    elsewhere = UnderWay(replace(ASKED, received=work.kept), lambda: None)
     assert elsewhere.received.mixed_prefix
 
 
 def test_nobody_goes_on_behind_an_end() -> None:
     """A server that dies behind its last word, which is not answered yet: the next would speak on after the turn."""
-    work = UnderWay(ASKED)
+    work = UnderWay(ASKED, lambda: None)
     stream = work.ask(*served(3))
     stream.take(chunk([7], ends=False))
     stream.take(chunk([8, 9], ends=True))
@@ -165,7 +165,7 @@ def test_nobody_goes_on_behind_an_end() -> None:
 
 
 def test_nobody_goes_on_behind_more_than_was_asked_for() -> None:
-    work = UnderWay(ASKED)
+    work = UnderWay(ASKED, lambda: None)
     stream = work.ask(*served(3))
     stream.take(chunk([7], ends=False))
     with pytest.raises(ServerLost):
@@ -175,7 +175,8 @@ def test_nobody_goes_on_behind_more_than_was_asked_for() -> None:
 
 def test_a_watcher_is_told_what_another_server_would_go_on_behind() -> None:
     told = list[list[int]]()
-    work = UnderWay(replace(ASKED, received=Received([6], [-0.6], [2])), lambda came: told.append(came.token_ids))
+    asked = replace(ASKED, received=Received([6], [-0.6], [2]))
+    work = UnderWay(asked, lambda: None, lambda came: told.append(came.token_ids))
     work.ask(*served(3)).take(chunk([7], ends=False))
     work.cut()
     stream = work.ask(*served(4))
@@ -191,5 +192,5 @@ def test_another_engine_is_told_what_came_over_any_way() -> None:
     sent = EngineUnavailable("gone", Received([7], [-0.7], [3]))
     came = pickle.loads(pickle.dumps(sent))  # noqa: S301  its own bytes
     assert (str(came), came.received) == ("gone", sent.received)
-    work = UnderWay(replace(ASKED, received=came.received))
+    work = UnderWay(replace(ASKED, received=came.received), lambda: None)
     assert (work.input_ids, work.left, work.cuts) == ([1, 2, 7], 5, 1)

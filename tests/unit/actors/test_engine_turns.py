@@ -33,22 +33,29 @@ class FakeServer:
         self.client, self.pids, self.port = self, EnginePids(1, 2), 3
         self.held_version, self.lends = 1, False
         self.wants_back, self.may = asyncio.Event(), asyncio.Event()
+        self.empty = False
+        """It gave its memory away, and nothing was loaded since."""
 
     async def pause(self) -> None: ...
 
     async def resume(self) -> None: ...
 
     async def release_memory(self, drain_s: float) -> None:
-        self.lends = True
+        self.lends = self.empty = True
 
     async def resume_memory(self) -> None:
         self.wants_back.set()
         await self.may.wait()
         self.lends = False
 
+    async def update_weights(self, path: str, version: int) -> int:
+        self.held_version, self.empty = version, False
+        return version
+
     async def update_weights_and_look(self, path: str, version: int) -> Held:
-        self.held_version = version
-        return await self.held()
+        """The look comes before the load, as it may."""
+        looked = "sum of nothing" if self.empty else f"sum of {self.held_version}"
+        return Held(await self.update_weights(path, version), looked)
 
     async def held(self) -> Held:
         return Held(self.held_version, f"sum of {self.held_version}")
@@ -103,3 +110,13 @@ async def test_weights_that_come_while_a_server_comes_back_on_the_old_ones_are_l
         report = await loading
         assert (report.version, server.held_version) == (2, 2)
         assert (await engine.status()).version == 2
+
+
+async def test_weights_that_come_back_with_the_memory_are_looked_at_after_their_load(tmp_path: Path) -> None:
+    """What it held before was neither the old ones nor the new ones."""
+    async with coming_back(tmp_path) as (engine, server):
+        server.may.set()
+        await engine.load(manifest(2), 60.0)
+        serving = engine._serving
+        assert serving is not None
+        assert serving.confirmed == Confirmed(manifest(2), "sum of 2")

@@ -1,0 +1,126 @@
+"""If these fail, a server that dies at once is started again and again, or a new one samples with old weights."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+
+from actors.engines import engine as module
+from actors.engines.client import Held
+from actors.engines.engine import Engine, _Staged
+from actors.engines.exchange import Confirmed, Serving
+from actors.engines.handover import from_files
+from actors.engines.messages import EnginePids, ServerLost
+from actors.engines.settings import EngineSettings
+from actors.engines.updates import InPlace
+from protocol.weights import NO_VERSION, Version, WeightManifest
+
+
+def manifest(version: int) -> WeightManifest:
+    return WeightManifest(Version(version), version, NO_VERSION, f"/weights/{version}", f"{version}", 0, 0)
+
+
+class FakeServer:
+    """A fake, and its own client."""
+
+    def __init__(self) -> None:
+        self.client, self.pids, self.port = self, EnginePids(8, 7), 3
+        self.held_version, self.refuses, self.stops = 1, False, asyncio.Event()
+        self.stops.set()
+
+    async def pause(self) -> None: ...
+
+    async def resume(self) -> None: ...
+
+    async def update_weights(self, path: str, version: int) -> int:
+        return version
+
+    async def checksum(self) -> str:
+        return f"sum of {self.held_version}"
+
+    async def update_weights_and_look(self, path: str, version: int) -> Held:
+        if self.refuses:
+            raise ServerLost("refused")
+        self.held_version = version
+        return Held(version, await self.checksum())
+
+    async def stop(self) -> None:
+        await self.stops.wait()
+
+
+def serving(engine: Engine, server: FakeServer) -> Serving:
+    trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    confirmed = Confirmed(manifest(1), "sum of 1")
+    return Serving(cast("Any", server), confirmed, engine._dispatch.gate, trouble, lambda version: None)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    settings = EngineSettings(
+        name="e", run_dir=tmp_path, model_path="", context_length=512, max_running=2, device="cpu", stop_grace_s=0.0
+    )
+    engine = Engine(settings)
+    engine._updates = InPlace(cast("Any", None), grace_s=60.0, item_bytes=4)
+    return engine
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_a_new_server_has_what_was_staged_before_it_is_asked_anything(engine: Engine, refuses: bool) -> None:
+    """And what it does not take keeps it from nothing."""
+    server = FakeServer()
+    server.refuses = refuses
+    engine._staged = _Staged(manifest(2), from_files(manifest(2)), 0.0)
+    found = serving(engine, server)
+    await engine._catch_up(found)
+    assert found.confirmed.manifest.version == (1 if refuses else 2)
+    assert not found.trouble.done()
+
+
+async def test_servers_that_die_at_once_are_started_slower_and_slower(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+
+    async def relaunch(confirmed: Confirmed, number: int) -> Serving:
+        failures.append(number)
+        fresh = serving(engine, FakeServer())
+        if len(failures) < 3:
+            fresh.condemn("it died")
+        else:
+            monkeypatch.setattr(module, "_WELL_S", 0.0)
+            fresh.condemn("it died, later")
+        return fresh if len(failures) < 5 else serving(engine, FakeServer())
+
+    monkeypatch.setattr(engine, "_relaunch", relaunch)
+    engine._serving = serving(engine, FakeServer())
+    engine._serving.condemn("it died")
+    async with asyncio.TaskGroup() as group:
+        supervising = group.create_task(engine._supervise())
+        while len(failures) < 5:  # noqa: ASYNC110  # a state of another task, not an event
+            await asyncio.sleep(0)
+        supervising.cancel()
+    assert failures == [1, 2, 3, 0, 0]
+
+
+async def test_a_server_whose_processes_do_not_end_is_told(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_END_S", 0.0)
+    server = FakeServer()
+    server.stops.clear()
+    async with asyncio.TaskGroup() as group:
+        ending = group.create_task(engine._end(cast("Any", server)))
+        while not engine._error:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0)
+        assert not ending.done()
+        server.stops.set()
+    (file,) = (tmp_path / "events").iterdir()
+    told = orjson.loads(file.read_bytes())
+    assert (told["kind"], told["why"]) == (
+        "engine.restart_failed",
+        "process 7 and its children have not ended within 0 s",
+    )
