@@ -4,7 +4,8 @@ Each engine goes after the newest version by itself, so one that fails keeps no 
 its machine and are read and checked, while it decodes (:mod:`launch.delivery`), then it exchanges its weights.
 :mod:`launch.pace` says when an engine's turn is, and one whose server has to start again lets the others go first.  A
 version that was overtaken by then is passed over, but never two by one engine, one behind the other: however fast they
-come, each of its turns but one brings it weights.  When all serve a version or later ones, the conductor is told.
+come, each of its turns but one brings it weights.  When all that have a server serve a version or later ones, the
+conductor is told: nobody waits for one whose server has to start again, which begins with the newest by itself.
 
 While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
 had.
@@ -17,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from actors.engines.engine import Engine
-from actors.engines.messages import BadWeights, LoadReport
-from actors.remote import Remote
+from actors.engines.messages import BadWeights, LoadReport, NoServer
+from actors.remote import ActorDied, Remote
 from launch.delivery import Delivery
 from launch.pace import Pace
 from launch.standing import Stand
@@ -49,6 +50,8 @@ class Pusher:
     """They did, and have not all been given weights since."""
     _has: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
     """Engine → what it took last, since the engines were last told to stand aside."""
+    _down: set[str] = field(default_factory=set[str])
+    """Engines that had no server when they were last offered a version."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _pace: Pace = field(init=False)
 
@@ -142,6 +145,7 @@ class Pusher:
             if loaded:
                 async with self._changed:
                     has[engine.name] = manifest
+                    self._down.discard(engine.name)
                     self._changed.notify_all()
 
     async def _tell(self) -> None:
@@ -160,9 +164,10 @@ class Pusher:
 
     @property
     def _oldest(self) -> WeightManifest | None:
-        """Of what the engines have that are there; None while one has nothing."""
-        has = [self._has[engine.name] for engine in self.engines if engine.name in self._has]
-        return min(has, key=lambda manifest: manifest.version) if len(has) == len(self.engines) else None
+        """Of what the engines have that are there, and have a server; None while one of them has nothing."""
+        serving = [engine.name for engine in self.engines if engine.name not in self._down]
+        has = [self._has[name] for name in serving if name in self._has]
+        return min(has, key=lambda manifest: manifest.version) if has and len(has) == len(serving) else None
 
     async def _load(self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool) -> bool:
         """False when a newer one came meanwhile, or the engines are to stand aside, or this one is gone."""
@@ -181,6 +186,10 @@ class Pusher:
                         took(report)
             except (InfraError, TimeoutError) as error:
                 anew = isinstance(error, BadWeights)
+                if isinstance(error, NoServer | ActorDied):
+                    async with self._changed:
+                        self._down.add(engine.name)
+                        self._changed.notify_all()
                 if said != str(error):
                     said = str(error)
                     self.events.emit("engine.load_failed", engine=engine.name, version=manifest.version, why=said)

@@ -515,7 +515,7 @@ class Training:
             await self._learner(LearnerRank.keep_reference, str(folder), not folder.exists())
 
     def _forget_weights(self) -> None:
-        """A version's files live until every engine has confirmed a later one."""
+        """A version's files live until every engine that has a server has confirmed a later one."""
         if (served := self.pusher.served) is not None:
             forget_before(self.settings.run_dir / "weights", served.version, keep=_KEPT_VERSIONS)
 

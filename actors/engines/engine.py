@@ -15,7 +15,7 @@ loaded and confirmed → continue → gate open.  The turn ends with a ``load``,
 confirmed weights.  A server that dies meanwhile is replaced after it, not in the learner's memory.
 
 The supervisor waits for the server's trouble (its processes ended, a probe hung, an exchange went wrong), restarts with
-back-off on the last confirmed weights, loads what was staged meanwhile and opens the gate again.  It goes on
+back-off on the newest weights that are there and opens the gate again.  It goes on
 until ``stop``.
 """
 
@@ -481,18 +481,20 @@ class Engine:
             await self._updates.take(serving, staged.manifest, staged.load, nullcontext(), deadline)
 
     async def _relaunch(self, confirmed: Confirmed, failures: int) -> Serving:
-        """A new server on the last confirmed weights, tried until it starts.  ``failures``: how often in succession the
-        one before ended soon."""
+        """A new server, tried until it starts: on what is staged and, every other time, on the last confirmed weights,
+        whose files may be gone.  ``failures``: how often in succession the one before ended soon."""
+        newest = False
         while True:
             await asyncio.sleep(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
-            failures += 1
+            failures, newest = failures + 1, not newest
+            manifest = self._staged.manifest if newest and self._staged is not None else confirmed.manifest
             try:
-                serving = await self._launch(confirmed.manifest)
+                serving = await self._launch(manifest)
             except (EngineStartError, OSError) as error:
                 self._error = str(error)
                 self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
                 continue
-            if serving.confirmed.checksum == confirmed.checksum:
+            if manifest != confirmed.manifest or serving.confirmed.checksum == confirmed.checksum:
                 return serving
             await serving.server.stop()
             self._error = f"the files in {self._updates.base(confirmed.manifest).path} have changed"

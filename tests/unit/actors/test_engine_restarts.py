@@ -14,7 +14,7 @@ from actors.engines.client import Held
 from actors.engines.engine import Engine, _Staged
 from actors.engines.exchange import Confirmed, Serving
 from actors.engines.handover import from_files
-from actors.engines.messages import EnginePids, ServerLost
+from actors.engines.messages import EnginePids, EngineStartError, ServerLost
 from actors.engines.settings import EngineSettings
 from actors.engines.updates import InPlace
 from protocol.weights import NO_VERSION, Version, WeightManifest
@@ -78,6 +78,25 @@ async def test_a_new_server_has_what_was_staged_before_it_is_asked_anything(engi
     await engine._catch_up(found)
     assert found.confirmed.manifest.version == (1 if refuses else 2)
     assert not found.trouble.done()
+
+
+async def test_a_server_starts_on_the_newest_weights_that_it_can_start_on(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the server before had may be gone meanwhile; and those that were staged may end it."""
+    monkeypatch.setattr(module, "_BACK_OFF_S", (0.0,))
+    tried: list[int] = []
+
+    async def launch(given: WeightManifest) -> Serving:
+        tried.append(given.version)
+        if len(tried) < 3:
+            raise EngineStartError("it ended at once")
+        return serving(engine, FakeServer())
+
+    monkeypatch.setattr(engine, "_launch", launch)
+    engine._staged = _Staged(manifest(2), from_files(manifest(2)), 0.0)
+    await engine._relaunch(Confirmed(manifest(1), "sum of 1"), 0)
+    assert tried == [2, 1, 2]
 
 
 async def test_servers_that_die_at_once_are_started_slower_and_slower(

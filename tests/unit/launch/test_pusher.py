@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from actors.conductor import Standing
-from actors.engines.messages import BadWeights, LoadReport
+from actors.engines.messages import BadWeights, LoadReport, NoServer
 from launch import pusher as pusher_module
 from launch.delivery import Delivery
 from launch.pusher import Pusher
@@ -46,6 +46,8 @@ class FakeFleet:
         self.began: list[int] = []
         self.failing: dict[int, int] = {}
         self.sick: set[int] = set()
+        self.down: set[int] = set()
+        """Without a server."""
         self.serves: dict[int, int] = {}
         """Engine → version."""
         self.refusing: set[str] = set()
@@ -72,6 +74,8 @@ class FakeEngine:
         assert self.staged == manifest
         assert not patient
         fleet = self.fleet
+        if self.index in fleet.down:
+            raise NoServer("another one is being started")
         fleet.began.append(manifest.version)
         fleet.loading += 1
         fleet.most_loading = max(fleet.most_loading, fleet.loading)
@@ -258,6 +262,41 @@ async def test_only_a_share_of_the_fleet_stands_still(tmp_path: Path, engines: i
         await pusher.wait_served_newest(60)
         assert fleet.most_loading == at_once
         assert len(fleet.began) == engines
+        assert conductor.published == [1]
+
+
+async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_path: Path) -> None:
+    """Else rollout, which may run ahead of what is served so far only, stands still for as long as that takes."""
+    fleet = FakeFleet(3)
+    fleet.down = {1}
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        pusher.begin(manifest(0))
+        for version in (1, 2):
+            await pusher.offer(manifest(version))
+            await pusher.wait_served_newest(60)
+        assert conductor.published == [1, 2]
+        assert set(fleet.serves) == {0, 2}
+        fleet.down = set()
+        while fleet.serves.get(1) != 2:  # noqa: ASYNC110  others' state
+            await asyncio.sleep(0)
+        fleet.sick = {1}
+        await pusher.offer(manifest(3))
+        while (fleet.serves[0], fleet.serves[2]) != (3, 3):  # noqa: ASYNC110  others' state
+            await asyncio.sleep(0)
+        await breathe()
+        assert conductor.published == [1, 2], "it has a server again, which samples under version 2"
+
+
+async def test_a_fleet_without_any_server_serves_nothing_new(tmp_path: Path) -> None:
+    fleet = FakeFleet(2)
+    fleet.down = {0, 1}
+    async with pushing(tmp_path, fleet) as (pusher, conductor):
+        pusher.begin(manifest(0))
+        await pusher.offer(manifest(1))
+        await breathe()
+        assert conductor.published == []
+        fleet.down = set()
+        await pusher.wait_served_newest(60)
         assert conductor.published == [1]
 
 
