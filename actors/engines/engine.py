@@ -224,7 +224,10 @@ class Engine:
                 self._staged = await self._stage(manifest)
         except TimeoutError:
             label = version_label(manifest.version)
-            raise LoadError(f"engine {self._settings.name} has not read version {label} in {deadline_s:g} s") from None
+            raise LoadError(
+                f"engine {self._settings.name} has not read version {label} in {deadline_s:g} s: raise "
+                "engine.update_timeout_s if its disk takes longer"
+            ) from None
 
     def _serves(self, manifest: WeightManifest) -> bool:
         serving = self._serving
