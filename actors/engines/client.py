@@ -19,7 +19,7 @@ import aiohttp
 import orjson
 
 from actors.engines.buckets import Piece
-from actors.engines.messages import Pause, Rendezvous, RequestRefused, ServerLost
+from actors.engines.messages import Pause, Rendezvous, RequestRefused, ServerLost, StrangeServer
 from actors.engines.replies import ReplyStream, Sampled
 from protocol.structured import task_group
 from protocol.weights import NO_VERSION
@@ -279,6 +279,8 @@ class EngineClient:
             ) as response:
                 if response.status != 200:
                     said = f"{path}: {response.status} {(await response.read())[:500].decode(errors='replace')}"
+                    if response.status == 401:
+                        raise StrangeServer(said)
                     raise RequestRefused(said) if response.status == 400 and path == "/generate" else ServerLost(said)
                 self._responses.add(response)
                 try:

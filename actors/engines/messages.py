@@ -80,6 +80,10 @@ class LoadError(InfraError):
     """New weights were not taken; the engine serves, or will serve after a restart, the last confirmed ones."""
 
 
+class StrangeServer(ServerLost):
+    """What listens on its port is not the server: it does not know our key."""
+
+
 class NoServer(LoadError):
     """There is none to load them at present: another one is being started, and nothing is sampled meanwhile."""
 

@@ -20,12 +20,14 @@ from pathlib import Path
 
 from actors.engines.adapter_files import AdapterSettings
 from actors.engines.client import EngineClient, SamplingOptions
-from actors.engines.messages import EnginePids, EngineStartError, Pause, RequestRefused, ServerLost
+from actors.engines.messages import EnginePids, EngineStartError, Pause, RequestRefused, ServerLost, StrangeServer
 from protocol.loopback import free_port
 from protocol.weights import WeightManifest
 
 _ROOT = Path(__file__).resolve().parents[2]
 _GUARDIAN = Path(__file__).with_name("guardian.py")
+_PORTS = 3
+"""That are tried."""
 _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 _CPU_MEMORY_SHARE = 0.2
@@ -133,10 +135,22 @@ class Server:
 
     @classmethod
     async def launch(cls, settings: ServerSettings, manifest: WeightManifest) -> Server:
-        """Start a server on the manifest's weights and return once it has sampled a token with them.
+        """Start a server on the manifest's weights and return once it has sampled a token with them.  Where another
+        program takes its port before it does, that is tried again.
 
         Raises :class:`EngineStartError` when the process ends or the time runs out; nothing is left running then.
         """
+        for _ in range(_PORTS - 1):
+            with contextlib.suppress(StrangeServer):
+                return await cls._launch(settings, manifest)
+        try:
+            return await cls._launch(settings, manifest)
+        except StrangeServer as error:
+            raise EngineStartError(f"other programs took {_PORTS} ports before the server did: {error}") from error
+
+    @classmethod
+    async def _launch(cls, settings: ServerSettings, manifest: WeightManifest) -> Server:
+        """Raises :class:`EngineStartError`, :class:`StrangeServer`."""
         settings.log.parent.mkdir(parents=True, exist_ok=True)
         port, api_key = free_port(), secrets.token_hex(16)
         command = [
@@ -154,6 +168,8 @@ class Server:
         except (TimeoutError, ServerLost) as error:
             if server is not None:
                 await server.stop()
+            if isinstance(error, StrangeServer):
+                raise
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             raise EngineStartError(
                 f"the SGLang server did not start within {settings.start_timeout_s:g} s: {why}; "
@@ -175,6 +191,8 @@ class Server:
             try:
                 await self.client.generate(f"ready-{number}", [0], _PROBE, "probe")
                 version = await self.client.version()
+            except StrangeServer:
+                raise
             except (ServerLost, RequestRefused):
                 await asyncio.sleep(_PROBE_EVERY_S)
                 continue
