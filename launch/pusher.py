@@ -62,7 +62,7 @@ class Pusher:
         """Every engine serves ``manifest``; nothing has been offered yet."""
         self.newest = self.served = manifest
         self.held = self._away = False
-        self._has = {engine.name: manifest for engine in self.engines}
+        self._has, self._down = {engine.name: manifest for engine in self.engines}, set()
 
     @property
     def to_start(self) -> WeightManifest | None:

@@ -15,8 +15,7 @@ loaded and confirmed → continue → gate open.  The turn ends with a ``load``,
 confirmed weights.  A server that dies meanwhile is replaced after it, not in the learner's memory.
 
 The supervisor waits for the server's trouble (its processes ended, a probe hung, an exchange went wrong), restarts with
-back-off on the newest weights that are there and opens the gate again.  It goes on
-until ``stop``.
+back-off on the newest weights that are there and opens the gate again.  It goes on until ``stop``.
 """
 
 from __future__ import annotations
@@ -470,8 +469,7 @@ class Engine:
             async with asyncio.timeout(patience_s):
                 await server.stop()
         except TimeoutError:
-            self._error = f"process {server.pids.server} and its children have not ended within {patience_s:g} s"
-            self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
+            self._not_up(f"process {server.pids.server} and its children have not ended within {patience_s:g} s")
             await server.stop()
 
     async def _catch_up(self, serving: Serving) -> None:
@@ -494,14 +492,16 @@ class Engine:
             try:
                 serving = await self._launch(manifest)
             except (EngineStartError, OSError) as error:
-                self._error = str(error)
-                self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
+                self._not_up(str(error))
                 continue
             if manifest != confirmed.manifest or serving.confirmed.checksum == confirmed.checksum:
                 return serving
             await serving.server.stop()
-            self._error = f"the files in {self._updates.base(confirmed.manifest).path} have changed"
-            self._events.emit("engine.restart_failed", engine=self._settings.name, why=self._error)
+            self._not_up(f"the files in {self._updates.base(confirmed.manifest).path} have changed")
+
+    def _not_up(self, why: str) -> None:
+        self._error = why
+        self._events.emit("engine.restart_failed", engine=self._settings.name, why=why)
 
     async def _launch(self, manifest: WeightManifest) -> Serving:
         begun = time.monotonic()

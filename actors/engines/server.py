@@ -140,13 +140,14 @@ class Server:
 
         Raises :class:`EngineStartError` when the process ends or the time runs out; nothing is left running then.
         """
-        for _ in range(_PORTS - 1):
-            with contextlib.suppress(StrangeServer):
+        for left in reversed(range(_PORTS)):
+            try:
                 return await cls._launch(settings, manifest)
-        try:
-            return await cls._launch(settings, manifest)
-        except StrangeServer as error:
-            raise EngineStartError(f"other programs took {_PORTS} ports before the server did: {error}") from error
+            except StrangeServer as error:
+                if not left:
+                    said = f"other programs took {_PORTS} ports before the server did: {error}"
+                    raise EngineStartError(said) from error
+        raise AssertionError("unreachable")
 
     @classmethod
     async def _launch(cls, settings: ServerSettings, manifest: WeightManifest) -> Server:

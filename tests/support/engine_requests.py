@@ -1,6 +1,8 @@
-"""Requests to an engine, and what it says of itself: of a test's own is only what it is about."""
+"""Requests to an engine, its replies, and what it says of itself: of a test's own is only what it is about."""
 
 from __future__ import annotations
+
+import json
 
 from actors.engines.messages import EngineLoad, EngineState, GenerateRequest, TokensUnderWay
 from protocol.weights import Version
@@ -16,6 +18,18 @@ def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> Gen
         "deadline_s": 600.0,
     }
     return GenerateRequest(input_ids=input_ids, max_new_tokens=max_new_tokens, **(fields | changes))
+
+
+def chunk(token_ids: list[int], *, ends: bool, **changes: object) -> bytes:
+    """Of a reply, as SGLang streams it; by its ``ends`` with the versions of three tokens."""
+    meta: dict[str, object] = {
+        "finish_reason": {"type": "length", "length": 3} if ends else None,
+        "output_token_logprobs": [[-token / 10, token, None] for token in token_ids],
+        "cached_tokens": 5,
+    }
+    if ends:
+        meta["weight_versions"] = [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 3}]
+    return json.dumps({"output_ids": changes.pop("output_ids", token_ids), "meta_info": meta | changes}).encode()
 
 
 def load(

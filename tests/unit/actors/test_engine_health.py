@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import orjson
 import pytest
 
 from actors.engines.engine import Engine, _Lease, _Still
@@ -20,7 +19,7 @@ from actors.engines.settings import EngineSettings
 from actors.engines.turn import Turn
 from actors.engines.underway import UnderWay
 from protocol.weights import NO_VERSION, Version, WeightManifest
-from tests.support.engine_requests import request
+from tests.support.engine_requests import chunk, request
 
 MANIFEST = WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
 STALL_S = 0.02
@@ -41,17 +40,6 @@ class FakeServer:
             await self.answers.wait()
         finally:
             self.over.release()
-
-
-def chunk(tokens: list[int]) -> bytes:
-    """Of a reply, not its last."""
-    sampled = [[-0.5, token] for token in tokens]
-    return orjson.dumps(
-        {
-            "output_ids": tokens,
-            "meta_info": {"finish_reason": None, "output_token_logprobs": sampled, "cached_tokens": 0},
-        }
-    )
 
 
 class Watched:
@@ -83,6 +71,13 @@ class Watched:
         with self.engine._standing_still(self.serving, lease, _Still(0.0)):
             yield
 
+    async def begin_to_fail(self) -> None:
+        """Between two probes."""
+        await self.server.probed.acquire()
+        async with self.standing_still():
+            await self.server.over.acquire()
+            self.server.fails = True
+
     async def judged(self) -> None:
         """The probe that hangs has been given up, and a later one is answered."""
         await self.server.over.acquire()
@@ -108,16 +103,13 @@ async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watc
     work = UnderWay(request([1], 9), watched.engine._dispatch._hear)
     stream = work.ask(Version(1), NO_PREFIX)
     await watched.server.probed.acquire()
-    stream.take(chunk([5]))
+    stream.take(chunk([5], ends=False))
     await watched.judged()
     assert not watched.serving.trouble.done()
 
 
 async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched) -> None:
-    await watched.server.probed.acquire()
-    async with watched.standing_still():
-        await watched.server.over.acquire()
-        watched.server.fails = True
+    await watched.begin_to_fail()
     await watched.serving.trouble
     watched.serving = watched.engine._serving = replace(
         watched.serving, trouble=asyncio.get_running_loop().create_future()
@@ -163,8 +155,5 @@ async def test_a_probe_in_the_learners_turn_condemns_nobody(watched: Watched) ->
 
 
 async def test_a_server_that_fails_three_probes_is_condemned(watched: Watched) -> None:
-    await watched.server.probed.acquire()
-    async with watched.standing_still():
-        await watched.server.over.acquire()
-        watched.server.fails = True
+    await watched.begin_to_fail()
     assert await watched.serving.trouble == "3 probes failed: refused"

@@ -13,7 +13,7 @@ from actors.engines.prefixes import PrefixKey
 from actors.engines.replies import ReplyStream, VersionSpan, expand_spans
 from actors.engines.underway import UnderWay
 from protocol.weights import Version
-from tests.support.engine_requests import request
+from tests.support.engine_requests import chunk, request
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(1, 5)), min_size=1, max_size=6))
@@ -41,17 +41,6 @@ def test_spans_that_cover_each_token_once_label_each_token(parts: list[tuple[int
 def test_spans_that_do_not_are_refused(spans: list[VersionSpan], count: int) -> None:
     with pytest.raises(ServerLost):
         expand_spans(spans, count)
-
-
-def chunk(token_ids: list[int], *, ends: bool, **changes: object) -> bytes:
-    meta: dict[str, object] = {
-        "finish_reason": {"type": "length", "length": 3} if ends else None,
-        "output_token_logprobs": [[-token / 10, token, None] for token in token_ids],
-        "cached_tokens": 5,
-    }
-    if ends:
-        meta["weight_versions"] = [{"version": "3", "start": 0, "end": 1}, {"version": "4", "start": 1, "end": 3}]
-    return json.dumps({"output_ids": changes.pop("output_ids", token_ids), "meta_info": meta | changes}).encode()
 
 
 def test_chunks_give_one_reply_whose_lists_have_equal_length() -> None:
