@@ -267,8 +267,8 @@ class Acting:
 
     def _keep(self, said: Said, reading: Reading, *, malformed: bool) -> None:
         self.policy.keep(malformed=malformed)
-        calls = [action for action in reading.actions if isinstance(action, ToolCall)]
-        self.diary.said(said.text, [call_of(call.name, call.arguments) for call in calls], malformed=malformed)
+        calls = [call_of(each.name, each.arguments) for each in reading.actions if isinstance(each, ToolCall)]
+        self.diary.said(said.text, calls[: self.settings.max_calls or None], malformed=malformed)
 
     async def _follow(self, reading: Reading) -> Status | None:
         """Act as the reply says, and tell the policy what became of it; or how the episode has ended."""

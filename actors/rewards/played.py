@@ -42,7 +42,7 @@ class ModelTurn:
 
     text: str
     calls: tuple[Call, ...] = ()
-    """Those that could be read, whether or not they were run."""
+    """Those that could be read, up to ``agent.max_calls`` of a reply, whether or not there was time to run them."""
     malformed: bool = False
     """It held a call that could not."""
 

@@ -284,6 +284,18 @@ async def test_an_answer_is_no_call_of_a_tool() -> None:
         assert (await answering.run()).reward.total == total
 
 
+@pytest.mark.parametrize(("most", "total"), [(1, -0.9), (2, -0.8), (0, -0.6)])
+async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: float) -> None:
+    """Else a policy has GRPO-TCR's whole bonus for calls in its first reply, of which one is run."""
+    program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
+    settings = replace(
+        SETTINGS, max_new_tokens=400, context_tokens=2000, max_calls=most, reward=Rewards(named("tcr").formula)
+    )
+    answering = episode(FakeEngine([f"{program * 4}\x01", "It is 8.\x01"]), FakeTerminal(), settings)
+    answering.agent = CodeInterpreterAgent(Prompt("sys"), {})
+    assert (await answering.run()).reward.total == total
+
+
 async def test_a_last_word_that_was_cut_is_none() -> None:
     """Half an answer would be graded, and the model never told."""
     engine, terminal = FakeEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
