@@ -32,13 +32,21 @@ class Divided(NamedTuple):
 
 
 def usable_tasks(config: RunConfig) -> Dataset:
-    """The tasks of ``data.path`` that ``data.task_ids`` names.  Raises UserError when nothing can be read there, when
-    there is no usable one, or when none or all are of the family that is to be held out."""
+    """The tasks of ``data.path`` that ``data.task_ids`` or ``data.held_out_ids`` names.  Raises UserError when nothing
+    can be read there, when there is no usable one, when all are held out, or none is of the family that is to be."""
     data = config.data
-    dataset = picked(_loaded(config), data.task_ids, f"data.task_ids: {data.path}").gradable()
+    found = _loaded(config)
+    named = _named_apart(config, found)
+    wanted = (*data.task_ids, *data.held_out_ids) if data.task_ids else ()
+    dataset = picked(found, wanted, f"data.task_ids: {data.path}").gradable()
     if not dataset.tasks:
         why = f", the first because {dataset.problems[0]}" if dataset.problems else ""
         raise UserError(f"{data.path} has no usable task{why}: {_validate(config)}")
+    if named.issuperset(task.id for task in dataset.tasks):
+        raise UserError(
+            f"every usable task is named by data.held_out_ids, so that there is nothing to train on: {data.path} has "
+            "others, or hold none out, --set data.held_out_ids="
+        )
     family, known = data.held_out_family, sorted({task.family for task in dataset.tasks})
     if family and family not in known and family not in FAMILIES:  # the demo's recipe names one of the generated
         raise UserError(
@@ -73,9 +81,11 @@ def _validate(config: RunConfig) -> str:
 
 
 def divided(config: RunConfig) -> Divided:
-    """By a hash of seed and name a fifth of the tasks is held out, but of no family more than
-    ``evaluation.tasks_per_family``.  Of the family that is wholly held out, no task is trained.  Raises UserError."""
+    """Held out are the tasks that ``data.held_out_ids`` names; or, by a hash of seed and name, a fifth, but of no
+    family more than ``evaluation.tasks_per_family``.  Of the family that is wholly held out, no task is trained.
+    Raises UserError."""
     dataset = usable_tasks(config)
+    named = _named_apart(config, dataset)
 
     def order(task: Task) -> str:
         return hashlib.sha256(f"{config.run.seed}:{task.id}".encode()).hexdigest()
@@ -83,11 +93,13 @@ def divided(config: RunConfig) -> Divided:
     ordered, most = sorted(dataset.tasks, key=order), config.evaluation.tasks_per_family
     apart = [task for task in ordered if _is_apart(task, config)]
     others = [task for task in ordered if not _is_apart(task, config)]
-    wanted, of_family = round(len(others) * _HELD_OUT_SHARE), Counter[str]()
+    wanted, of_family = 0 if named else round(len(others) * _HELD_OUT_SHARE), Counter[str]()
     training: list[str] = []
     held_out: list[str] = []
     for task in others:
-        if len(held_out) < wanted and of_family[task.family] < most:
+        if task.id in named:
+            held_out.append(task.id)
+        elif len(held_out) < wanted and of_family[task.family] < most:
             of_family[task.family] += 1
             held_out.append(task.id)
         else:
@@ -95,6 +107,14 @@ def divided(config: RunConfig) -> Divided:
     held_out += [task.id for task in apart[:most]]
     problems = tuple(str(problem) for problem in dataset.unusable)
     return Divided(tuple(ordered), tuple(training), tuple(held_out), problems)
+
+
+def _named_apart(config: RunConfig, found: Dataset) -> set[str]:
+    """Ids.  Raises UserError."""
+    data = config.data
+    if not data.held_out_ids:
+        return set()
+    return {task.id for task in picked(found, data.held_out_ids, f"data.held_out_ids: {data.path}").tasks}
 
 
 def _is_apart(task: Task, config: RunConfig) -> bool:

@@ -52,6 +52,9 @@ class DataSection(Section):
     """What the paths in rows are relative to; left out for where the rows lie."""
     task_ids: tuple[str, ...] = ()
     """Of these tasks only: ids, numbers that ids end with, and ranges of them, ``101-110``.  Empty for all."""
+    held_out_ids: tuple[str, ...] = ()
+    """The tasks that are held out, named as in ``task_ids`` and whether or not that names them too; all others are
+    trained.  Empty for a fifth, of each family at most ``evaluation.tasks_per_family``."""
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
     order: TaskOrder = TaskOrder.LISTED
@@ -75,7 +78,7 @@ class DataSection(Section):
             )
         return kind
 
-    @field_validator("task_ids", mode="before")
+    @field_validator("task_ids", "held_out_ids", mode="before")
     @classmethod
     def _one_by_one(cls, listed: object) -> object:
         """A text has them with commas between."""
@@ -101,7 +104,7 @@ class DataSection(Section):
 
     def _reads_nothing(self) -> None:
         """Raises ValueError for what a generated task has no use for."""
-        for name in ("path", "label", "root", "task_ids"):
+        for name in ("path", "label", "root", "task_ids", "held_out_ids"):
             if getattr(self, name):
                 raise ValueError(
                     f"data.{name} is not read with data.kind = 'generated': set data.kind = 'dataset' and data.path, "
@@ -593,7 +596,8 @@ class SandboxSection(Section):
 
 class EvaluationSection(Section):
     tasks_per_family: CountInt = 8
-    """Held-out tasks of each family, which occur neither in the warm start nor in training; 0 for no evaluation."""
+    """Held-out tasks of each family, which occur neither in the warm start nor in training; 0 for no evaluation, unless
+    ``data.held_out_ids`` names tasks."""
     attempts: PositiveInt = 3
     """Attempts at each task that are sampled at temperature 1: pass@1 is their mean."""
     greedy_attempts: CountInt = 1

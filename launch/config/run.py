@@ -359,7 +359,7 @@ class RunConfig(Section):
         evaluation, every, found = self.evaluation, self.evaluation.every_steps, list[str]()
         if not every:
             return []
-        if not evaluation.tasks_per_family:
+        if not evaluation.tasks_per_family and not self.data.held_out_ids:
             found.append(
                 f"evaluation.every_steps = {every} with evaluation.tasks_per_family = 0 would evaluate nothing: set "
                 "evaluation.tasks_per_family = 8, or evaluation.every_steps = 0"

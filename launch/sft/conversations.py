@@ -1,8 +1,10 @@
 """Conversations in the field's shapes, from ``.jsonl`` (a record a line) and ``.json`` (a list of records, or one).
 
 ``{"messages": [{"role", "content", "tool_calls"?, "reasoning_content"?}], "tools"?, "score"|"reward"?, "weight"?}``, or
-ShareGPT's ``{"conversations": [{"from", "value"}], "system"?, "tools"?}``.  An assistant's message has loss unless it
-says ``"train": false`` or ``"weight": 0``.  Other keys are passed over.
+ShareGPT's ``{"conversations": [{"from", "value"}], "system"?, "tools"?}``, or a sample of affinetes': SWE-SYNTH's
+``{"extra": {"conversation": [{"role", "content"}]}, "score"}``, LIVEWEB's ``{"trajectory": [{"observation", "action"}],
+"score"}``.  An assistant's message has loss unless it says ``"train": false`` or ``"weight": 0``.  Other keys are
+passed over.
 """
 
 from __future__ import annotations
@@ -31,6 +33,9 @@ _ROLES = {
     "function": "tool",
 }
 """By the name in the data; the first four are what templates know."""
+
+
+_SHAPES = "'messages', 'conversations', 'extra.conversation' and 'trajectory'"
 
 
 class BadDataError(UserError):
@@ -133,7 +138,7 @@ def _parsed(data: bytes, where: str, advice: str) -> object:
 def conversation(record: object, where: str) -> Conversation:
     """The conversation of one record.  Raises BadDataError."""
     if not isinstance(record, dict):
-        raise BadDataError(f"{where}: a record is an object with 'messages' or 'conversations', and this is none")
+        raise BadDataError(f"{where}: a record is an object with one of {_SHAPES}, and this is none")
     try:
         read = _Record.model_validate(_in_one_shape(cast("dict[str, object]", record), where))
     except ValidationError as error:
@@ -156,16 +161,46 @@ def conversation(record: object, where: str) -> Conversation:
 
 
 def _in_one_shape(record: Mapping[str, object], where: str) -> dict[str, object]:
-    """ShareGPT's keys under OpenAI's names."""
+    """All shapes' keys under OpenAI's names."""
     if "messages" in record:
         return dict(record)
-    turns = record.get("conversations")
-    if not isinstance(turns, list):
-        raise BadDataError(
-            f"{where}: neither 'messages' nor 'conversations' is a list in it (keys: {', '.join(record)})"
-        )
-    first = [{"role": "system", "content": record["system"]}] if record.get("system") else []
-    return {**record, "messages": [*first, *map(_openai, cast("list[object]", turns))]}
+    if (turns := _list_in(record, "conversations")) is not None:
+        first = [{"role": "system", "content": record["system"]}] if record.get("system") else []
+        return {**record, "messages": [*first, *map(_openai, turns)]}
+    if (said := _list_in(record, "extra", "conversation")) is not None:
+        return {**record, "messages": said}
+    if (steps := _list_in(record, "trajectory")) is not None:
+        return {**record, "messages": [message for step in steps for message in _of_step(step)]}
+    raise BadDataError(f"{where}: none of {_SHAPES} is a list in it (keys: {', '.join(record)})")
+
+
+def _list_in(value: object, *keys: str) -> list[object] | None:
+    for key in keys:
+        value = cast("dict[str, object]", value).get(key) if isinstance(value, dict) else None
+    return cast("list[object]", value) if isinstance(value, list) else None
+
+
+def _of_step(step: object) -> Iterator[object]:
+    """What an agent of the web saw, and its action."""
+    if not (isinstance(step, dict) and "observation" in step and "action" in step):
+        yield cast("object", step)
+        return
+    seen = cast("dict[str, object]", step)
+    yield {"role": "user", "content": _text(seen["observation"])}
+    yield {"role": "assistant", "content": _said(seen["action"])}
+
+
+def _said(action: object) -> str:
+    """As :mod:`actors.agents.json_action` reads it."""
+    if isinstance(action, str):
+        return action
+    alone = {"action": cast("object", action)}
+    whole = cast("dict[str, object]", action) if isinstance(action, dict) and "action" in action else alone
+    return f"```json\n{_text(whole)}\n```"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _openai(turn: object) -> object:

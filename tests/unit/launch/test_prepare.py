@@ -226,6 +226,27 @@ def test_only_the_tasks_that_were_asked_for_are_used(tmp_path: Path) -> None:
         from_folder(tmp_path / "run", folder, 'data.task_ids=["task-301"]')
 
 
+def test_tasks_that_are_named_are_held_out_and_all_others_trained(tmp_path: Path) -> None:
+    """Else a checkpoint is chosen by other tasks than those that its figures are of."""
+    folder = tmp_path / "tasks"
+    for n in range(1, 21):
+        write_task(replace(make_task(FAMILY, n, Split.TRAIN), id=f"task-{n}"), folder)
+    ids = {n: f"task-{n}" for n in range(1, 21)}
+
+    def divided_by(*overrides: str) -> tuple[set[str], set[str]]:
+        found = from_folder(tmp_path / "run", folder, *overrides)
+        return {*found.training}, {*found.held_out}
+
+    few = "evaluation.tasks_per_family=0"
+    assert divided_by('data.held_out_ids=["11-12"]', few) == ({*ids.values()} - {ids[11], ids[12]}, {ids[11], ids[12]})
+    assert divided_by('data.task_ids=["1-3"]', 'data.held_out_ids=["2", "11"]') == ({ids[1], ids[3]}, {ids[2], ids[11]})
+    assert divided_by(few) == ({*ids.values()}, set())
+    with pytest.raises(UserError, match=r"data\.held_out_ids: \S+ has no task '21'"):
+        divided_by('data.held_out_ids=["21"]')
+    with pytest.raises(UserError, match=r"nothing to train on.*hold none out, --set data\.held_out_ids="):
+        divided_by('data.held_out_ids=["1-20"]')
+
+
 def test_a_folder_without_a_usable_task_is_refused_with_the_reason(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "tasks", 0)
     with pytest.raises(UserError, match=r"no usable task.*malformed.*sandbox\.tasks validate"):

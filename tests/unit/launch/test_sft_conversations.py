@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from actors.agents.agent import ToolCall
+from actors.agents.json_action import JsonActionAgent
+from actors.agents.prompt import Prompt
 from launch.sft.conversations import BadDataError, conversation, read_conversations
+from sandbox.tools import SHELL_ONLY
 
 ASK = {"role": "user", "content": "Go."}
 SAY = {"role": "assistant", "content": "done"}
@@ -56,11 +60,54 @@ def test_sharegpts_shape_with_calls_and_tools_as_strings() -> None:
     assert (found.trained, found.score, found.tools) == ({2, 4}, None, ({"name": "shell_exec"},))
 
 
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path, suffix: str) -> None:
+    """The ART seed's README, "Sample Data Format", and its converter for LIVEWEB.  Else its warm start has no data."""
+    swe_synth = {
+        "task_id": 1034,
+        "score": 0.25,
+        "model": "a model",
+        "latency_ms": 0,
+        "extra": {
+            "all_passed": False,
+            "all_result": "234/236",
+            "bug_types": ["logic-inversion"],
+            "conversation": [{"role": "system", "content": "You are helpful."}, ASK, SAY],
+            "problem_statement": "Reset identity button shows…",
+            "fix_patch": "diff --git a/…",
+        },
+    }
+    asked, stopped = {"type": "shell_exec", "params": {"command": "ls"}}, "```json\n{}\n```"
+    liveweb = {
+        "task_id": 7,
+        "score": 1.0,
+        "trajectory": [
+            {"observation": "a page", "action": asked},
+            {"observation": {"url": "b"}, "action": {"action": asked}},
+            {"observation": "an end", "action": stopped},
+        ],
+    }
+    file = tmp_path / f"samples{suffix}"
+    records = [json.dumps(swe_synth), json.dumps(liveweb)]
+    file.write_text(f"[{', '.join(records)}]" if suffix == ".json" else "\n".join(records))
+    mended, browsed = read_conversations(file)
+    assert [message["role"] for message in mended.messages] == ["system", "user", "assistant"]
+    assert (mended.trained, mended.score) == ({2}, 0.25)
+    assert [message["content"] for message in browsed.messages[::2]] == ["a page", '{"url":"b"}', "an end"]
+    assert (browsed.trained, browsed.score) == ({1, 3, 5}, 1.0)
+    assert browsed.messages[5]["content"] == stopped
+    agent = JsonActionAgent(Prompt("look"), SHELL_ONLY)
+    for message in (browsed.messages[1], browsed.messages[3]):
+        (action,) = agent.read(message["content"]).actions
+        assert isinstance(action, ToolCall)
+        assert (action.name, action.arguments) == ("shell_exec", {"command": "ls"})
+
+
 @pytest.mark.parametrize(
     ("record", "says"),
     [
         ([], "a record is an object"),
-        ({"text": "hello"}, r"neither 'messages' nor 'conversations' is a list in it \(keys: text\)"),
+        ({"text": "hello"}, r"none of 'messages', .* is a list in it \(keys: text\)"),
         ({"messages": []}, "the conversation is empty"),
         ({"messages": [ASK]}, "no message of an assistant has loss"),
         ({"messages": [ASK, {**SAY, "train": False}]}, "no message of an assistant has loss"),
@@ -80,6 +127,8 @@ def test_sharegpts_shape_with_calls_and_tools_as_strings() -> None:
         ({"messages": [ASK, SAY], "score": 1, "reward": 0}, "two names for one thing"),
         ({"conversations": [{"from": "nobody", "value": "x"}]}, "no role is called 'nobody'"),
         ({"conversations": ["x"]}, r"messages\.0"),
+        ({"conversations": "x", "extra": "y"}, r"is a list in it \(keys: conversations, extra\)"),
+        ({"trajectory": [{"observation": "a page"}]}, r"messages\.0\.role"),
     ],
 )
 def test_what_cannot_be_trained_is_named_by_its_place(record: object, says: str) -> None:
