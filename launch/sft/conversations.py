@@ -194,7 +194,7 @@ def _said(action: object) -> str:
     """As :mod:`actors.agents.json_action` reads it."""
     if isinstance(action, str):
         return action
-    alone = {"action": cast("object", action)}
+    alone: dict[str, object] = {"action": action}
     whole = cast("dict[str, object]", action) if isinstance(action, dict) and "action" in action else alone
     return f"```json\n{_text(whole)}\n```"
 
