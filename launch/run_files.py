@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from protocol.cli.words import did_you_mean
@@ -23,7 +24,7 @@ class NoSuchRunError(RunDirectoryError):
 
     def __init__(self, path: Path) -> None:
         known = [record.parent.name for record in path.parent.glob(f"*/{CONFIG_FILE}")]
-        super().__init__(
-            f"no such run: {path} is not a run directory{did_you_mean(path.name, known)}"
-            f"{'' if known else f' ({path.parent} holds no run)'}"
-        )
+        there = f"python -m launch.runs list {shlex.quote(str(path.parent))} shows those that are there"
+        none = f"{path.parent} holds no run; name one's directory, or begin one: python -m launch.cluster --recipe demo"
+        near = did_you_mean(path.name, known)
+        super().__init__(f"no such run: {path} is not a run directory{near}: {there if known else none}")

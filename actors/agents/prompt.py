@@ -8,9 +8,12 @@ second that is the instruction alone, without the first there is no system messa
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+import orjson
 
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
@@ -34,6 +37,10 @@ class Prompt:
             return _FIELD.sub(lambda found: fields[found[1]], text)
 
         return Prompt(fill(self.system), fill(self.user))
+
+    @property
+    def checksum(self) -> str:
+        return f"sha256:{hashlib.sha256(orjson.dumps([self.system, self.user])).hexdigest()}"
 
     def with_last_line(self, line: str) -> Prompt:
         """Its system message ends with ``line``."""

@@ -189,10 +189,14 @@ class AgentSection(Section):
     """What a sampled token costs of the agent's time, however fast the engine is."""
 
     @property
+    def prompt_file(self) -> str:
+        """As ``prompt`` names one: that, or the kind's own; empty where ``system_prompt`` is read."""
+        return self.prompt or _OWN_PROMPTS.get(self.kind, "")
+
+    @property
     def settings(self) -> AgentSettings:
         """Raises UserError."""
-        name = self.prompt or _OWN_PROMPTS.get(self.kind)
-        prompt = read_prompt(name) if name else Prompt(self.system_prompt)
+        prompt = read_prompt(self.prompt_file) if self.prompt_file else Prompt(self.system_prompt)
         if self.thinking is Thinking.NO_THINK:
             prompt = prompt.with_last_line("/no_think")
         return AgentSettings(

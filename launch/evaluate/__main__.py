@@ -16,7 +16,7 @@ from typing import cast
 
 from launch.evaluate.arguments import Who, asked, parser
 from launch.evaluate.attempts import AttemptId
-from launch.evaluate.evaluation import Evaluation, evaluation_of, work, write_outputs
+from launch.evaluate.evaluation import Evaluation, evaluation_of, named, work, write_outputs
 from launch.evaluate.folder import EvaluationFolder, check, opened, read_attempts
 from launch.evaluate.summary import Summary
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
@@ -39,7 +39,7 @@ def _main(words: Sequence[str]) -> int:
         if evaluation.wanted.dry_run:
             out.set(_would_run(evaluation))
             return EXIT_OK
-        summary = _run(evaluation)
+        summary = _run(asyncio.run(named(evaluation)))
         out.set(cast("dict[str, Json]", {**asdict(summary), "output": str(folder)}))
         return EXIT_OK if summary.complete and not summary.error_count else EXIT_FAILED
 

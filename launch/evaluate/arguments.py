@@ -46,6 +46,7 @@ class Asked:
     model: str
     """Folder or URL; empty for who needs none."""
     model_name: str
+    """Of a model at a URL; empty until the server has been asked for it."""
     key_file: Path | None
     tasks: str
     datasets: Path
@@ -75,7 +76,9 @@ class Asked:
         model = str(Path(self.model).absolute()) if self.who is Who.SERVED else self.model
         sampling: dict[str, Json] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
         own: dict[str, Json] = {"agent": self.who.value, "model": model, "model name": self.model_name}
-        return {**own, **sampling, "tasks": self.tasks, "tasks' checksum": chosen.checksum, "recipe": meant(config)}
+        prompt, tasks = config.agent.settings.prompt.checksum, chosen.checksum
+        read: dict[str, Json] = {"prompt": config.agent.prompt_file, "prompt's checksum": prompt}
+        return {**own, **sampling, **read, "tasks": self.tasks, "tasks' checksum": tasks, "recipe": meant(config)}
 
 
 def meant(config: RunConfig) -> dict[str, Json]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -17,7 +17,7 @@ from rich.console import Console
 from launch.config import RunConfig, load_recipe
 from launch.evaluate.arguments import Asked, Who
 from launch.evaluate.attempts import AttemptId, Record, left, planned
-from launch.evaluate.folder import TERMINALS, EvaluationFolder
+from launch.evaluate.folder import TERMINALS, EvaluationFolder, read_what
 from launch.evaluate.page import page
 from launch.evaluate.setting import setting_of, write_setting
 from launch.evaluate.summary import About, AgentFacts, EvalFacts, Summary, summarised
@@ -68,7 +68,7 @@ class Evaluation:
             model_platform=platforms[wanted.who],
             model_type=wanted.model_name or wanted.model or wanted.who.value,
             dataset=wanted.tasks,
-            agent=AgentFacts(kind, agent.prompt, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
+            agent=AgentFacts(kind, agent.prompt_file, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
             eval=EvalFacts(wanted.attempts, self.at_once),
         )
 
@@ -81,10 +81,31 @@ def here(recipe: str, overrides: Sequence[str]) -> RunConfig:
 
 def evaluation_of(wanted: Asked) -> Evaluation:
     """Raises UserError for what cannot be evaluated."""
+    if _unnamed(wanted):  # a folder goes on with its own, whichever the server lists first by now
+        wanted = _of_model(wanted, str(read_what(wanted.folder()).get("model name", "")))
     config = here(wanted.recipe, wanted.overrides)
     chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only, wanted.task_ids))
     plan = planned(list(chosen.tasks), wanted.attempts)
     return Evaluation(wanted, config, chosen, tuple(plan), wanted.what(config, chosen))
+
+
+async def named(evaluation: Evaluation) -> Evaluation:
+    """By the name of its model, which the server at a URL is asked for where nobody has said it.  Raises UserError."""
+    if not _unnamed(evaluation.wanted):
+        return evaluation
+    from launch.evaluate.model import first_model
+
+    wanted = _of_model(evaluation.wanted, await first_model(evaluation.wanted, evaluation.config))
+    return replace(evaluation, wanted=wanted, what=wanted.what(evaluation.config, evaluation.chosen))
+
+
+def _unnamed(wanted: Asked) -> bool:
+    return wanted.who is Who.URL and not wanted.model_name
+
+
+def _of_model(wanted: Asked, name: str) -> Asked:
+    """In the folder that it has without the name."""
+    return replace(wanted, model_name=name, output=wanted.folder())
 
 
 def _attempted(wanted: Asked, chosen: Chosen) -> Chosen:

@@ -88,6 +88,15 @@ def read_attempts(path: Path) -> dict[AttemptId, Record]:
     return newest(found)
 
 
+def read_what(path: Path) -> dict[str, Json]:
+    """What is evaluated into ``path``: nothing of a folder that was not opened yet.  Raises UserError."""
+    file = path / WHAT_FILE
+    try:
+        return cast("dict[str, Json]", orjson.loads(file.read_bytes())) if file.exists() else {}
+    except ValueError as error:
+        raise UserError(f"{file} is not readable ({error}): choose another folder, --output FOLDER") from error
+
+
 def check(path: Path, what: Mapping[str, Json]) -> None:
     """Raises UserError unless ``what`` may be evaluated into ``path``."""
     if (path / WHAT_FILE).exists():
@@ -97,11 +106,7 @@ def check(path: Path, what: Mapping[str, Json]) -> None:
 
 
 def _require_same(path: Path, what: Mapping[str, Json]) -> None:
-    file = path / WHAT_FILE
-    try:
-        before = cast("dict[str, Json]", orjson.loads(file.read_bytes()))
-    except ValueError as error:
-        raise UserError(f"{file} is not readable ({error}): choose another folder, --output FOLDER") from error
+    before = read_what(path)
     now = cast("dict[str, Json]", orjson.loads(orjson.dumps(dict(what))))
     if other := [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]:
         raise UserError(

@@ -202,32 +202,52 @@ async def player_of(
             yield through_gateway(harnesses, episode, tickets)
 
 
+async def first_model(asked: Asked, config: RunConfig) -> str:
+    """The first that the server at the URL lists.  Raises UserError where nobody is there, or none is listed."""
+    async with ChatEndpoint(_reaching(asked, config)) as asking:
+        known = await asking.models()
+    if not known:
+        raise UserError(f"{asked.model} does not say which models it has: name one, --model-name NAME")
+    return known[0]
+
+
+def _reaching(asked: Asked, config: RunConfig) -> EndpointSettings:
+    return EndpointSettings(
+        url=asked.model.rstrip("/"),
+        model=asked.model_name,
+        key=read_key(asked.key_file),
+        deadline_s=config.engine.request_timeout_s,
+    )
+
+
 @asynccontextmanager
 async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agent: Agent) -> AsyncGenerator[Player]:
     """A model at a URL.  Raises UserError where nobody is there, or not that model."""
-    url = asked.model.rstrip("/")
-    key = read_key(asked.key_file)
-    deadline_s = config.engine.request_timeout_s
-    reaching = EndpointSettings(url=url, model=asked.model_name, key=key, deadline_s=deadline_s)
+    reaching, name = _reaching(asked, config), asked.model_name
     async with ChatEndpoint(reaching) as asking:
-        name = _named(asked, await asking.models())
+        known = await asking.models()
+    if known and name not in known:
+        raise UserError(
+            f"{asked.model} has no model {name!r}: it has {', '.join(known[:10])}{did_you_mean(name, known)}: name the "
+            "one that is meant, --model-name NAME, and for another one than the folder's --output FOLDER"
+        )
     episode = settings.episode
     if settings.harness is not None:
         temperature = 0.0 if asked.greedy else asked.temperature
         told = RelaySettings(
-            url=url,
+            url=reaching.url,
             model=name,
-            key=key,
+            key=reaching.key,
             temperature=temperature,
             max_replies=episode.max_turns,
-            deadline_s=deadline_s,
+            deadline_s=reaching.deadline_s,
         )
         async with Relay(told) as relay:
             yield through_relay(relay, settings.harness, episode, ticketing(asked))
         return
     tools = [tool.schema for tool in agent.offered.values()]
     thinking = config.agent.thinking.argument
-    async with ChatEndpoint(replace(reaching, model=name, thinking=thinking)) as endpoint:
+    async with ChatEndpoint(replace(reaching, thinking=thinking)) as endpoint:
 
         def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
             policy = ChatPolicy(
@@ -241,16 +261,3 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
             return modelled(task, agent, policy, terminal, observer, settings=episode)
 
         yield player
-
-
-def _named(asked: Asked, known: Sequence[str]) -> str:
-    if asked.model_name:
-        if known and asked.model_name not in known:
-            raise UserError(
-                f"{asked.model} has no model {asked.model_name!r}: it has {', '.join(known[:10])}"
-                f"{did_you_mean(asked.model_name, known)}"
-            )
-        return asked.model_name
-    if not known:
-        raise UserError(f"{asked.model} does not say which models it has: name one, --model-name NAME")
-    return known[0]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
-from sandbox.tasks.datasets import checksum, filtered, load_label, read_entries
+from sandbox.tasks.datasets import BUILT_IN, checksum, filtered, load_label, read_entries
 from sandbox.tasks.formats import load_tasks
 from sandbox.tasks.ids import picked
 from sandbox.tasks.task import Task
@@ -24,8 +24,8 @@ class Chosen(NamedTuple):
 
 
 def choose(tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[str] = ()) -> Chosen:
-    """A path where there is one of that name, else a label.  ``only`` are globs, ``ids`` as :mod:`sandbox.tasks.ids`
-    has them.  Raises UserError where nothing is left to do."""
+    """A path where there is one of that name, else a label, of ``datasets`` or of ours.  ``only`` are globs, ``ids`` as
+    :mod:`sandbox.tasks.ids` has them.  Raises UserError where nothing is left to do."""
     found = load_tasks(Path(tasks)) if Path(tasks).exists() else load_label(_known(datasets, tasks), tasks)
     whole, named = checksum(found.tasks), filtered(found, [*only])
     taken = picked(named, ids, f"--task-ids: {tasks}").gradable()
@@ -38,15 +38,14 @@ def choose(tasks: str, datasets: Path, only: Sequence[str], ids: Sequence[str] =
 
 
 def _known(datasets: Path, label: str) -> Path:
-    if not datasets.exists():
-        raise UserError(
-            f"--tasks {label!r} is no folder or file, and there is no {datasets} in which it could be a label: give a "
-            "path, or --datasets FILE"
-        )
-    labels = read_entries(datasets)
-    if label not in labels:
-        raise UserError(
-            f"--tasks {label!r} is no folder or file, nor a label of {datasets}, which has "
-            f"{', '.join(labels) or 'none'}{did_you_mean(label, labels)}"
-        )
-    return datasets
+    """The file of labels that has it: the project's own, else ours."""
+    own, ours = read_entries(datasets) if datasets.exists() else None, read_entries(BUILT_IN)
+    if own and label in own:
+        return datasets
+    if label in ours:
+        return BUILT_IN
+    there = f"there is no {datasets}" if own is None else f"{datasets} has {', '.join(own) or 'none'}"
+    raise UserError(
+        f"--tasks {label!r} is no folder or file, nor a label: {there}, and longshore comes with {', '.join(ours)}"
+        f"{did_you_mean(label, [*(own or ()), *ours])}: give a path, or --datasets FILE"
+    )

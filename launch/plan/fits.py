@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from launch.config import RunConfig
+from launch.config.policy import TrainerSection
 from launch.plan.memory import Memory, kv_bytes_per_token
 from launch.plan.table import amount
 from learner.qwen import QwenConfig
+from learner.settings import Offload, Recompute
 
 _ROOM_SHARE = 0.92
 """Of a GPU: the rest is CUDA's, NCCL's and the allocator's."""
@@ -22,8 +24,7 @@ def problems(
     if config.learner.device == "cuda" and learner.most_bytes > _ROOM_SHARE * device_bytes:
         yield (
             f"a learner rank wants {amount(learner.most_bytes)} and its GPU has {amount(device_bytes)}, of which "
-            f"{_ROOM_SHARE:.0%} can be counted on: --set learner.distributed_optimizer=true, learner.recompute=full or "
-            "learner.offload=optimizer, or raise learner.tp and learner.ranks"
+            f"{_ROOM_SHARE:.0%} can be counted on: {', '.join(_savers(config.learner))}"
         )
     if config.engine.device == "cuda":
         each = kv_bytes_per_token(shape, config.engine.dtype, config.engine.tp)
@@ -34,3 +35,14 @@ def problems(
                 f"one episode has up to agent.context_tokens = {config.agent.context_tokens:,}: raise engine.tp or "
                 "engine.memory_share"
             )
+
+
+def _savers(learner: TrainerSection) -> Iterator[str]:
+    """What takes less memory, of that which is not set yet."""
+    if not learner.distributed_optimizer and learner.ranks > learner.tp * learner.pp:
+        yield "--set learner.distributed_optimizer=true"
+    if learner.recompute is not Recompute.FULL:
+        yield "--set learner.recompute=full"
+    if learner.offload is Offload.NONE:
+        yield "--set learner.offload=optimizer"
+    yield "raise learner.tp and learner.ranks"

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from launch.config.load import Toml
 from launch.evaluate.arguments import Asked, Who, asked, parser
-from launch.evaluate.evaluation import Evaluation, evaluation_of, work, write_outputs
+from launch.evaluate.evaluation import Evaluation, evaluation_of, named, work, write_outputs
 from launch.evaluate.folder import check, opened, read_attempts
 from launch.sweep.axes import Point, assignments, toml
 from launch.sweep.definition import Sweep
@@ -184,15 +184,16 @@ class Evaluations:
         await scheduled(points, at_once, lambda _: True, run)
 
     async def _run(self, point: Point, log: Path, engine: Engine | None) -> None:
-        evaluation = self.each[point.name]
-        with log.open("w", encoding="utf-8") as said, opened(self.place(point), evaluation.what) as folder:
+        with log.open("w", encoding="utf-8") as said:
+            evaluation = await named(self.each[point.name])
             console = Console(file=said, soft_wrap=True, markup=False, highlight=False)
             for line in evaluation.chosen.left_out:
                 console.print(f"left out: {line}")
-            try:
-                await work(evaluation, evaluation.left(folder.done), folder, console, engine)
-            finally:
-                write_outputs(evaluation, folder)
+            with opened(self.place(point), evaluation.what) as folder:
+                try:
+                    await work(evaluation, evaluation.left(folder.done), folder, console, engine)
+                finally:
+                    write_outputs(evaluation, folder)
 
 
 def _said(error: Exception) -> str:

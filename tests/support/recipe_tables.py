@@ -208,6 +208,7 @@ TABLES: dict[str, tuple[Row, ...]] = {
         Row(CODE, 154, "max_iteration default 10", "agent.max_turns", 10),
         Row(CODE, 154, "max_parse_errors 3", "agent.max_malformed", 3),
         Row(CODE, 153, "timeout=20.0", "sandbox.command_timeout_s", 20.0),
+        Row(CODE, 33, "none in env", "agent.observation_chars", "", 16000, "a bound that its context would be anyway"),
         Row(CODE, 164, "head 30 %", "agent.history_head", 0.3),
         Row(CODE, 281, "TP4, SP, full recompute", "learner.tp", 4),
         Row(CODE, 281, "TP4, SP, full recompute", "learner.sequence_parallel", True),

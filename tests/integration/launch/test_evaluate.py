@@ -14,7 +14,7 @@ import pytest
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
 from launch.evaluate.folder import read_attempts
-from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED
+from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
 from sandbox.host import Host
 from sandbox.tasks.formats import write_tasks
 from sandbox.tasks.generated import training_tasks
@@ -74,6 +74,22 @@ async def test_a_model_at_a_url_is_scored_and_its_server_s_refusals_are_no_failu
         assert (code, said["graded"], said["pass_count"]) == (0, 6, 2)
     told = [json.loads(line) for line in (out / "trajectories.jsonl").read_text().splitlines()]
     assert sum(any(each["role"] == "assistant" for each in trajectory["messages"]) for trajectory in told) == 6
+
+
+async def test_an_evaluation_is_of_one_of_a_urls_models(tasks: Path, tmp_path: Path) -> None:
+    """Nobody named it: it is the one that the server listed first when the evaluation began."""
+    async with fake_chat(lambda _: "done") as chat:
+        words = ("--model", chat.url, "--tasks", tasks, "--output", tmp_path / "out", "--attempts")
+        code, said = await evaluate(*words, 1)
+        assert (code, said["model_type"], {each["model"] for each in chat.asked}) == (0, "tiny", {"tiny"})
+        chat.models = ("large", "tiny")
+        code, said = await evaluate(*words, 2)
+        assert (code, said["graded"], {each["model"] for each in chat.asked}) == (0, 2 * len(TASKS), {"tiny"})
+        chat.models = ("large",)
+        assert (await evaluate(*words, 3))[0] == EXIT_USER
+        assert (await evaluate(*words, 3, "--model-name", "large"))[0] == EXIT_USER
+        assert len(chat.asked) == 2 * len(TASKS)
+    assert (await evaluate(*words, 2))[1]["model_type"] == "tiny", "what is done needs no server"
 
 
 async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: Path, tmp_path: Path) -> None:

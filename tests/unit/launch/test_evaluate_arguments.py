@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from launch.config import load_recipe
 from launch.evaluate.__main__ import main
 from launch.evaluate.arguments import Asked, asked, parser
 from launch.evaluate.setting import read_setting, setting_of, write_setting
 from launch.evaluate.tasks import choose
 from protocol.errors import UserError
+from protocol.events import Json
 from sandbox.tasks.formats import Format, write_tasks
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import write_task
@@ -36,6 +38,41 @@ def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
     chosen = choose(str(tasks), Path("datasets.toml"), ["!*110"], ids)
     assert list(chosen.tasks) == ["swe-100", "swe-101"]
     assert chosen.checksum == choose(str(tasks), Path("datasets.toml"), []).checksum, "a part is of the same data set"
+
+
+def test_a_label_is_the_projects_own_or_one_of_ours(tasks: Path, tmp_path: Path) -> None:
+    own = tmp_path / "datasets.toml"
+    ours = choose("longshore-bench", own, [])
+    assert len(ours.tasks) == 40
+    own.write_text(f'[mine]\npath = "{tasks}"\n')
+    assert len(choose("mine", own, []).tasks) == 3
+    assert choose("longshore-bench", own, []).checksum == ours.checksum
+    with pytest.raises(
+        UserError, match=r"datasets.toml has mine, and longshore comes with longshore-bench; did you mean"
+    ):
+        choose("longshore-bnch", own, [])
+    own.write_text(f'[longshore-bench]\npath = "{tasks}"\n')
+    assert len(choose("longshore-bench", own, []).tasks) == 3
+
+
+def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path) -> None:
+    """The kind's own too, and what a file says, which the next one under its path need not say."""
+
+    def what(recipe: str, *keys: str) -> dict[str, Json]:
+        return given().what(load_recipe(recipe, keys), choose(str(tasks), Path("datasets.toml"), []))
+
+    assert (what("art_terminal")["prompt"], what("seta_qwen3_8b")["prompt"]) == ("bash-1", "seta-1")
+    mine = tmp_path / "mine.txt"
+    mine.write_text("--- system\nBe brief.\n")
+    before = what("seta_qwen3_8b", f"agent.prompt={mine}")
+    mine.write_text("--- system\nBe quick.\n")
+    after = what("seta_qwen3_8b", f"agent.prompt={mine}")
+    assert [key for key in before if before[key] != after[key]] == ["prompt's checksum"]
+    brief, quick = (
+        what("seta_qwen3_8b", "agent.prompt=", f"agent.system_prompt={text}") for text in ("Be brief.", "Be quick.")
+    )
+    assert (brief["prompt"], quick["prompt"]) == ("", "")
+    assert brief["prompt's checksum"] != quick["prompt's checksum"]
 
 
 def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> None:
