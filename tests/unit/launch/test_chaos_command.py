@@ -21,6 +21,7 @@ from launch.bench.chaos.points import Kill, Process, write_kill
 folder = Path(sys.argv[1])
 with (folder / "said").open("a") as said:
     said.write(" ".join(sys.argv[2:]) + "\\n")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has it ignore
 if "--resume" in sys.argv:
     signal.pause()
 if "unseen" not in sys.argv:
