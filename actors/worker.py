@@ -116,6 +116,8 @@ class WorkerSettings:
     """Instead of the agent of our own."""
     reward: RewardSettings = _PLAIN_REWARD
     """Of which :attr:`EpisodeSettings.reward` is made."""
+    engine_lag: int = 0
+    """Versions that an engine's weights may be behind another's; it is asked last of all then, 0: however many."""
     examines: bool = False
     """Its tickets are those of evaluations beside training (:mod:`actors.exam`), and no others."""
 
@@ -131,7 +133,7 @@ class Worker:
         self._agent = agent_of(settings.agent)
         first = zlib.crc32(settings.name.encode()) % len(engines)
         self._engines = [RemoteEngine(engine) for engine in engines]
-        self._router = Router(self._engines, first=first)
+        self._router = Router(self._engines, first=first, lag=settings.engine_lag)
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._lane = LaneLog(settings.run_dir, settings.name, "worker")
         self._running: dict[str, asyncio.Task[None]] = {}

@@ -382,6 +382,7 @@ def worker_settings(
             total_tokens=agent.total_tokens,
             head_share=agent.history_head,
         ),
+        engine_lag=max(1, config.staleness.eta // config.publish_every),
         episode_deadline_s=rollout.episode_deadline_s,
         acquire_timeout_s=rollout.acquire_timeout_s,
         cleanup_timeout_s=rollout.cleanup_timeout_s,

@@ -12,7 +12,8 @@ log.
 - The server's death ends the rest of its group at once.  So does the death of a part without which it serves nobody
   (:class:`_Parts`): left alone, a server whose detokenizer is gone hangs for a minute.
 - The guardian's own death kills the server (PDEATHSIG).
-- As child subreaper it inherits every descendant, and it exits only when none is left.
+- As child subreaper it inherits every descendant, also one that has left the group; at the end it kills them, and it
+  exits only when none is left.
 - Files in /dev/shm that were made in its time and mapped by the group, or that carry one of its pids, are removed.
 """
 
@@ -72,11 +73,25 @@ def _start(command: list[str]) -> int:
 def _members(group: int) -> set[int]:
     """Pids of the live processes of a process group."""
     found: set[int] = set()
-    for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
+    for pid in _pids():
         with contextlib.suppress(OSError):
             if os.getpgid(pid) == group:
                 found.add(pid)
     return found
+
+
+def _children() -> set[int]:
+    """Pids of this process's own, and of those that it has inherited."""
+    found: set[int] = set()
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            if int(_stat(pid)[1]) == os.getpid():
+                found.add(pid)
+    return found
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _mapped(pids: set[int]) -> set[int]:
@@ -200,9 +215,11 @@ class _Guard:
             os.killpg(self._leader, number)
 
     def finish(self) -> int:
-        """Kill what is left of the group, remove its files, and give the server's exit status."""
+        """Kill what is left of the group and who has left it, remove its files, and give the server's exit status."""
         while self.reap():
             self.signal(signal.SIGKILL)
+            for pid in _children():
+                os.kill(pid, signal.SIGKILL)  # a child's pid is nobody else's until it is reaped
             time.sleep(0.01)
         for path in _SHM.iterdir():
             with contextlib.suppress(OSError):

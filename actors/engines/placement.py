@@ -4,14 +4,15 @@ Engines are numbers below ``engines``.  Load is counted in tokens: a request's p
 What an engine is expected to have is what it said last of other routers' requests and what this router has there now;
 an engine that has said nothing for ``believe_s`` is known by this router's requests alone.
 
-An engine is avoided for ``avoid_s`` after it failed a request, and out while it says that it serves nobody, a pause for
-new weights of less than ``blink_s`` excepted.  Such are chosen only where there is no other: some engine always is.
+An engine is avoided for ``avoid_s`` after it failed a request, out while it says that it serves nobody, a pause for new
+weights of less than ``blink_s`` excepted, and stale while its weights are more than ``lag`` versions behind those that
+another serves.  Such are chosen only where there is no other, a stale one first: some engine always is.
 
-A session stays on its engine, where its prefix is cached; it moves when that one is avoided or out and another is not,
-or has more load than the least loaded one by ``slack`` times the request.  A session that is new, or moves, goes to the
-least loaded engine, or to one that serves newer weights, if nobody waits there and ``slack`` allows.  Among equals the
-one whose own requests changed longest ago is next, beginning at ``first``: routers that have heard nothing yet must
-not all begin with the same engine.
+A session stays on its engine, where its prefix is cached; it moves when that one is avoided, out or stale and another
+is not, or has more load than the least loaded one by ``slack`` times the request.  A session that is new, or moves,
+goes to the least loaded engine, or to one that serves newer weights, if nobody waits there and ``slack`` allows.  Among
+equals the one whose own requests changed longest ago is next, beginning at ``first``: routers that have heard nothing
+yet must not all begin with the same engine.
 """
 
 from __future__ import annotations
@@ -24,14 +25,16 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from actors.engines.messages import EngineLoad, EngineState
-from protocol.weights import NO_VERSION
+from protocol.weights import NO_VERSION, attempt_of
 
 
 class _Rank(IntEnum):
     SERVES = 0
-    OUT = 1
+    STALE = 1
+    """It serves, but what it samples would be too old."""
+    OUT = 2
     """It says so itself."""
-    AVOIDED = 2
+    AVOIDED = 3
     """It failed a request."""
 
 
@@ -61,8 +64,10 @@ class Placement:
     believe_s: float = 5.0
     max_sessions: int = 100_000
     first: int = 0
+    lag: int = 0
+    """Versions, of one start of a run; 0 for any number."""
     moved: int = 0
-    """Sessions sent elsewhere because their engine was overloaded, out or failed."""
+    """Sessions sent elsewhere because their engine was overloaded, stale, out or failed."""
     in_flight: list[int] = field(init=False)
     """Requests under way, by engine."""
     _own: list[int] = field(init=False)
@@ -72,6 +77,8 @@ class Placement:
     _heard: dict[int, _Heard] = field(default_factory=dict[int, _Heard])
     _avoided: dict[int, float] = field(default_factory=dict[int, float])
     """Engine → until when."""
+    _newest: int = NO_VERSION
+    """Of the weights that any engine serves."""
     _sessions: OrderedDict[str, int] = field(default_factory=OrderedDict[str, int])
 
     def __post_init__(self) -> None:
@@ -100,7 +107,7 @@ class Placement:
             engine = known
         else:
             self.moved += known is not None
-            engine = self._newest(best, most)
+            engine = self._freshest(best, most)
             self._sessions[session] = engine
         self._sessions.move_to_end(session)
         if len(self._sessions) > self.max_sessions:
@@ -121,30 +128,30 @@ class Placement:
         """What ``engine`` says of itself."""
         self._heard[engine] = _Heard(load, now + self.believe_s)
         self._stand(engine)
+        self._compare()
 
     def at_hand(self, now: float) -> int:
         """How many engines are neither avoided nor out."""
         self._forget(now)
-        return sum(standing.rank is _Rank.SERVES for standing in self._standings)
+        return sum(standing.rank < _Rank.OUT for standing in self._standings)
 
     def another_at_hand(self, engine: int, now: float) -> bool:
         """Whether an engine other than ``engine`` is neither avoided nor out."""
-        return self.at_hand(now) > (self._standings[engine].rank is _Rank.SERVES)
+        return self.at_hand(now) > (self._standings[engine].rank < _Rank.OUT)
 
     def _stays(self, known: int, best: _Standing, most: int) -> bool:
         standing = self._standings[known]
         return standing.rank is best.rank and standing.tokens - best.tokens <= most
 
-    def _newest(self, best: _Standing, most: int) -> int:
+    def _freshest(self, best: _Standing, most: int) -> int:
         """The best engine that serves the newest weights of all, if it has room; else the best."""
-        newest = max((heard.load.version for heard in self._heard.values()), default=NO_VERSION)
         known = self._heard.get(best.engine)
-        if known is None or known.load.version == newest:
+        if known is None or known.load.version == self._newest:
             return best.engine
         with_room = [
             self._standings[engine]
             for engine, heard in self._heard.items()
-            if heard.load.version == newest and not heard.load.tokens.queued
+            if heard.load.version == self._newest and not heard.load.tokens.queued
         ]
         newer = min(with_room, default=best)
         return newer.engine if newer.rank is best.rank and newer.tokens - best.tokens <= most else best.engine
@@ -159,16 +166,26 @@ class Placement:
         heard, rank, others = self._heard.get(engine), _Rank.SERVES, 0
         if heard is not None:
             others = heard.load.tokens.of_others
-            rank = _Rank.OUT if self._is_out(heard.load) else _Rank.SERVES
+            rank = self._rank(heard.load)
         if engine in self._avoided:
             rank = _Rank.AVOIDED
         turn = self._standings[engine].turn if turn is None else turn
         self._standings[engine] = _Standing(rank, others + self._own[engine], turn, engine)
 
-    def _is_out(self, load: EngineLoad) -> bool:
-        if load.state is EngineState.UPDATING:
-            return load.paused_s >= self.blink_s
-        return load.state is not EngineState.SERVING
+    def _rank(self, load: EngineLoad) -> _Rank:
+        blinks = load.state is EngineState.UPDATING and load.paused_s < self.blink_s
+        if load.state is not EngineState.SERVING and not blinks:
+            return _Rank.OUT
+        behind = self._newest - load.version if attempt_of(self._newest) == attempt_of(load.version) else 0
+        return _Rank.STALE if 0 < self.lag < behind else _Rank.SERVES
+
+    def _compare(self) -> None:
+        """Who is stale depends on what the others serve."""
+        newest = max((heard.load.version for heard in self._heard.values()), default=NO_VERSION)
+        if newest != self._newest:
+            self._newest = newest
+            for engine in range(self.engines):
+                self._stand(engine)
 
     def _forget(self, now: float) -> None:
         """What was so long ago that it says nothing any more."""
@@ -178,3 +195,4 @@ class Placement:
         for engine in [engine for engine, heard in self._heard.items() if heard.until <= now]:
             del self._heard[engine]
             self._stand(engine)
+        self._compare()

@@ -41,7 +41,7 @@ class RouterStatistics:
     """Engine → load that is expected there, of all routers."""
     sessions: int
     moved: int
-    """Sessions sent elsewhere because their engine was overloaded, out or failed."""
+    """Sessions sent elsewhere because their engine was overloaded, stale, out or failed."""
 
 
 class Router:
@@ -55,12 +55,13 @@ class Router:
         slack: int = 8,
         patience_s: float = 2.0,
         avoid_s: float = 10.0,
+        lag: int = 0,
         max_sessions: int = 100_000,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._engines, self._patience_s, self._clock, self._pause = tuple(engines), patience_s, clock, pause
-        self._placement = Placement(len(engines), slack, avoid_s, max_sessions=max_sessions, first=first)
+        self._placement = Placement(len(engines), slack, avoid_s, max_sessions=max_sessions, first=first, lag=lag)
         self._numbers = {engine.name: number for number, engine in enumerate(engines)}
 
     async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:

@@ -33,6 +33,9 @@ print("ready", child.pid, file=sys.stderr, flush=True)
 signal.pause()
 """
 
+APART = SERVER.replace("deaf])", "deaf], start_new_session=True)")
+"""With a child in a session of its own."""
+
 PARTS = f"""
 import multiprocessing, signal, subprocess, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -141,6 +144,16 @@ def test_the_servers_death_ends_its_children_and_is_told(guarded: Guarded) -> No
     os.close(guarded.stop_fd)
     unseen = f"longshore_test_{guarded.server}"  # its maps died with it, perhaps before they were looked at
     assert set(guarded.left()) <= {unseen}
+
+
+def test_a_child_in_a_session_of_its_own_ends_with_the_server() -> None:
+    guarded = start(APART)
+    (child,) = guarded.children
+    assert os.getsid(child) == child
+    os.write(guarded.stop_fd, b"x")
+    guarded.end()
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
 
 
 @pytest.mark.parametrize(("part", "name"), [(1, "detokenizer"), (2, "subprocess")], ids=["named", "not yet named"])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from actors.engines.messages import EngineLoad, EngineState
 from actors.engines.placement import Placement
+from protocol.weights import make_version
 from tests.support.engine_requests import load
 
 TOKENS = 100
@@ -18,8 +19,8 @@ SLACK = 4
 """Times a request."""
 
 
-def placement(engines: int = 2, first: int = 0) -> Placement:
-    return Placement(engines, slack=SLACK, first=first)
+def placement(engines: int = 2, first: int = 0, lag: int = 0) -> Placement:
+    return Placement(engines, slack=SLACK, first=first, lag=lag)
 
 
 def test_load_is_counted_in_tokens_and_not_in_requests() -> None:
@@ -89,6 +90,38 @@ def test_new_sessions_go_to_the_newest_weights_and_old_ones_stay() -> None:
         router.hear(engine, load(version=2 if engine == 2 else 1), 0.0)
     assert router.begin("old", TOKENS, 0.0) == 0
     assert [router.begin(f"new {number}", TOKENS, 0.0) for number in range(3)] == [2, 2, 2]
+
+
+def test_an_engine_whose_weights_are_too_old_gets_nothing_until_it_serves_others() -> None:
+    """It could not load, say: what it samples would get no loss."""
+    router = placement(lag=2)
+    assert router.begin("s", TOKENS, 0.0) == 0
+    router.hear(0, load(version=1), 0.0)
+    router.hear(1, load(version=3, others=900, queued=300), 0.0)
+    assert [router.begin(each, TOKENS, 0.0) for each in ("s", "new")] == [0, 0], "two versions are within the bound"
+    router.hear(1, load(version=4, others=900, queued=300), 0.0)
+    assert [router.begin(each, TOKENS, 0.0) for each in ("s", "newer")] == [1, 1]
+    router.hear(0, load(version=4), 0.0)
+    assert router.begin("newest", TOKENS, 0.0) == 0
+
+
+def test_a_stale_engine_is_better_than_none_and_asked_before_one_that_failed() -> None:
+    router = placement(3, lag=2)
+    router.hear(0, load(version=1), 0.0)
+    router.hear(1, load(version=9, state=EngineState.RESTARTING), 0.0)
+    router.failed(2, 0.0)
+    assert (router.begin("s", TOKENS, 0.0), router.at_hand(0.0)) == (0, 1)
+    router.hear(1, load(version=9), 1.0)
+    assert (router.begin("s", TOKENS, 1.0), router.at_hand(1.0)) == (1, 2)
+
+
+def test_after_a_new_start_engines_that_wait_for_their_first_weights_are_not_stale() -> None:
+    """The first that has them would get all of the load."""
+    router = placement(lag=1)
+    assert router.begin("s", TOKENS, 0.0) == 0
+    router.hear(0, load(version=make_version(1, 7)), 0.0)
+    router.hear(1, load(version=make_version(2, 1)), 0.0)
+    assert router.begin("s", TOKENS, 0.0) == 0
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,20 @@ def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given
     assert told.pool.drain_s < STOP_S
 
 
+@pytest.mark.parametrize(("eta", "every", "lag"), [(4, 2, 2), (4, 3, 1), (0, 1, 1)])
+def test_an_engine_is_passed_over_once_its_weights_are_further_behind_than_tokens_may_be(
+    directory: RunDirectory, eta: int, every: int, lag: int
+) -> None:
+    """With η = 0 too, engines are given new weights one after the other."""
+    mode = "async" if eta else "sync"
+    keys = [f"staleness.eta={eta}", f"learner.publish_every={every}", f"run.mode={mode}"]
+    config, share, (node,) = load_recipe("demo", keys), Share(5, 2), here(1)
+    told = worker_settings(
+        config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+    )
+    assert told.engine_lag == lag
+
+
 @pytest.mark.parametrize(
     ("said", "harness"), [([], None), (["agent.harness=agent --go"], HarnessSettings("agent --go", 3129))]
 )
