@@ -1,5 +1,5 @@
 """``python -m actors.engines.serve [--stacks=PREFIX] <sglang arguments>``: an SGLang server, on CUDA or, through the
-seam, on a CPU.
+seam, on a CPU.  Its key is in its environment, which nobody reads but its owner; a command line is for all to see.
 
 The seam is installed, and each process' stacks are offered (:mod:`protocol.stacks`, in ``PREFIX-PID.stacks``), at top
 level because the server's spawned children import this module again.
@@ -26,9 +26,11 @@ if cpu_seam.install():
 
 
 def main(arguments: list[str]) -> None:
+    from actors.engines.server import API_KEY
+
     http_server = importlib.import_module("sglang.srt.entrypoints.http_server")
     server_args = importlib.import_module("sglang.srt.server_args")
-    http_server.launch_server(server_args.prepare_server_args(arguments))
+    http_server.launch_server(server_args.prepare_server_args([*arguments, "--api-key", os.environ.pop(API_KEY)]))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ _CPU_MEMORY_SHARE = 0.2
 OWN_TOKENS = 6
 """Places that SGLang keeps for itself: of n, an input may fill n − 7 and a reply go on to n − 2.  The context and the
 KV slots that it is started with are larger by so many than what requests may use."""
+API_KEY = "LONGSHORE_ENGINE_KEY"
+"""The variable by which a server is told its key."""
 _TAIL_LINES = 5
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -77,11 +79,11 @@ class _Guardian:
     """Read end: at the end the exit status comes here, and why; end of file alone is the guardian's death."""
 
 
-def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: int, api_key: str) -> list[str]:
-    """SGLang's command line."""
+def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: int) -> list[str]:
+    """SGLang's command line, but for its key."""
     arguments = [
         "--model-path", manifest.path, "--weight-version", str(manifest.version), "--skip-tokenizer-init",
-        "--host", "127.0.0.1", "--port", str(port), "--api-key", api_key,
+        "--host", "127.0.0.1", "--port", str(port),
         "--device", settings.device, "--dtype", settings.dtype, "--random-seed", str(settings.seed),
         "--context-length", str(settings.context_length + OWN_TOKENS),
         "--max-running-requests", str(settings.max_running),
@@ -105,12 +107,13 @@ def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: i
     return arguments
 
 
-def server_environment(settings: ServerSettings) -> dict[str, str]:
+def server_environment(settings: ServerSettings, api_key: str) -> dict[str, str]:
     environment = dict(os.environ)
     paths = [str(_ROOT), *environment.get("PYTHONPATH", "").split(os.pathsep)]
     environment |= {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PYTHONUNBUFFERED": "1",
+        API_KEY: api_key,
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
@@ -157,12 +160,12 @@ class Server:
         command = [
             sys.executable, "-I", "-S", str(_GUARDIAN), str(settings.stop_grace_s), "--",
             sys.executable, "-m", "actors.engines.serve", f"--stacks={settings.log.with_suffix('')}",
-            *server_arguments(settings, manifest, port, api_key),
+            *server_arguments(settings, manifest, port),
         ]  # fmt: skip
         offset = settings.log.stat().st_size if settings.log.exists() else 0
         server: Server | None = None
         try:
-            server = cls(_spawn(command, settings), port, EngineClient(port, api_key, pause=settings.pause))
+            server = cls(_spawn(command, settings, api_key), port, EngineClient(port, api_key, pause=settings.pause))
             await server.client.open()
             async with asyncio.timeout(settings.start_timeout_s):
                 await server._until_ready(manifest)
@@ -233,7 +236,7 @@ class Server:
         self.ended.set_result("the server's guardian was killed")
 
 
-def _spawn(command: list[str], settings: ServerSettings) -> _Guardian:
+def _spawn(command: list[str], settings: ServerSettings, api_key: str) -> _Guardian:
     """Start a guardian, which says within milliseconds who it is.  Raises :class:`ServerLost`."""
     stop_read, stop_fd = os.pipe()
     told_fd, told_write = os.pipe()
@@ -246,7 +249,7 @@ def _spawn(command: list[str], settings: ServerSettings) -> _Guardian:
                 stdin=stop_read,
                 stdout=told_write,
                 stderr=log,
-                env=server_environment(settings),
+                env=server_environment(settings, api_key),
                 cwd=settings.log.parent,
                 start_new_session=True,
                 check=False,

@@ -26,6 +26,7 @@ from actors.engines.messages import (
     RequestRefused,
 )
 from actors.engines.prefixes import Prefixes
+from actors.engines.server import API_KEY
 from actors.engines.settings import EngineSettings
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
@@ -60,6 +61,10 @@ def processes_that_mention(text: str) -> set[int]:
             if text.encode() in (entry / "cmdline").read_bytes():
                 found.add(int(entry.name))
     return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in Path(f"/proc/{pid}/environ").read_text().split("\0"))
 
 
 def group_leaders_that_mention(text: str) -> set[int]:
@@ -110,6 +115,12 @@ async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folder
     expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, temperature)
     assert reply.logprobs == pytest.approx(expected, abs=5e-5)
     assert len(reply.token_ids) == len(reply.logprobs) == len(reply.versions)
+
+
+async def test_the_servers_key_is_on_no_command_line(engine: Engine) -> None:
+    """Those are for every user to read, and whoever has the key can have the server unpickle what he likes."""
+    assert len(key := environment_of(engine.pids().server)[API_KEY]) == 32
+    assert processes_that_mention(key) == set()
 
 
 async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, folders: Folders) -> None:

@@ -88,7 +88,7 @@ async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
     await client.resume_memory()
     assert list(client.sent)[:3] == ["/pause_generation", "/flush_cache?timeout=30", "/release_memory_occupation"]
     made = replace(settings(tmp_path, "cuda"), tp=4, memory_share=0.7).server()
-    shared, read, tags = read_by_sglang(server_arguments(made, manifest, 1, "key"), client.sent)
+    shared, read, tags = read_by_sglang(server_arguments(made, manifest, 1), client.sent)
     assert shared == [True, 4, 0.7]
     assert read["/pause_generation"] == {"mode": "abort"}
     assert sorted(read["/release_memory_occupation"]["tags"]) == sorted(tags), "something stays on the device"
@@ -102,9 +102,9 @@ def test_memory_is_saved_only_where_it_can_be_and_is_needed(
     """On a CPU the flag ends the server; without need it would cost the allocator's speed."""
     made = replace(settings(tmp_path, device), lends=lends).server()
     manifest = WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
-    assert "--enable-memory-saver" not in server_arguments(made, manifest, 1, "key")
-    assert GRAPHS not in server_environment(made)
-    assert GRAPHS in server_environment(settings(tmp_path, "cuda").server())
+    assert "--enable-memory-saver" not in server_arguments(made, manifest, 1)
+    assert GRAPHS not in server_environment(made, "key")
+    assert GRAPHS in server_environment(settings(tmp_path, "cuda").server(), "key")
 
 
 @pytest.mark.gpu
