@@ -147,7 +147,7 @@ def told_dropped(run_dir: Path) -> ByLength:
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, float]]:
-    """The lines of the steps that stand, in order; a torn one, which a power loss may leave, is passed over."""
+    """The lines of the steps that stand, in order; one that is torn, or no line of ours, is passed over."""
     lines: dict[int, dict[str, float]] = {}
     for line in _lines(run_dir):
         if "rewound_to" in line:
@@ -158,10 +158,16 @@ def read_metrics(run_dir: Path) -> list[dict[str, float]]:
 
 
 def _lines(run_dir: Path) -> list[dict[str, float]]:
-    """Every line that is whole."""
+    """Every line that is whole, and of a step or a rewind."""
     path = run_dir / "metrics.jsonl"
     found: list[dict[str, float]] = []
     for raw in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(orjson.JSONDecodeError):
-            found.append(orjson.loads(raw))
+            line: object = orjson.loads(raw)
+            if isinstance(line, dict) and _is_of_a_step(told := cast("dict[str, float]", line)):
+                found.append(told)
     return found
+
+
+def _is_of_a_step(line: Mapping[str, object]) -> bool:
+    return isinstance(line.get("rewound_to", line.get("step")), int)

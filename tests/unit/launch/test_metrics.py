@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from launch.metrics import MetricsLog, read_metrics, since, told_dropped
 from tests.support.step_facts import facts
 
@@ -83,11 +85,12 @@ def test_steps_that_a_resume_took_back_are_gone_until_they_are_taken_again(tmp_p
     assert [(line["step"], line["loss"]) for line in read_metrics(tmp_path)] == [(1, 1.0), (2, 2.0), (3, 30.0)]
 
 
-def test_a_torn_line_costs_only_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", ['{"step": 2, "lo', '{"t": 1}', '{"step": "two"}', "[2]", "2", "null"])
+def test_a_line_that_is_torn_or_none_of_ours_costs_only_itself(tmp_path: Path, damage: str) -> None:
     log = MetricsLog(tmp_path)
     log.add(facts(1), {})
-    with (tmp_path / "metrics.jsonl").open("ab") as file:
-        file.write(b'{"step": 2, "lo\n')
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(f"{damage}\n")
     log.add(facts(3), {})
     assert [line["step"] for line in read_metrics(tmp_path)] == [1, 3]
 
