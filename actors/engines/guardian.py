@@ -27,6 +27,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -72,26 +73,22 @@ def _start(command: list[str]) -> int:
 
 def _members(group: int) -> set[int]:
     """Pids of the live processes of a process group."""
-    found: set[int] = set()
-    for pid in _pids():
-        with contextlib.suppress(OSError):
-            if os.getpgid(pid) == group:
-                found.add(pid)
-    return found
+    return _processes(lambda pid: os.getpgid(pid) == group)
 
 
 def _children() -> set[int]:
     """Pids of this process's own, and of those that it has inherited."""
+    return _processes(lambda pid: int(_stat(pid)[1]) == os.getpid())
+
+
+def _processes(is_one: Callable[[int], bool]) -> set[int]:
+    """Pids; one that is gone when it is looked at is none."""
     found: set[int] = set()
-    for pid in _pids():
+    for pid in [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]:
         with contextlib.suppress(OSError):
-            if int(_stat(pid)[1]) == os.getpid():
+            if is_one(pid):
                 found.add(pid)
     return found
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _mapped(pids: set[int]) -> set[int]:

@@ -192,7 +192,8 @@ class Placement:
         for engine in [engine for engine, until in self._avoided.items() if until <= now]:
             del self._avoided[engine]
             self._stand(engine)
-        for engine in [engine for engine, heard in self._heard.items() if heard.until <= now]:
-            del self._heard[engine]
-            self._stand(engine)
-        self._compare()
+        if gone := [engine for engine, heard in self._heard.items() if heard.until <= now]:
+            for engine in gone:
+                del self._heard[engine]
+                self._stand(engine)
+            self._compare()
