@@ -19,6 +19,7 @@ from learner.settings import Dtype, LearnerSettings
 from learner.tensors import manual_seed, new_gloo_group
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
+from protocol.rendezvous import meet_at_address
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +90,7 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage] - documented; torch forgot to export it
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
+        meet_at_address()
         dist.init_process_group(
             backend, init_method=f"tcp://{master_addr}:{master_port}", rank=rank, world_size=world, timeout=timeout
         )

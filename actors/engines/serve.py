@@ -1,8 +1,9 @@
 """``python -m actors.engines.serve [--stacks=PREFIX] <sglang arguments>``: an SGLang server, on CUDA or, through the
 seam, on a CPU.  Its key is in its environment, which nobody reads but its owner; a command line is for all to see.
 
-The seam is installed, and each process' stacks are offered (:mod:`protocol.stacks`, in ``PREFIX-PID.stacks``), at top
-level because the server's spawned children import this module again.
+At top level, because the server's spawned children import this module again: the seam is installed, groups meet on
+loopback alone (:mod:`protocol.rendezvous`), and each process' stacks are offered (:mod:`protocol.stacks`, in
+``PREFIX-PID.stacks``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from pathlib import Path
 
 from actors.engines import cpu_seam
+from protocol.rendezvous import meet_at_address
 from protocol.stacks import offer_stacks
 
 STACKS = "--stacks="
@@ -21,6 +23,7 @@ if len(sys.argv) > 1 and sys.argv[1].startswith(STACKS):
     prefix = Path(sys.argv[1].removeprefix(STACKS))
     offer_stacks(prefix.with_name(f"{prefix.name}-{os.getpid()}.stacks"), f"{prefix.name}, process {os.getpid()}")
 
+meet_at_address()
 if cpu_seam.install():
     cpu_seam.hash_fast()
 

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, cast
 from actors.weights.plan import Plan
 from protocol.errors import InfraError
 from protocol.loopback import is_loopback
+from protocol.rendezvous import meet_at_address
 from protocol.weights import Version, version_label
 
 _GATHER_S = 5.0
@@ -107,6 +108,7 @@ def _group(seat: Seat) -> Any:
     """Raises RuntimeError where not all come."""
     import torch
 
+    meet_at_address()
     if is_loopback(seat.address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     untyped: Any = torch.distributed

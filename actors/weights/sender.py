@@ -18,6 +18,7 @@ from actors.engines.buckets import Piece, pieces, read
 from actors.engines.messages import Rendezvous
 from protocol.errors import InfraError
 from protocol.loopback import free_port
+from protocol.rendezvous import meet_at_address
 from protocol.weights import WeightManifest
 
 if TYPE_CHECKING:  # it loads Ray
@@ -93,6 +94,7 @@ class RemoteSender:
 
 def _join(place: Rendezvous) -> Any:
     """The process group, when all have come.  Raises OSError, RuntimeError."""
+    meet_at_address()
     join: Any = importlib.import_module("sglang.srt.utils.common").init_custom_process_group
     return join(
         backend=place.backend,

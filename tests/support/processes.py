@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+import psutil
+
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -18,6 +20,14 @@ def process_group(leader: int) -> set[int]:
             if os.getpgid(int(entry.name)) == leader:
                 found.add(int(entry.name))
     return found
+
+
+def listening_at(pid: int) -> set[tuple[str, int]]:
+    """Addresses and ports on which a process listens; empty of one that is gone."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        connections = psutil.Process(pid).net_connections("inet")
+        return {(at.laddr.ip, at.laddr.port) for at in connections if at.status == psutil.CONN_LISTEN}
+    return set()
 
 
 def title(pid: int) -> str:

@@ -28,10 +28,11 @@ from actors.engines.messages import (
 from actors.engines.prefixes import Prefixes
 from actors.engines.server import API_KEY
 from actors.engines.settings import EngineSettings
+from protocol.loopback import is_loopback
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
-from tests.support.processes import process_group, shared_memory_of, title
+from tests.support.processes import listening_at, process_group, shared_memory_of, title
 
 pytestmark = [pytest.mark.sglang, pytest.mark.asyncio(loop_scope="module")]
 
@@ -121,6 +122,15 @@ async def test_the_servers_key_is_on_no_command_line(engine: Engine) -> None:
     """Those are for every user to read, and whoever has the key can have the server unpickle what he likes."""
     assert len(key := environment_of(engine.pids().server)[API_KEY]) == 32
     assert processes_that_mention(key) == set()
+
+
+async def test_every_process_of_a_server_listens_on_loopback_alone(engine: Engine) -> None:
+    """Behind its port is the key, behind those of its processes' groups there is nothing."""
+    pids = engine.pids()
+    listening = {where for pid in process_group(pids.server) for where in listening_at(pid)}
+    assert (await engine.status()).port in {port for _, port in listening}
+    assert len(listening) > 1, "the group's store is not seen"
+    assert all(is_loopback(address) for address, _ in listening), listening
 
 
 async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, folders: Folders) -> None:

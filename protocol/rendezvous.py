@@ -1,0 +1,49 @@
+"""Where the processes of a torch group meet: on the address that they were told of, and on no other of its host.
+
+torch's TCPStore listens on every address of its host, without a key, whichever it is given
+(pytorch/pytorch, ``torch/csrc/distributed/c10d/socket.cpp``).
+"""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+from typing import Any
+
+_BACKLOG = 2048
+"""As torch's own."""
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Listens on that address of this host.  Raises OSError where it is none, or is taken."""
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+
+
+@functools.cache
+def meet_at_address() -> None:
+    """Let every TCPStore that this process makes from now on keep to its address, those of ``init_process_group``
+    and of SGLang included.  Before sglang is imported, which takes the class by its name."""
+    import torch.distributed
+
+    untyped: Any = torch.distributed
+    everywhere: Any = untyped.TCPStore
+
+    class StoreAtAddress(everywhere):
+        def __init__(
+            self,
+            host_name: str,
+            port: int,
+            world_size: int | None = None,
+            is_master: bool = False,
+            *rest: Any,
+            **more: Any,
+        ) -> None:
+            if is_master and more.get("master_listen_fd") is None:
+                listening = listener(host_name, port)
+                port = int(listening.getsockname()[1])
+                more["master_listen_fd"] = listening.detach()  # the store closes it
+            everywhere.__init__(self, host_name, port, world_size, is_master, *rest, **more)
+
+    untyped.TCPStore = sys.modules["torch.distributed.rendezvous"].__dict__["TCPStore"] = StoreAtAddress
