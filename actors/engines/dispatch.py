@@ -24,6 +24,7 @@ from actors.engines.messages import (
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
+    OutOfTime,
     Received,
     RequestRefused,
     ServerLost,
@@ -106,9 +107,9 @@ class Dispatch:
         except TimeoutError:
             counts.unavailable += 1
             allowed = f"{request.deadline_s:g} s to sample, {request.restart_s:g} s for a restart"
-            raise EngineUnavailable(
-                f"engine {self._name} gave no reply in time ({allowed}); it is {self._state()}", work.received
-            ) from None
+            state = self._state()
+            kind = OutOfTime if state is EngineState.SERVING else EngineUnavailable
+            raise kind(f"engine {self._name} gave no reply in time ({allowed}); it is {state}", work.received) from None
         finally:
             self._under_way.discard(work)
             self.left.set()

@@ -72,6 +72,10 @@ class EngineBusy(EngineUnavailable):
     """The engine's queue is full; another engine, or a later moment, may do."""
 
 
+class OutOfTime(EngineUnavailable):
+    """The request's own time was over while the engine served: that says nothing of the engine."""
+
+
 class ServerLost(InfraError):
     """The server's connection broke, or what it says makes no sense."""
 

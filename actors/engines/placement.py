@@ -4,9 +4,10 @@ Engines are numbers below ``engines``.  Load is counted in tokens: a request's p
 What an engine is expected to have is what it said last of other routers' requests and what this router has there now;
 an engine that has said nothing for ``believe_s`` is known by this router's requests alone.
 
-An engine is avoided for ``avoid_s`` after it failed a request, out while it says that it serves nobody, a pause for new
-weights of less than ``blink_s`` excepted, and stale while its weights are more than ``lag`` versions behind those that
-another serves.  Such are chosen only where there is no other, a stale one first: some engine always is.
+An engine is avoided for ``avoid_s`` after it failed a request, for ``blink_s`` if its queue was full, out while it says
+that it serves nobody, a pause for new weights of less than ``blink_s`` excepted, and stale while its weights are more
+than ``lag`` versions behind those that another serves.  Such are chosen only where there is no other, a stale one
+first: some engine always is.
 
 A session stays on its engine, where its prefix is cached; it moves when that one is avoided, out or stale and another
 is not, or has more load than the least loaded one by ``slack`` times the request.  A session that is new, or moves,
@@ -119,9 +120,10 @@ class Placement:
         """A request to ``engine`` is over, however."""
         self._change(engine, -1, -tokens)
 
-    def failed(self, engine: int, now: float) -> None:
-        """``engine`` failed a request: it is avoided for a while."""
-        self._avoided[engine] = now + self.avoid_s
+    def failed(self, engine: int, now: float, *, busy: bool = False) -> None:
+        """``engine`` failed a request: it is avoided for a while, a short one if it was only ``busy``."""
+        until = now + (self.blink_s if busy else self.avoid_s)
+        self._avoided[engine] = max(until, self._avoided.get(engine, until))
         self._stand(engine)
 
     def hear(self, engine: int, load: EngineLoad, now: float) -> None:

@@ -15,7 +15,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest, Received, Watch
+from actors.engines.messages import (
+    EngineBusy,
+    EngineLoad,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    OutOfTime,
+    Received,
+    Watch,
+)
 from actors.engines.placement import Placement
 from protocol.errors import InfraError
 
@@ -91,7 +100,8 @@ class Router:
                 last = str(error)
                 if isinstance(error, EngineUnavailable) and len(error.received) > len(request.received):
                     request = replace(request, received=error.received)
-                placement.failed(index, self._clock())
+                if not isinstance(error, OutOfTime):
+                    placement.failed(index, self._clock(), busy=isinstance(error, EngineBusy))
             finally:
                 placement.end(index, request.tokens)
             if not placement.at_hand(self._clock()):

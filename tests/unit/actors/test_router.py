@@ -13,6 +13,7 @@ from actors.engines.messages import (
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
+    OutOfTime,
     Received,
     RequestRefused,
     Watch,
@@ -139,6 +140,29 @@ async def test_a_failed_engine_is_tried_again_later(router: Router, fleet: list[
     await router.generate(ask("s"))
     clock.now += 11
     fleet[0].fails = lambda: None
+    assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(fleet))}
+
+
+async def test_a_request_whose_own_time_is_over_costs_no_other_its_cached_prefix(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    home = next(engine for engine in fleet if engine.name == "e0")
+    assert (await router.generate(ask("s"))).engine == home.name
+    home.fails, home.takes_s = lambda: OutOfTime("too long"), 20.0
+    with pytest.raises(EngineUnavailable, match="too long"):
+        await router.generate(ask("s", deadline_s=20))
+    home.fails, home.takes_s = lambda: None, 0.0
+    assert (await router.generate(ask("s"))).engine == home.name
+    assert router.statistics().moved == 0
+
+
+async def test_an_engine_whose_queue_was_full_is_asked_again_within_seconds(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    fleet[0].fails = lambda: EngineBusy("full")
+    assert (await router.generate(ask("s"))).engine != "e0"
+    fleet[0].fails = lambda: None
+    clock.now += 2
     assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(fleet))}
 
 
