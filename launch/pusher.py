@@ -7,6 +7,9 @@ version that was overtaken by then is passed over, but never two by one engine, 
 come, each of its turns but one brings it weights.  When all that have a server serve a version or later ones, the
 conductor is told: nobody waits for one whose server has to start again, which begins with the newest by itself.
 
+Engines that hold other weights than each other as one version, by their servers' own checksums, are all in doubt, and
+each starts another server on the version's files.
+
 While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
 had.
 """
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from actors.engines.engine import Engine
@@ -25,7 +29,7 @@ from launch.pace import Pace
 from launch.standing import Stand
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.weights import WeightManifest, version_label
+from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
 
 _RETRY_S = 1.0
 
@@ -52,6 +56,8 @@ class Pusher:
     """Engine → what it took last, since the engines were last told to stand aside."""
     _down: set[str] = field(default_factory=set[str])
     """Engines that had no server when they were last offered a version."""
+    _sums: tuple[Version, dict[str, str]] = (NO_VERSION, {})
+    """The newest version that an engine took, and engine → checksum of those that took it."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _pace: Pace = field(init=False)
 
@@ -184,6 +190,7 @@ class Pusher:
                     if report.pause_ms:  # it may have had these weights already
                         self.pause_ms = report.pause_ms
                         took(report)
+                await self._compare(engine, report)
             except (InfraError, TimeoutError) as error:
                 anew = isinstance(error, BadWeights)
                 if isinstance(error, NoServer | ActorDied):
@@ -197,6 +204,23 @@ class Pusher:
                 continue
             return True
         return False
+
+    async def _compare(self, engine: Remote[Engine], report: LoadReport) -> None:
+        """Doubt all that hold this version where they differ."""
+        version, sums = self._sums
+        if report.version < version:
+            return
+        if report.version > version:
+            self._sums = report.version, (sums := {})
+        sums[engine.name] = report.checksum
+        if len(set(sums.values())) < 2:
+            return
+        self._sums = report.version, {}
+        self.events.emit("weights.differ", version=report.version, engines=", ".join(sorted(sums)))
+        for each in self.engines:
+            if each.name in sums:
+                with suppress(InfraError):  # one that cannot be told starts another server anyway
+                    await each.call(Engine.doubt, report.version, sums[each.name])
 
     async def _exchange(self, engine: Remote[Engine], here: WeightManifest) -> LoadReport:
         async with asyncio.timeout(self.deadline_s + _RETRY_S):

@@ -35,6 +35,7 @@ from actors.engines.dispatch import Dispatch
 from actors.engines.exchange import Confirmed, Serving, come_back, stand_aside
 from actors.engines.handover import Load
 from actors.engines.messages import (
+    BadWeights,
     EngineLoad,
     EngineNews,
     EnginePids,
@@ -256,7 +257,13 @@ class Engine:
         if serving is None or group is None or self._state is EngineState.STOPPED:
             raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
         if self._serves(manifest):
-            return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=0.0)
+            return LoadReport(
+                version=manifest.version,
+                pause_ms=0.0,
+                load_ms=0.0,
+                prefetch_ms=0.0,
+                checksum=serving.confirmed.checksum,
+            )
         if self._turn is None:
             self._check_server(patient=patient)  # before what was staged is used up
         deadline = asyncio.get_running_loop().time() + deadline_s
@@ -299,7 +306,8 @@ class Engine:
             if asyncio.get_running_loop().time() >= lease.deadline:
                 return LoadError(f"version {label} did not begin to load before its deadline")
             if serving.confirmed.manifest.version == manifest.version:
-                return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=prefetch_ms)
+                checksum = serving.confirmed.checksum
+                return LoadReport(version=manifest.version, prefetch_ms=prefetch_ms, checksum=checksum)
             still = _Still()
             try:
                 load_ms = await self._updates.take(
@@ -330,7 +338,15 @@ class Engine:
                 stood=still.requests,
                 load_ms=load_ms,
                 prefetch_ms=prefetch_ms,
+                checksum=serving.confirmed.checksum,
             )
+
+    async def doubt(self, version: Version, checksum: str) -> None:
+        """What the server holds as ``version``, of this checksum, may be other weights: start another on its files.
+        Harmless where it holds something else."""
+        serving = self._serving
+        if serving and (serving.confirmed.manifest.version, serving.confirmed.checksum) == (version, checksum):
+            serving.condemn(f"its weights are in doubt: another engine holds others as {version_label(version)}")
 
     @contextmanager
     def _standing_still(self, serving: Serving, lease: _Lease, still: _Still) -> Generator[None]:
@@ -426,7 +442,7 @@ class Engine:
                 self._serve(serving)
         self._dispatch.counts.loads += 1
         lent_s = time.monotonic() - begun
-        return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=load_ms, prefetch_ms=0.0, lent_s=lent_s)
+        return LoadReport(version=manifest.version, load_ms=load_ms, lent_s=lent_s, checksum=serving.confirmed.checksum)
 
     # supervision
 
@@ -483,7 +499,8 @@ class Engine:
 
     async def _relaunch(self, confirmed: Confirmed, failures: int) -> Serving:
         """A new server, tried until it starts: on what is staged and, every other time, on the last confirmed weights,
-        whose files may be gone.  ``failures``: how often in succession the one before ended soon."""
+        whose files may be gone.  Where a server that begins with these holds others than the one before did, and the
+        files are as published, that one was wrong.  ``failures``: how often in succession the one before ended soon."""
         newest = False
         while True:
             await asyncio.sleep(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
@@ -496,8 +513,14 @@ class Engine:
                 continue
             if manifest != confirmed.manifest or serving.confirmed.checksum == confirmed.checksum:
                 return serving
-            await serving.server.stop()
-            self._not_up(f"the files in {self._updates.base(confirmed.manifest).path} have changed")
+            try:
+                await asyncio.to_thread(weight_files.check_published, self._updates.base(manifest))
+            except BadWeights as error:
+                await serving.server.stop()
+                self._not_up(str(error))
+            else:
+                self._events.emit("engine.weights_were_wrong", engine=self._settings.name, version=manifest.version)
+                return serving
 
     def _not_up(self, why: str) -> None:
         self._error = why

@@ -269,16 +269,18 @@ class EngineStatistics:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
     version: Version
-    pause_ms: float
+    pause_ms: float = 0.0
     """How long the engine stood still."""
     stood: int = 0
     """Requests that were being sampled, and stood still with it."""
-    load_ms: float
+    load_ms: float = 0.0
     """The part of the pause that the server took to read and exchange the weights."""
-    prefetch_ms: float
+    prefetch_ms: float = 0.0
     """Reading and checking the files, while the engine decoded."""
     lent_s: float = 0.0
     """How long the device was the learner's, where this load ended that: no pause for a load."""
+    checksum: str = ""
+    """The server's own, of the weights in use: the same on every engine of a fleet."""
 
 
 @dataclass(frozen=True, slots=True)

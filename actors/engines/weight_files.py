@@ -70,7 +70,10 @@ def read_shapes(folder: Path) -> Shapes:
         raise BadWeights(f"no safetensors file in {folder}")
     shapes: Shapes = {}
     for file in files:
-        shapes |= {name: entry.shape for name, entry in _read_header(file).tensors.items()}
+        found = {name: entry.shape for name, entry in _read_header(file).tensors.items()}
+        if twice := sorted(shapes.keys() & found.keys()):
+            raise BadWeights(f"{file} has {twice[0]}, which another file beside it has too")
+        shapes |= found
     return shapes
 
 
@@ -116,6 +119,13 @@ def check_digest(manifest: WeightManifest) -> None:
         raise BadWeights(f"version {label} in {folder} cannot be read: {error}") from error
     if manifest.sha256 and digest.hexdigest() != manifest.sha256:
         raise BadWeights(f"version {label} in {folder} has digest {digest.hexdigest()}, not {manifest.sha256}")
+
+
+def check_published(manifest: WeightManifest) -> None:
+    """Raise :class:`BadWeights` unless the files are seen to be those that were published."""
+    if not manifest.sha256:
+        raise BadWeights(f"the files in {manifest.path} have changed")
+    check_digest(manifest)
 
 
 def item_bytes_of(file: Path) -> int:

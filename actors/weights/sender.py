@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from actors.engines import weight_files
 from actors.engines.buckets import Piece, pieces, read
-from actors.engines.messages import Rendezvous
+from actors.engines.messages import BadWeights, Rendezvous
 from protocol.errors import InfraError
 from protocol.loopback import free_port
 from protocol.rendezvous import meet_at_address
-from protocol.weights import WeightManifest
+from protocol.weights import WeightManifest, version_label
 
 if TYPE_CHECKING:  # it loads Ray
     from actors.remote import Remote
@@ -50,7 +50,11 @@ class WeightSender:
 
     async def offer(self, manifest: WeightManifest) -> Sequence[Piece]:
         await asyncio.to_thread(weight_files.check_digest, manifest)
-        return await asyncio.to_thread(pieces, Path(manifest.path))
+        await asyncio.to_thread(weight_files.read_shapes, Path(manifest.path))
+        try:
+            return await asyncio.to_thread(pieces, Path(manifest.path))
+        except OSError as error:
+            raise BadWeights(f"version {version_label(manifest.version)} cannot be read: {error}") from error
 
     async def meet(self, name: str, ranks: int) -> Rendezvous:
         backend = "nccl" if self._settings.device == "cuda" else "gloo"

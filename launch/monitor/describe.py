@@ -194,6 +194,9 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "trajectory.unwanted": lambda e: f"{text(e, 'trajectory')} came too late: no group waits for it",
     "learner.step": _learner_step,
     "weights.published": lambda e: f"version {version_label(integer(e, 'version', -1))} published",
+    "weights.differ": lambda e: (
+        f"engines hold different weights as version {version_label(integer(e, 'version', -1))}: all start anew"
+    ),
     "weights.copied": _weights_copied,
     "weights.resync": _weights_resync,
     "engine.load": _engine_load,
@@ -202,6 +205,9 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "engine.returned": _engine_returned,
     "engine.started": lambda e: f"engine {text(e, 'engine')} started",
     "engine.load_failed": lambda e: f"engine {text(e, 'engine')} did not load: {text(e, 'why')}",
+    "engine.weights_were_wrong": lambda e: (
+        f"{text(e, 'engine')} had not the weights of version {version_label(integer(e, 'version', -1))}; now it has"
+    ),
     "engine.restart_failed": lambda e: f"engine {text(e, 'engine')} did not restart: {text(e, 'why')}",
     "checkpoint.saved": lambda e: f"checkpoint of step {integer(e, 'step')} saved",
     "checkpoint.failed": lambda e: f"checkpoint of step {integer(e, 'step')} could not be written: {text(e, 'why')}",
@@ -313,6 +319,8 @@ _LEVELS = {
     "engine.load_failed": "warn",
     "engine.not_lent": "warn",
     "engine.restart_failed": "bad",
+    "engine.weights_were_wrong": "bad",
+    "weights.differ": "bad",
     "stop.failed": "warn",
     "checkpoint.failed": "warn",
     "checkpoint.torn": "bad",

@@ -20,6 +20,8 @@ _MARKS = {
     "engine.died": "engine",
     "engine.load_failed": "engine",
     "engine.restart_failed": "engine",
+    "engine.weights_were_wrong": "engine",
+    "weights.differ": "engines",
     "worker.failed": "worker",
     "checkpoint.failed": "why",
     "checkpoint.torn": "path",

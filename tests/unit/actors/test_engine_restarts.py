@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,6 +99,44 @@ async def test_a_server_starts_on_the_newest_weights_that_it_can_start_on(
     engine._staged = _Staged(manifest(2), from_files(manifest(2)), 0.0)
     await engine._relaunch(Confirmed(manifest(1), "sum of 1"), 0)
     assert tried == [2, 1, 2]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_are_as_published(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    """Then the one before was wrong, and starting one more would change nothing; otherwise the files were changed."""
+    monkeypatch.setattr(module, "_BACK_OFF_S", (0.0,))
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    digest = hashlib.sha256(b"weights" if whole else b"others").hexdigest()
+    published = replace(manifest(1), path=str(tmp_path), sha256=digest)
+    launched: list[Serving] = []
+
+    async def launch(given: WeightManifest) -> Serving:
+        server = FakeServer()
+        launched.append(serving(engine, server))
+        if len(launched) == 2:
+            raise asyncio.CancelledError
+        return launched[-1]
+
+    monkeypatch.setattr(engine, "_launch", launch)
+    if whole:
+        assert await engine._relaunch(Confirmed(published, "half a sum"), 0) is launched[0]
+    else:
+        with pytest.raises(asyncio.CancelledError):
+            await engine._relaunch(Confirmed(published, "half a sum"), 0)
+    (file,) = (tmp_path / "events").iterdir()
+    told = orjson.loads(file.read_bytes())["kind"]
+    assert told == ("engine.weights_were_wrong" if whole else "engine.restart_failed")
+
+
+async def test_only_the_weights_that_are_in_doubt_are_doubted(engine: Engine) -> None:
+    engine._serving = found = serving(engine, FakeServer())
+    for version, checksum in ((Version(2), "sum of 1"), (Version(1), "sum of 2")):
+        await engine.doubt(version, checksum)
+        assert not found.trouble.done()
+    await engine.doubt(Version(1), "sum of 1")
+    assert "in doubt" in found.trouble.result()
 
 
 async def test_servers_that_die_at_once_are_started_slower_and_slower(

@@ -77,6 +77,14 @@ def test_tensors_overlapping_in_the_file_are_refused(tmp_path: Path) -> None:
         read_shapes(tmp_path)
 
 
+def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
+    """Which of them a server takes is nowhere said."""
+    for name in ("model-1.safetensors", "model-2.safetensors"):
+        save_file(tensors(), tmp_path / name)
+    with pytest.raises(BadWeights, match=r"model-2\.safetensors has embed, which another file"):
+        read_shapes(tmp_path)
+
+
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadWeights, match="no safetensors file"):
         read_shapes(tmp_path)

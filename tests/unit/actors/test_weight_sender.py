@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from actors.engines.buckets import Piece
+from actors.engines.messages import BadWeights
 from actors.weights import sender as module
 from actors.weights.sender import SenderSettings, WeightSender
+from protocol.weights import NO_VERSION, Version, WeightManifest
+
+
+async def test_a_version_whose_folder_is_gone_is_refused_by_name(tmp_path: Path) -> None:
+    sender = WeightSender(SenderSettings(address="127.0.0.1", device="cpu"))
+    gone = WeightManifest(Version(3), 3, NO_VERSION, str(tmp_path / "v3"), "", 0, 0)
+    with pytest.raises(BadWeights, match="v3"):
+        await sender.offer(gone)
 
 
 async def test_who_gives_a_broadcast_up_that_has_not_met_can_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:

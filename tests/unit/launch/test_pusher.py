@@ -52,6 +52,9 @@ class FakeFleet:
         """Engine → version."""
         self.refusing: set[str] = set()
         """Folders whose files an engine refuses, once each."""
+        self.sums: dict[int, str] = {}
+        """Engine → checksum of whatever it loads."""
+        self.doubted: list[tuple[int, int, str]] = []
         self.on_stage = self.on_loaded = _nothing
         """Done while an engine reads files, and before it says that it has loaded them."""
         self.remotes = [LocalRemote(FakeEngine(self, index), f"engine-{index}") for index in range(count)]
@@ -89,7 +92,16 @@ class FakeEngine:
             raise InfraError("the server refused")
         fleet.serves[self.index] = manifest.version
         await fleet.on_loaded()
-        return LoadReport(version=manifest.version, pause_ms=3.5, load_ms=2.0, prefetch_ms=1.0)
+        return LoadReport(
+            version=manifest.version,
+            pause_ms=3.5,
+            load_ms=2.0,
+            prefetch_ms=1.0,
+            checksum=fleet.sums.get(self.index, "same"),
+        )
+
+    async def doubt(self, version: int, checksum: str) -> None:
+        self.fleet.doubted.append((self.index, version, checksum))
 
 
 class FakeCopies:
@@ -252,6 +264,19 @@ async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_p
         await pusher.wait_served_newest(60)
         assert fleet.serves == {0: 2, 1: 2, 2: 2}
         assert conductor.published == [2]
+
+
+async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_doubt(tmp_path: Path) -> None:
+    """Nobody else sees a load that was half done: the server says the version that it was told."""
+    fleet = FakeFleet(2)
+    async with pushing(tmp_path, fleet) as (pusher, _):
+        await pusher.offer(manifest(1))
+        await pusher.wait_served_newest(60)
+        assert fleet.doubted == []
+        fleet.sums = {1: "half"}
+        await pusher.offer(manifest(2))
+        await pusher.wait_served_newest(60)
+    assert sorted(fleet.doubted) == [(0, 2, "same"), (1, 2, "half")]
 
 
 @pytest.mark.parametrize(("engines", "share", "at_once"), [(4, 0.5, 2), (5, 0.5, 2), (3, 0.1, 1), (1, 0.5, 1)])
