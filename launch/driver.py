@@ -298,6 +298,7 @@ class Driver:
             adopt=adopt,
             learn_from=fleet.learn_from,
             cancel_episodes=fleet.cancel,
+            drain_engine=fleet.drain_engine,
             evaluate=lambda reason: training.exams.ask(reason),  # noqa: PLW0108  they are there once training begins
             since=self._since,
         )

@@ -30,7 +30,7 @@ from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError
 from actors.engines.settings import EngineSettings
 from actors.places import Place
-from actors.remote import ActorOptions, Remote, RemoteError, kill, spawn
+from actors.remote import ActorOptions, Remote, RemoteError, kill, short_name, spawn
 from actors.weights.sender import RemoteSender, SenderSettings, WeightSender
 from actors.worker import Worker
 from launch.agenda import EXAM_ENGINE, EXAMINER
@@ -323,6 +323,13 @@ class Fleet:
                 self._events.emit("engine.restart_failed", engine=engine.name, why=str(error))
             else:
                 return
+
+    async def drain_engine(self, name: str) -> bool:
+        """:meth:`~actors.engines.engine.Engine.drain`.  Raises UserError for a name that no engine has, InfraError."""
+        engines = {short_name(engine.name): engine for engine in self.engines}
+        if name not in engines:
+            raise UserError(f"no engine is called {name}: write one of {', '.join(engines)}")
+        return await engines[name].call(Engine.drain, self._config.engine.request_timeout_s)
 
     async def look_after(
         self,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Container, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from actors.engines.client import SamplingOptions
 from actors.engines.exchange import Serving
@@ -38,6 +38,7 @@ from actors.engines.underway import UnderWay
 from protocol.weights import Version
 
 _RESEND_PAUSE_S = 0.1
+_LOOK_S = 0.05
 
 
 class Dispatch:
@@ -113,6 +114,14 @@ class Dispatch:
         finally:
             self._under_way.discard(work)
             self.left.set()
+
+    async def all_left(self, patience_s: float) -> bool:
+        """Whether the server has been left by every request within that time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience_s):
+                while self.counts.running:  # noqa: ASYNC110  # a state; who waits for the event clears it
+                    await asyncio.sleep(_LOOK_S)
+        return not self.counts.running
 
     @property
     def in_use(self) -> set[Version]:

@@ -66,6 +66,7 @@ _WELL_S = 60.0
 """A server that served for so long is started again at once."""
 _END_S = 60.0
 _FAILED_PROBES = 3
+_DRAINED = "it was drained, as it was asked to"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +181,32 @@ class Engine:
 
     async def statistics(self) -> EngineStatistics:
         return replace(self._dispatch.counts)
+
+    async def drain(self, patience_s: float) -> bool:
+        """Dispatch nothing, let what is being sampled end, and have another server take this one's place; whether all
+        ended within ``patience_s``.  What did not goes on there, behind the tokens received.  Return once it serves.
+
+        Raises :class:`EngineUnavailable` where there is no server to drain."""
+        serving, group = self._serving, self._group
+        if serving is None or group is None or self._state is not EngineState.SERVING:
+            raise EngineUnavailable(f"engine {self._settings.name} is {self._state} and cannot be drained: try again")
+        ended = await asyncio.shield(group.create_task(self._drain(serving, patience_s)))
+        if ended is None:
+            raise EngineUnavailable(f"engine {self._settings.name} lost its server before it was drained")
+        return ended
+
+    async def _drain(self, serving: Serving, patience_s: float) -> bool | None:
+        """None where the server is not there any more."""
+        async with self._update_lock:
+            if serving is not self._serving or serving.trouble.done():
+                return None
+            self._dispatch.gate.clear()
+            self._state = EngineState.DRAINING
+            self._events.emit("engine.draining", engine=self._settings.name)
+            ended = await self._dispatch.all_left(patience_s)
+            serving.condemn(_DRAINED)
+        await self._dispatch.gate.wait()
+        return ended
 
     def pids(self) -> EnginePids:
         """Of the server in use."""
@@ -466,9 +493,11 @@ class Engine:
         while (serving := self._serving) is not None:
             began = time.monotonic()
             why = await asyncio.shield(serving.trouble)
-            failures = failures + 1 if time.monotonic() - began < _WELL_S else 0
+            died, pid = why != _DRAINED, serving.server.pids.server
+            failures = failures + 1 if died and time.monotonic() - began < _WELL_S else 0
             self._state, self._error = EngineState.RESTARTING, why
-            self._events.emit("engine.died", engine=self._settings.name, why=why, pid=serving.server.pids.server)
+            kind = "engine.died" if died else "engine.drained"
+            self._events.emit(kind, engine=self._settings.name, why=why, pid=pid)
             async with self._update_lock:
                 with self._lane.during("down"):
                     await self._end(serving.server)

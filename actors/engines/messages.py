@@ -183,6 +183,8 @@ class EngineState(StrEnum):
     SERVING = "serving"
     UPDATING = "updating"
     """Paused in place while weights are exchanged; dispatch is held."""
+    DRAINING = "draining"
+    """As it was asked to: dispatch is held, what is being sampled ends, and another server takes its place."""
     LENT = "lent"
     """It is the learner's turn on the device: memory given away, dispatch held."""
     RESTARTING = "restarting"

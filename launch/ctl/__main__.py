@@ -1,10 +1,11 @@
 """``python -m launch.ctl RUN status|list|pause|resume|drain|retune|cancel|…``: see what a run does, and steer it.
 
 ``pause`` lets no rollout begin and the learner wait before its next step, ``resume`` goes on; ``drain`` trains what is
-under way and ends, ``stop`` ends behind the step that is being taken; ``retune KEY=VALUE`` changes a key while the run
-goes on, and for its resumes; ``cancel ID`` gives a rollout or a group up; ``checkpoint-now`` keeps the present step;
-``evaluate-now`` has the newest weights evaluated beside training.  Each returns when the run says that it is done; of
-an evaluation, that it is under way.
+under way and ends, ``stop`` ends behind the step that is being taken; ``drain ENGINE`` lets one engine end what it
+samples and gives it a fresh server; ``retune KEY=VALUE`` changes a key while the run goes on, and for its resumes;
+``cancel ID`` gives a rollout or a group up; ``checkpoint-now`` keeps the present step; ``evaluate-now`` has the newest
+weights evaluated beside training.  Each returns when the run says that it is done; of an evaluation, that it is under
+way.
 """
 
 from __future__ import annotations
@@ -28,23 +29,21 @@ from protocol.errors import UserError
 _STATUS, _LIST = "status", "list"
 _PATIENCE_S = 120.0
 _MORE = {Action.RETUNE: "KEY=VALUE …", Action.CANCEL: "ID"}
-"""What follows an action; nothing for the others."""
+"""What follows an action; an engine may follow ``drain``, and nothing the others."""
 
 
 def request_of(action: Action, words: Sequence[str], reason: str) -> Request:
     """Raises UserError where ``words`` are not what ``action`` takes."""
-    if action not in _MORE and words:
+    if action in {Action.CANCEL, Action.DRAIN} and len(words) > 1:
+        raise UserError(f"{action.value} takes one name, and there are {len(words)}: give them one after the other")
+    if action not in {*_MORE, Action.DRAIN} and words:
         raise UserError(f"{action.value} takes nothing after it, and '{words[0]}' follows: leave it out")
     if action in _MORE and not words:
         known = f"; these can be changed: {', '.join(TUNABLE)}" if action is Action.RETUNE else ""
         raise UserError(f"{action.value} what? Write {action.value} {_MORE[action]}{known}")
     if action is Action.RETUNE:
         return new_request(action, reason=reason, changes=dict(map(parse_change, words)))
-    if action is Action.CANCEL:
-        if len(words) > 1:
-            raise UserError(f"cancel takes one ID, and there are {len(words)}: give them one after the other")
-        return new_request(action, reason=reason, target=words[0])
-    return new_request(action, reason=reason)
+    return new_request(action, reason=reason, target=words[0] if words else "")
 
 
 def _parser() -> Parser:
@@ -56,7 +55,12 @@ def _parser() -> Parser:
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="run directory")
     add("action", choices=[_STATUS, _LIST, *(action.value for action in Action)], help="what to show, or to ask for")
-    add("words", nargs="*", metavar="WORD", help="for retune: KEY=VALUE …; for cancel: a group or a trajectory")
+    add(
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="KEY=VALUE … to retune; a group or a trajectory to cancel; an engine to drain",
+    )
     add("--reason", default="", metavar="TEXT", help="why; it is kept in the run's events")
     add("--content", action="store_true", help="for list: show what agents have written, too")
     add("--timeout", type=number(0.0), default=_PATIENCE_S, metavar="S", help="longest wait for the run's word")

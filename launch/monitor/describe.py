@@ -216,6 +216,8 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
         f"learner goes on from the checkpoint of step {integer(e, 'step')}; later steps are taken again"
     ),
     "stop.failed": lambda e: f"not everything stopped: {text(e, 'why')}",
+    "engine.draining": lambda e: f"{text(e, 'engine')} takes no new request, as it was asked to",
+    "engine.drained": lambda e: f"{text(e, 'engine')} is drained and gets another server",
     "engine.died": lambda e: f"{text(e, 'engine')}'s server died: {text(e, 'why')}",
     "engine.restarted": lambda e: f"{text(e, 'engine')}'s server is there again",
     "admission.blocked": lambda e: f"no new group: {text(e, 'reason')}",

@@ -340,6 +340,8 @@ _RULES: dict[str, Rule] = {
     "engine.returned": _engine_returned,
     "engine.started": _engine_state("serving"),
     "engine.died": _engine_died,
+    "engine.draining": _engine_state("draining"),
+    "engine.drained": _engine_state("restarting"),
     "engine.restarted": _engine_restarted,
     "sandbox.stats": _sandbox_stats,
     "message.refused": _message_refused,

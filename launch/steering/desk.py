@@ -71,6 +71,8 @@ class Desk:
     learn_from: Callable[[int, float], Awaitable[None]]
     """Let the learner have this rate from that step on."""
     cancel_episodes: Callable[[Sequence[str]], Awaitable[None]]
+    drain_engine: Callable[[str], Awaitable[bool]]
+    """Let it end what it samples, and start another server; whether all ended in time."""
     evaluate: Callable[[str], Awaitable[str]]
     """Between two steps: have the newest weights evaluated, for that reason; what is under way then."""
     since: float = 0.0
@@ -135,7 +137,7 @@ class Desk:
             case Action.RESUME:
                 return await self._resume()
             case Action.DRAIN:
-                return await self._end(Ending.DRAINED, "no group opens any more; what is under way ends and is trained")
+                return await self._drain(request.target)
             case Action.STOP:
                 return await self._end(Ending.ASKED, "training ends behind the step that is being taken")
             case Action.RETUNE:
@@ -231,7 +233,15 @@ class Desk:
                 reason=request.reason,
             )
 
-    # -- one rollout ---------------------------------------------------------------------------------------------
+    # -- one engine, one rollout ---------------------------------------------------------------------------------
+
+    async def _drain(self, engine: str) -> str:
+        """That engine, or the run."""
+        if not engine:
+            return await self._end(Ending.DRAINED, "no group opens any more; what is under way ends and is trained")
+        ended = await self.drain_engine(engine)
+        what = "what it sampled has ended" if ended else "what did not end in time goes on behind its tokens"
+        return f"{engine} is drained: {what}, and another server is in its place"
 
     async def _cancel(self, target: Target) -> str:
         try:

@@ -31,7 +31,7 @@ class Action(StrEnum):
     """No rollout begins, and the learner waits before its next step."""
     RESUME = "resume"
     DRAIN = "drain"
-    """No group opens; what is under way ends and is trained, then the run ends."""
+    """No group opens; what is under way ends and is trained, then the run ends.  With a target: one engine."""
     RETUNE = "retune"
     CANCEL = "cancel"
     CHECKPOINT = "checkpoint-now"
@@ -50,7 +50,7 @@ class Request(BaseModel):
     changes: dict[str, str] = Field(default_factory=dict[str, str])
     """For ``retune``: key → what was typed for it."""
     target: str = ""
-    """For ``cancel``: a group or a trajectory."""
+    """For ``cancel``: a group or a trajectory; for ``drain``: an engine, or empty for all of the run."""
 
     @property
     def file(self) -> str:

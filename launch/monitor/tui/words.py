@@ -23,6 +23,7 @@ _STATES = {
     "serving": GOOD,
     "loading": WARN,
     "lent": WARN,
+    "draining": WARN,
     "dead": BAD,
     "restarting": WARN,
 }

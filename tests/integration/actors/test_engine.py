@@ -538,6 +538,35 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engin
 
 
 @pytest.mark.slow
+async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_server(
+    engine: Engine, folders: Folders
+) -> None:
+    """Nothing is cut off or sampled twice, and who comes meanwhile is served by the next."""
+    await engine.load(publish(folders.a), 300)
+    before, resent = (await engine.status()).pid, (await engine.statistics()).resent
+    async with asyncio.TaskGroup() as group:
+        running = await sampling(engine, group, 3)
+        draining = group.create_task(engine.drain(300))
+        while (await engine.status()).state is not EngineState.DRAINING:  # noqa: ASYNC110  # a state, not an event
+            await asyncio.sleep(0)
+        later = group.create_task(engine.generate(request(prompt(20, 9), 20, restart_s=300)))
+    assert draining.result()
+    assert [(task.result().cuts, len(task.result().token_ids)) for task in running] == [(0, 1500)] * 3
+    assert len(later.result().token_ids) == 20
+    assert (await engine.status()).pid != before
+    assert (await engine.statistics()).resent == resent
+
+
+@pytest.mark.slow
+async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: Engine, folders: Folders) -> None:
+    await engine.load(publish(folders.a), 300)
+    async with asyncio.TaskGroup() as group:
+        running = await sampling(engine, group, 2)
+        drained = await engine.drain(0.0)
+    assert not drained
+    assert [(task.result().cuts, len(task.result().token_ids)) for task in running] == [(1, 1500)] * 2
+
+
 async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: Engine, folders: Folders) -> None:
     newest = publish(folders.a)
     await engine.load(newest, 300)

@@ -90,6 +90,7 @@ def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> 
         (["retune", "in_fligt=3"], "did you mean 'in_flight'"),
         (["cancel"], "cancel ID"),
         (["cancel", "1", "2"], "one after the other"),
+        (["drain", "engine-0", "engine-1"], "one after the other"),
         (["pause", "now"], "takes nothing after it"),
         (["status", "now"], "takes nothing after it"),
         (["explode"], "invalid choice"),
@@ -105,6 +106,8 @@ def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
     request = request_of(Action.RETUNE, ["in_flight=8"], "too slow")
     assert (request.reason, request.changes) == ("too slow", {"rollout.in_flight": "8"})
     assert request_of(Action.CANCEL, ["g12"], "").target == "g12"
+    assert request_of(Action.DRAIN, ["engine-0"], "").target == "engine-0"
+    assert request_of(Action.DRAIN, [], "").target == ""
 
 
 def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfdbinary: pytest.CaptureFixture) -> None:

@@ -82,6 +82,7 @@ class Scene:
         self.learned: list[tuple[int, float]] = []
         self.adopted: list[RunConfig] = []
         self.ended: list[str] = []
+        self.drained: list[str] = []
         self.evaluated: list[str] = []
         """Why each was asked for."""
         self.stand = Stand(LocalRemote(self.conductor))
@@ -95,11 +96,16 @@ class Scene:
             adopt=self.adopted.append,
             learn_from=self.learn_from,
             cancel_episodes=self.cancel,
+            drain_engine=self.drain_engine,
             evaluate=self.evaluate,
         )
 
     async def learn_from(self, step: int, lr: float) -> None:
         self.learned.append((step, lr))
+
+    async def drain_engine(self, name: str) -> bool:
+        self.drained.append(name)
+        return True
 
     async def cancel(self, trajectories: Sequence[str]) -> None:
         self.ended += trajectories
@@ -193,6 +199,15 @@ async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
     assert scene.conductor.told[-1].flow is Flow.DRAIN
     assert scene.training.boundary.ending is how
     assert not is_paused(scene.run_dir), "what goes on with the run is not paused"
+
+
+async def test_an_engine_that_is_drained_ends_no_run(scene: Scene) -> None:
+    async with scene.open():
+        ok, text = await scene.answer(new_request(Action.DRAIN, target="engine-0"))
+    assert ok
+    assert "another server is in its place" in text
+    assert scene.drained == ["engine-0"]
+    assert scene.training.boundary.ending is None
 
 
 async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scene: Scene) -> None:
