@@ -4,8 +4,8 @@ Two real servers behind a worker's router always have requests under way.  Each 
 its own, so a reply shows what sampled it.  One harm is done at a time; then every request has been answered, each token
 bears the version that said it, and each engine serves, by its server's own checksum, the weights that it says it does.
 
-What harms a version before an engine hears of it (a damaged delta, a full disk) is in
-``tests/unit/actors/test_host_copies.py`` and ``test_weight_paths.py``.
+What else can harm a version before an engine hears of it is in ``tests/unit/actors/test_host_copies.py`` and
+``test_weight_paths.py``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -28,7 +29,11 @@ from actors.engines.engine import Engine
 from actors.engines.messages import BadWeights, EngineState, GenerateReply, GenerateRequest, LoadError, Watch
 from actors.engines.router import Router
 from actors.engines.settings import EngineSettings
-from protocol.weights import Version, WeightManifest
+from actors.weights.copies import CopiesSettings, CopyError, HostCopies
+from actors.weights.folders import version_folder
+from actors.weights.plan import Plan, PlannedFile
+from actors.weights.source import WeightSource
+from protocol.weights import NO_VERSION, Version, WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.processes import process_group
@@ -82,7 +87,7 @@ class Fleet:
     def publish(self, token: int, *, step: int | None = None) -> WeightManifest:
         """A version in a folder of its own that says this token."""
         number = next(self._versions)
-        folder = self._root / "weights" / str(number)
+        folder = version_folder(self._root / "weights", number)
         shutil.copytree(self._parrots[token], folder)
         manifest = tiny_qwen.manifest(number, folder)
         self.said_by[manifest.version] = token
@@ -246,6 +251,58 @@ async def test_a_version_cannot_be_loaded(fleet: Fleet, monkeypatch: pytest.Monk
     await fleet.assert_sound(old)
     await fleet.push(good)
     await fleet.assert_sound(good)
+
+
+class FakeNetwork(WeightSource):
+    """Fake: the learner's host itself, behind a network that damages as many blocks as it is told to."""
+
+    damages = 0
+
+    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
+        block = bytearray(await super().block(plan, file, index))
+        if self.damages:
+            self.damages -= 1
+            block[-1] ^= 1
+        return bytes(block)
+
+
+async def test_a_delta_is_damaged_on_its_way(fleet: Fleet, tmp_path: Path) -> None:
+    """The version comes whole then, and to both engines."""
+    old, new = fleet.publish(tiny_qwen.SAYS_A), fleet.publish(tiny_qwen.SAYS_B)
+    network = FakeNetwork()
+    copies = HostCopies(CopiesSettings(name="c", run_dir=tmp_path, node="n", folder=tmp_path / "copies"), network)
+    await fleet.push(await copies.fetch(old, NO_VERSION))
+    async with fleet.asked():
+        network.damages = 1
+        await fleet.push(await copies.fetch(new, old.version))
+    assert network.damages == 0
+    assert "weights.resync" in (tmp_path / "events" / "c.jsonl").read_text()
+    await fleet.assert_sound(new)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a tmpfs")
+async def test_the_memory_for_copies_is_full(fleet: Fleet, tmp_path: Path) -> None:
+    """The engines go on with what they have, and take the next version once there is room."""
+    old, new = fleet.publish(tiny_qwen.SAYS_A), fleet.publish(tiny_qwen.SAYS_B)
+    room = old.bytes + (256 << 10)
+    (folder := tmp_path / "copies").mkdir()
+    await mount("-t", "tmpfs", "-o", f"size={room}", "tmpfs", folder)
+    try:
+        copies = HostCopies(CopiesSettings(name="c", run_dir=tmp_path, node="n", folder=folder), WeightSource())
+        await fleet.push(await copies.fetch(old, NO_VERSION))
+        async with fleet.asked():
+            with pytest.raises(CopyError, match="No space left"):
+                await copies.fetch(new, old.version)
+            await fleet.assert_sound(old)
+            await mount("-o", f"remount,size={4 * room}", folder)
+            await fleet.push(await copies.fetch(new, old.version))
+        await fleet.assert_sound(new)
+    finally:
+        await asyncio.to_thread(subprocess.run, ["umount", "--lazy", str(folder)], check=True)
+
+
+async def mount(*words: object) -> None:
+    await asyncio.to_thread(subprocess.run, ["mount", *map(str, words)], check=True)
 
 
 async def test_everything_at_once(fleet: Fleet) -> None:
