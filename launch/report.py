@@ -14,7 +14,7 @@ from protocol.cli.parser import Parser
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and say where.  Raises RunDirectoryError."""
-    parser = Parser(prog="longshore report", description="Write report.html for a run.")
+    parser = Parser(prog="python -m launch.report", description="Write report.html for a run.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     asked = parser.parse_args(argv)
     try:

@@ -26,5 +26,5 @@ class NoSuchRunError(RunDirectoryError):
         known = [record.parent.name for record in path.parent.glob(f"*/{CONFIG_FILE}")]
         there = f"python -m launch.runs list {shlex.quote(str(path.parent))} shows those that are there"
         none = f"{path.parent} holds no run; name one's directory, or begin one: python -m launch.cluster --recipe demo"
-        near = did_you_mean(path.name, known)
+        near = did_you_mean(path.name, [name for name in known if name != path.name])
         super().__init__(f"no such run: {path} is not a run directory{near}: {there if known else none}")

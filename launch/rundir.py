@@ -219,7 +219,7 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     before = stored_config(run_dir)
     after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
     require_same(run_dir, before, after, is_fixed)
-    if _plain(after) == _plain(before) and (run_dir / SUMMARY_FILE).exists() and not _was_asked_to_end(run_dir):
+    if _plain(after) == _plain(before) and has_ended(run_dir):
         raise RunDirectoryError(
             f"run {run_dir.name} has come to its end, and {shown(run_dir / SUMMARY_FILE)} says to which: to train it "
             f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
@@ -227,12 +227,15 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     return after
 
 
-def _was_asked_to_end(run_dir: Path) -> bool:
-    """Whether a person ended the run (``python -m launch.ctl``): then nothing but that keeps it from going on."""
+def has_ended(run_dir: Path) -> bool:
+    """Whether the run has come to its own end.  Nothing keeps one from going on that a person ended
+    (``python -m launch.ctl``)."""
     try:
-        return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") in _BY_A_PERSON
-    except (OSError, ValueError, AttributeError):
+        return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") not in _BY_A_PERSON
+    except FileNotFoundError:
         return False
+    except (OSError, ValueError, AttributeError):
+        return True
 
 
 def require_same(run_dir: Path, before: Section, after: Section, is_fixed: Callable[[str], bool]) -> None:

@@ -68,6 +68,9 @@ class QwenConfig:
         return tables + self.num_hidden_layers * (self.layer_matrices + biases + norms) + self.hidden_size
 
 
+_NAME_ANOTHER = "name a Hugging Face model's folder, in a run by --model FOLDER"
+
+
 def padded_vocabulary(config: QwenConfig, tp: int) -> int:
     """Each rank's share of the vocabulary has the same size; the rows added for it are zero and never predicted."""
     return -(-config.vocab_size // tp) * tp
@@ -79,10 +82,12 @@ def read_config(folder: Path) -> QwenConfig:
     path = folder / CONFIG_FILE
     try:
         read: object = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {error}; model_path must be a Hugging Face model folder") from error
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}): {_NAME_ANOTHER}") from error
+    except ValueError as error:
+        raise UserError(f"{path} holds no JSON ({error}): {_NAME_ANOTHER}") from error
     if not isinstance(read, dict):
-        raise UserError(f"{path} holds no JSON object; model_path must be a Hugging Face model folder")
+        raise UserError(f"{path} holds no JSON object: {_NAME_ANOTHER}")
     raw = cast("dict[str, object]", read)
 
     def get(name: str, kind: type[_T], default: _T | None = None) -> _T:

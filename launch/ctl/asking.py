@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.monitor.tail import RunReader, ends, text
-from launch.rundir import is_running, resume_options, stored_config
+from launch.rundir import has_ended, is_running, resume_options, stored_config
 from launch.steering.requests import ANSWERED, Request, ask, withdraw
 from protocol.cli.output import shown
 from protocol.errors import UserError
@@ -31,6 +31,11 @@ def require_running(run_dir: Path) -> None:
     """Raises UserError where no driver has the run."""
     stored_config(run_dir)
     if not is_running(run_dir):
+        if has_ended(run_dir):
+            raise UserError(
+                f"run {run_dir.name} has come to its end, so nobody can be asked: python -m launch.ctl {run_dir} "
+                "status shows it"
+            )
         raise UserError(
             f"no driver has run {run_dir.name}, so nobody can be asked: python -m launch.cluster "
             f"{resume_options(run_dir)} goes on with it"

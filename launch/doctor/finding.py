@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from protocol.errors import UserError
 from protocol.events import Json
+from sandbox.tasks.task import TaskError
 
 
 class CheckName(StrEnum):
@@ -67,6 +68,8 @@ def failed(check: CheckName, said: str, fix: str) -> Finding:
 
 def of_error(check: CheckName, error: UserError) -> Finding:
     """An error's line ends with what to do, behind a colon."""
+    if isinstance(error, TaskError):
+        return failed(check, f"{error.folder} {error.what}", error.why)
     said, colon, fix = str(error).rpartition(": ")
     return failed(check, said, fix) if colon else failed(check, str(error), "mend that and run this again")
 

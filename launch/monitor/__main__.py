@@ -30,7 +30,11 @@ _LIGHT = (";7", ";15")
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page, whose address is the first line, until it is ended; or show the run in this terminal; or print
     its state once."""
-    parser = Parser(prog="longshore monitor", description="Watch a run in the browser or here; only reads.")
+    parser = Parser(
+        prog="python -m launch.monitor",
+        description="Watch a run in the browser or here; only reads.",
+        epilog="Example: python -m launch.monitor runs/my-run",
+    )
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     parser.add_argument("--host", default=_LOOPBACK, help=f"address to listen on; beyond {_LOOPBACK} with a token")
     parser.add_argument("--port", type=int, default=0, help="port of it; 0, the default, for a free one")

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
@@ -20,13 +20,12 @@ from starlette.staticfiles import StaticFiles
 
 from launch.monitor.follow import Follower
 from launch.monitor.packages import package_file
-from launch.monitor.web.access import SecurityHeaders, TokenGate
+from launch.monitor.web.access import LoopbackGate, SecurityHeaders, TokenGate
 from launch.monitor.web.answers import RefusedError, refusal
 from launch.monitor.web.api import Api
 from launch.monitor.web.runs import Runs
 
 STATIC = Path(__file__).parent / "static"
-_LOOPBACK = ["127.0.0.1", "localhost", "[::1]"]
 
 
 def create_app(run_dir: Path, token: str = "") -> Starlette:
@@ -39,7 +38,7 @@ def create_app(run_dir: Path, token: str = "") -> Starlette:
         async with runs.following():
             yield
 
-    gate = Middleware(TokenGate, token) if token else Middleware(TrustedHostMiddleware, allowed_hosts=_LOOPBACK)
+    gate = Middleware(TokenGate, token) if token else Middleware(LoopbackGate)
     return Starlette(
         routes=[
             Route("/", _page),
@@ -50,7 +49,7 @@ def create_app(run_dir: Path, token: str = "") -> Starlette:
             Route("/{rest:path}", _unknown),
         ],
         middleware=[Middleware(SecurityHeaders), gate],
-        exception_handlers={RefusedError: _refused, Exception: _defect},
+        exception_handlers={RefusedError: _refused, HTTPException: _no_such, Exception: _defect},
         lifespan=lifespan,
     )
 
@@ -66,6 +65,15 @@ async def _package(request: Request) -> Response:
 
 async def _unknown(request: Request) -> Response:
     return refusal(404, f"there is no {request.url.path[:200]} here; the page is at /")
+
+
+async def _no_such(request: Request, error: Exception) -> Response:
+    """What the framework refuses by itself: a method, or a file that is not there."""
+    assert isinstance(error, HTTPException)  # noqa: S101  # as below
+    line = (
+        "only GET is answered" if error.status_code == 405 else f"{request.url.path[:200]}: {error.detail}"
+    )  # method not allowed
+    return refusal(error.status_code, line)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

@@ -28,6 +28,7 @@ from launch.monitor.tail import listed
 from launch.runs.duck import Duck
 from launch.runs.listing import run_line
 from launch.summary import read_events
+from protocol.errors import UserError
 from protocol.events import Json
 from protocol.export import read_index
 
@@ -44,6 +45,8 @@ class Answer:
 
 def query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Answer:
     """Raises UserError for what DuckDB cannot answer."""
+    if not sql.strip(" ;\n\t"):
+        raise UserError('there is no question: write one in SQL, as "select run, step, reward_mean from metrics"')
     with Duck() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
         for name in _named(sql):
             _load(duck, name, Path(folder), [row for path in run_dirs for row in TABLES[name](path, now)])

@@ -81,7 +81,9 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
     to read there, or no telling in which format, UserError for a format that is not there.
     """
     if not path.exists():
-        raise TaskError(path, "is missing", "a data set is a folder of task folders, or a file of rows")
+        raise TaskError(
+            path, "is missing", "name a folder of task folders or a file of rows, in a run by --set data.path=PATH"
+        )
     name = form or detect(path)
     found = format_of(name)
     if not isinstance(found, FolderFormat):

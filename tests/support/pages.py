@@ -16,7 +16,9 @@ _INDENTED = re.compile(r"(?:^ {4}.*\n)(?:(?:^ {4}.*|^)\n)*", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#(?=\s)(.*)$")
 _MARK = re.compile(r"\[(\w+)\]")
 _FILE = re.compile(r"^```\w+\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_STARTS = re.compile(r"longshore \w|make \w|(\.venv/bin/)?python (-m |[\w/]+\.py\b)")
+_STARTS = re.compile(r"longshore \w|make \w|(\.venv/bin/)?python (-m |[\w/]+\.py\b)|(ray|sbatch|kubectl) \w")
+_NOT_HERE = ("ray", "sbatch", "kubectl")
+"""Programs of a cluster."""
 _LONG = {
     *("launch.bench", "launch.cluster", "launch.environment", "launch.monitor", "launch.sft", "launch.sweep"),
     *("sandbox.router", "sandbox.server", "sandbox.stress", "pytest"),
@@ -59,7 +61,7 @@ class Shown:
     def is_long(self) -> bool:
         """It takes minutes, or stays: a page has to say so."""
         asks = "--dry-run" in self.words or (self.module == "launch.monitor" and "--json" in self.words)
-        return self.module in _LONG and not asks
+        return self.words[0] in _NOT_HERE or (self.module in _LONG and not asks)
 
     @property
     def arguments(self) -> list[str]:

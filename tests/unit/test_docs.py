@@ -169,6 +169,36 @@ def test_a_target_of_a_page_is_one_of_the_makefile_s(command: Shown) -> None:
     assert re.search(rf"^{command.words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
+@pytest.mark.parametrize("command", [each for each in COMMANDS if each.words[:2] == ("ray", "start")], ids=str)
+def test_what_is_shown_of_ray_is_read_by_ray(command: Shown) -> None:
+    from ray.scripts.scripts import start
+
+    start.make_context("start", list(command.words[2:]))
+    assert command.mark is Mark.CLUSTER
+
+
+def test_what_a_queue_is_given_was_written_by_the_command_before() -> None:
+    written = ""
+    given = {"sbatch": list[str](), "kubectl": list[str]()}
+    for command in shown(ROOT / "docs" / "cluster.md"):
+        if command.module == "launch.templates":
+            written = command.words[command.words.index("--out") + 1]
+        elif command.words[0] in given:
+            given[command.words[0]] += command.words[1:]
+            assert command.words[-1] == written
+    assert given == {"sbatch": ["job.sh"], "kubectl": ["apply", "-f", "job.yaml"]}
+
+
+def test_the_token_that_a_page_makes_is_one_and_nobody_else_reads_it(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "cluster.md").read_text()
+    (line,) = [line.strip() for line in page.splitlines() if "auth_token)" in line]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-ec", line], env={"HOME": str(tmp_path), "PATH": path}, check=True)
+    token = tmp_path / ".ray" / "auth_token"
+    assert re.fullmatch(r"[0-9a-f]{64}\n", token.read_text())
+    assert token.stat().st_mode & 0o777 == 0o600
+
+
 def test_each_command_that_takes_minutes_is_run_smaller_by_a_test() -> None:
     """Else its arguments are all that anybody has looked at."""
     for command in OURS:

@@ -6,12 +6,14 @@ from __future__ import annotations
 import hmac
 from html import escape
 from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, QueryParams
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from launch.monitor.web.answers import refusal
+from protocol.loopback import is_loopback
 
 COOKIE = "longshore_monitor"
 _SCHEME = "bearer "
@@ -46,6 +48,28 @@ class SecurityHeaders:
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
+
+
+class LoopbackGate:
+    """Answers no other host name than this machine's own: a page elsewhere that a browser is lured to, and whose name
+    leads here, reads nothing."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or is_loopback(_host(Headers(scope=scope).get("host", ""))):
+            await self._app(scope, receive, send)
+        else:
+            await refusal(400, "this monitor answers on 127.0.0.1 and localhost alone")(scope, receive, send)
+
+
+def _host(header: str) -> str:
+    """Without its port; empty where it is none."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
 
 
 class TokenGate:

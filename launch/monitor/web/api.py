@@ -88,7 +88,7 @@ class Api:
     async def metrics(self, request: Request) -> Response:
         given = request.query_params
         parameters.only(given, ("names", "after", "points"))
-        after, points = parameters.whole(given, "after", -1), parameters.whole(given, "points", 0)
+        after, points = parameters.whole(given, "after", -1), parameters.whole(given, "points", 0, low=1)
         names = [name for name in given.get("names", "").split(",") if name]
         follower = await self._follower(request)
         found = partial(query.metrics, names=names, after=after, points=points)
@@ -189,6 +189,8 @@ class Api:
         parameters.only(given, ("since", "until", "slots"))
         slots = parameters.whole(given, "slots", 300, low=1, high=MAX_SLOTS)
         since, until = (parameters.real(given, name, 0.0) if given.get(name) else None for name in ("since", "until"))
+        if since is not None and until is not None and since > until:
+            raise RefusedError(400, f"since={given['since'][:40]} lies behind until={given['until'][:40]}")
         follower = await self._follower(request)
         found = await asyncio.to_thread(read_lanes, follower.run_dir, since, until, slots)
         return as_json(found)

@@ -191,8 +191,21 @@ async def test_a_foreign_cursor_is_a_clear_400(served, session):
 
 
 async def test_another_host_name_is_refused(served, session):
-    answer = await _get(session, f"{served[0]}/api/runs/-/state", headers={"Host": "evil.example"})
-    assert answer.status == 400
+    for host in ("evil.example", "evil.example:80", "[::1", ""):
+        answer = await _get(session, f"{served[0]}/api/runs/-/state", headers={"Host": host})
+        assert answer.status == 400
+        assert "localhost" in (await answer.json())["error"]
+    assert (await _get(session, f"{served[0]}/api/runs/-/state", headers={"Host": "localhost:1"})).status == 200
+
+
+async def test_whatever_is_asked_wrongly_is_one_line_of_json(served, session):
+    for path in ("lanes?since=5&until=1", "metrics?points=0"):
+        answer = await _get(session, f"{served[0]}/api/runs/-/{path}")
+        assert answer.status == 400
+        assert "error" in await answer.json()
+    async with session.post(f"{served[0]}/api/runs/-/state") as answer:
+        assert (answer.status, await answer.json()) == (405, {"error": "only GET is answered"})
+    assert "error" in await (await _get(session, f"{served[0]}/static/nothing.js")).json()
 
 
 def test_an_unknown_run_ends_with_exit_code_2(tmp_path: Path):

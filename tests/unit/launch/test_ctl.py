@@ -77,6 +77,15 @@ def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
     assert request_files(run_dir) == []
 
 
+def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> None:
+    (run_dir / "summary.json").write_text("{}")
+    with pytest.raises(UserError, match=r"run has come to its end.*status"):
+        main([str(run_dir), "pause"])
+    (run_dir / "summary.json").write_text('{"ended": "drained"}')
+    with pytest.raises(UserError, match=r"--resume run"):
+        main([str(run_dir), "pause"])
+
+
 def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> None:
     with pytest.raises(UserError, match=r"no driver has run run.*--resume run"):
         main([str(run_dir), "pause"])

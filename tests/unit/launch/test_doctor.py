@@ -18,6 +18,7 @@ import pytest
 
 from launch.config import load_recipe
 from launch.doctor import clock, engine, gpu, limits, ports, storage, versions
+from launch.doctor.__main__ import recipe_check
 from launch.doctor.engine import Answer, EngineFacts
 from launch.doctor.finding import CheckName, Finding, Level, of_error, require
 from launch.doctor.gpu import Gpu, GpuFacts, TorchFacts
@@ -251,6 +252,13 @@ def test_what_a_machine_is_asked_can_be_sent_there_and_its_answer_back() -> None
     assert pickle.loads(pickle.dumps(wants)) == wants  # noqa: S301  our own
     finding = of_error(CheckName.PORTS, UserError("port 1 is in use: use another"))
     assert pickle.loads(pickle.dumps(finding)) == finding  # noqa: S301  our own
+
+
+def test_what_is_not_there_says_which_option_names_another(tmp_path: Path) -> None:
+    recipe = load_recipe("seta_qwen3_8b", [f"model.path='{tmp_path}'", f"data.path='{tmp_path}/tasks'"])
+    found = [str(each) for each in recipe_check(recipe).find(wants_of(recipe))]
+    assert any("config.json" in line and "--model" in line for line in found), found
+    assert any("tasks is missing" in line and "--set data.path=" in line for line in found), found
 
 
 def test_what_a_run_wants_follows_its_configuration() -> None:
