@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -70,9 +71,8 @@ async def _unknown(request: Request) -> Response:
 async def _no_such(request: Request, error: Exception) -> Response:
     """What the framework refuses by itself: a method, or a file that is not there."""
     assert isinstance(error, HTTPException)  # noqa: S101  # as below
-    line = (
-        "only GET is answered" if error.status_code == 405 else f"{request.url.path[:200]}: {error.detail}"
-    )  # method not allowed
+    asked_wrongly = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
+    line = "only GET is answered" if asked_wrongly else f"{request.url.path[:200]}: {error.detail}"
     return refusal(error.status_code, line)
 
 

@@ -24,6 +24,7 @@ from launch.rundir import stored_config
 from launch.simulate.scenario import Scenario
 from launch.simulate.workload import EpisodePlan, Recorded, TurnPlan
 from launch.simulate.world import Cell, Replayed
+from protocol.codec import CodecError
 from protocol.errors import UserError
 from protocol.export import read_exported, read_index
 from protocol.staleness import AdmissionMode, StalePolicy
@@ -192,7 +193,9 @@ def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
     lines = read_metrics(run_dir)[:steps]
     groups = list(_whole_groups(run_dir, config.rollout.group_size))
     if not lines or not groups:
-        raise UserError(f"{run_dir} has no step that was taken, or no whole group: there is nothing to replay")
+        raise UserError(
+            f"{run_dir} has no step that was taken, or no group whose episodes can all be read: name another run"
+        )
     last_t = lines[-1]["t"]
     return TraceFile(
         run=run_dir.name,
@@ -232,14 +235,19 @@ def _in_flight(run_dir: Path, config: RunConfig) -> int:
 
 
 def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
-    """(when its first episode began, its episodes by sample) of every group that all samples arrived of."""
+    """(when its first episode began, its episodes by sample) of every group that all samples arrived of and can
+    be read."""
     began = dict(_times(run_dir, "episode.started"))
     acked = dict(_times(run_dir, "trajectory.stored"))
     members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
     for entry in read_index(run_dir):
         name = entry.trajectory
         if name in began and name in acked:
-            episode = _episode(read_exported(run_dir, entry), acked[name] - began[name])
+            try:
+                trajectory = read_exported(run_dir, entry)
+            except (CodecError, OSError):  # its group is not whole, as one that was cut off is not
+                continue
+            episode = _episode(trajectory, acked[name] - began[name])
             members.setdefault(entry.group, {})[entry.sample] = began[name], episode
     for _, group in sorted(members.items()):
         if len(group) == size:

@@ -14,9 +14,15 @@ KEPT_IN = os.environ.get("LONGSHORE_SCREENSHOTS", "")
 """Folder; empty where nobody asks for them."""
 
 
-async def shoot(page: Page, name: str) -> None:
-    """Few colours, so that it is small.  Fails where nothing is drawn."""
+async def drawn(page: Page, what: str) -> Image.Image:
+    """Fails where nothing is drawn."""
     picture = Image.open(io.BytesIO(await page.picture())).convert("RGB")
-    assert len(picture.getcolors(1 << 24) or ()) > 16, f"{name} is blank"
+    assert len(picture.getcolors(1 << 24) or ()) > 16, f"{what} is blank"
+    return picture
+
+
+async def shoot(page: Page, name: str) -> None:
+    """Keep it, as it is drawn.  Fails where nothing is."""
+    picture = await drawn(page, name)
     if KEPT_IN:
-        picture.quantize(224).save(f"{KEPT_IN}/monitor-{name}.png", optimize=True)
+        picture.save(f"{KEPT_IN}/monitor-{name}.png", optimize=True)

@@ -1,8 +1,6 @@
 """The monitor's page in a real browser, clicked through as a person does.  If these fail, somebody cannot find the
 worst trajectory, see why it failed, or hand it on; or the page asks somebody else for something, or runs what a sandbox
 printed.
-
-``LONGSHORE_SCREENSHOTS=docs/images`` keeps the pictures of docs/monitor.md, which this test makes.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from tests.support.browser import Page, browsing, chromium
 from tests.support.monitors import Monitor, monitoring
-from tests.support.pictures import NARROW, WIDE, shoot
+from tests.support.pictures import NARROW, WIDE, drawn
 from tests.support.shown_run import INSTRUCTION, write_shown_run
 
 pytestmark = [
@@ -84,7 +82,7 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
     await page.wait("document.querySelectorAll('.lane[data-kind=worker] path').length > 2")
     assert await page.value("document.querySelector('.advice li').className") == "health", "health comes first"
     await page.see("training")
-    await shoot(page, "overview")
+    await drawn(page, "overview")
 
     await page.click("a.button", "All of the step")
     await page.wait("location.hash.includes('step=last') && location.hash.includes('sort=worst')")
@@ -93,7 +91,7 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
         f"{rewards}.length > 4 && {rewards}.every((reward, row, all) => row === 0 || all[row - 1] <= reward)"
     )
     worst = await page.value("document.querySelector('tbody a').textContent")
-    await shoot(page, "trajectories")
+    await drawn(page, "trajectories")
 
     await page.press("j")
     await page.press("Enter")
@@ -104,14 +102,14 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
     )
     await page.see("of 4 passed")
     await replay(page)
-    await shoot(page, "trajectory")
+    await drawn(page, "trajectory")
     await look_at_tokens(page)
 
     await page.click("a.button", "Group")
     await page.wait("document.querySelectorAll('th.member').length === 8")
     for said in ("part: tests", "advantage", "sampled tokens"):
         await page.see(said)
-    await shoot(page, "group")
+    await drawn(page, "group")
     only_asked(page, monitor.url)
     assert (run_dir / "config.json").exists()
 
@@ -141,7 +139,7 @@ async def look_at_tokens(page: Page) -> None:
     await page.wait(f"{facts} !== {json.dumps(before)}")
     await page.wait("location.hash.includes('token=')")
     await page.wait("new Set([...document.querySelectorAll('.stream [data-at]')].map(e => e.className)).size > 4")
-    await shoot(page, "tokens")
+    await drawn(page, "tokens")
 
 
 async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: Page):
@@ -165,21 +163,10 @@ async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: 
             await page.open(f"{monitor.url}/#/run/{RUN}/{where}".rstrip("/"))
             await page.wait(is_ready)
             await fits(page)
-            name = where.replace("/", "-").removesuffix(ONE).strip("-")
-            if (light, where) in KEPT:
-                await shoot(page, f"{name or 'overview'}-{'dark' if light == 'dark' else 'narrow'}")
+            await drawn(page, f"{where or 'overview'}, {light}")
     await page.open(f"{monitor.url}/#/runs")
     await page.see("history")
     only_asked(page, monitor.url)
-
-
-KEPT = {
-    ("dark", ""),
-    ("dark", "terminals"),
-    ("dark", "curves"),
-    ("light", ""),
-    ("light", "trajectories/train-g000005-s01"),
-}
 
 
 async def test_a_filter_is_in_the_address_and_a_curve_can_be_found(served, page: Page):

@@ -19,7 +19,7 @@ from launch.rundir import stored_config
 from tests.support.browser import Page, browsing, chromium
 from tests.support.cluster_runs import MiniRun, MiniRuns
 from tests.support.commands import run_json
-from tests.support.pictures import KEPT_IN, WIDE, shoot
+from tests.support.pictures import KEPT_IN, NARROW, WIDE, shoot
 
 pytestmark = [
     *(pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow),
@@ -77,6 +77,10 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
 
     await worst_of_the_last_step(page)
     name = await page.evaluate("location.hash.split('/').pop()")
+    await its_tokens_and_its_group(page)
+    await in_the_dark_and_narrow(page, f"{started['url'].rstrip('/')}/#/run/watched")
+    await page.open(f"{started['url'].rstrip('/')}/#/run/watched/trajectories/{name}")
+    await page.wait("document.querySelector('a[download]')")
     exported = await page.evaluate("fetch(document.querySelector('a[download]').href).then(each => each.text())")
 
     await command("launch.ctl", run.path, "pause")
@@ -114,3 +118,30 @@ async def worst_of_the_last_step(page: Page) -> None:
     await page.click(".turn.model .turn-head", "Turn 1")
     await page.wait("document.querySelector('.turn.current')?.dataset.turn === '0'")
     await shoot(page, "trajectory")
+
+
+async def its_tokens_and_its_group(page: Page) -> None:
+    await page.click(".turn.model .turn-foot button", "Tokens")
+    await page.wait("document.querySelectorAll('.stream [data-at]').length > 8")
+    await shoot(page, "tokens")
+    await page.click("a.button", "Group")
+    await page.wait("document.querySelectorAll('th.member').length > 3")
+    await page.see("advantage")
+    await shoot(page, "group")
+
+
+async def in_the_dark_and_narrow(page: Page, run: str) -> None:
+    curves = "document.querySelectorAll('.curve canvas').length"
+    for light, size, name, where, ready in (
+        ("dark", WIDE, "overview-dark", "", f"{curves} === 6 && document.querySelector('.lane path')"),
+        ("dark", WIDE, "curves-dark", "/curves", f"{curves} > 15"),
+        ("dark", WIDE, "terminals-dark", "/terminals", "document.querySelectorAll('.wall .screen').length > 2"),
+        ("light", NARROW, "overview-narrow", "", f"{curves} === 6"),
+        ("light", NARROW, "trajectories-narrow", "/trajectories", "document.querySelectorAll('tbody tr').length > 4"),
+    ):
+        await page.light(light)
+        await page.size(*size)
+        await page.open(run + where)
+        await page.wait(ready)
+        await shoot(page, name)
+    await page.size(*WIDE)

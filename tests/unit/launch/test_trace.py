@@ -100,6 +100,17 @@ def write_run(run_dir: Path, values: list[str], addresses: list[str]) -> None:
         driver.emit("trajectory.stored", trajectory=trajectory.ticket.trajectory_id)
 
 
+def test_a_run_with_a_segment_that_is_cut_off_is_replayed_without_its_groups(tmp_path: Path) -> None:
+    write_run(tmp_path, [], ["10.0.0.1"])
+    assert len(read_run(tmp_path).groups) == 1
+    (segment,) = tmp_path.rglob("*-00001.bin")
+    segment.chmod(0o644)
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size - 1)
+    with pytest.raises(UserError, match="name another run"):
+        read_run(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("values", "addresses", "in_flight"),
     [

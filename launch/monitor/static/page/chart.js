@@ -66,7 +66,7 @@ export class Chart {
         },
         {
           ...axis,
-          size: 46,
+          size: (_, labels) => Math.max(46, 12 + 6.6 * Math.max(0, ...(labels ?? []).map((label) => label.length))),
           gap: 4,
           space: 22,
           values: (_, ticks) => ticks.map((tick) => this.spec.format(tick, true)),
