@@ -131,11 +131,12 @@ async def its_tokens_and_its_group(page: Page) -> None:
 
 
 async def in_the_dark_and_narrow(page: Page, run: str) -> None:
+    said = "[...document.querySelectorAll('.wall .screen')].filter(each => each.innerText.trim().length > 10).length"
     curves = "document.querySelectorAll('.curve canvas').length"
     for light, size, name, where, ready in (
         ("dark", WIDE, "overview-dark", "", f"{curves} === 6 && document.querySelector('.lane path')"),
         ("dark", WIDE, "curves-dark", "/curves", f"{curves} > 15"),
-        ("dark", WIDE, "terminals-dark", "/terminals", "document.querySelectorAll('.wall .screen').length > 2"),
+        ("dark", WIDE, "terminals-dark", "/terminals", f"{said} > 1"),
         ("light", NARROW, "overview-narrow", "", f"{curves} === 6"),
         ("light", NARROW, "trajectories-narrow", "/trajectories", "document.querySelectorAll('tbody tr').length > 4"),
     ):

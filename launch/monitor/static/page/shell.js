@@ -8,6 +8,8 @@ import { address } from "./router.js";
 import { nextTheme, theme } from "./theme.js";
 
 const QUIET_S = 60;
+const WORTH_A_WORD = 1 << 18; // bytes; what a run has just written is read within the second
+
 export const PAGES = [
   ["", "Overview"],
   ["curves", "Curves"],
@@ -114,8 +116,8 @@ export class Shell {
     );
     replace(this.now, steps, h("span", { class: `pill ${kind}` }, text));
     const behind =
-      head.behind_bytes > 0
-        ? `Still reading: ${count(head.behind_bytes)} bytes of this run's files are to come.`
+      head.behind_bytes > WORTH_A_WORD
+        ? `Still reading: ${(head.behind_bytes / 1e6).toFixed(1)} MB of this run's files are to come.`
         : "";
     this.tell(head.problem || behind, head.problem ? "bad" : "");
   }
