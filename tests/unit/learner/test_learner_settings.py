@@ -112,7 +112,7 @@ def test_qwen2_has_biases_and_no_head_norms(tmp_path):
 
 
 def test_no_model(tmp_path):
-    with pytest.raises(UserError, match="cannot be read.*--model FOLDER"):
+    with pytest.raises(UserError, match=r"cannot be read.*--model FOLDER"):
         read_config(tmp_path)
 
 
