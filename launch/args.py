@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.config import Control, RunConfig, load_recipe, recipe_names
-from launch.run_options import NEWEST, overrides, require_filled, run_to_resume
+from launch.run_options import NEWEST, model_overrides, overrides, require_filled, run_to_resume
 from protocol.cli.parser import Parser, check_text
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
@@ -106,12 +106,9 @@ def _overrides(given: argparse.Namespace) -> list[str]:
         "run.steps": given.steps,
         "run.mode": given.mode,
         "run.control": given.control,
-        "model.path": given.model,
         "data.task_ids": given.task_ids,
     }
-    found = overrides(keys)
-    if given.model is not None:
-        found += ["warm_start.enabled=false", "agent.tools=true"]
+    found = [*overrides(keys), *model_overrides(given.model)]
     if given.no_monitor:
         found.append("monitor.enabled=false")
     return found

@@ -25,7 +25,7 @@ from launch.preflight import preflight
 from launch.proof import prove
 from launch.ray_settings import ray_settings
 from launch.record import base_image, write_record
-from launch.rundir import RunDirectory, config_values, find_newest, find_run, resumed_config
+from launch.rundir import RunDirectory, check_new, config_values, find_newest, find_run, resumed_config
 from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, error_console, shown
 from protocol.events import Json
@@ -45,7 +45,7 @@ def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
         arguments = parse(words)
         if arguments.dry_run:
-            config = arguments.config() if arguments.resume is None else _resumed(arguments)[1]
+            config = _resumed(arguments)[1] if arguments.resume is not None else _new(arguments)
             out.set(cast("dict[str, Json]", config_values(config)))
             return EXIT_OK
         result = prove(arguments, run_once) if arguments.proof else run_once(arguments)
@@ -77,7 +77,7 @@ def run_once(arguments: ClusterArguments, *, crew: Crew | None = None, token: st
 
 def _open(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:
     if arguments.resume is None:
-        config = arguments.config()
+        config = _new(arguments)
         _ready(config)
         return RunDirectory.create(config.run.dir, config.run.name, arguments.run_id), config
     path, config = _resumed(arguments)
@@ -88,6 +88,14 @@ def _open(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:
         directory.close()
         raise
     return directory, config
+
+
+def _new(arguments: ClusterArguments) -> RunConfig:
+    """The configuration of a run that can begin by its name.  Raises UserError."""
+    config = arguments.config()
+    if arguments.run_id is not None:
+        check_new(config.run.dir, arguments.run_id)
+    return config
 
 
 def _ready(config: RunConfig) -> None:

@@ -42,7 +42,6 @@ def recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
     settings = config.agent.settings
     return (
         lambda: _check_policy(config),
-        lambda: check_context(config),
         lambda: reward_settings(config),
         lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
         lambda: trained_families(config.data.held_out_family) if config.data.generated else usable_tasks(config),
@@ -53,13 +52,14 @@ def recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
 
 
 def _check_policy(config: RunConfig) -> None:
-    """The agent is there, and the model is one that can be trained and prompted."""
+    """The agent is there, and the model is one that can be trained and prompted, with room for what is asked."""
     settings, model = config.agent.settings, config.model.path
     agent = agent_of(settings)
     if model is not None:
         check_model(model)
         check_layout(model, config.learner)
         chat_format(str(model), agent.offered, thinking=settings.thinking.argument)
+    check_context(config)
 
 
 def check_layout(model: Path, learner: TrainerSection) -> None:

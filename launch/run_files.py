@@ -6,11 +6,17 @@ import re
 import shlex
 from pathlib import Path
 
+from protocol.cli.output import shown
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 CONFIG_FILE, SUMMARY_FILE, REPORT_FILE = "config.json", "summary.json", "report.html"
 LOCK_FILE = ".lock"
+EVENTS_FOLDER = "events"
+SFT_TABLE = "sft"
+"""Of a record: supervised training alone has it."""
+RUNS = Path("runs")
+"""The folder of runs, unless ``run.dir`` names another."""
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """The name of a run's folder."""
 
@@ -28,3 +34,20 @@ class NoSuchRunError(RunDirectoryError):
         none = f"{path.parent} holds no run; name one's directory, or begin one: python -m launch.cluster --recipe demo"
         near = did_you_mean(path.name, [name for name in known if name != path.name])
         super().__init__(f"no such run: {path} is not a run directory{near}: {there if known else none}")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder has anything of a run: its record, or what it told."""
+    return (path / CONFIG_FILE).is_file() or (path / EVENTS_FOLDER).is_dir()
+
+
+def resume_options(path: Path) -> str:
+    """What ``python -m launch.cluster`` needs to go on with a run."""
+    parent = path.parent.absolute()
+    usual = parent == RUNS.absolute()
+    return f"--resume {path.name}" if usual else f"--resume {path.name} --set {shlex.quote(f'run.dir={shown(parent)}')}"
+
+
+def resume_command(path: Path, *, supervised: bool = False) -> str:
+    """What a person types to go on with a run, which is supervised training or a cluster's."""
+    return f"python -m launch.{'sft' if supervised else 'cluster'} {resume_options(path)}"

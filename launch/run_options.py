@@ -32,3 +32,8 @@ def run_to_resume(resume: str | None, run_id: str | None) -> str | None:
 def overrides(keys: Mapping[str, object]) -> list[str]:
     """``section.key=value`` for each key that has a value."""
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
+
+
+def model_overrides(model: str | None) -> list[str]:
+    """``--model FOLDER`` as keys: a model that exists calls tools in its own format, and is not taught the demo's."""
+    return [] if model is None else [*overrides({"model.path": model}), "warm_start.enabled=false", "agent.tools=true"]

@@ -27,9 +27,12 @@ from launch.run_files import (
     LOCK_FILE,
     REPORT_FILE,
     RUN_ID,
+    SFT_TABLE,
     SUMMARY_FILE,
     NoSuchRunError,
     RunDirectoryError,
+    resume_command,
+    resume_options,
 )
 from protocol.cli.output import shown
 from protocol.cli.words import did_you_mean
@@ -37,10 +40,6 @@ from protocol.errors import UserError
 from protocol.events import Json
 from protocol.filesystem import replace_whole
 from protocol.logs import LogPlace
-
-_SFT = "sft"
-"""A table that supervised training alone has, and its command."""
-
 
 _BY_A_PERSON = ("drained", "asked")
 """What a summary says of a run that a person ended: :class:`launch.steering.boundary.Ending`."""
@@ -146,31 +145,23 @@ def check_new(parent: Path, run_id: str) -> None:
         raise _exists(parent / run_id)
 
 
-def resume_options(path: Path) -> str:
-    """What ``python -m launch.cluster`` needs to go on with a run."""
-    parent = path.parent.absolute()
-    usual = parent == RunConfig().run.dir.absolute()
-    return f"--resume {path.name}" if usual else f"--resume {path.name} --set {shlex.quote(f'run.dir={shown(parent)}')}"
-
-
 def _exists(path: Path) -> RunDirectoryError:
     another = "give this one another name (--run-id NAME), or leave --run-id out for a new one"
     if (path / CONFIG_FILE).exists():
         return RunDirectoryError(
-            f"{path} exists, and no run is overwritten: go on with that run "
-            f"(`python -m {_command(path)} {resume_options(path)}`), {another}"
+            f"{path} exists, and no run is overwritten: go on with that run (`{go_on(path)}`), {another}"
         )
     return RunDirectoryError(
         f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
     )
 
 
-def _command(path: Path) -> str:
-    """What goes on with a run: the command that began it."""
+def go_on(path: Path) -> str:
+    """What a person types to go on with a run: the command that began it."""
     try:
-        return f"launch.{_SFT if _SFT in stored_values(path) else 'cluster'}"
+        return resume_command(path, supervised=SFT_TABLE in stored_values(path))
     except UserError:
-        return "launch.cluster"
+        return resume_command(path)
 
 
 def find_run(parent: Path, run_id: str) -> Path:
@@ -303,18 +294,16 @@ def write_json(path: Path, value: Mapping[str, Json]) -> None:
 def stored_config(path: Path) -> RunConfig:
     """The configuration in a run directory's record.  Raises RunDirectoryError."""
     values = stored_values(path)
-    if _SFT in values:
-        raise RunDirectoryError(
-            f"{path} is supervised training: go on with python -m launch.sft {resume_options(path)}"
-        )
+    if SFT_TABLE in values:
+        raise RunDirectoryError(f"{path} is supervised training: go on with {resume_command(path, supervised=True)}")
     return resolve(values, source=str(path / CONFIG_FILE))
 
 
 def stored_sft(path: Path) -> SftConfig:
     """The same, of supervised training."""
     values = stored_values(path)
-    if _SFT not in values:
-        raise RunDirectoryError(f"{path} is no supervised training: python -m launch.cluster {resume_options(path)}")
+    if SFT_TABLE not in values:
+        raise RunDirectoryError(f"{path} is no supervised training: {resume_command(path)}")
     return resolve_sft(values, source=str(path / CONFIG_FILE))
 
 
@@ -323,12 +312,12 @@ def stored_values(path: Path) -> dict[str, dict[str, Toml]]:
     file = path / CONFIG_FILE
     try:
         record: dict[str, dict[str, dict[str, Toml]]] = orjson.loads(file.read_bytes())
-        return {**record["config"]}
+        return {section: {**keys} for section, keys in record["config"].items()}
     except (FileNotFoundError, NotADirectoryError):
         raise NoSuchRunError(path) from None
     except OSError as error:
         raise refused(path, error) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(
             f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
         ) from error

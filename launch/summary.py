@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
-
-import orjson
 
 from actors.evaluation import Attempt
 from launch.best import Best
 from launch.evaluations import compare, family_table, headline, rounded, score, trained
 from launch.exam_files import Examined
 from launch.metrics import read_metrics
+from launch.monitor.tail import parse_object
 from protocol.events import Json
 from protocol.journal import Accounting
 from protocol.trajectory import is_training
@@ -162,8 +160,8 @@ def read_events(run_dir: Path) -> Iterator[dict[str, Json]]:
     for path in sorted((run_dir / "events").glob("*.jsonl")):
         with path.open("rb") as file:
             for line in file:
-                with suppress(orjson.JSONDecodeError):
-                    yield orjson.loads(line)
+                if (event := parse_object(line)) is not None:
+                    yield event
 
 
 def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:

@@ -29,6 +29,7 @@ from protocol.trajectory import Trajectory
 FOLDER = "trajectories"
 INDEX = "index.jsonl"
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Whole: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _LINE_BEGINS, _LINE_ENDS = b'{"trajectory":', b"}\n"
 
 
@@ -37,8 +38,8 @@ class ExportEntry:
     """One line of the index."""
 
     trajectory: str
-    group: int
-    sample: int
+    group: _Whole
+    sample: _Whole
     task: str
     segment: str
     """File name beside the index."""

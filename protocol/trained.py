@@ -30,6 +30,7 @@ FOLDER = "trained"
 INDEX = "index.jsonl"
 MAX_TOKENS = 1 << 26
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Whole: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _MAGIC = b"LST1"
 _HEAD = struct.Struct("<4sI")
 _TOKEN_BYTES = 9
@@ -89,10 +90,10 @@ class TrainedEntry:
 class TrainedStep:
     """One line of the index."""
 
-    step: int | None
+    step: _Count | None
     """None: the batch made no step, and all of it is dropped for good."""
     t: float
-    version: int
+    version: _Whole
     """Of the weights that it updated: ages are counted up to them."""
     trajectories: list[TrainedEntry]
 

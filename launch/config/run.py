@@ -33,7 +33,7 @@ from launch.config.rollout import (
     SandboxSection,
     WeightPath,
 )
-from launch.run_files import RUN_ID
+from launch.run_files import RUN_ID, RUNS
 from learner.objective import Objective
 from learner.settings import Lora
 from protocol.errors import UserError
@@ -88,7 +88,7 @@ class RunSection(Section):
     """When a ticket may be issued.  One code path; only the admission rule's lead differs."""
     control: Control = Control.NONE
     """Turn the run into a control."""
-    dir: Path = Path("runs")
+    dir: Path = RUNS
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which no new group starts."""

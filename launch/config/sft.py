@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from launch.config.base import CountInt, PositiveInt, Section
 from launch.config.policy import LoraSection, TooLong, TrainerSection
 from launch.config.run import RunName
+from launch.run_files import RUNS
 from protocol.errors import UserError
 
 
@@ -28,7 +29,7 @@ class SftRunSection(Section):
     """First part of the default run id."""
     seed: CountInt = 0
     """Seed of the order in which sequences are trained."""
-    dir: Path = Path("runs")
+    dir: Path = RUNS
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which nothing is begun."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.monitor.tail import RunReader, ends, text
-from launch.rundir import has_ended, is_running, resume_options, stored_config
+from launch.run_files import SFT_TABLE
+from launch.rundir import go_on, has_ended, is_running, stored_config, stored_values
 from launch.steering.requests import ANSWERED, Request, ask, withdraw
 from protocol.cli.output import shown
 from protocol.errors import UserError
@@ -29,17 +30,19 @@ class Answer:
 
 def require_running(run_dir: Path) -> None:
     """Raises UserError where no driver has the run."""
-    stored_config(run_dir)
+    supervised = SFT_TABLE in stored_values(run_dir)
     if not is_running(run_dir):
         if has_ended(run_dir):
             raise UserError(
                 f"run {run_dir.name} has come to its end, so nobody can be asked: python -m launch.ctl {run_dir} "
                 "status shows it"
             )
+        raise UserError(f"no driver has run {run_dir.name}, so nobody can be asked: {go_on(run_dir)} goes on with it")
+    if supervised:
         raise UserError(
-            f"no driver has run {run_dir.name}, so nobody can be asked: python -m launch.cluster "
-            f"{resume_options(run_dir)} goes on with it"
+            f"run {run_dir.name} is supervised training, which nobody steers: Ctrl-C ends it, {go_on(run_dir)} goes on"
         )
+    stored_config(run_dir)
 
 
 def answered(run_dir: Path, request: Request, patience_s: float, pause: Callable[[float], None] = time.sleep) -> Answer:

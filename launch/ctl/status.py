@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import RunConfig
+from launch.monitor.archive.cards import run_card
 from launch.monitor.describe import FLOWS
+from launch.monitor.shapes import RunStanding
 from launch.monitor.state import Advice, RunState, Session
 from launch.monitor.store import RunStore
 from launch.monitor.view import EngineView
-from launch.rundir import is_running, stored_config
+from launch.run_files import NoSuchRunError, is_run
+from launch.rundir import go_on, is_running, stored_config
 from launch.steering.history import Retuned, read_changes
 from launch.steering.requests import read_request, request_files
 from launch.steering.tunable import Value, values_of
@@ -79,6 +82,10 @@ class Status:
     url: str
     reason: str
     """How a run ended."""
+    go_on: str
+    """The command that goes on with a run that nobody drives; empty for others."""
+    problem: str
+    """One line: why its record cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +106,13 @@ def read_status(run_dir: Path) -> Status:
     """Raises NoSuchRunError."""
     store = _read(run_dir)
     view = store.view()
-    alive, config = is_running(run_dir), _config(run_dir)
+    alive, config, card = is_running(run_dir), _config(run_dir), run_card(run_dir)
+    ended = card.standing is RunStanding.FINISHED
     return Status(
         run=view.run.id,
         as_of=view.last_event_at,
         alive=alive,
-        phase=view.phase if alive or view.run.ok is not None else "died",
+        phase=view.phase if alive or view.run.ok is not None else "done" if ended else "died",
         flow=view.run.flow,
         step=view.step,
         steps=view.run.steps,
@@ -123,6 +131,8 @@ def read_status(run_dir: Path) -> Status:
         retuned=read_changes(run_dir),
         url=view.run.url if alive else "",
         reason=view.run.reason,
+        go_on="" if alive or ended or card.problem else go_on(run_dir),
+        problem=card.problem,
     )
 
 
@@ -172,7 +182,9 @@ def status_lines(status: Status) -> list[str]:
     lines += [f"! {advice.text}" for advice in status.advisories]
     lines += [f"retuned: {each.key} = {each.after} from step {each.first_step} on" for each in status.retuned]
     lines += [f"asked, not answered: {each.action}" for each in status.asked]
-    return [*lines, *([f"live monitor: {status.url}"] if status.url else [])]
+    lines += [f"! {status.problem}"] if status.problem else []
+    lines += [f"live monitor: {status.url}"] if status.url else []
+    return [*lines, *([f"to go on with it: {status.go_on}"] if status.go_on else [])]
 
 
 def rollout_lines(rollouts: list[Rollout]) -> list[str]:
@@ -192,6 +204,8 @@ def _config(run_dir: Path) -> RunConfig | None:
 
 
 def _read(run_dir: Path) -> RunStore:
+    if not is_run(run_dir):
+        raise NoSuchRunError(run_dir)
     store = RunStore(run_dir)
     store.catch_up()
     return store

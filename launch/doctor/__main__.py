@@ -17,7 +17,7 @@ from launch.doctor.finding import CheckName, Finding, Level, of_error, ok
 from launch.doctor.host import HOST_CHECKS
 from launch.doctor.looking import HostCheck, examine
 from launch.doctor.wants import HostWants, wants_of
-from launch.run_options import overrides
+from launch.run_options import model_overrides, overrides
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.numbers import whole
 from protocol.cli.output import error_console
@@ -39,6 +39,7 @@ def parser() -> Parser:
     names = ", ".join(recipe_names())
     add("--recipe", default="demo", metavar="NAME|PATH", help=f"what is to be run: {names}; or a TOML file's path")
     add("--nodes", type=whole(1), metavar="N", help="Ray nodes of the run")
+    add("--model", metavar="FOLDER", help="Hugging Face folder of the model, as launch.cluster takes it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, as launch.cluster does")
     add("--json", action="store_true", help="print the findings as one JSON object on standard output")
     return made
@@ -47,7 +48,8 @@ def parser() -> Parser:
 def main() -> int:
     """Look, say, and say by the exit code whether anything failed."""
     with parsed(parser()) as (given, out):
-        config = load_recipe(given.recipe, [*overrides({"cluster.nodes": given.nodes}), *given.set])
+        values = [*overrides({"cluster.nodes": given.nodes}), *model_overrides(given.model)]
+        config = load_recipe(given.recipe, [*values, *given.set])
         wants = wants_of(config)
         findings = examine((*HOST_CHECKS, recipe_check(config)), wants)
         out.set(as_json(given.recipe, findings))

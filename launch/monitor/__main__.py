@@ -15,7 +15,9 @@ import orjson
 import uvicorn
 
 from launch.monitor.app import create_app
+from launch.monitor.archive.cards import is_running
 from launch.monitor.store import RunStore
+from launch.monitor.view import as_json, at_rest
 from protocol.cli.exits import EXIT_OK, main_guard
 from protocol.cli.parser import Parser, parsed
 from protocol.errors import UserError
@@ -46,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if asked.json:
             store = RunStore(asked.run_dir)
             store.catch_up()
-            out.set(orjson.loads(store.view_json()))
+            view = store.view() if is_running(asked.run_dir) else at_rest(store.view())
+            out.set(orjson.loads(as_json(view)))
             return EXIT_OK
     with contextlib.suppress(KeyboardInterrupt):  # how watching ends
         if asked.tui:

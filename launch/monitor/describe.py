@@ -100,7 +100,7 @@ def _group_closed(event: Event) -> str:
 
 def _turn(event: Event) -> str:
     did = text(event, "command") or text(event, "tool") or f"{integer(event, 'sampled')} tokens"
-    return f"{text(event, 'trajectory')} turn {integer(event, 'turn')}: {did}"
+    return f"{text(event, 'trajectory')} turn {integer(event, 'turn') + 1}: {did}"
 
 
 def _engine_load(event: Event) -> str:

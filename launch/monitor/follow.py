@@ -26,7 +26,9 @@ from launch.monitor.describe import FLOWS
 from launch.monitor.shapes import GroupDetail, Head, RunStanding
 from launch.monitor.store import RunStore
 from launch.monitor.tail import Cursor, mapping, text
-from launch.monitor.view import RunView
+from launch.monitor.view import RunView, as_json, at_rest
+from launch.run_files import CONFIG_FILE, SFT_TABLE, resume_command
+from protocol.cli.output import shown
 from protocol.weights import Lineage
 
 T = TypeVar("T")
@@ -72,12 +74,14 @@ class Follower:
                 self.revision += 1
             return listed or taken > 0
 
-    def list_all(self) -> None:
-        """Take in all that lists are made of: before it is asked for the first time, so that no list is half there."""
+    def begin(self) -> None:
+        """Take in all that lists are made of, and the newest events: before it is asked for the first time, so that no
+        list is half there and no run looks empty."""
         while not self.gone:
             with self._lock:
                 if self._is_gone() or not self._catalog.poll():
-                    return
+                    break
+        self.poll()
 
     def _is_gone(self) -> bool:
         try:
@@ -110,23 +114,31 @@ class Follower:
     def live(self) -> frozenset[str]:
         """Recordings that are being made."""
         with self._lock:
-            return frozenset(self._store.state.running)
+            return self._live
+
+    @property
+    def _live(self) -> frozenset[str]:
+        return frozenset(self._store.state.running) if self._is_running else frozenset()
+
+    @property
+    def _is_running(self) -> bool:
+        return self._standing is RunStanding.RUNNING
 
     def view(self) -> RunView:
         with self._lock:
-            return self._store.view()
+            view = self._store.view()
+            return view if self._is_running else at_rest(view)
 
     def view_json(self) -> bytes:
         """The state, as ``/state`` answers it."""
-        with self._lock:
-            return self._store.view_json()
+        return as_json(self.view())
 
     def head(self) -> Head:
         with self._lock:
             state, catalog = self._store.state, self._catalog
             last = state.curve.last
             values = last.values if last else {}
-            asked = self._standing is RunStanding.RUNNING and state.header.flow != "run"
+            asked = self._is_running and state.header.flow != "run"
             return Head(
                 run=self.name,
                 revision=self.revision,
@@ -134,7 +146,7 @@ class Follower:
                 phase=state.phases[-1].name if state.phases else "",
                 step=last_step(catalog) or 0,
                 steps=state.header.steps,
-                running=len(state.running),
+                running=len(state.running) if self._is_running else 0,
                 trajectories=catalog.rows.count,
                 groups=len(catalog.groups),
                 reward_mean=values.get("reward_mean"),
@@ -143,7 +155,15 @@ class Follower:
                 behind_bytes=self._store.behind_bytes + catalog.behind,
                 problem=self._problem(),
                 flow=FLOWS.get(state.header.flow, "") if asked else "",
+                directory=str(shown(self.run_dir)),
+                go_on=self._go_on(),
             )
+
+    def _go_on(self) -> str:
+        if self.gone or self._standing is not RunStanding.STOPPED:
+            return ""
+        record = self._store.read_object(CONFIG_FILE) or {}
+        return resume_command(self.run_dir, supervised=SFT_TABLE in mapping(record, "config"))
 
     def _problem(self) -> str:
         if self.gone:
@@ -176,7 +196,7 @@ class Follower:
     def known(self) -> Known:
         """What details are read with."""
         with self._lock:
-            bound, live = self._store.state.header.age_bound, frozenset(self._store.state.running)
+            bound, live = self._store.state.header.age_bound, self._live
         lineage, vocabulary = self._read_lineage(), self._read_vocabulary()
         return Known(self.run_dir, lineage, vocabulary, bound, live)
 
@@ -192,7 +212,7 @@ class Follower:
 
     def _read_vocabulary(self) -> Vocabulary:
         if self._vocabulary is NONE:  # the model may be yet to come
-            config = mapping(self._store.read_object("config.json") or {}, "config")
+            config = mapping(self._store.read_object(CONFIG_FILE) or {}, "config")
             model = text(mapping(config, "model"), "path")
             weights = sorted((self.run_dir / "weights").glob("v*"))[-1:]
             folders = [self.run_dir / "model", *([Path(model)] if model else []), *weights]

@@ -193,7 +193,7 @@ def _episode_tool(state: RunState, event: Event, t: float) -> None:
 
 def _episode_turn(state: RunState, event: Event, t: float) -> None:
     session = state.session(event, t)
-    session.turn = max(session.turn, integer(event, "turn"))
+    session.turn = max(session.turn, integer(event, "turn", -1) + 1)
     session.sampled = max(session.sampled, integer(event, "sampled"))
     if "tool" in event:
         session.tool, session.command = plain(text(event, "tool")), plain(text(event, "command")[:400])

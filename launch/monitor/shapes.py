@@ -118,6 +118,10 @@ class Head:
     """One line for a person: the directory is gone, its files are damaged, …"""
     flow: str = ""
     """What a person has made of a run that goes on: paused, draining."""
+    directory: str = ""
+    """Its path, as a person would type it where the monitor was started."""
+    go_on: str = ""
+    """The command that goes on with a run that nobody drives and that has not come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +296,8 @@ class RecordingView:
 @dataclass(frozen=True, slots=True)
 class TrajectoryDetail:
     row: TrajectoryRow
+    directory: str
+    """:attr:`Head.directory`."""
     size: int
     """Of its group."""
     seed: int

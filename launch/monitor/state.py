@@ -62,6 +62,7 @@ class Session:
     worker: str = ""
     started_at: float = 0.0
     turn: int = 0
+    """That it is at, from 1; 0 before the model has said anything."""
     sampled: int = 0
     versions: tuple[int, int] = (-1, -1)
     tool: str = ""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import orjson
-
 from launch.monitor.history import History, recent, together
 from launch.monitor.rules import apply, apply_metrics
 from launch.monitor.state import RunState
@@ -71,9 +69,6 @@ class RunStore:
         past, present = self._history.state, self.state
         whole = replace(present, totals=together(past.totals, present.totals), workers=past.workers | present.workers)
         return view(whole, self._reader.statistics(), format_cursor(self.cursor))
-
-    def view_json(self) -> bytes:
-        return orjson.dumps(self.view(), option=orjson.OPT_NON_STR_KEYS)
 
     def read_object(self, name: str) -> Event | None:
         """``config.json`` or ``summary.json``; None while it is absent or damaged."""

@@ -23,6 +23,8 @@ Cursor: TypeAlias = dict[str, int]
 
 _CHUNK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 8 << 20
+_MOST_WHOLE = (1 << 53) - 1
+"""Beyond it a number is nobody's count or time, but damage."""
 
 
 class Line(NamedTuple):
@@ -82,8 +84,11 @@ class JsonlTail:
 
     def _line(self, raw: bytes, end: int) -> Line:
         value = parse_object(raw)
-        if value is not None and isinstance(t := value.get("t"), int | float):
-            self._t = float(t)
+        if value is not None and (t := number(value, "t")) is not None:
+            if abs(t) <= _MOST_WHOLE:
+                self._t = t
+            else:
+                value = None
         return Line(self._t, self.source, end, value)
 
 
@@ -190,8 +195,9 @@ def number(event: Event, key: str) -> float | None:
 
 
 def integer(event: Event, key: str, default: int = 0) -> int:
+    """One that JSON can hold again, which what nobody counts need not be."""
     value = number(event, key)
-    return default if value is None else int(value)
+    return default if value is None or abs(value) > _MOST_WHOLE else int(value)
 
 
 def mapping(event: Event, key: str) -> Event:
@@ -205,4 +211,4 @@ def listed(event: Event, key: str) -> list[Json]:
 
 
 def numbers(event: Event, key: str) -> list[float]:
-    return [float(item) for item in listed(event, key) if isinstance(item, int | float)]
+    return [float(item) for item in listed(event, key) if isinstance(item, int | float) and abs(item) <= _MOST_WHOLE]

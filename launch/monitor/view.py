@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import orjson
+
 from launch.monitor.describe import LogLine
 from launch.monitor.state import (
     PHASES,
@@ -124,6 +126,15 @@ class RunView:
     """Where ``/api/runs/RUN/events?cursor=`` goes on from."""
     empty: bool
     """The run directory holds nothing to show yet."""
+
+
+def at_rest(view: RunView) -> RunView:
+    """Of a run that nobody drives: nothing runs, whatever its last events say."""
+    return replace(view, running=[], running_count=0, sandboxes=replace(view.sandboxes, live=0, waiting=0))
+
+
+def as_json(view: RunView) -> bytes:
+    return orjson.dumps(view, option=orjson.OPT_NON_STR_KEYS)
 
 
 def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:

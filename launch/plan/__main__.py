@@ -18,7 +18,7 @@ from launch.plan.fits import problems
 from launch.plan.forecast import Basis, caution, forecast, needs, of_scenario, of_trace, places_of
 from launch.plan.memory import engine_memory, learner_memory, shape_of
 from launch.plan.table import forecast_lines, memory_lines, needs_lines
-from launch.run_options import overrides
+from launch.run_options import model_overrides, overrides
 from launch.simulate.scenario import find_scenario, read_scenario, scenario_names
 from launch.simulate.trace import read_trace
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
@@ -85,9 +85,8 @@ def main() -> int:
 
 
 def _config(given: argparse.Namespace) -> RunConfig:
-    values = overrides({"cluster.nodes": given.nodes, "model.path": given.model})
-    without_warm_start = ["warm_start.enabled=false"] if given.model else []
-    return load_recipe(given.recipe, [*values, *without_warm_start, *given.set])
+    values = [*overrides({"cluster.nodes": given.nodes}), *model_overrides(given.model)]
+    return load_recipe(given.recipe, [*values, *given.set])
 
 
 def _basis(given: argparse.Namespace, config: RunConfig) -> Basis | None:

@@ -49,9 +49,9 @@ class Duck:
             raise UserError(" ".join(str(error).split())) from error
 
     def rows(self, most: int) -> tuple[list[str], list[tuple[object, ...]]]:
-        """Columns and rows of what was asked last."""
+        """Columns and rows of what was asked last; none where nothing was."""
         columns = [str(column[0]) for column in self._connection.description or ()]
         try:
-            return columns, self._connection.fetchmany(most)
+            return columns, self._connection.fetchmany(most) if columns else []
         except self._duckdb.Error as error:
             raise UserError(" ".join(str(error).split())) from error

@@ -45,15 +45,21 @@ class Answer:
 
 def query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Answer:
     """Raises UserError for what DuckDB cannot answer."""
-    if not sql.strip(" ;\n\t"):
-        raise UserError('there is no question: write one in SQL, as "select run, step, reward_mean from metrics"')
+    empty: list[str] = []
     with Duck() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
         for name in _named(sql):
-            _load(duck, name, Path(folder), [row for path in run_dirs for row in TABLES[name](path, now)])
+            rows = [row for path in run_dirs for row in TABLES[name](path, now)]
+            _load(duck, name, Path(folder), rows)
+            empty += [] if rows else [name]
         for shut in ("SET enable_external_access = false", "SET lock_configuration = true"):
             duck.execute(shut)
-        duck.execute(sql)
+        try:
+            duck.execute(sql)
+        except UserError as error:
+            raise UserError(_without_rows(empty) + str(error)) from error
         columns, rows = duck.rows(most + 1)
+    if not columns:
+        raise UserError('there is no question: write one in SQL, as "select run, step, reward_mean from metrics"')
     return Answer(columns, [[plain(value) for value in row] for row in rows[:most]], len(rows) > most)
 
 
@@ -62,6 +68,11 @@ def _named(sql: str) -> list[str]:
     words = {word.lower() for word in re.findall(r"\w+", sql)}
     asks_all = bool(words & {"show", "describe", "summarize", "information_schema"})
     return [name for name in TABLES if asks_all or name in words]
+
+
+def _without_rows(names: Sequence[str]) -> str:
+    """Why a question may be refused here that is answered elsewhere: a table without rows has no columns."""
+    return f"there is no row of {', '.join(names)} yet in what was asked, so no column either: " if names else ""
 
 
 def _load(duck: Duck, name: str, folder: Path, rows: Sequence[Row]) -> None:

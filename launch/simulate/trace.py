@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from launch.config import RunConfig
 from launch.config.base import CountInt, PositiveInt
 from launch.metrics import read_metrics
+from launch.monitor.tail import parse_object
 from launch.nodes import Node
 from launch.rundir import stored_config
 from launch.simulate.scenario import Scenario
@@ -289,5 +290,5 @@ def _events(run_dir: Path, kind: str) -> Iterator[dict[str, Any]]:
     for path in sorted((run_dir / "events").glob("*.jsonl")):
         with path.open("rb") as file:
             for line in file:
-                if marker in line and line.endswith(b"\n"):
-                    yield orjson.loads(line)
+                if marker in line and (event := parse_object(line)) is not None:
+                    yield event

@@ -243,7 +243,7 @@ class FakeRun:
                 log.emit(
                     "episode.turn",
                     trajectory=name,
-                    turn=turn,
+                    turn=turn - 1,
                     sampled=sampled,
                     versions=[make_version(1, max(0, group // 5 - 1)), make_version(1, group // 5)],
                     ms=100.0,

@@ -161,7 +161,7 @@ class ShownRun(FakeRun):
                 sampled += len(pieces(said(move)))
                 cast.marker(turn_marker(turn))
                 self.pass_time(lane, "generating", self.rng.uniform(0.3, 0.9))
-                log.emit("episode.turn", trajectory=name, turn=turn + 1, sampled=sampled, versions=versions, ms=600.0)
+                log.emit("episode.turn", trajectory=name, turn=turn, sampled=sampled, versions=versions, ms=600.0)
                 log.emit("episode.tool", trajectory=name, tool="bash", command=move.command)
                 cast.note(move.thought)
                 cast.prompt_command(move.command)

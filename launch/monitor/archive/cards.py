@@ -27,6 +27,7 @@ def run_card(run_dir: Path) -> RunCard:
     """Of one run, whatever state its directory is in."""
     record, last = _object(run_dir / CONFIG_FILE), _last_step(run_dir / "metrics.jsonl")
     config = mapping(record or {}, "config")
+    readable = bool(config) and all(isinstance(section, dict) for section in config.values())
     asked = mapping(config, "run")
     return RunCard(
         id=run_dir.name,
@@ -38,21 +39,21 @@ def run_card(run_dir: Path) -> RunCard:
         reward_mean=number(last, "reward_mean"),
         pass_rate=number(last, "pass_rate"),
         changed_at=max(_changed(run_dir / "metrics.jsonl"), _changed(run_dir / CONFIG_FILE)),
-        problem="" if record is not None else f"{run_dir / CONFIG_FILE} cannot be read",
+        problem="" if readable else f"{run_dir / CONFIG_FILE} cannot be read",
     )
 
 
 def standing(run_dir: Path) -> RunStanding:
-    if _is_locked(run_dir / LOCK_FILE):
+    if is_running(run_dir):
         return RunStanding.RUNNING
     summary = _object(run_dir / SUMMARY_FILE)
     return RunStanding.STOPPED if summary is None or summary.get("finished") is False else RunStanding.FINISHED
 
 
-def _is_locked(path: Path) -> bool:
-    """By the kernel's list, as trying it might keep a driver from taking it."""
+def is_running(run_dir: Path) -> bool:
+    """Whether a driver has the run: by the kernel's list, as trying its lock might keep a driver from taking it."""
     try:
-        stat = path.stat()
+        stat = (run_dir / LOCK_FILE).stat()
         locks = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:
         return False

@@ -13,6 +13,7 @@ from launch.monitor.archive.tokens import short
 from launch.monitor.plain import plain
 from launch.monitor.recording import cast_path
 from launch.monitor.shapes import Member, RecordingView, SegmentView, TestView, TrajectoryDetail, TurnView
+from protocol.cli.output import shown
 from protocol.trajectory import Segment, Turn, TurnKind
 from protocol.weights import NO_VERSION, version_label
 
@@ -27,6 +28,7 @@ def detail(known: Known, where: Located) -> TrajectoryDetail:
     places = turn_places(path) if path is not None else {}
     return TrajectoryDetail(
         row=where.row,
+        directory=str(shown(known.run_dir)),
         size=trajectory.ticket.group_size,
         seed=trajectory.ticket.seed,
         parts=trajectory.reward.parts,

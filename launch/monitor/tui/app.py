@@ -95,7 +95,7 @@ class MonitorApp(App[None]):
 
     async def _follow(self) -> None:
         """Until the app ends."""
-        await asyncio.to_thread(self.follower.list_all)
+        await asyncio.to_thread(self.follower.begin)
         told, told_at = -1, -math.inf
         while True:
             more = await asyncio.to_thread(self.follower.poll)

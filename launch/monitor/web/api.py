@@ -72,10 +72,12 @@ class Api:
         return as_json({"current": self._runs.current.follower.name, "runs": cards})
 
     async def head(self, request: Request) -> Response:
+        parameters.only(request.query_params, ())
         follower = await self._follower(request)
         return as_json(await asyncio.to_thread(follower.head))
 
     async def state(self, request: Request) -> Response:
+        parameters.only(request.query_params, ())
         return Response(await (await self._run(request)).state(), media_type="application/json")
 
     async def file(self, request: Request) -> Response:
@@ -188,7 +190,7 @@ class Api:
         given = request.query_params
         parameters.only(given, ("since", "until", "slots"))
         slots = parameters.whole(given, "slots", 300, low=1, high=MAX_SLOTS)
-        since, until = (parameters.real(given, name, 0.0) if given.get(name) else None for name in ("since", "until"))
+        since, until = parameters.real(given, "since"), parameters.real(given, "until")
         if since is not None and until is not None and since > until:
             raise RefusedError(400, f"since={given['since'][:40]} lies behind until={given['until'][:40]}")
         follower = await self._follower(request)
@@ -196,6 +198,7 @@ class Api:
         return as_json(found)
 
     async def events(self, request: Request) -> Response:
+        parameters.only(request.query_params, ("cursor",))
         watched = await self._run(request)
         cursor = streams.given_cursor(request.headers.get("last-event-id"), request.query_params.get("cursor"), watched)
         return event_stream(streams.events(watched, cursor))

@@ -43,13 +43,14 @@ def whole(given: Parameters, name: str, default: int, *, low: int = 0, high: int
     return int(text)
 
 
-def real(given: Parameters, name: str, default: float) -> float:
+def real(given: Parameters, name: str) -> float | None:
+    """A number; None where none is given."""
     text = given.get(name, "")
     try:
-        value = float(text) if text else default
+        value = float(text) if text else None
     except ValueError:
         value = np.nan
-    if np.isnan(value):
+    if value is not None and not np.isfinite(value):
         raise RefusedError(400, f"{name}={text[:40]!r} is not a number")
     return value
 
@@ -135,7 +136,8 @@ def _several(given: Parameters, name: str, known: Sequence[str], kind: Callable[
 
 
 def _bounds(given: Parameters, name: str) -> Bounds:
-    return Bounds(real(given, f"{name}_min", -np.inf), real(given, f"{name}_max", np.inf))
+    low, high = real(given, f"{name}_min"), real(given, f"{name}_max")
+    return Bounds(-np.inf if low is None else low, np.inf if high is None else high)
 
 
 def _passed(given: Parameters) -> bool | None:

@@ -70,8 +70,7 @@ class Runs:
     @asynccontextmanager
     async def following(self) -> AsyncGenerator[None]:
         """Pollers run within."""
-        await asyncio.to_thread(self.current.follower.list_all)
-        await asyncio.to_thread(self.current.follower.poll)
+        await asyncio.to_thread(self.current.follower.begin)
         async with asyncio.TaskGroup() as group:
             self._group = group
             self._start(self.current)
@@ -111,7 +110,7 @@ class Runs:
                 watched = Watched(await asyncio.to_thread(Follower, path))
             except (NoSuchRunError, OSError) as error:
                 raise RefusedError(404, str(error)) from error
-            await asyncio.to_thread(watched.follower.list_all)
+            await asyncio.to_thread(watched.follower.begin)
             self._start(watched)
             self._beside[name] = watched
             if len(self._beside) > _MAX_BESIDE:

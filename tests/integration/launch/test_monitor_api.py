@@ -31,6 +31,7 @@ from protocol.groups import GroupPlan
 from protocol.journal import Arrival, Journal, JournalSettings, wal_bytes
 from protocol.recordings import CastWriter
 from protocol.trajectory import GroupId
+from tests.support.fake_run import write_fake_run
 from tests.support.monitors import Monitor, monitoring
 from tests.support.trajectories import RUN, make_trajectory
 
@@ -130,6 +131,28 @@ async def test_runs_beside_are_listed(served, session) -> None:
     assert all(set(run) == names(shapes.RunCard) for run in found["runs"])
 
 
+async def test_a_run_beside_is_whole_from_its_first_answer(tmp_path: Path, session) -> None:
+    """Else its page says for a moment that the run is empty, and its stream tells all of the past as news."""
+    write_history(tmp_path / "one", 64)
+    write_history(tmp_path / "other", 64)
+    with monitoring(tmp_path / "one") as monitor:
+        head = await ask(session, monitor, "/api/runs/other/head")
+        assert head["last_event_at"] is not None
+        assert not (await ask(session, monitor, "/api/runs/other/state"))["empty"]
+        async with session.get(f"{monitor.url}/api/runs/other/events?cursor=now") as stream:
+            assert (await stream.content.readline()).strip() == b"event: head"
+
+
+async def test_a_run_that_nobody_drives_is_not_shown_as_alive(tmp_path: Path, session) -> None:
+    write_fake_run(tmp_path / "left", steps=3, finished=False)
+    with monitoring(tmp_path / "left") as monitor:
+        head, state = [await ask(session, monitor, f"/api/runs/-/{what}") for what in ("head", "state")]
+    assert (head["standing"], head["running"]) == ("stopped", 0)
+    assert head["go_on"].startswith("python -m launch.cluster --resume left")
+    assert head["directory"] == str(tmp_path / "left")
+    assert (state["running"], state["sandboxes"]["live"]) == ([], 0)
+
+
 async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
     monitor, run_dir = served
     line = json.loads((run_dir / "metrics.jsonl").read_bytes().splitlines()[0])
@@ -157,6 +180,10 @@ async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
         ("/api/runs/-/recordings/..%2F..%2Fconfig.json", 404, ""),
         ("/api/runs/-/recordings/nothing", 404, "no terminal"),
         ("/api/runs/-/summary", 404, "no summary.json"),
+        ("/api/runs/-/lanes?since=inf", 400, "is not a number"),
+        ("/api/runs/-/head?names=1", 400, "no parameter 'names'"),
+        ("/api/runs/-/state?names=1", 400, "no parameter 'names'"),
+        ("/api/runs/-/events?from=now", 400, "no parameter 'from'"),
         ("/api/runs/-/lanes?slots=5000", 400, "from 1 to 1000"),
         ("/api/runs/-/events?cursor=what", 400, "not one of ours"),
         ("/api/runs/-/terminals", 400, "names 1 to 64"),

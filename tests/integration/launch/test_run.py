@@ -219,7 +219,7 @@ def test_each_bound_of_the_clip_range_is_at_work(done: Done, bound: str) -> None
 def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> None:
     """By what a step said for people, not by the journal, which it never opens."""
     follower = Follower(done.run.path)
-    follower.list_all()
+    follower.begin()
     while follower.poll():
         pass
     page = follower.ask(lambda catalog: trajectories(catalog, TrajectoryFilter(), Ask("oldest", 500)))

@@ -15,7 +15,7 @@ from launch.config import RunConfig
 from launch.ctl.__main__ import main, request_of
 from launch.ctl.asking import answered
 from launch.ctl.status import printable, read_rollouts, read_status, rollout_lines, status_lines
-from launch.rundir import RunDirectory, config_values
+from launch.rundir import NoSuchRunError, RunDirectory, config_values
 from launch.steering.requests import ANSWERED, Action, new_request, read_request, request_files
 from protocol.cli.exits import EXIT_FAILED
 from protocol.errors import UserError
@@ -152,6 +152,30 @@ def test_a_run_whose_driver_has_gone_without_a_word_is_not_told_to_train(run_dir
     assert read_rollouts(run_dir, content=False) == []
 
 
+def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir: Path) -> None:
+    assert status_lines(read_status(run_dir))[-1].startswith("to go on with it: python -m launch.cluster --resume run")
+    (run_dir / "summary.json").write_text("{}")
+    status = read_status(run_dir)
+    assert (status.phase, status.go_on) == ("done", "")
+
+
+def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
+    (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"run": {"name": "sft"}, "sft": {}}}))
+    with pytest.raises(UserError, match=r"nobody can be asked: python -m launch\.sft --resume run"):
+        main([str(run_dir), "pause"])
+    with RunDirectory.open(run_dir), pytest.raises(UserError, match="supervised training, which nobody steers"):
+        main([str(run_dir), "pause"])
+    (run_dir / "summary.json").write_text("{}")
+    with pytest.raises(UserError, match="come to its end"):
+        main([str(run_dir), "pause"])
+
+
+@pytest.mark.parametrize("action", ["status", "list", "pause"])
+def test_a_folder_that_is_no_run_has_no_status(tmp_path: Path, action: str) -> None:
+    with pytest.raises(NoSuchRunError, match="no such run"):
+        main([str(tmp_path), action])
+
+
 def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
     (alive / "events" / "driver.jsonl").write_bytes(b"\0\xff{not json\n" * 3)
     (alive / "config.json").write_bytes(b"{")
@@ -159,6 +183,7 @@ def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
     (alive / "requests" / "1.json").write_bytes(b"{")
     status = read_status(alive)
     assert (status.alive, status.in_flight, status.tunable) == (True, None, {})
+    assert any(line.startswith("! ") and "config.json cannot be read" in line for line in status_lines(status))
 
 
 @pytest.mark.parametrize("record", [b"[]", b'{"retuned": [7]}', b'{"retuned": {}}'])

@@ -257,8 +257,14 @@ def test_what_a_machine_is_asked_can_be_sent_there_and_its_answer_back() -> None
 def test_what_is_not_there_says_which_option_names_another(tmp_path: Path) -> None:
     recipe = load_recipe("seta_qwen3_8b", [f"model.path='{tmp_path}'", f"data.path='{tmp_path}/tasks'"])
     found = [str(each) for each in recipe_check(recipe).find(wants_of(recipe))]
-    assert any("config.json" in line and "--model" in line for line in found), found
+    assert ["--model" in line for line in found if "config.json" in line] == [True], "one finding about the model"
     assert any("tasks is missing" in line and "--set data.path=" in line for line in found), found
+
+
+def test_the_doctor_is_asked_about_a_model_as_a_run_is() -> None:
+    done = doctor("--recipe", "demo", "--model", "/nowhere", "--json")
+    found = json.loads(done.stdout)["findings"]
+    assert any("/nowhere" in each["said"] for each in found), found
 
 
 def test_what_a_run_wants_follows_its_configuration() -> None:

@@ -140,6 +140,17 @@ def test_a_run_that_keeps_no_records_is_known_by_its_newest_checkpoint(tmp_path:
     assert [(row.state, row.step) for row in everything(caught_up(tmp_path))] == [("trained", 2), ("dropped", 2)]
 
 
+def test_a_step_beyond_all_numbers_is_a_damaged_line(tmp_path: Path) -> None:
+    export(tmp_path, (0, 0, 1.0))
+    TrainedLog(tmp_path).add(1, 7, ["train-g000000-s00"], {}, {})
+    with (tmp_path / "trained" / "index.jsonl").open("ab") as file:
+        for step, version in ((10**19, 8), (2, 10**19)):
+            file.write(b'{"step":%d,"t":1,"version":%d,"trajectories":[]}\n' % (step, version))
+    catalog = caught_up(tmp_path)
+    assert catalog.damaged == 2
+    assert [row.step for row in everything(catalog)] == [1]
+
+
 def test_half_a_line_waits_and_a_damaged_one_is_counted(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0))
     index = tmp_path / FOLDER / INDEX

@@ -65,7 +65,7 @@ def run_of(run_dir: Path, *, reason: str = "", trained: bool = True) -> Follower
             3, NEW, [] if reason else [name], {name: reason} if reason else {}, {} if reason else {name: record}
         )
     follower = Follower(run_dir)
-    follower.list_all()
+    follower.begin()
     follower.poll()
     return follower
 
@@ -253,7 +253,7 @@ def test_a_run_that_is_removed_while_it_is_watched_is_gone(tmp_path: Path) -> No
     run_dir = tmp_path / "run"
     write_history(run_dir, 64)
     follower = Follower(run_dir)
-    follower.list_all()
+    follower.begin()
     run_dir.rename(tmp_path / "elsewhere")
     assert follower.poll() is False
     assert follower.gone
@@ -269,6 +269,6 @@ def test_tests_of_an_answer_have_their_names_made_harmless(tmp_path: Path) -> No
     blob = codec.dumps(trajectory)
     Exporter(tmp_path).add(codec.inspect_blob(blob), blob)
     follower = Follower(tmp_path)
-    follower.list_all()
+    follower.begin()
     found = detail(follower.known(), follower.locate("train-g000001-s00"))
     assert (found.tests[0].name, found.error) == ("ab", "xy")

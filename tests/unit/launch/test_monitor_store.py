@@ -16,6 +16,7 @@ from launch.monitor.progress import step_line
 from launch.monitor.state import MAX_GROUPS
 from launch.monitor.store import EVENT_FILES, RunStore
 from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
+from launch.monitor.view import as_json
 from launch.rundir import NoSuchRunError
 from protocol.events import EventLog
 from tests.support.fake_run import ETA, write_fake_run
@@ -56,6 +57,23 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path: Path):
     assert _keys(reader.read()) == [("a", 0), ("a", 1)]
     assert reader.statistics().damaged == 3
     assert reader.read() == []
+
+
+def test_numbers_that_nobody_counts_cost_only_themselves(tmp_path: Path):
+    folder = tmp_path / "events"
+    folder.mkdir()
+    lines = [
+        b'{"t":1e308,"kind":"x","writer":"a","seq":0}',
+        b'{"t":2,"kind":"learner.step","writer":"a","seq":1e300,"step":18446744073709551615}',
+        b'{"t":3,"kind":"episode.turn","trajectory":"x","turn":1e308,"sampled":1e308,"versions":[1e308,1e308]}',
+    ]
+    (folder / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    store = RunStore(tmp_path)
+    store.catch_up()
+    view = store.view()
+    as_json(view)
+    assert view.reading["damaged"] == 1
+    assert view.last_event_at == 3
 
 
 def test_a_piece_of_damaged_lines_is_not_taken_for_the_end(tmp_path: Path):
@@ -166,7 +184,7 @@ def test_the_state_of_a_finished_run(tmp_path: Path):
     assert [found.name for found in view.evaluations] == ["before", "after"]
     assert view.engines[0].version == "1.5"
     assert view.engines[0].pause_ms_max == pytest.approx(max(run.pauses), abs=0.1)
-    assert orjson.loads(store.view_json())["run"]["id"] == "demo"
+    assert orjson.loads(as_json(store.view()))["run"]["id"] == "demo"
 
 
 def test_the_sessions_of_a_live_run(tmp_path: Path):
@@ -208,7 +226,7 @@ def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
     fast.catch_up()
     while slow.poll(7):
         pass
-    assert slow.view_json() == fast.view_json()
+    assert as_json(slow.view()) == as_json(fast.view())
 
 
 def test_steps_that_are_taken_again_replace_the_first_ones(tmp_path: Path):
@@ -367,7 +385,7 @@ def test_reading_changes_nothing(tmp_path: Path):
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}
     store = RunStore(tmp_path)
     store.catch_up()
-    store.view_json()
+    as_json(store.view())
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")} == before
 
 

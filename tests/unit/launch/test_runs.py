@@ -177,6 +177,8 @@ def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
         "SET enable_external_access = true",
         "ATTACH '/tmp/other.db'",
         "INSTALL httpfs",
+        "",
+        " -- and nothing else",
     ],
 )
 def test_what_is_no_question_about_runs_is_refused_in_one_line(folder: Path, sql: str) -> None:
@@ -184,6 +186,29 @@ def test_what_is_no_question_about_runs_is_refused_in_one_line(folder: Path, sql
     with pytest.raises(UserError) as refused:
         ask(sql, run)
     assert "\n" not in str(refused.value)
+
+
+def test_a_table_without_rows_says_why_it_has_no_column(folder: Path) -> None:
+    fresh = folder / "fresh"
+    (fresh / "events").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"no row of metrics yet.*pass_rate"):
+        ask("SELECT run, max(pass_rate) FROM metrics GROUP BY run", fresh)
+
+
+def test_lines_that_are_no_events_cost_a_question_nothing(folder: Path) -> None:
+    run = make_run(folder, "a", steps=2)
+    asked = "SELECT count(*) FROM events"
+    ((whole,),) = ask(asked, run)
+    with next((run / "events").glob("*.jsonl")).open("ab") as file:
+        file.write(b'0\n[]\n"x"\n{"torn": ')
+    assert ask(asked, run) == [[whole]]
+
+
+def test_a_record_whose_tables_are_none_is_damaged(folder: Path) -> None:
+    (make_run(folder, "odd") / "config.json").write_bytes(b'{"config": {"run": 3}}')
+    assert [line.state for line in list_runs(folder, NOW)] == [State.DAMAGED]
+    with pytest.raises(UserError, match="no run's record"):
+        read_runs([make_run(folder, "whole"), folder / "odd"], NOW)
 
 
 def test_without_duckdb_there_is_a_line_that_says_how_to_have_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

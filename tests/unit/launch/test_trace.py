@@ -111,6 +111,15 @@ def test_a_run_with_a_segment_that_is_cut_off_is_replayed_without_its_groups(tmp
         read_run(tmp_path)
 
 
+def test_a_torn_event_costs_a_replay_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path, [], ["10.0.0.1"])
+    (events,) = (tmp_path / "events").glob("*.jsonl")
+    whole = read_run(tmp_path)
+    with events.open("ab") as file:
+        file.write(b'{"kind":"trajectory.stored","traj\n')
+    assert read_run(tmp_path) == whole
+
+
 @pytest.mark.parametrize(
     ("values", "addresses", "in_flight"),
     [

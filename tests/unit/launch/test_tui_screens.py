@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from launch.monitor.follow import Follower
 from launch.monitor.tui.player import Player
 from launch.monitor.tui.tokens import Tokens
 from launch.monitor.tui.trajectories import Trajectories
+from launch.rundir import held
 from protocol import codec
 from protocol.events import EventLog
 from protocol.export import Exporter
@@ -57,7 +59,7 @@ def write_lane(run_dir: Path, name: str, states: dict[str, float]) -> None:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run with six episodes under way, that has something to say, and a vocabulary."""
     run_dir = tmp_path_factory.mktemp("runs") / "demo-1"
     write_fake_run(run_dir, steps=12, finished=False)
@@ -71,7 +73,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (run_dir / "model").mkdir()
     tokenizer = {"model": {"vocab": pieces}, "decoder": {"type": "Fuse"}}
     (run_dir / "model" / "tokenizer.json").write_bytes(orjson.dumps(tokenizer))
-    return run_dir
+    with held(run_dir):
+        yield run_dir
 
 
 # -- the way that a person goes ---------------------------------------------------------------------------------------
@@ -149,7 +152,7 @@ async def test_a_terminal_plays_to_its_end(recorded: Path) -> None:
 
 async def test_what_is_shown_is_what_the_store_says(history: Path) -> None:
     follower = Follower(history)
-    follower.list_all()
+    follower.begin()
     async with watching(history) as person:
         await person.press("3")
         await person.sees("32 groups")
@@ -224,17 +227,18 @@ async def test_the_overview_says_what_to_do_and_what_is_under_way(running: Path)
 async def test_terminals_are_watched_while_they_are_written(tmp_path: Path) -> None:
     run_dir = tmp_path / "live"
     write_fake_run(run_dir, steps=3, finished=False)
-    async with watching(run_dir) as person:
-        await person.press("4")
-        await person.sees("6 episodes running", "· 0", "· 5")
-        name = sorted(run_dir.glob("terminals/*.cast"))[-6].stem
-        with (run_dir / "terminals" / f"{name}.cast").open("ab") as cast:
-            cast.write(orjson.dumps([99.0, "o", "and \x1b[32mmore\x1b[0m\x1b]0;x\x07\r\n"]) + b"\n")
-        await person.sees("and more")
-        await person.press("enter")
-        await person.sees(name, "live", "and more")
-        await person.press("escape")
-        await person.sees("6 episodes running")
+    with held(run_dir):
+        async with watching(run_dir) as person:
+            await person.press("4")
+            await person.sees("6 episodes running", "· 0", "· 5")
+            name = sorted(run_dir.glob("terminals/*.cast"))[-6].stem
+            with (run_dir / "terminals" / f"{name}.cast").open("ab") as cast:
+                cast.write(orjson.dumps([99.0, "o", "and \x1b[32mmore\x1b[0m\x1b]0;x\x07\r\n"]) + b"\n")
+            await person.sees("and more")
+            await person.press("enter")
+            await person.sees(name, "live", "and more")
+            await person.press("escape")
+            await person.sees("6 episodes running")
 
 
 async def test_the_log_leads_to_its_trajectory(running: Path) -> None:

@@ -74,16 +74,18 @@ class Overview {
 
   async load() {
     try {
-      const state = await getJson(ofRun(this.run, "state"), this.signal);
+      const [state, head] = await Promise.all(
+        ["state", "head"].map((what) => getJson(ofRun(this.run, what), this.signal)),
+      );
       if (state.empty) replace(this.element, nothingYet(state));
-      else this.draw(state);
+      else this.draw(state, head);
     } catch (error) {
       const away = error.status === 0 && this.charts; // the bar says so, and what was there stays
       if (error.name !== "AbortError" && !away) replace(this.element, failure(error));
     }
   }
 
-  draw(state) {
+  draw(state, head) {
     if (!this.charts) this.build(state);
     replace(this.advice, ...state.advisories.map(advice));
     this.advice.hidden = !state.advisories.length;
@@ -92,6 +94,7 @@ class Overview {
     for (const chart of this.charts) chart.update(state.curves);
     replace(this.running, runningTable(this.run, state));
     replace(this.about, ...about(state));
+    this.steer(head, state.running_count);
     show(
       this.worst,
       () => getJson(ofRun(this.run, "trajectories", { step: "last", sort: "worst", limit: WORST }), this.signal),
@@ -125,6 +128,7 @@ class Overview {
       { class: "button small right", href: address(this.run, "trajectories", "", { step: "last", sort: "worst" }) },
       "All of the step",
     );
+    this.steering = h("div", {});
     this.element.classList.add("stack");
     replace(
       this.element,
@@ -143,9 +147,16 @@ class Overview {
         "div",
         { class: "columns" },
         panel("About this run", {}, this.about),
-        steering(this.run, state.running_count),
+        this.steering,
       ),
     );
+  }
+
+  // Drawn anew only where it says something else: a command that is being copied stays.
+  steer(head, running) {
+    if (this.standing === head.standing) return;
+    this.standing = head.standing;
+    replace(this.steering, steering(head, running));
   }
 
   close() {
@@ -336,19 +347,24 @@ function about(state) {
   ];
 }
 
-// This page only reads: what steers a run is typed.  The retuning halves what ran when the page was opened.
-function steering(run, running) {
-  const of = `longshore ctl runs/${run}`;
-  const commands = [
-    `${of} status`,
-    `${of} pause --reason "…"`,
-    `${of} retune in_flight=${Math.max(1, Math.floor(running / 2))}`,
-    `${of} resume`,
-    `${of} stop`,
-  ];
-  return panel(
-    "Steer",
-    { note: "this page only reads; type these" },
-    h("div", { class: "stack tight" }, ...commands.map(copyable)),
-  );
+// This page only reads: what steers a run is typed.  The retuning halves what ran when the panel was drawn.
+function steering({ standing, directory, go_on: goOn }, running) {
+  const of = `longshore ctl ${directory}`;
+  const commands = {
+    running: [
+      `${of} status`,
+      `${of} pause --reason "…"`,
+      `${of} retune in_flight=${Math.max(1, Math.floor(running / 2))}`,
+      `${of} resume`,
+      `${of} stop`,
+    ],
+    stopped: [goOn, `${of} status`],
+    finished: [`${of} status`],
+  }[standing];
+  const note = {
+    running: "this page only reads; type these",
+    stopped: "nobody drives this run; the first command goes on with it",
+    finished: "this run has come to its end",
+  }[standing];
+  return panel("Steer", { note }, h("div", { class: "stack tight" }, ...commands.map(copyable)));
 }

@@ -49,7 +49,12 @@ export const trajectoryColumns = (run) => [
     kind: "text",
     cell: (row) => h("a", { class: "open", "data-row": true, href: address(run, "trajectories", row.id) }, row.id),
   },
-  { title: "task", kind: "text", cell: (row) => h("span", { class: "name", title: row.task }, row.task) },
+  {
+    title: "task",
+    kind: "text",
+    hide: "wide-only",
+    cell: (row) => h("span", { class: "name", title: row.task }, row.task),
+  },
   { title: "reward", cell: (row) => rewardCell(row.reward) },
   { title: "", kind: "text", cell: (row) => passBadge(row.passed) ?? "" },
   { title: "ended", kind: "text", cell: (row) => statusText(row.status) },

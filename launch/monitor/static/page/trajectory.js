@@ -211,6 +211,7 @@ class TrajectoryPage {
   verdict() {
     const {
       row,
+      directory,
       parts,
       tests,
       ms,
@@ -255,7 +256,7 @@ class TrajectoryPage {
       ["bound on age", bound === null ? "" : String(bound)],
       ["mean gap", fixed(row.gap, 4)],
     ];
-    const again = !saved && copyable(`longshore replay ${this.run}/${row.id}`);
+    const again = !saved && copyable(`longshore replay ${directory}/${row.id}`);
     return [
       h("div", { class: "columns" }, reward, checks),
       panel("Time", { note: duration((ms.total ?? 0) / 1000) }, stages(ms), facts(where), again),
