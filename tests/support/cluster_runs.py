@@ -120,6 +120,11 @@ class MiniRun:
         """Those that the engine holds of this run."""
         return self._list(["ps", "--all"])
 
+    def begun_containers(self) -> list[str]:
+        """Those without what was only created: that has no process that could end it, and the next sweep does."""
+        states = ("running", "paused", "restarting", "removing", "exited", "dead")
+        return self._list(["ps", "--all", *(word for state in states for word in ("--filter", f"status={state}"))])
+
     def _list(self, kind: list[str]) -> list[str]:
         mine = f"label={LABEL}.run={self.path.name}"
         command = ["docker", "--host", docker_url(), *kind, "--quiet", "--filter", mine]
