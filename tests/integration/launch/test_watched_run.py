@@ -117,6 +117,7 @@ async def worst_of_the_last_step(page: Page) -> None:
     await page.wait(PLAYER)
     await page.click(".turn.model .turn-head", "Turn 1")
     await page.wait("document.querySelector('.turn.current')?.dataset.turn === '0'")
+    await page.evaluate("scrollTo(0, 0)")
     await shoot(page, "trajectory")
 
 
@@ -136,7 +137,7 @@ async def in_the_dark_and_narrow(page: Page, run: str) -> None:
     for light, size, name, where, ready in (
         ("dark", WIDE, "overview-dark", "", f"{curves} === 6 && document.querySelector('.lane path')"),
         ("dark", WIDE, "curves-dark", "/curves", f"{curves} > 15"),
-        ("dark", WIDE, "terminals-dark", "/terminals", f"{said} > 1"),
+        ("dark", WIDE, "terminals-dark", "/terminals", f"{said} > {5 if KEPT_IN else 1}"),
         ("light", NARROW, "overview-narrow", "", f"{curves} === 6"),
         ("light", NARROW, "trajectories-narrow", "/trajectories", "document.querySelectorAll('tbody tr').length > 4"),
     ):
