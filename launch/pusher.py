@@ -8,7 +8,8 @@ come, each of its turns but one brings it weights.  When all that have a server 
 conductor is told: nobody waits for one whose server has to start again, which begins with the newest by itself.
 
 Engines that hold other weights than each other as one version, by their servers' own checksums, are all in doubt, and
-each starts another server on the version's files.
+each starts another server on the version's files.  Once: those that differ again, without having been the same between,
+are machines that hold the same weights in other bits, or one that is broken, and starting servers mends neither.
 
 While the engines stand aside (:meth:`Pusher.hold`) nothing is pushed; then each gets the newest version, whatever it
 had.
@@ -58,6 +59,8 @@ class Pusher:
     """Engines that had no server when they were last offered a version."""
     _sums: tuple[Version, dict[str, str]] = (NO_VERSION, {})
     """The newest version that an engine took, and engine → checksum of those that took it."""
+    _doubted: bool = False
+    """All were in doubt, and have not been seen to hold the same since."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
     _pace: Pace = field(init=False)
 
@@ -214,9 +217,12 @@ class Pusher:
             self._sums = report.version, (sums := {})
         sums[engine.name] = report.checksum
         if len(set(sums.values())) < 2:
+            self._doubted &= len(sums) < len(self.engines)
             return
-        self._sums = report.version, {}
-        self.events.emit("weights.differ", version=report.version, engines=", ".join(sorted(sums)))
+        again, self._doubted, self._sums = self._doubted, True, (report.version, {})
+        self.events.emit("weights.differ", version=report.version, engines=", ".join(sorted(sums)), again=again)
+        if again:
+            return
         for each in self.engines:
             if each.name in sums:
                 with suppress(InfraError):  # one that cannot be told starts another server anyway

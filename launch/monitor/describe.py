@@ -127,6 +127,13 @@ def _weights_copied(event: Event) -> str:
     return f"version {version_label(version)} came to {text(event, 'host')} {since}: {share}, in {_ms(event, 'ms')}"
 
 
+def _weights_differ(event: Event) -> str:
+    again = "again, though their servers are new: look for other processors, or for one that is broken"
+    then = again if event.get("again") is True else "all start anew"
+    version = version_label(integer(event, "version", -1))
+    return f"engines hold different weights as version {version} ({text(event, 'engines')}): {then}"
+
+
 def _weights_resync(event: Event) -> str:
     version = version_label(integer(event, "version", -1))
     return f"version {version} is sent whole to {text(event, 'host')}: {text(event, 'why')}"
@@ -194,9 +201,7 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "trajectory.unwanted": lambda e: f"{text(e, 'trajectory')} came too late: no group waits for it",
     "learner.step": _learner_step,
     "weights.published": lambda e: f"version {version_label(integer(e, 'version', -1))} published",
-    "weights.differ": lambda e: (
-        f"engines hold different weights as version {version_label(integer(e, 'version', -1))}: all start anew"
-    ),
+    "weights.differ": _weights_differ,
     "weights.copied": _weights_copied,
     "weights.resync": _weights_resync,
     "engine.load": _engine_load,

@@ -276,7 +276,18 @@ async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_do
         fleet.sums = {1: "half"}
         await pusher.offer(manifest(2))
         await pusher.wait_served_newest(60)
-    assert sorted(fleet.doubted) == [(0, 2, "same"), (1, 2, "half")]
+        both = [(0, 2, "same"), (1, 2, "half")]
+        assert sorted(fleet.doubted) == both
+        await pusher.offer(manifest(3))
+        await pusher.wait_served_newest(60)
+        assert sorted(fleet.doubted) == both, "new servers do not mend machines that differ"
+        fleet.sums = {}
+        await pusher.offer(manifest(4))
+        await pusher.wait_served_newest(60)
+        fleet.sums = {0: "half"}
+        await pusher.offer(manifest(5))
+        await pusher.wait_served_newest(60)
+    assert sorted(fleet.doubted) == sorted([*both, (0, 5, "half"), (1, 5, "same")])
 
 
 @pytest.mark.parametrize(("engines", "share", "at_once"), [(4, 0.5, 2), (5, 0.5, 2), (3, 0.1, 1), (1, 0.5, 1)])
