@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 
 from launch.monitor.process import monitor_process
+from launch.rundir import held
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from tests.support.fake_run import write_fake_run
@@ -39,7 +40,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     write_fake_run(run_dir, steps=4, finished=False)
     with CastWriter.open(run_dir / "terminals" / "hostile.cast") as cast:
         cast.output(HOSTILE)
-    with _monitor(run_dir) as url:
+    with held(run_dir), _monitor(run_dir) as url:
         yield url, run_dir
 
 
