@@ -6,7 +6,6 @@ printed.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
@@ -17,6 +16,7 @@ import pytest
 
 from launch.bench.monitor.history import write_history
 from launch.monitor.packages import package_file
+from launch.rundir import held
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from tests.support.browser import Page, browsing, chromium
@@ -48,10 +48,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, 
     run_dir = tmp_path_factory.mktemp("runs") / RUN
     write_shown_run(run_dir, steps=12, taken=8, seconds=300)
     write_history(run_dir.parent / "history", 64)
-    with (run_dir / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with monitoring(run_dir) as monitor:
-            yield monitor, run_dir
+    with held(run_dir), monitoring(run_dir) as monitor:
+        yield monitor, run_dir
 
 
 @pytest.fixture
