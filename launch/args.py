@@ -17,11 +17,16 @@ from protocol.cli.parser import Parser, check_text
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
+DEFAULT_RECIPE = "demo"
+"""What is run when neither a recipe nor a run to resume is named."""
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterArguments:
     recipe: str
     """Name or path; empty only together with ``resume``."""
+    chosen: bool
+    """Whether ``recipe`` was named; where neither it nor ``resume`` was, it is :data:`DEFAULT_RECIPE`."""
     overrides: tuple[str, ...]
     """``section.key=value``, in the order given; the last one counts."""
     run_id: str | None
@@ -78,8 +83,6 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     require_filled(
         {"--address": given.address, "--model": given.model, "--task-ids": given.task_ids, "--run-id": given.run_id}
     )
-    if not given.recipe and given.resume is None:
-        raise UserError(f"--recipe is missing: --recipe demo for example; all: {', '.join(recipe_names())}")
     resume = run_to_resume(given.resume, given.run_id)
     if given.proof and given.control not in {None, Control.NONE.value}:
         raise UserError("--proof runs every control by itself: leave --control out")
@@ -88,7 +91,8 @@ def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
     if given.proof and given.dry_run:
         raise UserError("--dry-run shows one run's configuration and --proof makes three runs: leave one of them out")
     return ClusterArguments(
-        recipe=given.recipe,
+        recipe=given.recipe or (DEFAULT_RECIPE if resume is None else ""),
+        chosen=bool(given.recipe) or resume is not None,
         overrides=(*_overrides(given), *given.set),
         run_id=given.run_id if resume is None else None,
         resume=resume,

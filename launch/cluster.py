@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, cast
 
 from launch.args import ClusterArguments, parse
-from launch.config import RunConfig, resolve
+from launch.config import RunConfig, recipe_names, resolve
 from launch.guardian import Guardian
 from launch.preflight import preflight
 from launch.proof import prove
@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
         arguments = parse(words)
+        if not arguments.chosen:
+            others = ", ".join(name for name in recipe_names() if name != arguments.recipe)
+            error_console().print(f"no recipe named: running '{arguments.recipe}' (--recipe selects another: {others})")
         if arguments.dry_run:
             config = _resumed(arguments)[1] if arguments.resume is not None else _new(arguments)
             out.set(cast("dict[str, Json]", config_values(config)))

@@ -11,6 +11,7 @@ Shapes: ``T`` tokens, ``N`` heads of this rank, ``D`` head size.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,20 +174,23 @@ class PackedAttention(MegatronModule):
         return torch.cat([*parts, tail])
 
     def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
-        from torch.nn.attention.varlen import varlen_attn
+        return varlen_attention(query, key, value, bounds, self.scale)
 
-        out = varlen_attn(
-            query,
-            key,
-            value,
-            *bounds,
-            scale=self.scale,
-            window_size=(-1, 0),  # causal, aligned at the last key
-            enable_gqa=query.shape[1] != key.shape[1],
-        )
-        if not isinstance(out, Tensor):
-            raise TypeError("varlen_attn returned more than its output")
-        return out.flatten(1)
+
+def varlen_attention(query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, bounds: Bounds, scale: float) -> Tensor:
+    """[T, N · D] by torch's variable-length kernel, causal and aligned at the last key."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    shared: dict[str, Any] = {}
+    if (repeats := query_TND.shape[1] // key_TKD.shape[1]) > 1:
+        if "enable_gqa" in inspect.signature(varlen_attn).parameters:
+            shared["enable_gqa"] = True
+        else:  # torch 2.11
+            key_TKD, value_TKD = (each.repeat_interleave(repeats, 1) for each in (key_TKD, value_TKD))  # noqa: N806  shape suffix
+    out = varlen_attn(query_TND, key_TKD, value_TKD, *bounds, scale=scale, window_size=(-1, 0), **shared)
+    if not isinstance(out, Tensor):
+        raise TypeError("varlen_attn returned more than its output")
+    return out.flatten(1)
 
 
 def _has_kernel(query: Tensor) -> bool:

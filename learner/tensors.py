@@ -89,14 +89,23 @@ def new_gloo_group(timeout: timedelta) -> dist.ProcessGroup:
     return cast("dist.ProcessGroup", dist.new_group(backend="gloo", timeout=timeout))
 
 
+def _collective(name: str, before: str) -> Callable[..., object]:
+    """A function of torch.distributed, or the one that torch before 2.13 has for it."""
+    return getattr(dist, name, None) or getattr(dist, before)
+
+
+_gather_into = _collective("all_gather_single", "all_gather_into_tensor")
+_scatter_into = _collective("reduce_scatter_single", "reduce_scatter_tensor")
+
+
 def all_gather_rows(whole: Tensor, own: Tensor, group: dist.ProcessGroup) -> None:
     """Each rank's ``own`` [W, ...] into every rank's ``whole`` [ranks · W, ...]."""
-    dist.all_gather_single(whole, own, group=group)
+    _gather_into(whole, own, group=group)
 
 
 def reduce_scatter_rows(own: Tensor, whole: Tensor, group: dist.ProcessGroup) -> None:
     """The sum of the ranks' ``whole`` [ranks · W, ...]: to each rank its own W rows."""
-    dist.reduce_scatter_single(own, whole, group=group)
+    _scatter_into(own, whole, group=group)
 
 
 def manual_seed(seed: int) -> None:

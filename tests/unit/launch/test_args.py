@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.args import NEWEST, parse
+from launch.args import DEFAULT_RECIPE, NEWEST, parse
 from launch.cli import commands
 from launch.config import Control
 from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
@@ -40,6 +40,15 @@ def test_resume_takes_a_run_or_the_newest() -> None:
     assert parse(["--recipe", "demo"]).resume is None
 
 
+def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
+    """`python -m launch.cluster --nodes 8`: without a recipe it is the demo, and the first line says so."""
+    given = parse(["--nodes", "8"])
+    assert (given.recipe, given.chosen, given.config().cluster.nodes) == (DEFAULT_RECIPE, False, 8)
+    words = [sys.executable, "-m", "launch.cluster", "--nodes", "8", "--dry-run"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[0].startswith("no recipe named: running 'demo' (--recipe selects another: ")
+
+
 @pytest.mark.parametrize("resume", [["--resume"], ["--resume", "mine"]])
 def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume: list[str]) -> None:
     given = parse(["--recipe", "demo", "--run-id", "mine", *resume])
@@ -49,7 +58,6 @@ def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("", "--recipe demo for example"),
         ("--recipe demo --stepps 3", "did you mean '--steps'"),
         ("--recipe demo --mode fast", "invalid choice: 'fast'"),
         ("--recipe demo --nodes many", "invalid int value: 'many'"),

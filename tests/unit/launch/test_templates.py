@@ -187,7 +187,6 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
         ((*SLURM, "--", *RUN, "--address", "a:1"), "--address is filled in by the template"),
         ((*SLURM, "--", *RUN, "--nodes=3"), "--nodes=3 is filled in by the template"),
         ((*SLURM, "--", "--recpe", "demo"), "did you mean '--recipe'"),
-        ((*SLURM, "--"), "--recipe is missing"),
         ((*SLURM, "--", *RUN, "--set", "engine.cout=3"), "did you mean"),
         ((*KUBERNETES, "--", "--recipe", "dmo"), "did you mean 'demo'"),
         ((*SLURM, "--name", "My Run", "--", *RUN), "lower-case letters"),

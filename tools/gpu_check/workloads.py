@@ -1,0 +1,101 @@
+"""What every stage works on: a model of random weights, batches of trajectories, and a learner rank.
+
+The project's names are imported here and in the stages of :mod:`tools.gpu_check.numerics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from protocol import installed
+
+
+def _has_what_it_needs(*names: str) -> None:
+    """A bare GPU machine lacks Ray and Docker's client, which the learner does not need."""
+    del names
+
+
+installed.require_packages = _has_what_it_needs
+
+from launch.bench.learner.workload import Shape, Work, build_model, lengths_of, lineage, payload  # noqa: E402  after the line above
+from learner.rank import LearnerRank  # noqa: E402
+from learner.settings import Dtype, LearnerSettings  # noqa: E402
+from protocol.trajectory import Int32Array, Uint8Array  # noqa: E402
+from protocol.weights import Version  # noqa: E402
+
+PARITY = "parity"
+_SHAPES = {
+    PARITY: Shape(151_936, 512, 1536, 4, 8, 4, 128),
+    "0.6B": Shape(151_936, 1024, 3072, 28, 16, 8, 128),
+    "1.7B": Shape(151_936, 2048, 6144, 28, 16, 8, 128),
+    "8B_slice": Shape(151_936, 4096, 12_288, 8, 32, 8, 128),
+}
+_SMALL = Shape(2048, 64, 128, 2, 4, 2, 16)
+_LENGTHS = (5, 130, 257, 384, 513, 700)
+_SMALL_LENGTHS = (5, 33, 64, 90)
+_CONTEXT, _SMALL_CONTEXT = 65_536, 1024
+CUDA = torch.cuda.is_available()
+
+
+@dataclass(frozen=True, slots=True)
+class Workbench:
+    """Where a stage runs: ``folder`` is shared by the stages of one check, ``small`` selects the tiny shapes."""
+
+    folder: Path
+    small: bool
+
+    def shape(self, name: str) -> Shape:
+        return _SMALL if self.small else _SHAPES[name]
+
+    def tokens(self, tokens: int) -> int:
+        """Tokens of a batch: ``tokens``, or a few."""
+        return min(tokens, 256) if self.small else tokens
+
+    def batches(self, name: str, tokens: int) -> dict[str, Work]:
+        """Batches of ``tokens`` tokens: many sequences, and one."""
+        shape, tokens = self.shape(name), self.tokens(tokens)
+        return {"many": Work(shape, lengths_of(tokens, 16), True), "one": Work(shape, (tokens,), True)}
+
+    def training_batch(self) -> Work:
+        """Eight short trajectories for the parity model."""
+        lengths = (40, 30, 20, 16, 12, 10, 9, 8) if self.small else (300, 200, 150, 100, 80, 60, 40, 30)
+        return Work(self.shape(PARITY), lengths, True)
+
+    def sequences(self) -> list[tuple[Int32Array, Uint8Array]]:
+        """Token ids and loss masks, the same on every machine: all tokens but the first have loss."""
+        rng, vocabulary = np.random.default_rng(7), self.shape(PARITY).vocabulary
+        found: list[tuple[Int32Array, Uint8Array]] = []
+        for length in _SMALL_LENGTHS if self.small else _LENGTHS:
+            mask = np.ones(length, np.uint8)
+            mask[0] = 0
+            found.append((rng.integers(0, vocabulary, length, np.int32), mask))
+        return found
+
+    def model(self, name: str) -> str:
+        """The Hugging Face folder of a model with random weights, built once for all stages."""
+        folder = self.folder / f"model-{name}"
+        if not (folder / "config.json").exists():
+            context = _SMALL_CONTEXT if self.small else _CONTEXT
+            build_model(Work(self.shape(name), (1024,), True), folder, context)
+        return str(folder)
+
+    def learner(self, name: str, *, micro_batch_tokens: int = 4096, lr: float = 1e-4, **settings: Any) -> LearnerRank:
+        """A learner rank that is set up; ``settings`` are fields of LearnerSettings."""
+        made = LearnerRank(LearnerSettings(self.model(name), lr=lr, micro_batch_tokens=micro_batch_tokens, **settings))
+        made.setup()
+        return made
+
+
+def training_dtype() -> Dtype:
+    """bfloat16 on a GPU, float32 on a CPU."""
+    return Dtype.BFLOAT16 if CUDA else Dtype.FLOAT32
+
+
+def train_step(learner: LearnerRank, step: int, batch: Work) -> dict[str, float]:
+    """The metrics of one optimizer step on ``batch``."""
+    return dict(learner.step(step, payload(batch), lineage(), Version(0)).metrics)
