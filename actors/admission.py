@@ -17,15 +17,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from actors.running_mean import RunningMean
-from protocol.staleness import Admission, AdmissionMode
+from protocol.staleness import AdmissionLimit, AdmissionMode
 
-SLACK_STEPS = 1.0
+DEFAULT_SLACK_STEPS = 1.0
 """Steps' worth of groups that may be ready, beyond those that run."""
 _SETTLING_STEPS = 2
 """Batches that have to close before their times are believed: the first to close are the short ones."""
 
 
-class Flow(StrEnum):
+class RolloutFlow(StrEnum):
     """What a person has asked of a run."""
 
     RUN = "run"
@@ -35,7 +35,7 @@ class Flow(StrEnum):
     """No group opens; those that are open go on to their end."""
 
 
-class Hold(StrEnum):
+class AdmissionHold(StrEnum):
     """Why no further group is opened."""
 
     NOT_TRAINING = "not_training"
@@ -55,24 +55,24 @@ class Hold(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class RolloutTuning:
     """What may be changed while the run goes on."""
 
     in_flight: int = 0
     """Training episodes at once over all workers; 0 for as many as there are places."""
-    lead: float | None = None
+    max_staleness: float | None = None
     """Most steps that rollout runs ahead, at most η; None for what the run's mode and its times say."""
-    slack: float = SLACK_STEPS
+    slack: float = DEFAULT_SLACK_STEPS
     publish_every: int = 1
     """Steps from one set of weights that the engines get to the next."""
 
     def __post_init__(self) -> None:
-        if self.in_flight < 0 or self.slack < 0 or (self.lead is not None and self.lead < 0):
+        if self.in_flight < 0 or self.slack < 0 or (self.max_staleness is not None and self.max_staleness < 0):
             raise ValueError(f"in_flight, lead and slack cannot be negative: {self}")
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MeasuredTimes:
     """What was measured; None where it is not known yet."""
 
     group_s: float | None = None
@@ -81,47 +81,51 @@ class Pace:
     """Of one step of a learner that never waits."""
 
 
-def lead_steps(admission: Admission, tuning: Tuning, pace: Pace, publish_every: int = 1) -> float:
+def allowed_staleness(
+    admission: AdmissionLimit, tuning: RolloutTuning, times: MeasuredTimes, publish_every: int = 1
+) -> float:
     """Steps that rollout may run ahead of the weights in use: never above η, never below what they have to fill until
     the next come, ``publish_every`` steps later."""
     least = publish_every - 1
-    if tuning.lead is not None:
-        return max(least, min(tuning.lead, admission.eta))
-    if admission.mode is not AdmissionMode.ASYNC or not pace.group_s or not pace.step_s:
-        return admission.lead
-    return min(admission.lead, least + pace.group_s / pace.step_s + tuning.slack)
+    if tuning.max_staleness is not None:
+        return max(least, min(tuning.max_staleness, admission.max_staleness))
+    if admission.mode is not AdmissionMode.ASYNC or not times.group_s or not times.step_s:
+        return admission.max_steps_ahead
+    return min(admission.max_steps_ahead, least + times.group_s / times.step_s + tuning.slack)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class AdmissionDecision:
     groups: int
     """So many may be opened."""
-    hold: Hold | None
+    hold: AdmissionHold | None
     """What forbids the next, where ``groups`` is 0."""
-    lead: float
+    max_staleness: float
 
 
-def decide(
-    admission: Admission,
-    tuning: Tuning,
-    pace: Pace,
+def decide_admission(
+    admission: AdmissionLimit,
+    tuning: RolloutTuning,
+    times: MeasuredTimes,
     *,
     live: int,
     published_step: int,
     total_steps: int,
     publish_every: int = 1,
-) -> Decision:
+) -> AdmissionDecision:
     """How many groups may open when ``live`` were opened (dropped ones left out), the engines serve the weights of
     ``published_step``, and the run takes ``total_steps``."""
-    lead = lead_steps(admission, tuning, pace, publish_every)
+    lead = allowed_staleness(admission, tuning, times, publish_every)
     expected = math.floor((published_step + 1 + lead) * admission.groups_per_step) - live
     whole_run = total_steps * admission.groups_per_step - live
     groups = max(0, min(expected, whole_run))
     if groups:
-        return Decision(groups, None, lead)
+        return AdmissionDecision(groups, None, lead)
     if whole_run <= 0:
-        return Decision(0, Hold.RUN_COMPLETE, lead)
-    return Decision(0, Hold.EXPECTED_AGE if lead < admission.lead else Hold.AGE, lead)
+        return AdmissionDecision(0, AdmissionHold.RUN_COMPLETE, lead)
+    return AdmissionDecision(
+        0, AdmissionHold.EXPECTED_AGE if lead < admission.max_steps_ahead else AdmissionHold.AGE, lead
+    )
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 
-class Background:
+class StoppableTask:
     """Runs ``body`` from its making to its end or to :meth:`stop`, which must be awaited."""
 
     def __init__(self, body: Coroutine[Any, Any, None], name: str) -> None:

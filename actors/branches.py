@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from actors.engines.messages import GenerateReply
-from actors.tape import Tape
+from actors.tape import TokenBuffer
 from protocol.trajectory import Segment, TurnKind
 
 
-class Noted(NamedTuple):
+class ObservationSource(NamedTuple):
     """What an observation came of."""
 
     tool: str = ""
@@ -24,10 +24,10 @@ class Noted(NamedTuple):
     ms: float = 0.0
 
 
-NOTHING_NOTED = Noted()
+NO_OBSERVATION_SOURCE = ObservationSource()
 
 
-class Place(NamedTuple):
+class BranchPosition(NamedTuple):
     """Behind the first ``end`` tokens of a branch, what came before it included."""
 
     branch: int
@@ -52,34 +52,41 @@ class _Branch:
     """Tokens that precede its own: the first of its parent's."""
     whole: list[int]
     """These and its own."""
-    tape: Tape = field(default_factory=Tape)
+    buffer: TokenBuffer = field(default_factory=TokenBuffer)
     replies: list[int] = field(default_factory=list[int])
     """By their numbers among those of all branches."""
 
 
 @dataclass(slots=True)
-class Branches:
+class SegmentTree:
     _branches: list[_Branch] = field(default_factory=list[_Branch])
     _replies: int = 0
 
     @property
-    def tokens(self) -> int:
+    def token_count(self) -> int:
         """In all segments."""
-        return sum(len(branch.tape.token_ids) for branch in self._branches)
+        return sum(len(branch.buffer.token_ids) for branch in self._branches)
 
     @property
-    def order(self) -> list[int]:
+    def reply_order(self) -> list[int]:
         """The replies as they stand in :meth:`segments`, by their numbers."""
         return [number for branch in self._branches for number in branch.replies]
 
-    def until(self, place: Place) -> list[int]:
-        return self._branches[place.branch].whole[: place.end]
+    def tokens_until(self, position: BranchPosition) -> list[int]:
+        return self._branches[position.branch].whole[: position.end]
 
-    def new(self, prompt: list[int]) -> int:
+    def count_new_tokens(self, prompt: list[int]) -> int:
         """Tokens of the prompt that no segment has yet."""
         return len(prompt) - self._shared(prompt).tokens
 
-    def add(self, prompt: list[int], reply: GenerateReply, noted: Noted = NOTHING_NOTED, *, malformed: bool) -> Place:
+    def add_reply(
+        self,
+        prompt: list[int],
+        reply: GenerateReply,
+        source: ObservationSource = NO_OBSERVATION_SOURCE,
+        *,
+        malformed: bool,
+    ) -> BranchPosition:
         """``prompt`` was answered with ``reply``; what is new in it was ``noted``.  Gives where the reply ends."""
         shared, ends_there, index = self._shared(prompt)
         if not ends_there:
@@ -88,16 +95,16 @@ class Branches:
         branch = self._branches[index]
         if added := prompt[shared:]:
             kind = TurnKind.OBSERVATION if shared else TurnKind.PROMPT
-            branch.tape.given(kind, added, tool=noted.tool, exit_code=noted.exit_code, ms=noted.ms)
-        branch.tape.sampled(reply, malformed=malformed)
+            branch.buffer.append_given(kind, added, tool=source.tool, exit_code=source.exit_code, ms=source.ms)
+        branch.buffer.append_sampled(reply, malformed=malformed)
         branch.whole += added + reply.token_ids
         branch.replies.append(self._replies)
         self._replies += 1
-        return Place(index, len(branch.whole))
+        return BranchPosition(index, len(branch.whole))
 
     def segments(self) -> tuple[Segment, ...]:
         """Each after its parent."""
-        return tuple(branch.tape.segment(parent=branch.parent, offset=branch.offset) for branch in self._branches)
+        return tuple(branch.buffer.to_segment(parent=branch.parent, offset=branch.offset) for branch in self._branches)
 
     def _shared(self, ids: list[int]) -> _Shared:
         """The longest beginning that ``ids`` have in common with a branch."""

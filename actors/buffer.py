@@ -23,29 +23,29 @@ from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from actors.background import Background
-from actors.curriculum import TaskRecord, note
-from actors.progress import Progress, read_progress
+from actors.background import StoppableTask
+from actors.curriculum import TaskRecord, record_outcome
+from actors.progress import GroupProgress, read_group_progress
 from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
-from protocol.export import FOLDER, Exporter
+from protocol.export import TRAJECTORIES_FOLDER, TrajectoryExporter
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import (
-    Accounting,
     AppendOutcome,
-    Arrival,
-    DiskFull,
-    GroupClosed,
+    BatchLease,
+    ClosedGroup,
+    DiskFullError,
     Journal,
+    JournalAccounting,
+    JournalOpenGroup,
     JournalSettings,
     JournalStatistics,
-    Lease,
-    OpenGroup,
+    TrajectoryArrival,
     wal_bytes,
 )
-from protocol.messages import Refusal
-from protocol.stream import DEFAULT_BATCH_BYTES, CurveServer, Received, ReceiverStatistics, TrajectoryReceiver
+from protocol.messages import RefusalReason
+from protocol.stream import DEFAULT_BATCH_BYTES, CurveServer, ReceivedTrajectory, ReceiverStatistics, TrajectoryReceiver
 from protocol.trajectory import DropReason, GroupId
 
 P = ParamSpec("P")
@@ -95,11 +95,11 @@ class BufferStatistics:
 class _Full:
     """Nothing that arrives can be written."""
 
-    error: DiskFull
+    error: DiskFullError
     since: float
 
 
-class Buffer:
+class TrajectoryBuffer:
     """Cheap to make; the first call of any method opens journal and socket."""
 
     def __init__(self, settings: BufferSettings) -> None:
@@ -107,7 +107,7 @@ class Buffer:
         self._opening = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._seq = self._freed = 0
-        self._serving: Background | None = None
+        self._serving: StoppableTask | None = None
         self._stopped = False
         self._full: _Full | None = None
 
@@ -159,12 +159,12 @@ class Buffer:
         self._exporter = await self._in_thread(self._open_export)
         self._events = EventLog(self.settings.run_dir, "buffer", self.settings.node)
         self._seq = (await self._in_thread(self._journal.statistics)).seq
-        port = self.settings.port or int(await self._in_thread(self._journal.recall, "port") or 0)
+        port = self.settings.port or int(await self._in_thread(self._journal.read_owner_value, "port") or 0)
         listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        serving = Background(self._serve(port, listening), "buffer")
+        serving = StoppableTask(self._serve(port, listening), "buffer")
         try:
             await listening
-            await self._in_thread(self._journal.remember, "port", self._receiver.port)
+            await self._in_thread(self._journal.store_owner_value, "port", self._receiver.port)
         except BaseException:
             await serving.stop()
             raise
@@ -213,71 +213,71 @@ class Buffer:
             ),
         )
 
-    def _open_export(self) -> Exporter:
-        exporter = Exporter(self.settings.run_dir)
-        self._require_newest(exporter.newest())
-        stored = dict(self._journal.stored())
-        for name in exporter.missing(stored):
+    def _open_export(self) -> TrajectoryExporter:
+        exporter = TrajectoryExporter(self.settings.run_dir)
+        self._require_newest(exporter.read_newest_id())
+        stored = dict(self._journal.iterate_payloads())
+        for name in exporter.find_unexported(stored):
             blob = stored[name]()
             try:
                 summary = codec.inspect_blob(blob)
             except codec.CodecError:  # who leases it is told so, with the way out
                 exporter.failures += 1
             else:
-                exporter.add(summary, blob)
+                exporter.export_trajectory(summary, blob)
         return exporter
 
     def _require_newest(self, exported: str | None) -> None:
         """Raises UserError where the journal is an older copy: what it does not know would be lost without a word, and
         its names given to others."""
         path = self._journal.path
-        if exported is not None and self._journal.is_behind(exported):
+        if exported is not None and self._journal.is_older_copy(exported):
             raise UserError(
                 f"{path} is older than what was exported from it: it does not know {exported}, which was acknowledged. "
                 f"Put the right one back, with its {path.name}-wal, or, to go on without what it does not know, move "
-                f"{self.settings.run_dir / FOLDER} away"
+                f"{self.settings.run_dir / TRAJECTORIES_FOLDER} away"
             )
 
     # -- the conductor's side ------------------------------------------------------------------------------------
 
-    async def open_group(self, plan: GroupPlan, cursor: bytes) -> None:
+    async def open_group(self, plan: GroupPlan, sampler_state: bytes) -> None:
         """Durable on return: the group, its tickets, and the task cursor's state after it.  Raises BudgetFull and
         DiskFull when there is no room for it yet; nothing was changed then."""
-        if await self._call(Journal.open_group, plan, cursor):
+        if await self._call(Journal.open_group, plan, sampler_state):
             self._events.emit("group.opened", group=plan.group, task=plan.task, size=plan.size)
 
-    async def cursor(self) -> bytes | None:
+    async def sampler_state(self) -> bytes | None:
         """The task cursor's state after the newest group; None before the first."""
-        return await self._call(Journal.cursor)
+        return await self._call(Journal.read_sampler_state)
 
     async def task_records(self, upto: int) -> dict[str, TaskRecord]:
         """What the first ``upto`` closings have shown of each task."""
         records: dict[str, TaskRecord] = {}
         seen = 0
-        while seen < upto and (closings := await self._call(Journal.closed_since, seen)):
+        while seen < upto and (closings := await self._call(Journal.list_closed_since, seen)):
             for closing in closings:
                 if closing.seq <= upto:
-                    note(records, closing)
+                    record_outcome(records, closing)
             seen = closings[-1].seq
         return records
 
-    async def open_groups(self) -> list[OpenGroup]:
+    async def open_groups(self) -> list[JournalOpenGroup]:
         """What a restarted conductor issues tickets for again."""
-        return await self._call(Journal.open_groups)
+        return await self._call(Journal.list_open_groups)
 
-    async def abandon(self, group: GroupId, sample: int, reason: str) -> None:
+    async def abandon_sample(self, group: GroupId, sample: int, reason: str) -> None:
         """Infrastructure failed the sample's last replacement.  Nothing happens if its trajectory has arrived."""
-        closed = await self._call(Journal.abandon, group, sample, str(reason))
+        closed = await self._call(Journal.abandon_sample, group, sample, str(reason))
         await self._progressed([closed] if closed is not None else [])
 
-    async def cancel(self, group: GroupId) -> bool:
+    async def cancel_group(self, group: GroupId) -> bool:
         """A person gives an open group up: it closes, and what has arrived of it is dropped.  False where it is not
         open."""
-        closed = await self._call(Journal.cancel, group, GroupOutcome.CANCELLED.value)
+        closed = await self._call(Journal.cancel_group, group, GroupOutcome.CANCELLED.value)
         await self._progressed([closed] if closed is not None else [])
         return closed is not None
 
-    async def wait_progress(self, seen: int, timeout_s: float) -> Progress:
+    async def wait_progress(self, seen: int, timeout_s: float) -> GroupProgress:
         """Groups that closed after the ``seen``-th closing: at once if there are any, else when one closes, when bytes
         are freed, or after ``timeout_s``.  ``seen`` −1 asks where the count stands, without the past.
 
@@ -292,44 +292,44 @@ class Buffer:
         except TimeoutError:
             pass
         await self._ready()
-        return await self._in_thread(partial(read_progress, self._journal, seen))
+        return await self._in_thread(partial(read_group_progress, self._journal, seen))
 
     # -- the learner's side --------------------------------------------------------------------------------------
 
-    async def lease(self, groups: int) -> Lease | None:
+    async def lease_batch(self, groups: int) -> BatchLease | None:
         """The ``groups`` ready groups that were opened first, None while there are fewer; the same ones again until
         :meth:`mark_trained`, unless an older one closes."""
-        return await self._call(Journal.lease, groups)
+        return await self._call(Journal.lease_batch, groups)
 
-    async def payload(self, lease: Lease) -> list[bytes]:
+    async def read_payload(self, lease: BatchLease) -> list[bytes]:
         """Blobs for :func:`protocol.codec.loads`, by (group, sample)."""
-        return await self._call(Journal.payload, lease)
+        return await self._call(Journal.read_payloads, lease)
 
     async def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
         """Optimizer step ``step`` used these: together the whole groups of a lease."""
         await self._call(Journal.mark_trained, step, trained, dropped)
-        await self._free()
+        await self._notify_freed()
 
-    async def commit(self, step: int) -> None:
+    async def commit_step(self, step: int) -> None:
         """The checkpoint of ``step`` is complete: its trajectories leave the budget."""
-        await self._call(Journal.commit, step)
-        await self._free()
+        await self._call(Journal.commit_checkpoint, step)
+        await self._notify_freed()
 
-    async def compact(self, oldest_kept_step: int) -> None:
+    async def compact_before(self, oldest_kept_step: int) -> None:
         """The oldest checkpoint that is kept is of this step: payloads used up to it are forgotten."""
-        await self._call(Journal.compact, oldest_kept_step)
+        await self._call(Journal.compact_payloads, oldest_kept_step)
 
-    async def rewind(self, step: int) -> None:
+    async def rewind_to_step(self, step: int) -> None:
         """Continue from the checkpoint of ``step``: what later steps used may be leased again."""
-        await self._call(Journal.rewind, step)
-        await self._free()
+        await self._call(Journal.rewind_to_step, step)
+        await self._notify_freed()
 
     async def end_run(self) -> None:
         """Drop what is left, reason ``run_ended``; :meth:`rewind` undoes it."""
         await self._call(Journal.end_run)
-        await self._free()
+        await self._notify_freed()
 
-    async def accounting(self) -> Accounting:
+    async def accounting(self) -> JournalAccounting:
         """Where every acknowledged trajectory is.  Raises JournalError if the books do not balance."""
         return await self._call(Journal.accounting)
 
@@ -353,20 +353,20 @@ class Buffer:
     async def _in_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
 
-    async def _append(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
+    async def _append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
         """The receiver's callback: durable on return."""
         try:
-            outcomes, closed = await self._in_thread(self._store, items, [item.arrival() for item in items])
-        except DiskFull as full:
+            outcomes, closed = await self._in_thread(self._store, items, [item.to_arrival() for item in items])
+        except DiskFullError as full:
             self._disk_is_full(full)
             raise
         self._disk_has_room()
         for item, outcome in zip(items, outcomes, strict=True):
-            self._say(item, outcome)
+            self._emit_stored(item, outcome)
         await self._progressed(closed)
         return outcomes
 
-    def _disk_is_full(self, error: DiskFull) -> None:
+    def _disk_is_full(self, error: DiskFullError) -> None:
         if self._full is None:
             self._full = _Full(error, time.monotonic())
             self._events.emit("disk.full", reason=str(error))
@@ -379,15 +379,15 @@ class Buffer:
             self._full = None
 
     def _store(
-        self, items: Sequence[Received], arrivals: Sequence[Arrival]
-    ) -> tuple[list[AppendOutcome], list[GroupClosed]]:
-        outcomes, closed = self._journal.append(arrivals)
+        self, items: Sequence[ReceivedTrajectory], arrivals: Sequence[TrajectoryArrival]
+    ) -> tuple[list[AppendOutcome], list[ClosedGroup]]:
+        outcomes, closed = self._journal.append_batch(arrivals)
         for item, arrival, outcome in zip(items, arrivals, outcomes, strict=True):
             if outcome is AppendOutcome.APPENDED:
-                self._exporter.add(item.summary, arrival.blob)
+                self._exporter.export_trajectory(item.summary, arrival.blob)
         return outcomes, closed
 
-    async def _progressed(self, closed: Sequence[GroupClosed]) -> None:
+    async def _progressed(self, closed: Sequence[ClosedGroup]) -> None:
         for group in closed:
             self._events.emit(
                 "group.closed",
@@ -402,14 +402,14 @@ class Buffer:
                 self._seq = max(self._seq, closed[-1].seq)
                 self._changed.notify_all()
 
-    async def _free(self) -> None:
+    async def _notify_freed(self) -> None:
         async with self._changed:
             self._freed += 1
             self._changed.notify_all()
 
-    def _say(self, item: Received, outcome: AppendOutcome) -> None:
+    def _emit_stored(self, item: ReceivedTrajectory, outcome: AppendOutcome) -> None:
         """An event for what is counted; a repetition was counted the first time."""
-        summary, ticket = item.summary, item.summary.ticket
+        summary, ticket = item.summary, item.summary.request
         if outcome in {AppendOutcome.DUPLICATE, AppendOutcome.SUPERSEDED_AGAIN}:
             return
         if outcome is AppendOutcome.UNKNOWN:
@@ -437,5 +437,5 @@ class Buffer:
     def _disconnected(self, peer: str) -> None:
         self._events.emit("peer.disconnected", peer=peer)
 
-    def _refused(self, reason: Refusal, sender: str, detail: str) -> None:
+    def _refused(self, reason: RefusalReason, sender: str, detail: str) -> None:
         self._events.emit("message.refused", reason=reason.value, sender=sender, detail=detail)

@@ -21,14 +21,14 @@ from typing import NotRequired, Self, TypedDict
 import aiohttp
 import msgspec
 
-from actors.agents.chat import Message
-from actors.branches import Noted
-from actors.engines.messages import EngineUnavailable, Finish
-from actors.policy import NoRoom, Said
+from actors.agents.chat import ChatMessage
+from actors.branches import ObservationSource
+from actors.engines.messages import EngineUnavailable, FinishReason
+from actors.policy import ContextFullError, PolicyCompletion
 from protocol.errors import InfraError, UserError
-from sandbox.truncate import shorten
+from sandbox.truncate import truncate_middle
 
-_AGAIN = {429, 500, 502, 503, 504}
+_RETRIED_STATUSES = {429, 500, 502, 503, 504}
 _BACK_OFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 _MOST_BYTES = 16 << 20
 _CHARS_PER_TOKEN = 3
@@ -39,12 +39,12 @@ _SAID_CHARS = 300
 _CUT = "left out"
 
 
-class ChatRefused(InfraError):
+class ChatRefusedError(InfraError):
     """The endpoint answered, and will not do what it was asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointSettings:
+class ChatEndpointSettings:
     url: str
     """Before ``/chat/completions``."""
     model: str
@@ -65,13 +65,13 @@ class _Call(msgspec.Struct):
     id: str = ""
 
 
-class _Said(msgspec.Struct):
+class _ReplyMessage(msgspec.Struct):
     content: str | None = None
     tool_calls: list[_Call] | None = None
 
 
 class _Choice(msgspec.Struct):
-    message: _Said
+    message: _ReplyMessage
     finish_reason: str | None = None
 
 
@@ -80,7 +80,7 @@ class _Usage(msgspec.Struct):
     completion_tokens: int = 0
 
 
-class _Answer(msgspec.Struct):
+class _ReplyBody(msgspec.Struct):
     choices: list[_Choice]
     usage: _Usage | None = None
 
@@ -93,36 +93,36 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+_DECODER = msgspec.json.Decoder(_ReplyBody)
 
 
-class WireFunction(TypedDict):
+class ChatApiFunction(TypedDict):
     name: str
     arguments: str
 
 
-class WireCall(TypedDict):
+class ChatApiCall(TypedDict):
     id: str
     type: str
-    function: WireFunction
+    function: ChatApiFunction
 
 
-class WireMessage(TypedDict):
+class ChatApiMessage(TypedDict):
     """A message, as the API has it."""
 
     role: str
     content: str
-    tool_calls: NotRequired[list[WireCall]]
+    tool_calls: NotRequired[list[ChatApiCall]]
     tool_call_id: NotRequired[str]
 
 
-class Answered(msgspec.Struct, frozen=True):
+class ChatEndpointReply(msgspec.Struct, frozen=True):
     """One reply of an endpoint."""
 
-    message: WireMessage
+    message: ChatApiMessage
     text: str
     """What the agent reads."""
-    finish: Finish
+    finish: FinishReason
     prompt_tokens: int
     completion_tokens: int
 
@@ -130,7 +130,7 @@ class Answered(msgspec.Struct, frozen=True):
 class ChatEndpoint:
     """Connections to one endpoint, for any number of episodes.  An async context manager."""
 
-    def __init__(self, settings: EndpointSettings) -> None:
+    def __init__(self, settings: ChatEndpointSettings) -> None:
         self.settings = settings
         self._session: aiohttp.ClientSession | None = None
 
@@ -150,7 +150,7 @@ class ChatEndpoint:
         if self._session is not None:
             await self._session.close()
 
-    async def models(self) -> list[str]:
+    async def list_models(self) -> list[str]:
         """What it serves.  Raises UserError where nobody answers as the API does, or the key is not taken."""
         url, mend = self.settings.url, "give --model http://HOST:PORT/v1 of an OpenAI-compatible server"
         try:
@@ -165,7 +165,7 @@ class ChatEndpoint:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return []
 
-    async def complete(self, request: dict[str, object]) -> Answered:
+    async def complete(self, request: dict[str, object]) -> ChatEndpointReply:
         """The reply to ``request``.  Raises NoRoom, EngineUnavailable where none came in time, ChatRefused."""
         limit, last = self.settings.deadline_s, "no answer"
         try:
@@ -176,7 +176,7 @@ class ChatEndpoint:
                     except aiohttp.ClientConnectorError as error:
                         last = str(error)
                     else:
-                        if status not in _AGAIN:
+                        if status not in _RETRIED_STATUSES:
                             return _read(status, body)
                         last = f"{status}: {_line(body)}"
                     await asyncio.sleep(_BACK_OFF_S[min(attempt, len(_BACK_OFF_S) - 1)])
@@ -194,7 +194,7 @@ class ChatEndpoint:
             async for piece in response.content.iter_any():
                 read += piece
                 if len(read) > _MOST_BYTES:
-                    raise ChatRefused(f"{self.settings.url} answers with more than {_MOST_BYTES >> 20} MiB")
+                    raise ChatRefusedError(f"{self.settings.url} answers with more than {_MOST_BYTES >> 20} MiB")
             return response.status, bytes(read)
 
 
@@ -202,33 +202,33 @@ def _line(body: bytes) -> str:
     return " ".join(body.decode(errors="replace").split())[:_SAID_CHARS]
 
 
-def _read(status: int, body: bytes) -> Answered:
+def _read(status: int, body: bytes) -> ChatEndpointReply:
     if status != 200:
         said = _line(body)
         if status in {400, 413, 422} and any(word in said.lower() for word in ("context", "too long", "too many tok")):
-            raise NoRoom
-        raise ChatRefused(f"the endpoint refuses ({status}): {said}")
+            raise ContextFullError
+        raise ChatRefusedError(f"the endpoint refuses ({status}): {said}")
     try:
         answer = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ChatRefused(f"the endpoint's answer is no chat completion ({error}): {_line(body)}") from error
+        raise ChatRefusedError(f"the endpoint's answer is no chat completion ({error}): {_line(body)}") from error
     if not answer.choices:
-        raise ChatRefused("the endpoint's answer has no choice")
+        raise ChatRefusedError("the endpoint's answer has no choice")
     choice, usage = answer.choices[0], answer.usage or _Usage()
     content, calls = choice.message.content or "", choice.message.tool_calls or []
-    message = WireMessage(role="assistant", content=content)
+    message = ChatApiMessage(role="assistant", content=content)
     if calls:
         message["tool_calls"] = [
-            WireCall(
+            ChatApiCall(
                 id=call.id or f"call_{number}",
                 type="function",
-                function=WireFunction(name=call.function.name, arguments=call.function.arguments),
+                function=ChatApiFunction(name=call.function.name, arguments=call.function.arguments),
             )
             for number, call in enumerate(calls)
         ]
     text = "\n".join(filter(None, (content, *map(_as_written, calls))))
-    finish: Finish = "length" if choice.finish_reason == "length" else "stop"
-    return Answered(message, text, finish, usage.prompt_tokens, usage.completion_tokens)
+    finish: FinishReason = "length" if choice.finish_reason == "length" else "stop"
+    return ChatEndpointReply(message, text, finish, usage.prompt_tokens, usage.completion_tokens)
 
 
 def _as_written(call: _Call) -> str:
@@ -240,12 +240,12 @@ def _as_written(call: _Call) -> str:
 class ChatPolicy:
     """One episode's messages with an endpoint: see :class:`actors.policy.Policy`."""
 
-    begun = ""
+    reply_prefix = ""
 
     def __init__(
         self,
         endpoint: ChatEndpoint,
-        opening: Sequence[Message],
+        opening: Sequence[ChatMessage],
         *,
         tools: Sequence[object],
         context_tokens: int,
@@ -255,17 +255,17 @@ class ChatPolicy:
         """``temperature`` 0 takes the likeliest token."""
         self._endpoint, self._tools, self._context_tokens = endpoint, [*tools], context_tokens
         self._temperature, self._seed = temperature, seed
-        self._messages = [WireMessage(role=each["role"], content=each["content"]) for each in opening]
+        self._messages = [ChatApiMessage(role=each["role"], content=each["content"]) for each in opening]
         self._tokens = _estimated(self._messages)
-        self._answer: Answered | None = None
-        self._open: list[str] = []
+        self._answer: ChatEndpointReply | None = None
+        self._unanswered_calls: list[str] = []
         """Ids of calls that have not been answered."""
 
     @property
-    def room(self) -> int:
+    def remaining_tokens(self) -> int:
         return self._context_tokens - self._tokens
 
-    async def ask(self, turn: int, max_new_tokens: int) -> Said:
+    async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         request: dict[str, object] = {
             "model": self._endpoint.settings.model,
             "messages": self._messages,
@@ -280,40 +280,40 @@ class ChatPolicy:
         begun = time.monotonic()
         answer = self._answer = await self._endpoint.complete(request)
         ms = (time.monotonic() - begun) * 1000
-        return Said(answer.text, answer.completion_tokens, answer.finish, ms, answer.prompt_tokens)
+        return PolicyCompletion(answer.text, answer.completion_tokens, answer.finish, ms, answer.prompt_tokens)
 
-    def keep(self, *, malformed: bool) -> None:
+    def commit_reply(self, *, malformed: bool) -> None:
         del malformed
         if (answer := self._answer) is None:
             return
         self._messages.append(answer.message)
-        self._open = [call["id"] for call in answer.message.get("tool_calls", [])]
+        self._unanswered_calls = [call["id"] for call in answer.message.get("tool_calls", [])]
         counted = answer.prompt_tokens + answer.completion_tokens
         self._tokens = counted or _estimated(self._messages)
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
-        del noted
-        told = [self._told(message) for message in messages]
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
+        del source
+        told = [self._to_api_message(message) for message in messages]
         self._messages += told
         self._tokens += _estimated(told)
-        return self.room > 0
+        return self.remaining_tokens > 0
 
-    def _told(self, message: Message) -> WireMessage:
+    def _to_api_message(self, message: ChatMessage) -> ChatApiMessage:
         """What a tool answered, under the id of the next call; where the endpoint parsed none, as a user says it."""
         if message["role"] != "tool":
-            return WireMessage(role=message["role"], content=message["content"])
-        if self._open:
-            return WireMessage(role="tool", content=message["content"], tool_call_id=self._open.pop(0))
-        return WireMessage(role="user", content=f"<tool_response>\n{message['content']}\n</tool_response>")
+            return ChatApiMessage(role=message["role"], content=message["content"])
+        if self._unanswered_calls:
+            return ChatApiMessage(role="tool", content=message["content"], tool_call_id=self._unanswered_calls.pop(0))
+        return ChatApiMessage(role="user", content=f"<tool_response>\n{message['content']}\n</tool_response>")
 
-    def shortened(self, text: str, tokens: int) -> str:
-        return shortened_by_length(text, tokens)
+    def truncate_text(self, text: str, tokens: int) -> str:
+        return truncate_by_length(text, tokens)
 
 
-def shortened_by_length(text: str, tokens: int) -> str:
+def truncate_by_length(text: str, tokens: int) -> str:
     """``text``, or its head and tail where it has about more than so many tokens."""
-    return shorten(text, tokens * _CHARS_PER_TOKEN, _CUT)
+    return truncate_middle(text, tokens * _CHARS_PER_TOKEN, _CUT)
 
 
-def _estimated(messages: Sequence[WireMessage]) -> int:
+def _estimated(messages: Sequence[ChatApiMessage]) -> int:
     return sum(len(message["content"]) // _CHARS_PER_TOKEN + _PER_MESSAGE for message in messages)

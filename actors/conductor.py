@@ -23,28 +23,28 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from actors.buffer import Buffer
-from actors.cursor import heard_by
-from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
-from actors.evaluation import Attempt, Evaluation, EvaluationPlan
-from actors.exam import Exam, ExamPlan
+from actors.buffer import TrajectoryBuffer
+from actors.cursor import closings_seen_by
+from actors.dispatch import FailedRequestFate, SchedulerCore, SchedulerRunState, SchedulerSettings
+from actors.evaluation import EvaluationAttempt, EvaluationPlan, EvaluationTracker
+from actors.exam import OnlineEvaluationPlan, OnlineEvaluationState
 from actors.remote import Remote
-from actors.tickets import Out
+from actors.tickets import AssignedRequest
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
-from protocol.journal import BudgetFull, DiskFull, GroupClosed
-from protocol.trajectory import DropReason, GroupId, InfraFailure, Ticket
+from protocol.journal import BudgetFullError, ClosedGroup, DiskFullError
+from protocol.trajectory import DropReason, GroupId, InfraFailure, RolloutRequest
 
-__all__ = ["Conductor", "ConductorSettings", "ConductorStatistics", "Standing"]
+__all__ = ["RolloutScheduler", "SchedulerRunState", "SchedulerSettings", "SchedulerStatistics"]
 
-_PATROL_S = 2.0
+_REISSUE_S = 2.0
 _FOLLOW_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class ConductorStatistics:
+class SchedulerStatistics:
     waiting: int
-    out: int
+    assigned: int
     open_groups: int
     ready_groups: int
     blocked: str
@@ -53,16 +53,16 @@ class ConductorStatistics:
     """It is the journal's budget that blocks, which a checkpoint frees."""
 
 
-class Conductor:
+class RolloutScheduler:
     def __init__(
-        self, settings: ConductorSettings, buffer: Remote[Buffer], clock: Callable[[], float] = time.monotonic
+        self, settings: SchedulerSettings, buffer: Remote[TrajectoryBuffer], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._buffer, self._clock = buffer, clock
         self._run_id, self._settings = settings.run_id, settings
         self._events = EventLog(settings.run_dir, "conductor", settings.node)
-        self._dispatch = Dispatch(settings, self._events.emit)
-        self._evaluation: Evaluation | None = None
-        self._exam: Exam | None = None
+        self._core = SchedulerCore(settings, self._events.emit)
+        self._evaluation: EvaluationTracker | None = None
+        self._online_evaluation: OnlineEvaluationState | None = None
         self._abandoned: dict[tuple[GroupId, int], str] = {}
         """Samples that are given up, and why, and the journal does not know it."""
         self._incarnations: dict[str, str] = {}
@@ -79,68 +79,68 @@ class Conductor:
         lets no group be opened and nothing is under way any more, InfraError when all groups come to nothing."""
         await self._restore()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._follow())
-            tasks.create_task(self._patrol())
+            tasks.create_task(self._follow_buffer())
+            tasks.create_task(self._reissue_overdue())
 
-    async def stand(self, standing: Standing) -> None:
+    async def set_run_state(self, standing: SchedulerRunState) -> None:
         """The run stands here.  When training ends, its tickets, waiting and out, are forgotten; no other comes."""
         await self._restore()
-        self._dispatch.stand(standing)
+        self._core.set_run_state(standing)
         await self._notify()
 
     async def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
         """The step that bounds what the policy ``wait`` lets a learner do that has taken ``step`` steps and would take
         one more on ``leased``; None when no running group is bound."""
         await self._restore()
-        return self._dispatch.binding_step(step, leased)
+        return self._core.binding_step(step, leased)
 
-    async def evaluate(self, plan: EvaluationPlan) -> Sequence[Attempt]:
+    async def run_evaluation(self, plan: EvaluationPlan) -> Sequence[EvaluationAttempt]:
         """Run ``plan`` to its end; attempts in plan order.  Raises :class:`InfraError` when infrastructure fails an
         attempt and all its replacements: an evaluation without it would not be the one that was asked for."""
-        evaluation = self._evaluation = Evaluation(plan)
-        for ticket in plan.tickets(self._run_id):
-            self._dispatch.tickets.add(ticket)
+        evaluation = self._evaluation = EvaluationTracker(plan)
+        for ticket in plan.make_requests(self._run_id):
+            self._core.requests.add(ticket)
         await self._notify()
         try:
-            await evaluation.over.wait()
+            await evaluation.finished.wait()
         finally:
-            self._dispatch.tickets.forget(plan.name)
+            self._core.requests.drop_purpose(plan.name)
             self._evaluation = None
         if evaluation.failure is not None:
             raise evaluation.failure
         return evaluation.attempts()
 
-    async def examine(self, plan: ExamPlan) -> Sequence[Attempt]:
+    async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[EvaluationAttempt]:
         """:meth:`evaluate` beside training: by :meth:`take_exam` alone, and behind the attempts that are kept already.
         One at a time."""
         settings = self._settings
-        exam = self._exam = await asyncio.to_thread(
-            Exam,
+        exam = self._online_evaluation = await asyncio.to_thread(
+            OnlineEvaluationState,
             plan,
             self._run_id,
             replacement_limit=settings.replacement_limit,
-            ticket_deadline_s=settings.ticket_deadline_s,
-            say=self._events.emit,
+            ticket_deadline_s=settings.request_deadline_s,
+            emit=self._events.emit,
         )
-        exam.tell()
+        exam.emit_progress()
         await self._notify()
         try:
-            await exam.evaluation.over.wait()
+            await exam.tracker.finished.wait()
         finally:
-            if self._exam is exam:
-                self._exam = None
-        if exam.evaluation.failure is not None:
-            raise exam.evaluation.failure
-        return exam.evaluation.attempts()
+            if self._online_evaluation is exam:
+                self._online_evaluation = None
+        if exam.tracker.failure is not None:
+            raise exam.tracker.failure
+        return exam.tracker.attempts()
 
-    async def cancel(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
+    async def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
         """A person gives up a sample of an open group, or all of the group: the samples that were still to come, which
         whoever runs them may end.  Raises UserError where there is nothing of that to give up."""
         await self._restore()
-        self._dispatch.require_open(group)
+        self._core.require_open(group)
         if sample is None:
-            await self._buffer.call(Buffer.cancel, group)
-        cancelled = self._dispatch.cancel(group, sample)
+            await self._buffer.call(TrajectoryBuffer.cancel_group, group)
+        cancelled = self._core.cancel_samples(group, sample)
         if sample is not None:
             if not cancelled:
                 raise UserError(f"sample {sample} of group {group} does not run: it has arrived, or was given up")
@@ -149,53 +149,59 @@ class Conductor:
         await self._notify()
         return cancelled
 
-    async def statistics(self) -> ConductorStatistics:
-        dispatch = self._dispatch
-        return ConductorStatistics(
-            len(dispatch.tickets.waiting),
-            len(dispatch.tickets.out),
+    async def statistics(self) -> SchedulerStatistics:
+        dispatch = self._core
+        return SchedulerStatistics(
+            len(dispatch.requests.waiting),
+            len(dispatch.requests.assigned),
             dispatch.open_groups,
-            dispatch.ready,
-            str(dispatch.blocked or ""),
-            isinstance(dispatch.blocked, BudgetFull),
+            dispatch.ready_groups,
+            str(dispatch.blocked_by or ""),
+            isinstance(dispatch.blocked_by, BudgetFullError),
         )
 
     # -- the workers' side ---------------------------------------------------------------------------------------
 
-    async def hello(self, worker: str, incarnation: str) -> None:
+    async def register_worker(self, worker: str, incarnation: str) -> None:
         """A worker has started.  What an earlier incarnation of it held is issued again, and a ``take`` of that one
         which still waits gets nothing any more."""
         self._incarnations[worker] = incarnation
         me = f"{worker}#{incarnation}"
-        for out in self._dispatch.tickets.lost_with(worker, except_incarnation=me):
-            await self._lost(out, InfraFailure.WORKER_DIED, "its worker died")
-        if self._exam is not None:
-            self._exam.hello(worker, me)
+        for out in self._core.requests.reclaim_from_worker(worker, except_incarnation=me):
+            await self._handle_failure(out, InfraFailure.WORKER_DIED, "its worker died")
+        if self._online_evaluation is not None:
+            self._online_evaluation.register_worker(worker, me)
             await self._notify()
 
-    async def gone(self, worker: str) -> None:
+    async def remove_worker(self, worker: str) -> None:
         """A worker is gone for good, with its node: what it held is issued again at once."""
         self._incarnations[worker] = ""
-        for out in self._dispatch.tickets.lost_with(worker):
-            await self._lost(out, InfraFailure.WORKER_DIED, "its node is gone")
+        for out in self._core.requests.reclaim_from_worker(worker):
+            await self._handle_failure(out, InfraFailure.WORKER_DIED, "its node is gone")
 
-    async def take(
+    async def acquire_requests(
         self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
-    ) -> list[Ticket]:
+    ) -> list[RolloutRequest]:
         """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
         worker has said hello.  ``holds``: what the worker has now, by :func:`actors.tickets.name_of`; what it was given
         beside that in an answer which a cut cable swallowed is given again."""
-        return await self._take(worker, incarnation, timeout_s, lambda me: self._training_tickets(me, free, holds))
+        return await self._acquire(worker, incarnation, timeout_s, lambda me: self._training_requests(me, free, holds))
 
-    async def take_exam(
+    async def acquire_evaluation_requests(
         self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
-    ) -> list[Ticket]:
+    ) -> list[RolloutRequest]:
         """:meth:`take` for the worker of evaluations beside training."""
-        return await self._take(worker, incarnation, timeout_s, lambda me: self._exam_tickets(me, free, holds))
+        return await self._acquire(
+            worker, incarnation, timeout_s, lambda me: self._evaluation_requests(me, free, holds)
+        )
 
-    async def _take(
-        self, worker: str, incarnation: str, timeout_s: float, tickets_for: Callable[[str], Awaitable[list[Ticket]]]
-    ) -> list[Ticket]:
+    async def _acquire(
+        self,
+        worker: str,
+        incarnation: str,
+        timeout_s: float,
+        tickets_for: Callable[[str], Awaitable[list[RolloutRequest]]],
+    ) -> list[RolloutRequest]:
         try:
             async with asyncio.timeout(timeout_s):
                 while self._incarnations.setdefault(worker, incarnation) == incarnation:
@@ -208,78 +214,84 @@ class Conductor:
             pass
         return []
 
-    async def _training_tickets(self, me: str, free: int, holds: Collection[str] | None) -> list[Ticket]:
-        if holds is not None and (unheard := self._dispatch.tickets.unheard(me, holds)):
+    async def _training_requests(self, me: str, free: int, holds: Collection[str] | None) -> list[RolloutRequest]:
+        if holds is not None and (unheard := self._core.requests.find_undelivered(me, holds)):
             return self._repeat(unheard[:free])
         worker, _, incarnation = me.rpartition("#")
-        await self._fill(free)
+        await self._open_groups(free)
         if self._incarnations[worker] != incarnation:  # its successor came while the buffer was asked
             return []
-        return self._dispatch.hand_out(me, free, self._clock())
+        return self._core.assign_requests(me, free, self._clock())
 
-    async def _exam_tickets(self, me: str, free: int, holds: Collection[str] | None) -> list[Ticket]:
-        if self._exam is None:
+    async def _evaluation_requests(self, me: str, free: int, holds: Collection[str] | None) -> list[RolloutRequest]:
+        if self._online_evaluation is None:
             return []
-        if holds is not None and (unheard := self._exam.unheard(me, holds)):
+        if holds is not None and (unheard := self._online_evaluation.find_undelivered(me, holds)):
             return self._repeat(unheard[:free])
-        return self._exam.hand_out(me, free, self._clock())
+        return self._online_evaluation.assign_requests(me, free, self._clock())
 
-    def _repeat(self, unheard: list[Ticket]) -> list[Ticket]:
+    def _repeat(self, unheard: list[RolloutRequest]) -> list[RolloutRequest]:
         for ticket in unheard:
             self._events.emit("ticket.repeated", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
         return unheard
 
-    async def finished(self, ticket: Ticket) -> None:
+    async def report_finished(self, request: RolloutRequest) -> None:
         """The buffer has acknowledged this ticket's trajectory."""
-        if self._dispatch.arrived(ticket, self._clock()) and self._dispatch.tuning.in_flight:
+        if self._core.mark_arrived(request, self._clock()) and self._core.tuning.in_flight:
             await self._notify()
 
-    async def evaluated(self, ticket: Ticket, attempt: Attempt) -> None:
-        if self._exam is not None and self._exam.name == ticket.purpose:
-            self._exam.evaluated(ticket, attempt)
+    async def report_evaluated(self, request: RolloutRequest, attempt: EvaluationAttempt) -> None:
+        if self._online_evaluation is not None and self._online_evaluation.name == request.purpose:
+            self._online_evaluation.report_evaluated(request, attempt)
             await self._notify()
             return
         evaluation = self._evaluation
-        self._dispatch.arrived(ticket, self._clock())
-        if evaluation is None or evaluation.plan.name != ticket.purpose or not evaluation.add(ticket, attempt):
+        self._core.mark_arrived(request, self._clock())
+        if (
+            evaluation is None
+            or evaluation.plan.name != request.purpose
+            or not evaluation.add_attempt(request, attempt)
+        ):
             return
         done = evaluation.attempts()
         self._events.emit(
             "eval.progress",
-            name=ticket.purpose,
+            name=request.purpose,
             done=len(done),
             total=evaluation.total,
             passed=sum(each.passed for each in done),
         )
 
-    async def failed(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
+    async def report_failed(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> None:
         """Infrastructure failed this ticket: it is issued again, or its sample abandoned."""
-        if self._exam is not None and self._exam.name == ticket.purpose:
-            self._exam.failed(ticket, failure, detail)
+        if self._online_evaluation is not None and self._online_evaluation.name == request.purpose:
+            self._online_evaluation.report_failed(request, failure, detail)
             await self._notify()
             return
-        if (out := self._dispatch.tickets.finish(ticket)) is not None:
-            await self._lost(out, failure, detail)
+        if (out := self._core.requests.finish(request)) is not None:
+            await self._handle_failure(out, failure, detail)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    async def _lost(self, out: Out, failure: InfraFailure, detail: str) -> None:
-        ticket = out.ticket
-        match self._dispatch.lost(out, failure, detail, self._clock()):
-            case Fate.ABANDONED:
+    async def _handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str) -> None:
+        ticket = out.request
+        match self._core.handle_failure(out, failure, detail, self._clock()):
+            case FailedRequestFate.ABANDONED:
                 self._abandoned[ticket.group, ticket.sample] = failure.value
                 await self._abandon()
-            case Fate.EVALUATION_FAILED:
+            case FailedRequestFate.EVALUATION_FAILED:
                 if self._evaluation is not None and self._evaluation.plan.name == ticket.purpose:
                     self._give_up(self._evaluation, ticket, failure, detail)
-            case Fate.REISSUED | Fate.SETTLED:
+            case FailedRequestFate.REISSUED | FailedRequestFate.SETTLED:
                 pass
         await self._notify()
 
-    def _give_up(self, evaluation: Evaluation, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
-        if said := evaluation.give_up(ticket, failure, detail):
-            self._dispatch.tickets.withdraw(
-                lambda waiting: (waiting.purpose, waiting.task) == (ticket.purpose, ticket.task)
+    def _give_up(
+        self, evaluation: EvaluationTracker, request: RolloutRequest, failure: InfraFailure, detail: str
+    ) -> None:
+        if said := evaluation.give_up_attempt(request, failure, detail):
+            self._core.requests.withdraw(
+                lambda waiting: (waiting.purpose, waiting.task) == (request.purpose, request.task)
             )
             self._events.emit("advisory", about="evaluation", text=said)
 
@@ -288,7 +300,7 @@ class Conductor:
         patrol."""
         for (group, sample), reason in list(self._abandoned.items()):
             try:
-                await self._buffer.call(Buffer.abandon, group, sample, reason)
+                await self._buffer.call(TrajectoryBuffer.abandon_sample, group, sample, reason)
             except InfraError:
                 return
             self._abandoned.pop((group, sample), None)
@@ -297,58 +309,58 @@ class Conductor:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _fill(self, wanted: int) -> None:
+    async def _open_groups(self, wanted: int) -> None:
         """Open groups until ``wanted`` tickets wait, or admission, disk or budget says no."""
-        dispatch = self._dispatch
+        dispatch = self._core
         async with self._filling:
-            while (plan := dispatch.plan(wanted)) is not None:
+            while (plan := dispatch.plan_group(wanted)) is not None:
                 try:
-                    await self._buffer.call(Buffer.open_group, plan, dispatch.cursor.state())
-                except (BudgetFull, DiskFull) as full:
-                    dispatch.refused(plan, full)
+                    await self._buffer.call(TrajectoryBuffer.open_group, plan, dispatch.task_sampler.state())
+                except (BudgetFullError, DiskFullError) as full:
+                    dispatch.mark_refused(plan, full)
                     return
-                dispatch.opened(plan, self._clock())
+                dispatch.mark_opened(plan, self._clock())
 
     async def _restore(self) -> None:
         """Once, and before the first group: continue from the journal."""
         async with self._filling:
             if self._restored:
                 return
-            state = await self._buffer.call(Buffer.cursor)
-            at_epoch, at_state = heard_by(state)
+            state = await self._buffer.call(TrajectoryBuffer.sampler_state)
+            at_epoch, at_state = closings_seen_by(state)
             records = (
-                await self._buffer.call(Buffer.task_records, at_epoch),
-                await self._buffer.call(Buffer.task_records, at_state),
+                await self._buffer.call(TrajectoryBuffer.task_records, at_epoch),
+                await self._buffer.call(TrajectoryBuffer.task_records, at_state),
             )
-            closings: list[GroupClosed] = []
-            progress = await self._buffer.call(Buffer.wait_progress, at_state, 0.0)
+            closings: list[ClosedGroup] = []
+            progress = await self._buffer.call(TrajectoryBuffer.wait_progress, at_state, 0.0)
             while progress.closed:
                 closings += progress.closed
-                progress = await self._buffer.call(Buffer.wait_progress, progress.seq, 0.0)
-            self._dispatch.restore(state, records, progress, closings)
-            self._dispatch.reopen(await self._buffer.call(Buffer.open_groups))
+                progress = await self._buffer.call(TrajectoryBuffer.wait_progress, progress.seq, 0.0)
+            self._core.restore(state, records, progress, closings)
+            self._core.reopen_groups(await self._buffer.call(TrajectoryBuffer.open_groups))
             self._seen = progress.seq
             self._restored = True
 
-    async def _follow(self) -> None:
+    async def _follow_buffer(self) -> None:
         while True:
-            progress = await self._buffer.call(Buffer.wait_progress, self._seen, _FOLLOW_S)
+            progress = await self._buffer.call(TrajectoryBuffer.wait_progress, self._seen, _FOLLOW_S)
             self._seen = progress.seq
-            self._dispatch.news(progress, self._clock())
-            if (why := self._dispatch.hopeless) is not None:
+            self._core.apply_progress(progress, self._clock())
+            if (why := self._core.stop_reason) is not None:
                 raise InfraError(why)
             await self._notify()
 
-    async def _patrol(self) -> None:
+    async def _reissue_overdue(self) -> None:
         while True:
-            await asyncio.sleep(_PATROL_S)
+            await asyncio.sleep(_REISSUE_S)
             await self._abandon()
-            dispatch = self._dispatch
-            for out in dispatch.tickets.overdue(self._clock()):
-                await self._lost(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
-            if self._exam is not None:
-                self._exam.patrol(self._clock())
+            dispatch = self._core
+            for out in dispatch.requests.reclaim_overdue(self._clock()):
+                await self._handle_failure(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
+            if self._online_evaluation is not None:
+                self._online_evaluation.reissue_overdue(self._clock())
                 await self._notify()
-            full, tickets = dispatch.blocked, dispatch.tickets
-            if isinstance(full, DiskFull) and not tickets.out and not tickets.waiting:
+            full, tickets = dispatch.blocked_by, dispatch.requests
+            if isinstance(full, DiskFullError) and not tickets.assigned and not tickets.waiting:
                 raise full

@@ -11,30 +11,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from actors.agents.chat import ChatFormat, Message
-from actors.agents.trim import MIDDLE, without_middle
-from actors.branches import Branches, Noted
+from actors.agents.chat import ChatFormat, ChatMessage
+from actors.agents.trim import OMITTED_MIDDLE, drop_middle
+from actors.branches import ObservationSource, SegmentTree
 from actors.engines.messages import GenerateReply
-from actors.tape import Tape
+from actors.tape import TokenBuffer
 from protocol.trajectory import Segment, TurnKind
 
 
-class Context(Protocol):
+class PromptContext(Protocol):
     @property
     def prompt(self) -> list[int]:
         """Ids of the next one."""
         ...
 
     @property
-    def room(self) -> int:
+    def remaining_tokens(self) -> int:
         """Tokens that its reply may have; none where this is below 1."""
         ...
 
-    def sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
+    def append_reply(self, reply: GenerateReply, *, malformed: bool) -> None:
         """The prompt was answered."""
         ...
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
         """What the policy is told next.  False, and then it is no part of a segment, where no reply would fit behind
         it."""
         ...
@@ -42,7 +42,7 @@ class Context(Protocol):
     def segments(self) -> tuple[Segment, ...]: ...
 
     @property
-    def order(self) -> Sequence[int]:
+    def turn_order(self) -> Sequence[int]:
         """Of each of the model's turns, as they stand in the segments: its number among all of them."""
         ...
 
@@ -50,40 +50,40 @@ class Context(Protocol):
 class WholeContext:
     """All that was said, as it was sampled."""
 
-    def __init__(self, chat: ChatFormat, opening: list[Message], *, context_tokens: int) -> None:
+    def __init__(self, chat: ChatFormat, opening: list[ChatMessage], *, context_tokens: int) -> None:
         self._chat, self._context_tokens, self._replies = chat, context_tokens, 0
-        self._tape = Tape()
-        self._tape.given(TurnKind.PROMPT, chat.first_prompt(opening))
+        self._buffer = TokenBuffer()
+        self._buffer.append_given(TurnKind.PROMPT, chat.encode_first_prompt(opening))
 
     @property
     def prompt(self) -> list[int]:
-        return list(self._tape.token_ids)
+        return list(self._buffer.token_ids)
 
     @property
-    def room(self) -> int:
-        return self._context_tokens - len(self._tape.token_ids)
+    def remaining_tokens(self) -> int:
+        return self._context_tokens - len(self._buffer.token_ids)
 
-    def sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
-        self._tape.sampled(reply, malformed=malformed)
+    def append_reply(self, reply: GenerateReply, *, malformed: bool) -> None:
+        self._buffer.append_sampled(reply, malformed=malformed)
         self._replies += 1
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
-        ids = self._chat.delta(messages, closed=self._tape.token_ids[-1] == self._chat.turn_end)
-        if len(ids) >= self.room:
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
+        ids = self._chat.encode_delta(messages, closed=self._buffer.token_ids[-1] == self._chat.turn_end_id)
+        if len(ids) >= self.remaining_tokens:
             return False
-        self._tape.given(TurnKind.OBSERVATION, ids, tool=noted.tool, exit_code=noted.exit_code, ms=noted.ms)
+        self._buffer.append_given(TurnKind.OBSERVATION, ids, tool=source.tool, exit_code=source.exit_code, ms=source.ms)
         return True
 
     def segments(self) -> tuple[Segment, ...]:
-        return (self._tape.segment(),)
+        return (self._buffer.to_segment(),)
 
     @property
-    def order(self) -> Sequence[int]:
+    def turn_order(self) -> Sequence[int]:
         return range(self._replies)
 
 
 @dataclass(slots=True, kw_only=True)
-class Rendering:
+class RenderingLimits:
     """How a history is rendered anew."""
 
     context_tokens: int
@@ -101,47 +101,47 @@ class RenderedContext:
     """The messages so far, as the template has them."""
 
     _chat: ChatFormat
-    _messages: list[Message]
-    _rendering: Rendering
-    _branches: Branches = field(default_factory=Branches)
-    _noted: Noted = field(default_factory=Noted)
+    _messages: list[ChatMessage]
+    _rendering: RenderingLimits
+    _tree: SegmentTree = field(default_factory=SegmentTree)
+    _source: ObservationSource = field(default_factory=ObservationSource)
     _prompt: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._render()
 
     def _render(self) -> None:
-        mark = self._chat.tokenizer.encode(MIDDLE, add_special_tokens=False)
-        whole, rendering = self._chat.first_prompt(self._messages), self._rendering
-        self._prompt = without_middle(whole, rendering.prompt_tokens, head_share=rendering.head_share, mark=mark)
+        mark = self._chat.tokenizer.encode(OMITTED_MIDDLE, add_special_tokens=False)
+        whole, rendering = self._chat.encode_first_prompt(self._messages), self._rendering
+        self._prompt = drop_middle(whole, rendering.prompt_tokens, head_share=rendering.head_share, mark=mark)
 
     @property
     def prompt(self) -> list[int]:
         return self._prompt
 
     @property
-    def room(self) -> int:
+    def remaining_tokens(self) -> int:
         rendering, prompt = self._rendering, self._prompt
-        left = rendering.total_tokens - self._branches.tokens - self._branches.new(prompt)
+        left = rendering.total_tokens - self._tree.token_count - self._tree.count_new_tokens(prompt)
         return min(rendering.context_tokens - len(prompt), left)
 
-    def sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
-        self._branches.add(self._prompt, reply, self._noted, malformed=malformed)
-        said = self._chat.begun + self._chat.text(reply.token_ids)
+    def append_reply(self, reply: GenerateReply, *, malformed: bool) -> None:
+        self._tree.add_reply(self._prompt, reply, self._source, malformed=malformed)
+        said = self._chat.reply_prefix + self._chat.decode_reply(reply.token_ids)
         self._messages = [*self._messages, {"role": "assistant", "content": said}]
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
-        self._messages, self._noted = [*self._messages, *messages], noted
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
+        self._messages, self._source = [*self._messages, *messages], source
         self._render()
-        return self.room > 0
+        return self.remaining_tokens > 0
 
     def segments(self) -> tuple[Segment, ...]:
-        if made := self._branches.segments():
+        if made := self._tree.segments():
             return made
-        tape = Tape()
-        tape.given(TurnKind.PROMPT, self._prompt)
-        return (tape.segment(),)
+        tape = TokenBuffer()
+        tape.append_given(TurnKind.PROMPT, self._prompt)
+        return (tape.to_segment(),)
 
     @property
-    def order(self) -> Sequence[int]:
-        return self._branches.order
+    def turn_order(self) -> Sequence[int]:
+        return self._tree.reply_order

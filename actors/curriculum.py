@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TypeAlias
 
-from protocol.journal import GroupClosed
+from protocol.journal import ClosedGroup
 
 
 @dataclass(slots=True)
@@ -29,11 +29,11 @@ class TaskRecord:
         return self.passed / self.episodes
 
 
-Records: TypeAlias = Mapping[str, TaskRecord]
+TaskRecords: TypeAlias = Mapping[str, TaskRecord]
 """By task; one of which no group has closed has none."""
 
 
-def note(records: dict[str, TaskRecord], closing: GroupClosed) -> None:
+def record_outcome(records: dict[str, TaskRecord], closing: ClosedGroup) -> None:
     """Take in what closed."""
     record = records.setdefault(closing.task, TaskRecord())
     record.episodes += len(closing.rewards)
@@ -54,7 +54,7 @@ class TaskOrder(StrEnum):
     never tried ones stand among them.  The first epoch is shuffled."""
 
 
-def curriculum(order: TaskOrder, seed: int) -> Curriculum:
+def make_curriculum(order: TaskOrder, seed: int) -> Curriculum:
     """The curriculum called ``order``; ``seed`` is the run's."""
     match order:
         case TaskOrder.LISTED:

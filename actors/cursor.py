@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from actors.curriculum import Curriculum, Records, TaskOrder, TaskRecord, curriculum, note
+from actors.curriculum import Curriculum, TaskOrder, TaskRecord, TaskRecords, make_curriculum, record_outcome
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome
-from protocol.journal import GroupClosed
+from protocol.journal import ClosedGroup
 
 
-def heard_by(state: bytes | None) -> tuple[int, int]:
+def closings_seen_by(state: bytes | None) -> tuple[int, int]:
     """Closings that had been heard of when the epoch of a cursor's ``state`` was ordered, and when that was taken."""
     if not state:
         return 0, 0
@@ -23,7 +23,7 @@ def heard_by(state: bytes | None) -> tuple[int, int]:
 
 
 @dataclass(slots=True)
-class TaskCursor:
+class TaskSampler:
     """Walks ``tasks`` epoch after epoch, in the order that ``order`` gives each, and never skips or repeats one across
     a resume.
 
@@ -39,14 +39,14 @@ class TaskCursor:
     """Tasks taken in order; returned ones do not count."""
     next_group: int = 0
     """Groups ever opened."""
-    heard: int = 0
+    closings_seen: int = 0
     """Closings taken in."""
     returned: list[str] = field(default_factory=list[str])
     returned_once: set[str] = field(default_factory=set[str])
     _records: dict[str, TaskRecord] = field(default_factory=dict[str, TaskRecord])
     _epoch: int = -1
     """The epoch that ``_indices`` orders."""
-    _epoch_heard: int = 0
+    _epoch_closings_seen: int = 0
     """Closings that were known when it was ordered."""
     _indices: Sequence[int] = ()
     _from_returned: bool = False
@@ -55,11 +55,11 @@ class TaskCursor:
     """Of what must be the same after a resume."""
 
     def __post_init__(self) -> None:
-        self._curriculum = curriculum(self.order, self.seed)
+        self._curriculum = make_curriculum(self.order, self.seed)
         same = "\0".join((*self.tasks, str(self.seed), self.order))
         self._digest = hashlib.sha256(same.encode()).hexdigest()[:16]
 
-    def take(self) -> tuple[int, str]:
+    def draw_task(self) -> tuple[int, str]:
         """The next group id and its task."""
         self._from_returned = bool(self.returned)
         if self._from_returned:
@@ -67,7 +67,7 @@ class TaskCursor:
         else:
             epoch, index = divmod(self.position, len(self.tasks))
             if epoch != self._epoch:
-                self._begin(epoch, self.heard)
+                self._begin_epoch(epoch, self.closings_seen)
             task = self.tasks[self._indices[index]]
             self.position += 1
         group = self.next_group
@@ -85,11 +85,11 @@ class TaskCursor:
         return [self.tasks[index] for index in self._indices]
 
     @property
-    def tried(self) -> int:
+    def tried_tasks(self) -> int:
         """Tasks of which a group has closed with a reward."""
         return sum(record.episodes > 0 for record in self._records.values())
 
-    def put_back(self, task: str) -> None:
+    def undo_draw(self, task: str) -> None:
         """Undo the last :meth:`take`, which gave ``task``: its group was not opened."""
         self.next_group -= 1
         if self._from_returned:
@@ -97,12 +97,12 @@ class TaskCursor:
         else:
             self.position -= 1
 
-    def hear(self, closing: GroupClosed) -> bool:
+    def record_closing(self, closing: ClosedGroup) -> bool:
         """Take in what closed, in the order of ``seq``.  True when its task comes once more for it."""
-        if closing.seq <= self.heard:
+        if closing.seq <= self.closings_seen:
             return False
-        note(self._records, closing)
-        self.heard = closing.seq
+        record_outcome(self._records, closing)
+        self.closings_seen = closing.seq
         wasted = closing.outcome is GroupOutcome.INFRA_SHORT and closing.task not in self.returned_once
         if wasted:
             self.returned_once.add(closing.task)
@@ -115,15 +115,15 @@ class TaskCursor:
                 "tasks": self._digest,
                 "position": self.position,
                 "next_group": self.next_group,
-                "heard": self.heard,
+                "heard": self.closings_seen,
                 "epoch": self._epoch,
-                "epoch_heard": self._epoch_heard,
+                "epoch_heard": self._epoch_closings_seen,
                 "returned": self.returned,
                 "returned_once": sorted(self.returned_once),
             }
         )
 
-    def restore(self, state: bytes | None, at_epoch: Records, at_state: Records) -> None:
+    def restore(self, state: bytes | None, at_epoch: TaskRecords, at_state: TaskRecords) -> None:
         """Continue a fresh cursor where ``state`` was taken (None: before the first group); what closed since is to be
         heard.  The records are those after as many closings as :func:`heard_by` says.  Raises UserError when the tasks
         are not those of ``state``."""
@@ -140,12 +140,12 @@ class TaskCursor:
         self.returned, self.returned_once = list(saved["returned"]), set(saved["returned_once"])
         self._records = dict(at_epoch)
         if saved["epoch"] >= 0:
-            self._begin(int(saved["epoch"]), int(saved["epoch_heard"]))
-        self._records, self.heard = dict(at_state), int(saved["heard"])
+            self._begin_epoch(int(saved["epoch"]), int(saved["epoch_heard"]))
+        self._records, self.closings_seen = dict(at_state), int(saved["heard"])
 
-    def _begin(self, epoch: int, heard: int) -> None:
+    def _begin_epoch(self, epoch: int, heard: int) -> None:
         known = {task: record for task, record in self._records.items() if record.episodes}
         indices = self._curriculum(epoch, self.tasks, known)
         if sorted(indices) != list(range(len(self.tasks))):
             raise ValueError(f"the order {self.order} of epoch {epoch} leaves tasks out or repeats some")
-        self._epoch, self._epoch_heard, self._indices = epoch, heard, indices
+        self._epoch, self._epoch_closings_seen, self._indices = epoch, heard, indices

@@ -13,19 +13,26 @@ from typing import Self
 
 from actors.agents.chat import Tokenizer
 from actors.agents.settings import AgentSettings
-from actors.engines.messages import GenerateWatched
-from actors.environment.client import EnvironmentServices
-from actors.environment.wire import AGENT, Begin, EpisodeOutcome, Model, SandboxTimes, limits_of
-from actors.episode import Ended, EpisodeSettings, Observer
+from actors.engines.messages import StreamingGenerateFunction
+from actors.environment.client import EnvironmentClient
+from actors.environment.wire import (
+    AGENT_ADAPTER,
+    BeginEpisode,
+    EpisodeOutcome,
+    PolicyAddress,
+    SandboxTimeouts,
+    make_episode_limits,
+)
+from actors.episode import EpisodeObserver, EpisodeSettings, GradedEpisode
 from actors.gateway.server import Gateway
-from actors.gateway.session import Session
-from actors.harness import on_reply, session_settings
+from actors.gateway.session import GatewaySession
+from actors.harness import make_reply_callback, make_session_settings
 from actors.provider_settings import ProviderSettings
-from actors.rewards.rewarding import rewarded
-from actors.stages import Deadlines, StageOverrun, stage
-from actors.tickets import name_of
+from actors.rewards.rewarding import apply_reward
+from actors.stages import StageDeadlines, StageOverrun, run_stage
+from actors.tickets import attempt_name
 from protocol.errors import InfraError
-from protocol.trajectory import Ticket, Trajectory
+from protocol.trajectory import RolloutRequest, Trajectory
 from sandbox.pool_settings import PoolStatistics
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
@@ -36,21 +43,21 @@ _SPARE_S = 10.0
 """So much earlier than its worker gives it up, an episode is ended where it runs: who is nearest says what it was."""
 
 
-class Environments:
+class EnvironmentRunner:
     def __init__(
         self,
         settings: ProviderSettings,
         agent: AgentSettings,
-        times: SandboxTimes,
+        times: SandboxTimeouts,
         tokenizer: Tokenizer,
-        generate: GenerateWatched,
+        generate: StreamingGenerateFunction,
         *,
         episodes: int,
     ) -> None:
-        self._agent, self._times, self._episodes = AGENT.dump_python(agent, mode="json"), times, episodes
-        self._services = EnvironmentServices(settings.urls, settings.token, acquire_s=times.acquire_s)
+        self._agent, self._times, self._episodes = AGENT_ADAPTER.dump_python(agent, mode="json"), times, episodes
+        self._services = EnvironmentClient(settings.urls, settings.token, acquire_s=times.acquire_s)
         self._gateway = Gateway(
-            tokenizer, generate, model=_MODEL, host=settings.callback, thinking=agent.thinking.argument
+            tokenizer, generate, model=_MODEL, host=settings.callback_host, thinking=agent.thinking.template_argument
         )
         self._running = self._started = self._failed = 0
 
@@ -71,35 +78,44 @@ class Environments:
         finally:
             await self._gateway.__aexit__(kind, error, trace)
 
-    async def run(
-        self, ticket: Ticket, task: Task, settings: EpisodeSettings, observer: Observer, deadlines: Deadlines
+    async def run_episode(
+        self,
+        request: RolloutRequest,
+        task: Task,
+        settings: EpisodeSettings,
+        observer: EpisodeObserver,
+        deadlines: StageDeadlines,
     ) -> Trajectory:
         """One episode.  Raises :class:`InfraError` when infrastructure failed."""
-        name = name_of(ticket)
+        name = attempt_name(request)
         self._running, self._started = self._running + 1, self._started + 1
         try:
-            with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
-                begin = self._begin(ticket, task, settings, self._gateway.key(session), deadlines)
-                async with stage("environment", deadlines.evaluate):
-                    outcome = await self._services.play(begin, lambda: not session.asked)
-                session.end()
-                return await _trajectory(ticket, task, settings, session=session, outcome=outcome, observer=observer)
+            with self._gateway.open_session(
+                name, make_session_settings(settings, request), make_reply_callback(observer)
+            ) as session:
+                begin = self._make_begin(request, task, settings, self._gateway.api_key(session), deadlines)
+                async with run_stage("environment", deadlines.evaluate):
+                    outcome = await self._services.run_episode(begin, lambda: not session.has_requests)
+                session.close()
+                return await _trajectory(request, task, settings, session=session, outcome=outcome, observer=observer)
         except BaseException:
             self._failed += 1
             raise
         finally:
             self._running -= 1
 
-    def _begin(self, ticket: Ticket, task: Task, settings: EpisodeSettings, key: str, deadlines: Deadlines) -> Begin:
+    def _make_begin(
+        self, request: RolloutRequest, task: Task, settings: EpisodeSettings, key: str, deadlines: StageDeadlines
+    ) -> BeginEpisode:
         left_s = self._times.longest_s if deadlines.evaluate is None else _left_s(deadlines.evaluate)
-        return Begin(
-            episode=f"{ticket.run_id}/{name_of(ticket)}.{secrets.token_hex(4)}",
+        return BeginEpisode(
+            episode=f"{request.run_id}/{attempt_name(request)}.{secrets.token_hex(4)}",
             task=encode_task(task),
             agent=self._agent,
-            limits=limits_of(settings, ticket, self._times),
-            model=Model(url=f"{self._gateway.url}/v1", key=key, name=_MODEL),
-            seed=ticket.seed,
-            vanished_before=ticket.vanished > 0,
+            limits=make_episode_limits(settings, request, self._times),
+            model=PolicyAddress(url=f"{self._gateway.url}/v1", key=key, name=_MODEL),
+            seed=request.seed,
+            vanished_before=request.vanished > 0,
             deadline_s=left_s,
         )
 
@@ -112,27 +128,27 @@ class Environments:
 
 
 async def _trajectory(
-    ticket: Ticket,
+    request: RolloutRequest,
     task: Task,
     settings: EpisodeSettings,
     *,
-    session: Session,
+    session: GatewaySession,
     outcome: EpisodeOutcome,
-    observer: Observer,
+    observer: EpisodeObserver,
 ) -> Trajectory:
     """What the session kept, worth what came of it.  Raises InfraError where an engine had failed it."""
-    if session.trouble is not None:
-        raise session.trouble
+    if session.last_error is not None:
+        raise session.last_error
     if not (segments := session.segments()):
         raise InfraError(f"the episode ended without an answer of the policy's: {outcome.error}")
-    _show(outcome, observer)
-    ended = Ended(outcome.status, outcome.graded, outcome.error)
+    _show_tool_events(outcome, observer)
+    ended = GradedEpisode(outcome.status, outcome.graded, outcome.error)
     turns = outcome.turns if len(outcome.turns) == session.replies else session.turns()
-    played = ended.played(task, turns, segments)
-    reward, segments = await rewarded(settings.reward, played, segments, session.order)
+    played = ended.to_result(task, turns, segments)
+    reward, segments = await apply_reward(settings.reward, played, segments, session.turn_order)
     observer.on_grade(outcome.graded, reward)
     timings_ms = {**outcome.timings_ms, "generate": session.generate_ms}
-    return ended.trajectory(ticket, reward, segments, session.engine, timings_ms)
+    return ended.to_trajectory(request, reward, segments, session.engine, timings_ms)
 
 
 def _left_s(by: float) -> float:
@@ -143,7 +159,7 @@ def _left_s(by: float) -> float:
     return left_s
 
 
-def _show(outcome: EpisodeOutcome, observer: Observer) -> None:
+def _show_tool_events(outcome: EpisodeOutcome, observer: EpisodeObserver) -> None:
     """What the tools did, at its end."""
     for shown in outcome.shown:
         if shown.kind == "call":

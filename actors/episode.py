@@ -13,24 +13,24 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from actors.agents.agent import Action, Agent, Malformed, Outcome, Reading, ToolCall
-from actors.agents.chat import ChatFormat, Message
-from actors.agents.settings import History
-from actors.branches import Noted
-from actors.context import Context, RenderedContext, Rendering, WholeContext
-from actors.engines.messages import Generate
-from actors.policy import NoRoom, Policy, Said, Sampling, TokenPolicy
-from actors.rewards.played import Diary, ModelTurn, Played, call_of
-from actors.rewards.rewarding import PLAIN, Rewarding, rewarded
-from actors.stages import NO_DEADLINES, Deadlines, stage
-from actors.tickets import name_of
-from protocol.trajectory import TRAIN, Reward, Segment, Status, TestResult, Ticket, Trajectory
-from sandbox.grading.answer import ANSWER, is_right
+from actors.agents.agent import ActionOutcome, Agent, AgentAction, AgentToolCall, MalformedAction, ParsedReply
+from actors.agents.chat import ChatFormat, ChatMessage
+from actors.agents.settings import HistoryMode
+from actors.branches import ObservationSource
+from actors.context import PromptContext, RenderedContext, RenderingLimits, WholeContext
+from actors.engines.messages import GenerateFunction
+from actors.policy import ContextFullError, EpisodeSampling, Policy, PolicyCompletion, TokenPolicy
+from actors.rewards.played import EpisodeResult, EpisodeTranscript, ModelTurn, make_call_record
+from actors.rewards.rewarding import BINARY_REWARD, RewardFunction, apply_reward
+from actors.stages import NO_DEADLINES, StageDeadlines, run_stage
+from actors.tickets import attempt_name
+from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, Reward, RolloutRequest, Segment, TestResult, Trajectory
+from sandbox.grading.answer import ANSWER_TEST, is_right_answer
 from sandbox.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
-class ToolOutcome:
+class ToolCallResult:
     """What a tool answered.  ``text`` goes to the agent, ``raw`` to the recording; ``ms`` counts against its time."""
 
     text: str
@@ -41,7 +41,7 @@ class ToolOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
+class EpisodeGrade:
     tests: tuple[TestResult, ...]
     pass_ratio: float
     all_passed: bool
@@ -52,34 +52,36 @@ class Graded:
     """Weight of what passed ÷ weight of all; the tests' own reward where that is all that they wrote."""
 
 
-class SandboxGone(Exception):
+class SandboxDestroyedByAgent(Exception):
     """The agent destroyed its own sandbox while daemon, host and pool were healthy."""
 
 
-class Terminal(Protocol):
+class EpisodeTerminal(Protocol):
     """What an episode needs of a sandbox.  Methods raise :class:`SandboxGone` when the agent destroyed it, and
     :class:`InfraError` when anything else took it away."""
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome: ...
-    async def grade(self) -> Graded: ...
+    async def call(
+        self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]
+    ) -> ToolCallResult: ...
+    async def grade(self) -> EpisodeGrade: ...
 
 
 class Gradable(Protocol):
     """Raises as :class:`Terminal` does."""
 
-    async def grade(self) -> Graded: ...
+    async def grade(self) -> EpisodeGrade: ...
 
 
-class Ended(NamedTuple):
-    status: Status
-    graded: Graded
+class GradedEpisode(NamedTuple):
+    status: EpisodeStatus
+    grade: EpisodeGrade
     error: str
     """One line for a person: why the status is not ``completed``."""
 
-    def played(self, task: Task, turns: Sequence[ModelTurn], segments: Sequence[Segment]) -> Played:
+    def to_result(self, task: Task, turns: Sequence[ModelTurn], segments: Sequence[Segment]) -> EpisodeResult:
         """What its reward is taken of."""
-        graded = self.graded
-        return Played(
+        graded = self.grade
+        return EpisodeResult(
             task.instruction,
             self.status,
             graded.tests,
@@ -90,53 +92,53 @@ class Ended(NamedTuple):
             sum(int(segment.loss_mask.sum()) for segment in segments),
         )
 
-    def trajectory(
+    def to_trajectory(
         self,
-        ticket: Ticket,
+        request: RolloutRequest,
         reward: Reward,
         segments: tuple[Segment, ...],
         engine: str,
         timings_ms: dict[str, float],
     ) -> Trajectory:
         return Trajectory(
-            ticket,
+            request,
             self.status,
             reward,
             segments,
-            tests=self.graded.tests,
+            tests=self.grade.tests,
             engine=engine,
-            timings_ms={**timings_ms, "grade": self.graded.ms},
+            timings_ms={**timings_ms, "grade": self.grade.ms},
             error=self.error,
         )
 
 
-async def until_graded(
-    acting: Coroutine[None, None, Status],
-    place: Gradable,
+async def run_and_grade(
+    agent_run: Coroutine[None, None, EpisodeStatus],
+    gradable: Gradable,
     task: Task,
-    last_words: Callable[[], str],
-    deadlines: Deadlines,
-) -> Ended:
+    last_content: Callable[[], str],
+    deadlines: StageDeadlines,
+) -> GradedEpisode:
     """Let the agent act, then grade: by its last words where the task asks for an answer, else by the task's tests.  An
     agent that destroyed its sandbox failed each test.  Raises StageOverrun."""
     try:
-        async with stage("agent", deadlines.agent):
-            status = await acting
-        async with stage("evaluate", deadlines.evaluate):
-            graded = _answered(task.answer, last_words()) if task.answer else await place.grade()
-    except SandboxGone as gone:
-        failed = tuple(TestResult(name, False) for name in ((ANSWER,) if task.answer else task.expected_tests))
-        return Ended(Status.SANDBOX_DESTROYED, Graded(failed, 0.0, False, 0.0), str(gone))
-    error = "" if status is Status.COMPLETED else f"ended by its {status.value.replace('_', ' ')}"
-    return Ended(status, graded, error)
+        async with run_stage("agent", deadlines.agent):
+            status = await agent_run
+        async with run_stage("evaluate", deadlines.evaluate):
+            graded = _grade_answer(task.answer, last_content()) if task.answer else await gradable.grade()
+    except SandboxDestroyedByAgent as gone:
+        failed = tuple(TestResult(name, False) for name in ((ANSWER_TEST,) if task.answer else task.expected_tests))
+        return GradedEpisode(EpisodeStatus.SANDBOX_DESTROYED, EpisodeGrade(failed, 0.0, False, 0.0), str(gone))
+    error = "" if status is EpisodeStatus.COMPLETED else f"ended by its {status.value.replace('_', ' ')}"
+    return GradedEpisode(status, graded, error)
 
 
-def _answered(wanted: str, last_words: str) -> Graded:
-    right = is_right(last_words, wanted)
-    return Graded((TestResult(ANSWER, right),), float(right), right, 0.0, score=float(right))
+def _grade_answer(wanted: str, last_words: str) -> EpisodeGrade:
+    right = is_right_answer(last_words, wanted)
+    return EpisodeGrade((TestResult(ANSWER_TEST, right),), float(right), right, 0.0, score=float(right))
 
 
-class Observer(Protocol):
+class EpisodeObserver(Protocol):
     """Sees the episode as it happens: recordings and telemetry.  Must not raise."""
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
@@ -147,7 +149,7 @@ class Observer(Protocol):
         """A part of the call's output, as it comes; a tool need not give any before its end."""
 
     def on_result(self, output: str) -> None: ...
-    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +169,12 @@ class EpisodeSettings:
     """A sampled token costs the agent 1 ÷ this many seconds of its time, however busy the engine was."""
     time_limit_s: float
     """The agent's own time, unless its task allows less."""
-    reward: Rewarding = PLAIN
+    reward: RewardFunction = BINARY_REWARD
     observation_tokens: int = 0
     """Of what a tool answers, the most that the agent reads: the first and the last; 0 for all of it."""
     max_calls: int = 0
     """Calls of one reply that are run; the others are answered.  0 for all."""
-    history: History = History.WHOLE
+    history: HistoryMode = HistoryMode.WHOLE
     total_tokens: int = 0
     """Of all segments of a history that is rendered anew; 0 for as many as its turns may have."""
     head_share: float = 0.3
@@ -180,46 +182,46 @@ class EpisodeSettings:
     evaluation_temperature: float = 1.0
     """That of pass@1, whatever a run trains at."""
 
-    def context(self, chat: ChatFormat, opening: list[Message]) -> Context:
+    def make_context(self, chat: ChatFormat, opening: list[ChatMessage]) -> PromptContext:
         """Of an episode that begins with ``opening``."""
-        if self.history is History.WHOLE:
+        if self.history is HistoryMode.WHOLE:
             return WholeContext(chat, opening, context_tokens=self.context_tokens)
         trimmed = self.context_tokens - self.max_new_tokens
-        rendering = Rendering(
+        rendering = RenderingLimits(
             context_tokens=self.context_tokens,
             total_tokens=self.total_tokens or self.max_turns * self.context_tokens,
-            prompt_tokens=trimmed if self.history is History.DYNAMIC else self.context_tokens,
+            prompt_tokens=trimmed if self.history is HistoryMode.DYNAMIC else self.context_tokens,
             head_share=self.head_share,
         )
         return RenderedContext(chat, opening, rendering)
 
-    def sampling(self, ticket: Ticket) -> Sampling:
+    def make_sampling(self, request: RolloutRequest) -> EpisodeSampling:
         """How each of its turns is asked for."""
-        return Sampling(
-            temperature=self.temperature_of(ticket),
-            seed=ticket.seed,
-            greedy=ticket.greedy,
-            session=name_of(ticket),
+        return EpisodeSampling(
+            temperature=self.sampling_temperature(request),
+            seed=request.seed,
+            greedy=request.greedy,
+            session=attempt_name(request),
             deadline_s=self.generate_deadline_s,
             restart_s=self.engine_restart_s,
         )
 
-    def temperature_of(self, ticket: Ticket) -> float:
-        return self.temperature if ticket.purpose == TRAIN else self.evaluation_temperature
+    def sampling_temperature(self, request: RolloutRequest) -> float:
+        return self.temperature if request.purpose == TRAIN_PURPOSE else self.evaluation_temperature
 
 
 @dataclass(slots=True)
-class Acting:
+class AgentLoop:
     """An agent's loop with whatever answers it.  ``run`` may be called once; what it has come to can be read while it
     runs, and after it was broken off."""
 
     task: Task
     agent: Agent
     policy: Policy
-    terminal: Terminal
+    terminal: EpisodeTerminal
     settings: EpisodeSettings
-    observer: Observer
-    diary: Diary = field(default_factory=Diary)
+    observer: EpisodeObserver
+    transcript: EpisodeTranscript = field(default_factory=EpisodeTranscript)
     prompt_tokens: int = 0
     """Of all prompts together."""
     sampled_tokens: int = 0
@@ -228,36 +230,36 @@ class Acting:
     _used_s: float = 0.0
     _malformed: int = 0
 
-    async def run(self) -> Status:
+    async def run(self) -> EpisodeStatus:
         """Until the agent has finished, or a limit is reached.  Raises InfraError and SandboxGone."""
         for turn in range(self.settings.max_turns):
-            room = self.policy.room
+            room = self.policy.remaining_tokens
             if room < 1:
-                return Status.CONTEXT_LIMIT
+                return EpisodeStatus.CONTEXT_LIMIT
             try:
-                said = await self._ask(turn, min(self.settings.max_new_tokens, room))
-            except NoRoom:
-                return Status.CONTEXT_LIMIT
-            reading = self.agent.read(self.policy.begun + said.text)
-            calls = any(isinstance(action, ToolCall) for action in reading.actions)
+                said = await self._sample_reply(turn, min(self.settings.max_new_tokens, room))
+            except ContextFullError:
+                return EpisodeStatus.CONTEXT_LIMIT
+            reading = self.agent.parse_reply(self.policy.reply_prefix + said.text)
+            calls = any(isinstance(action, AgentToolCall) for action in reading.actions)
             if said.finish == "length" and (reading.final or not calls):
                 if room <= self.settings.max_new_tokens:
-                    self._keep(said, Reading([]), malformed=True)
-                    return Status.CONTEXT_LIMIT
+                    self._commit_reply(said, ParsedReply([]), malformed=True)
+                    return EpisodeStatus.CONTEXT_LIMIT
                 if reading.final:
-                    reading = Reading([Malformed(f"the reply was cut after {said.tokens} tokens")])
-            malformed = any(isinstance(action, Malformed) for action in reading.actions)
-            self._keep(said, reading, malformed=malformed)
-            if (ended := await self._follow(reading)) is not None:
+                    reading = ParsedReply([MalformedAction(f"the reply was cut after {said.tokens} tokens")])
+            malformed = any(isinstance(action, MalformedAction) for action in reading.actions)
+            self._commit_reply(said, reading, malformed=malformed)
+            if (ended := await self._run_actions(reading)) is not None:
                 return ended
-        return Status.TURN_LIMIT
+        return EpisodeStatus.TURN_LIMIT
 
     @property
     def _time_is_up(self) -> bool:
         return self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s)
 
-    async def _ask(self, turn: int, max_new_tokens: int) -> Said:
-        said = await self.policy.ask(turn, max_new_tokens)
+    async def _sample_reply(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
+        said = await self.policy.complete(turn, max_new_tokens)
         self.prompt_tokens += said.prompt_tokens
         self.sampled_tokens += said.tokens
         self.generate_ms += said.ms
@@ -265,93 +267,97 @@ class Acting:
         self.observer.on_turn(turn, said.text, said.tokens, said.versions, said.ms)
         return said
 
-    def _keep(self, said: Said, reading: Reading, *, malformed: bool) -> None:
-        self.policy.keep(malformed=malformed)
-        calls = [call_of(each.name, each.arguments) for each in reading.actions if isinstance(each, ToolCall)]
-        self.diary.said(said.text, calls[: self.settings.max_calls or None], malformed=malformed)
+    def _commit_reply(self, said: PolicyCompletion, reading: ParsedReply, *, malformed: bool) -> None:
+        self.policy.commit_reply(malformed=malformed)
+        calls = [
+            make_call_record(each.name, each.arguments) for each in reading.actions if isinstance(each, AgentToolCall)
+        ]
+        self.transcript.add_turn(said.text, calls[: self.settings.max_calls or None], malformed=malformed)
 
-    async def _follow(self, reading: Reading) -> Status | None:
+    async def _run_actions(self, reading: ParsedReply) -> EpisodeStatus | None:
         """Act as the reply says, and tell the policy what became of it; or how the episode has ended."""
         late = self._time_is_up
-        done: list[Outcome] = []
+        done: list[ActionOutcome] = []
         for action in reading.actions:
-            done.append(await self._act(action, calls=sum(isinstance(other.action, ToolCall) for other in done)))
+            done.append(
+                await self._run_action(action, calls=sum(isinstance(other.action, AgentToolCall) for other in done))
+            )
         if reading.final:
-            return Status.TIME_LIMIT if late and done else Status.COMPLETED
-        messages = self.agent.tell(done)
+            return EpisodeStatus.TIME_LIMIT if late and done else EpisodeStatus.COMPLETED
+        messages = self.agent.format_outcomes(done)
         if messages is None:
-            return Status.COMPLETED
-        fits = self.policy.observed(messages, _noted(done))
+            return EpisodeStatus.COMPLETED
+        fits = self.policy.append_observation(messages, _observation_source(done))
         if self._malformed >= self.settings.max_malformed:
-            return Status.MALFORMED_LIMIT
+            return EpisodeStatus.MALFORMED_LIMIT
         if self._time_is_up:
-            return Status.TIME_LIMIT
-        return None if fits else Status.CONTEXT_LIMIT
+            return EpisodeStatus.TIME_LIMIT
+        return None if fits else EpisodeStatus.CONTEXT_LIMIT
 
-    async def _act(self, action: Action, *, calls: int) -> Outcome:
+    async def _run_action(self, action: AgentAction, *, calls: int) -> ActionOutcome:
         """``calls`` of its reply were before it."""
-        if isinstance(action, Malformed):
+        if isinstance(action, MalformedAction):
             self._malformed += 1
-            return Outcome(action, f"Error: {action.reason}")
+            return ActionOutcome(action, f"Error: {action.reason}")
         self._malformed = 0
         if self._time_is_up:  # the rest of a reply with many calls
-            return Outcome(action, "Error: not run, your time is up", ran=False)
+            return ActionOutcome(action, "Error: not run, your time is up", ran=False)
         if 0 < self.settings.max_calls <= calls:
             most = self.settings.max_calls
-            return Outcome(action, f"Error: not run, as at most {most} of a reply's calls are", ran=False)
-        self.observer.on_call(action.name, _command(action))
+            return ActionOutcome(action, f"Error: not run, as at most {most} of a reply's calls are", ran=False)
+        self.observer.on_call(action.name, _shown_command(action))
         answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
-        text = self._readable(answer.text)
-        self.diary.answered(text, answer.exit_code, timed_out=answer.timed_out)
+        text = self._truncate_observation(answer.text)
+        self.transcript.add_tool_result(text, answer.exit_code, timed_out=answer.timed_out)
         self.observer.on_result(answer.raw or answer.text)
         self.tool_ms += answer.ms
         self._used_s += answer.ms / 1000
-        return Outcome(action, text, answer.raw, answer.exit_code, answer.ms)
+        return ActionOutcome(action, text, answer.raw, answer.exit_code, answer.ms)
 
-    def _readable(self, text: str) -> str:
+    def _truncate_observation(self, text: str) -> str:
         most = self.settings.observation_tokens
-        return self.policy.shortened(text, most) if most else text
+        return self.policy.truncate_text(text, most) if most else text
 
 
 @dataclass(slots=True)
-class Episode:
+class AgentEpisode:
     """Runs one ticket to its end, token by token.  ``run`` may be called once."""
 
-    ticket: Ticket
+    request: RolloutRequest
     task: Task
     agent: Agent
     chat: ChatFormat
-    generate: Generate
-    terminal: Terminal
+    generate: GenerateFunction
+    terminal: EpisodeTerminal
     settings: EpisodeSettings
-    observer: Observer
-    deadlines: Deadlines = NO_DEADLINES
+    observer: EpisodeObserver
+    deadlines: StageDeadlines = NO_DEADLINES
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
-        context = self.settings.context(self.chat, self.agent.opening(self.task))
-        policy = TokenPolicy(self.chat, context, self.generate, self.settings.sampling(self.ticket))
-        acting = Acting(self.task, self.agent, policy, self.terminal, self.settings, self.observer)
-        ended = await until_graded(
-            acting.run(), self.terminal, self.task, lambda: acting.diary.last_words, self.deadlines
+        context = self.settings.make_context(self.chat, self.agent.opening_messages(self.task))
+        policy = TokenPolicy(self.chat, context, self.generate, self.settings.make_sampling(self.request))
+        acting = AgentLoop(self.task, self.agent, policy, self.terminal, self.settings, self.observer)
+        ended = await run_and_grade(
+            acting.run(), self.terminal, self.task, lambda: acting.transcript.last_content, self.deadlines
         )
         segments = context.segments()
-        played = ended.played(self.task, acting.diary.turns, segments)
-        reward, segments = await rewarded(self.settings.reward, played, segments, context.order)
-        self.observer.on_grade(ended.graded, reward)
+        played = ended.to_result(self.task, acting.transcript.turns, segments)
+        reward, segments = await apply_reward(self.settings.reward, played, segments, context.turn_order)
+        self.observer.on_grade(ended.grade, reward)
         timings_ms = {"generate": acting.generate_ms, "tool": acting.tool_ms}
-        return ended.trajectory(self.ticket, reward, segments, policy.engine, timings_ms)
+        return ended.to_trajectory(self.request, reward, segments, policy.engine, timings_ms)
 
 
-def _noted(done: list[Outcome]) -> Noted:
-    tools = [outcome.action.name for outcome in done if isinstance(outcome.action, ToolCall) and outcome.ran]
-    return Noted(",".join(tools), done[-1].exit_code, sum(outcome.ms for outcome in done))
+def _observation_source(done: list[ActionOutcome]) -> ObservationSource:
+    tools = [outcome.action.name for outcome in done if isinstance(outcome.action, AgentToolCall) and outcome.ran]
+    return ObservationSource(",".join(tools), done[-1].exit_code, sum(outcome.ms for outcome in done))
 
 
 _SHOWN = ("command", "code", "keystrokes")
 """Arguments that say what a call does."""
 
 
-def _command(call: ToolCall) -> str:
+def _shown_command(call: AgentToolCall) -> str:
     said = (call.arguments.get(name) for name in _SHOWN)
     return next((each for each in said if isinstance(each, str)), f"{call.name}({call.arguments})")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import InfraError
-from protocol.trajectory import GroupId, InfraFailure, Status, Ticket
+from protocol.trajectory import EpisodeStatus, GroupId, InfraFailure, RolloutRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,11 @@ class EvaluationPlan:
     greedy: int
     seed: int
 
-    def tickets(self, run_id: str) -> list[Ticket]:
+    def make_requests(self, run_id: str) -> list[RolloutRequest]:
         """Attempt by attempt over all tasks, so that an early stop still covers each task."""
         size = self.attempts + self.greedy
         return [
-            Ticket(
+            RolloutRequest(
                 run_id,
                 GroupId(index),
                 sample,
@@ -47,7 +47,7 @@ class EvaluationPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class EvaluationAttempt:
     """What one attempt came to."""
 
     task: str
@@ -55,7 +55,7 @@ class Attempt:
     greedy: bool
     passed: bool
     reward: float
-    status: Status
+    status: EpisodeStatus
     sampled_tokens: int
     versions: tuple[int, ...] = ()
     """Of the weights that sampled it, each once; none where it was broken off before the first token."""
@@ -64,55 +64,59 @@ class Attempt:
 
 
 @dataclass(slots=True)
-class Evaluation:
+class EvaluationTracker:
     """Collects the attempts of one plan and says when it is over."""
 
     plan: EvaluationPlan
-    done: dict[tuple[int, int], Attempt] = field(default_factory=dict[tuple[int, int], Attempt])
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    finished_attempts: dict[tuple[int, int], EvaluationAttempt] = field(
+        default_factory=dict[tuple[int, int], EvaluationAttempt]
+    )
+    finished: asyncio.Event = field(default_factory=asyncio.Event)
     failure: InfraError | None = None
     """Why it will never be complete."""
-    left_out: set[str] = field(default_factory=set[str])
+    excluded_tasks: set[str] = field(default_factory=set[str])
     """Tasks."""
 
     @property
     def total(self) -> int:
-        return (len(self.plan.tasks) - len(self.left_out)) * (self.plan.attempts + self.plan.greedy)
+        return (len(self.plan.tasks) - len(self.excluded_tasks)) * (self.plan.attempts + self.plan.greedy)
 
-    def wants(self, ticket: Ticket) -> bool:
+    def is_open(self, request: RolloutRequest) -> bool:
         """Its attempt is still open."""
-        return (ticket.group, ticket.sample) not in self.done and ticket.task not in self.left_out
+        return (request.group, request.sample) not in self.finished_attempts and request.task not in self.excluded_tasks
 
-    def add(self, ticket: Ticket, attempt: Attempt) -> bool:
+    def add_attempt(self, request: RolloutRequest, attempt: EvaluationAttempt) -> bool:
         """False when this attempt is already there, or its task was left out."""
-        if not self.wants(ticket):
+        if not self.is_open(request):
             return False
-        self.done[ticket.group, ticket.sample] = attempt
-        self._look()
+        self.finished_attempts[request.group, request.sample] = attempt
+        self._finish_if_complete()
         return True
 
-    def give_up(self, ticket: Ticket, failure: InfraFailure, detail: str) -> str:
+    def give_up_attempt(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> str:
         """``ticket`` will not be issued again, so its attempt stays open, unless an earlier try of it came in late.
         What is to be told where its task is left out for it; empty for nothing."""
-        if not self.wants(ticket):
+        if not self.is_open(request):
             return ""
         why = " ".join(detail.split())[:300]
-        if failure is InfraFailure.TASK_FAULT and len(self.left_out) + 1 < len(self.plan.tasks):
-            self.left_out.add(ticket.task)
-            self.done = {key: attempt for key, attempt in self.done.items() if attempt.task != ticket.task}
-            self._look()
-            return f"the evaluation {self.plan.name} goes on without the task {ticket.task}, which fails itself: {why}"
+        if failure is InfraFailure.TASK_FAULT and len(self.excluded_tasks) + 1 < len(self.plan.tasks):
+            self.excluded_tasks.add(request.task)
+            self.finished_attempts = {
+                key: attempt for key, attempt in self.finished_attempts.items() if attempt.task != request.task
+            }
+            self._finish_if_complete()
+            return f"the evaluation {self.plan.name} goes on without the task {request.task}, which fails itself: {why}"
         self.failure = InfraError(
-            f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {ticket.task} "
-            f"{ticket.attempt + 1} times (rollout.replacement_limit), at last with {failure}: {why}; mend that and "
+            f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {request.task} "
+            f"{request.attempt + 1} times (rollout.replacement_limit), at last with {failure}: {why}; mend that and "
             "go on with the run"
         )
-        self.over.set()
+        self.finished.set()
         return ""
 
-    def _look(self) -> None:
-        if len(self.done) == self.total:
-            self.over.set()
+    def _finish_if_complete(self) -> None:
+        if len(self.finished_attempts) == self.total:
+            self.finished.set()
 
-    def attempts(self) -> Sequence[Attempt]:
-        return [self.done[key] for key in sorted(self.done)]
+    def attempts(self) -> Sequence[EvaluationAttempt]:
+        return [self.finished_attempts[key] for key in sorted(self.finished_attempts)]

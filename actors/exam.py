@@ -19,41 +19,41 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter
 
-from actors.dispatch import Say
-from actors.evaluation import Attempt, Evaluation, EvaluationPlan
-from actors.tickets import Out, Tickets
-from protocol.filesystem import append_whole, cut_torn_line
-from protocol.trajectory import InfraFailure, Ticket
-from protocol.weights import Version, version_label
+from actors.dispatch import EmitEvent
+from actors.evaluation import EvaluationAttempt, EvaluationPlan, EvaluationTracker
+from actors.tickets import AssignedRequest, RolloutRequestQueue
+from protocol.filesystem import append_atomically, cut_torn_line
+from protocol.trajectory import InfraFailure, RolloutRequest
+from protocol.weights import WeightVersion, format_version
 
-_ATTEMPT = TypeAdapter(Attempt)
+_ATTEMPT = TypeAdapter(EvaluationAttempt)
 
 
 @dataclass(frozen=True, slots=True)
-class ExamPlan:
+class OnlineEvaluationPlan:
     evaluation: EvaluationPlan
-    version: Version
+    version: WeightVersion
     """Whose weights sample all of it."""
-    attempts: Path
+    attempts_path: Path
     """File of those that there are, one a line."""
 
 
-class AttemptFile:
+class EvaluationAttemptFile:
     """The attempts of one exam.  One writer at a time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         cut_torn_line(path)
 
-    def add(self, ticket: Ticket, attempt: Attempt) -> None:
+    def append_attempt(self, request: RolloutRequest, attempt: EvaluationAttempt) -> None:
         """Raises OSError."""
-        line = {"group": ticket.group, "sample": ticket.sample, "attempt": asdict(attempt)}
-        append_whole(self._path, orjson.dumps(line) + b"\n")
+        line = {"group": request.group, "sample": request.sample, "attempt": asdict(attempt)}
+        append_atomically(self._path, orjson.dumps(line) + b"\n")
 
-    def read(self) -> dict[tuple[int, int], Attempt]:
+    def read_attempts(self) -> dict[tuple[int, int], EvaluationAttempt]:
         """(task's number, sample) → attempt; the first of two.  A line that a disk has damaged is none, and its attempt
         is made again."""
-        found: dict[tuple[int, int], Attempt] = {}
+        found: dict[tuple[int, int], EvaluationAttempt] = {}
         for line in self._path.read_bytes().splitlines() if self._path.exists() else []:
             with suppress(ValueError, KeyError, TypeError):
                 value = orjson.loads(line)
@@ -61,78 +61,86 @@ class AttemptFile:
         return found
 
 
-class Exam:
+class OnlineEvaluationState:
     def __init__(
-        self, plan: ExamPlan, run_id: str, *, replacement_limit: int, ticket_deadline_s: float, say: Say
+        self,
+        plan: OnlineEvaluationPlan,
+        run_id: str,
+        *,
+        replacement_limit: int,
+        ticket_deadline_s: float,
+        emit: EmitEvent,
     ) -> None:
         """Raises OSError where what is there of it cannot be read."""
-        self.plan, self._say = plan, say
+        self.plan, self._emit = plan, emit
         self._limit, self._deadline_s = replacement_limit, ticket_deadline_s
-        self._file = AttemptFile(plan.attempts)
-        self._tickets = Tickets()
-        self.evaluation = Evaluation(plan.evaluation)
-        known = self._file.read()
-        for ticket in plan.evaluation.tickets(run_id):
+        self._file = EvaluationAttemptFile(plan.attempts_path)
+        self._requests = RolloutRequestQueue()
+        self.tracker = EvaluationTracker(plan.evaluation)
+        known = self._file.read_attempts()
+        for ticket in plan.evaluation.make_requests(run_id):
             if (attempt := known.get((ticket.group, ticket.sample))) is not None:
-                self.evaluation.add(ticket, attempt)
+                self.tracker.add_attempt(ticket, attempt)
             else:
-                self._tickets.add(ticket)
+                self._requests.add(ticket)
 
     @property
     def name(self) -> str:
         return self.plan.evaluation.name
 
-    def hand_out(self, worker: str, free: int, now: float) -> list[Ticket]:
+    def assign_requests(self, worker: str, free: int, now: float) -> list[RolloutRequest]:
         """Up to ``free`` tickets for ``worker`` (name#incarnation)."""
-        return self._tickets.hand_out(worker, free, now, now + self._deadline_s)
+        return self._requests.assign(worker, free, now, now + self._deadline_s)
 
-    def unheard(self, worker: str, holds: Collection[str]) -> list[Ticket]:
+    def find_undelivered(self, worker: str, holds: Collection[str]) -> list[RolloutRequest]:
         """:meth:`actors.tickets.Tickets.unheard`."""
-        return self._tickets.unheard(worker, holds)
+        return self._requests.find_undelivered(worker, holds)
 
-    def evaluated(self, ticket: Ticket, attempt: Attempt) -> None:
+    def report_evaluated(self, request: RolloutRequest, attempt: EvaluationAttempt) -> None:
         """An attempt has come to its end.  Raises OSError where it cannot be kept: it is not counted then."""
         if others := set(attempt.versions) - {self.plan.version}:
-            labels = ", ".join(map(version_label, sorted(others)))
-            self.failed(ticket, InfraFailure.UNEXPECTED, f"sampled by {labels}, not {version_label(self.plan.version)}")
+            labels = ", ".join(map(format_version, sorted(others)))
+            self.report_failed(
+                request, InfraFailure.UNEXPECTED, f"sampled by {labels}, not {format_version(self.plan.version)}"
+            )
             return
-        key = (ticket.group, ticket.sample)
-        if self.evaluation.wants(ticket):
-            self._file.add(ticket, attempt)
-            self.evaluation.add(ticket, attempt)
-            self._tickets.withdraw(lambda waiting: (waiting.group, waiting.sample) == key)
-            self.tell()
-        self._tickets.finish(ticket)
+        key = (request.group, request.sample)
+        if self.tracker.is_open(request):
+            self._file.append_attempt(request, attempt)
+            self.tracker.add_attempt(request, attempt)
+            self._requests.withdraw(lambda waiting: (waiting.group, waiting.sample) == key)
+            self.emit_progress()
+        self._requests.finish(request)
 
-    def tell(self) -> None:
+    def emit_progress(self) -> None:
         """How far it is."""
-        done = self.evaluation.attempts()
+        done = self.tracker.attempts()
         passed = sum(each.passed for each in done)
-        self._say("eval.progress", name=self.name, done=len(done), total=self.evaluation.total, passed=passed)
+        self._emit("eval.progress", name=self.name, done=len(done), total=self.tracker.total, passed=passed)
 
-    def failed(self, ticket: Ticket, failure: InfraFailure, detail: str) -> None:
+    def report_failed(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> None:
         """Infrastructure failed a ticket."""
-        if (out := self._tickets.finish(ticket)) is not None:
-            self._lost(out, failure, detail)
+        if (out := self._requests.finish(request)) is not None:
+            self._handle_failure(out, failure, detail)
 
-    def hello(self, worker: str, me: str) -> None:
+    def register_worker(self, worker: str, me: str) -> None:
         """``worker`` has started as ``me``; what an earlier incarnation of it held is issued again."""
-        for out in self._tickets.lost_with(worker, except_incarnation=me):
-            self._lost(out, InfraFailure.WORKER_DIED, "its worker died")
+        for out in self._requests.reclaim_from_worker(worker, except_incarnation=me):
+            self._handle_failure(out, InfraFailure.WORKER_DIED, "its worker died")
 
-    def patrol(self, now: float) -> None:
+    def reissue_overdue(self, now: float) -> None:
         """Issue again what is out too long."""
-        for out in self._tickets.overdue(now):
-            self._lost(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
+        for out in self._requests.reclaim_overdue(now):
+            self._handle_failure(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
 
-    def _lost(self, out: Out, failure: InfraFailure, detail: str) -> None:
-        ticket = out.ticket
-        self._say("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
-        if not self.evaluation.wants(ticket):
+    def _handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str) -> None:
+        ticket = out.request
+        self._emit("episode.failed", trajectory=ticket.trajectory_id, reason=failure.value, detail=detail)
+        if not self.tracker.is_open(ticket):
             return
         if ticket.attempt < self._limit:
-            again = self._tickets.reissue(ticket, failure)
-            self._say("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
-        elif said := self.evaluation.give_up(ticket, failure, detail):
-            self._tickets.withdraw(lambda waiting: waiting.task == ticket.task)
-            self._say("advisory", about="evaluation", text=said)
+            again = self._requests.reissue(ticket, failure)
+            self._emit("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
+        elif said := self.tracker.give_up_attempt(ticket, failure, detail):
+            self._requests.withdraw(lambda waiting: waiting.task == ticket.task)
+            self._emit("advisory", about="evaluation", text=said)

@@ -14,7 +14,7 @@ _NOTABLE, _TIMES_ALL = 0.1, 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class FailureRateReport:
     """Of a number of attempts."""
 
     attempts: int
@@ -23,7 +23,7 @@ class Rates:
     """Share that failed of each tenth by seconds out, shortest first."""
 
     @property
-    def advice(self) -> str | None:
+    def alert(self) -> str | None:
         """What a person should hear: that the slowest tenth loses far more than all do."""
         slowest, overall = self.by_decile[-1], self.failed / self.attempts
         if slowest < _NOTABLE or slowest < _TIMES_ALL * overall:
@@ -36,19 +36,19 @@ class Rates:
 
 
 @dataclass(slots=True)
-class FailureRates:
+class FailureRateTracker:
     """Collects attempts that have ended until :meth:`take`."""
 
     _ended: list[tuple[float, bool]] = field(default_factory=list[tuple[float, bool]])
 
-    def add(self, seconds: float, *, failed: bool) -> None:
+    def add_attempt(self, seconds: float, *, failed: bool) -> None:
         """An attempt ended ``seconds`` after it was handed out."""
         self._ended.append((seconds, failed))
 
     def __len__(self) -> int:
         return len(self._ended)
 
-    def take(self) -> Rates | None:
+    def pop_report(self) -> FailureRateReport | None:
         """The rates of what was added since the last time; None for fewer than one attempt a tenth, which stay."""
         count = len(self._ended)
         if count < _TENTHS:
@@ -56,4 +56,4 @@ class FailureRates:
         failed = [failed for _, failed in sorted(self._ended)]
         self._ended.clear()
         tenths = [failed[count * n // _TENTHS : count * (n + 1) // _TENTHS] for n in range(_TENTHS)]
-        return Rates(count, sum(failed), tuple(round(sum(tenth) / len(tenth), 4) for tenth in tenths))
+        return FailureRateReport(count, sum(failed), tuple(round(sum(tenth) / len(tenth), 4) for tenth in tenths))

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from actors.engines.messages import GenerateReply
-from actors.episode import EpisodeSettings, Gradable, Observer, until_graded
-from actors.gateway.session import OnReply, Session, SessionSettings
-from actors.rewards.rewarding import rewarded
-from actors.stages import NO_DEADLINES, Deadlines
+from actors.episode import EpisodeObserver, EpisodeSettings, Gradable, run_and_grade
+from actors.gateway.session import GatewaySession, GatewaySessionSettings, OnReply
+from actors.rewards.rewarding import apply_reward
+from actors.stages import NO_DEADLINES, StageDeadlines
 from protocol.errors import InfraError
-from protocol.trajectory import Status, Ticket, Trajectory
+from protocol.trajectory import EpisodeStatus, RolloutRequest, Trajectory
 from sandbox.tasks.task import Task
 
 _LAST_CHARS = 500
@@ -36,7 +36,7 @@ class HarnessSettings:
     """Of the sandbox's loopback, where the gateway is reached."""
 
 
-class Ran(NamedTuple):
+class HarnessExit(NamedTuple):
     """A harness that has ended."""
 
     exit_code: int | None
@@ -45,15 +45,17 @@ class Ran(NamedTuple):
     timed_out: bool = False
 
 
-class Place(Gradable, Protocol):
+class HarnessSandbox(Gradable, Protocol):
     """Where a harness runs."""
 
-    async def run_agent(self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]) -> Ran:
+    async def run_agent(
+        self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]
+    ) -> HarnessExit:
         """Run ``command`` to its end, or until ``left_s()`` is no more than 0.  Raises as :class:`Gradable` does."""
         ...
 
 
-def environment(url: str, key: str, model: str, task: Task) -> dict[str, str]:
+def harness_environment(url: str, key: str, model: str, task: Task) -> dict[str, str]:
     """What a harness is told; the first five are names that the two official clients and most harnesses read."""
     return {
         "OPENAI_BASE_URL": f"{url}/v1",
@@ -65,22 +67,22 @@ def environment(url: str, key: str, model: str, task: Task) -> dict[str, str]:
     }
 
 
-def session_settings(settings: EpisodeSettings, ticket: Ticket) -> SessionSettings:
+def make_session_settings(settings: EpisodeSettings, request: RolloutRequest) -> GatewaySessionSettings:
     """The limits of an episode, for a harness: all segments together are within what its trajectory may hold."""
-    return SessionSettings(
+    return GatewaySessionSettings(
         max_replies=settings.max_turns,
         max_new_tokens=settings.max_new_tokens,
         context_tokens=settings.context_tokens,
         max_tokens=settings.context_tokens,
-        temperature=settings.temperature_of(ticket),
-        seed=ticket.seed,
-        greedy=ticket.greedy,
+        temperature=settings.sampling_temperature(request),
+        seed=request.seed,
+        greedy=request.greedy,
         generate_deadline_s=settings.generate_deadline_s,
         engine_restart_s=settings.engine_restart_s,
     )
 
 
-def on_reply(observer: Observer) -> OnReply:
+def make_reply_callback(observer: EpisodeObserver) -> OnReply:
     """Shows an observer what a session's policy says."""
 
     def told(turn: int, text: str, reply: GenerateReply) -> None:
@@ -89,7 +91,7 @@ def on_reply(observer: Observer) -> OnReply:
     return told
 
 
-class Line(Protocol):
+class HarnessSession(Protocol):
     """By which a harness asks the policy."""
 
     @property
@@ -101,40 +103,40 @@ class Line(Protocol):
     def sampled_tokens(self) -> int: ...
 
     @property
-    def limit(self) -> Status | None:
+    def limit(self) -> EpisodeStatus | None:
         """Which limit refused its last call."""
         ...
 
     @property
-    def trouble(self) -> InfraError | None:
+    def last_error(self) -> InfraError | None:
         """Why its last call was not answered."""
         ...
 
-    def end(self) -> None:
+    def close(self) -> None:
         """No call is taken any more."""
         ...
 
 
 @dataclass(slots=True)
-class HarnessActing:
+class HarnessRun:
     """A harness at work on a task.  ``run`` may be called once."""
 
     task: Task
-    line: Line
-    place: Place
+    session: HarnessSession
+    sandbox: HarnessSandbox
     command: str
-    reach: AbstractAsyncContextManager[Mapping[str, str]]
+    gateway_access: AbstractAsyncContextManager[Mapping[str, str]]
     """Open, the policy can be reached from the place, in the environment that this gives."""
     settings: EpisodeSettings
-    observer: Observer
+    observer: EpisodeObserver
     clock: Callable[[], float] = time.monotonic
-    acted_s: float = 0.0
-    ended_with: str = ""
+    agent_s: float = 0.0
+    exit_summary: str = ""
     """For people to read."""
 
-    async def run(self) -> Status:
+    async def run(self) -> EpisodeStatus:
         """Until it has ended, or its time is up.  Raises InfraError and SandboxGone."""
-        line, begun = self.line, self.clock()
+        line, begun = self.session, self.clock()
         limit_s = min(self.task.agent_timeout_s, self.settings.time_limit_s)
 
         def acted_s() -> float:
@@ -145,23 +147,23 @@ class HarnessActing:
 
         self.observer.on_call("harness", self.command)
         try:
-            async with self.reach as env:
+            async with self.gateway_access as env:
                 exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items())
                 command = f"(export {exports}; eval {shlex.quote(self.command)})"
-                ran = await self.place.run_agent(command, left_s, self.observer.on_output)
+                ran = await self.sandbox.run_agent(command, left_s, self.observer.on_output)
         finally:
-            line.end()
-            self.acted_s = acted_s()
+            line.close()
+            self.agent_s = acted_s()
         self.observer.on_result(ran.output)
-        self.ended_with = f"exit code {ran.exit_code}, {ran.output[-_LAST_CHARS:]!r}"
-        if line.trouble is not None:
-            raise line.trouble
+        self.exit_summary = f"exit code {ran.exit_code}, {ran.output[-_LAST_CHARS:]!r}"
+        if line.last_error is not None:
+            raise line.last_error
         if ran.timed_out:
-            return Status.TIME_LIMIT
-        return line.limit or Status.COMPLETED
+            return EpisodeStatus.TIME_LIMIT
+        return line.limit or EpisodeStatus.COMPLETED
 
 
-def unanswered(why: str) -> InfraError:
+def no_reply_error(why: str) -> InfraError:
     """Of a harness that ended without having had a reply."""
     return InfraError(f"the harness ended without an answer of the policy's: {why}")
 
@@ -170,29 +172,36 @@ def unanswered(why: str) -> InfraError:
 class HarnessEpisode:
     """Runs one ticket to its end.  ``run`` may be called once."""
 
-    ticket: Ticket
+    request: RolloutRequest
     task: Task
-    session: Session
-    place: Place
+    session: GatewaySession
+    sandbox: HarnessSandbox
     command: str
-    reach: AbstractAsyncContextManager[Mapping[str, str]]
+    gateway_access: AbstractAsyncContextManager[Mapping[str, str]]
     """Open, the gateway can be reached from the place, in the environment that this gives."""
     settings: EpisodeSettings
-    observer: Observer
-    deadlines: Deadlines = NO_DEADLINES
+    observer: EpisodeObserver
+    deadlines: StageDeadlines = NO_DEADLINES
     clock: Callable[[], float] = time.monotonic
 
     async def run(self) -> Trajectory:
         """The finished trajectory.  Raises :class:`InfraError` when infrastructure failed."""
         session = self.session
-        acting = HarnessActing(
-            self.task, session, self.place, self.command, self.reach, self.settings, self.observer, self.clock
+        acting = HarnessRun(
+            self.task,
+            session,
+            self.sandbox,
+            self.command,
+            self.gateway_access,
+            self.settings,
+            self.observer,
+            self.clock,
         )
-        ended = await until_graded(acting.run(), self.place, self.task, lambda: session.last_words, self.deadlines)
+        ended = await run_and_grade(acting.run(), self.sandbox, self.task, lambda: session.last_content, self.deadlines)
         if not (segments := session.segments()):
-            raise unanswered(ended.error or acting.ended_with)
-        played = ended.played(self.task, session.turns(), segments)
-        reward, segments = await rewarded(self.settings.reward, played, segments, session.order)
-        self.observer.on_grade(ended.graded, reward)
-        timings_ms = {"generate": session.generate_ms, "tool": acting.acted_s * 1000}
-        return ended.trajectory(self.ticket, reward, segments, session.engine, timings_ms)
+            raise no_reply_error(ended.error or acting.exit_summary)
+        played = ended.to_result(self.task, session.turns(), segments)
+        reward, segments = await apply_reward(self.settings.reward, played, segments, session.turn_order)
+        self.observer.on_grade(ended.grade, reward)
+        timings_ms = {"generate": session.generate_ms, "tool": acting.agent_s * 1000}
+        return ended.to_trajectory(self.request, reward, segments, session.engine, timings_ms)

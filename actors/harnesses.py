@@ -11,17 +11,24 @@ from types import TracebackType
 from typing import Self
 
 from actors.agents.chat import Tokenizer
-from actors.engines.messages import GenerateWatched
-from actors.episode import EpisodeSettings, Observer
+from actors.engines.messages import StreamingGenerateFunction
+from actors.episode import EpisodeObserver, EpisodeSettings
 from actors.gateway.server import Gateway
-from actors.gateway.session import Session
-from actors.harness import HarnessActing, HarnessEpisode, HarnessSettings, environment, on_reply, session_settings
-from actors.stages import NO_DEADLINES, Deadlines
+from actors.gateway.session import GatewaySession
+from actors.harness import (
+    HarnessEpisode,
+    HarnessRun,
+    HarnessSettings,
+    harness_environment,
+    make_reply_callback,
+    make_session_settings,
+)
+from actors.stages import NO_DEADLINES, StageDeadlines
 from actors.terminal import SandboxTerminal
-from actors.tickets import name_of
-from protocol.trajectory import Ticket, Trajectory
-from sandbox.doorway import listening_inside
-from sandbox.gate.doors import HOST
+from actors.tickets import attempt_name
+from protocol.trajectory import RolloutRequest, Trajectory
+from sandbox.doorway import listen_in_container
+from sandbox.gate.doors import PROXY_HOST
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
@@ -29,8 +36,8 @@ _MODEL = "policy"
 """Under which harnesses see it."""
 
 
-class Harnesses:
-    def __init__(self, settings: HarnessSettings, tokenizer: Tokenizer, generate: GenerateWatched) -> None:
+class HarnessRunner:
+    def __init__(self, settings: HarnessSettings, tokenizer: Tokenizer, generate: StreamingGenerateFunction) -> None:
         self._settings = settings
         self._gateway = Gateway(tokenizer, generate, model=_MODEL)
 
@@ -43,40 +50,53 @@ class Harnesses:
     ) -> None:
         await self._gateway.__aexit__(kind, error, trace)
 
-    async def run(
+    async def run_episode(
         self,
-        ticket: Ticket,
+        request: RolloutRequest,
         task: Task,
         terminal: SandboxTerminal,
         settings: EpisodeSettings,
-        observer: Observer,
+        observer: EpisodeObserver,
         *,
-        deadlines: Deadlines = NO_DEADLINES,
+        deadlines: StageDeadlines = NO_DEADLINES,
     ) -> Trajectory:
         """One episode, in the terminal's sandbox.  Raises :class:`InfraError` when infrastructure failed."""
-        name = name_of(ticket)
-        with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
-            reach = self._reach(terminal.session, session, task)
+        name = attempt_name(request)
+        with self._gateway.open_session(
+            name, make_session_settings(settings, request), make_reply_callback(observer)
+        ) as session:
+            reach = self._open_gateway_access(terminal.session, session, task)
             command = self._settings.command
             return await HarnessEpisode(
-                ticket, task, session, terminal, command, reach, settings, observer, deadlines
+                request, task, session, terminal, command, reach, settings, observer, deadlines
             ).run()
 
     @contextmanager
-    def acting(
-        self, ticket: Ticket, task: Task, terminal: SandboxTerminal, settings: EpisodeSettings, observer: Observer
-    ) -> Generator[tuple[HarnessActing, Session]]:
+    def open_run(
+        self,
+        request: RolloutRequest,
+        task: Task,
+        terminal: SandboxTerminal,
+        settings: EpisodeSettings,
+        observer: EpisodeObserver,
+    ) -> Generator[tuple[HarnessRun, GatewaySession]]:
         """One that somebody else grades: at work in the terminal's sandbox, and its session, which is open in the
         block."""
-        name = name_of(ticket)
-        with self._gateway.session(name, session_settings(settings, ticket), on_reply(observer)) as session:
-            reach = self._reach(terminal.session, session, task)
-            yield HarnessActing(task, session, terminal, self._settings.command, reach, settings, observer), session
+        name = attempt_name(request)
+        with self._gateway.open_session(
+            name, make_session_settings(settings, request), make_reply_callback(observer)
+        ) as session:
+            reach = self._open_gateway_access(terminal.session, session, task)
+            yield HarnessRun(task, session, terminal, self._settings.command, reach, settings, observer), session
 
     @asynccontextmanager
-    async def _reach(self, sandbox: SandboxSession, session: Session, task: Task) -> AsyncGenerator[Mapping[str, str]]:
+    async def _open_gateway_access(
+        self, sandbox: SandboxSession, session: GatewaySession, task: Task
+    ) -> AsyncGenerator[Mapping[str, str]]:
         """The gateway answers on the sandbox's own loopback; gives what a harness there is told of it."""
         port = self._settings.port
-        door = await listening_inside(sandbox.engine, sandbox.container, port)
-        async with self._gateway.door(door):
-            yield environment(f"http://{HOST}:{port}", self._gateway.key(session), self._gateway.model, task)
+        door = await listen_in_container(sandbox.engine, sandbox.container, port)
+        async with self._gateway.listen_on(door):
+            yield harness_environment(
+                f"http://{PROXY_HOST}:{port}", self._gateway.api_key(session), self._gateway.model, task
+            )

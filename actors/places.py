@@ -20,12 +20,12 @@ _NODE = "ray.io/node-id"
 """Ray's own label of each node."""
 
 
-class NoPlace(InfraError):
+class PlacementError(InfraError):
     """The cluster has not so much to spare."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NodeShare:
     """A share of one node."""
 
     node_id: str
@@ -39,36 +39,36 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlacementBundle:
     """Where an actor may be started."""
 
     group: PlacementGroup
     index: int
 
 
-async def hold(name: str, wanted: Sequence[Wanted], timeout_s: float) -> list[Place]:
+async def reserve_bundles(name: str, shares: Sequence[NodeShare], timeout_s: float) -> list[PlacementBundle]:
     """One place for each.  Raises :class:`NoPlace`; then, and where it is cancelled, none is held."""
     untyped = cast("Any", util)
     group: PlacementGroup = untyped.placement_group(
-        [each.resources for each in wanted],
+        [each.resources for each in shares],
         strategy="PACK",
         name=name,
-        bundle_label_selector=[{_NODE: each.node_id} for each in wanted],
+        bundle_label_selector=[{_NODE: each.node_id} for each in shares],
     )
     held = False
     try:
         held = await asyncio.to_thread(group.wait, timeout_s)
     finally:
         if not held:  # which ends the thread, too
-            give_back([Place(group, 0)])
+            release_bundles([PlacementBundle(group, 0)])
     if not held:
-        raise NoPlace(f"the cluster has no place for {name} within {timeout_s:g} s: others hold what it needs")
-    return [Place(group, index) for index in range(len(wanted))]
+        raise PlacementError(f"the cluster has no place for {name} within {timeout_s:g} s: others hold what it needs")
+    return [PlacementBundle(group, index) for index in range(len(shares))]
 
 
-def give_back(places: Sequence[Place]) -> None:
+def release_bundles(bundles: Sequence[PlacementBundle]) -> None:
     """All that their groups hold.  An actor that is still there ends."""
     untyped = cast("Any", util)
-    for place in places:
+    for place in bundles:
         if place.index == 0:
             untyped.remove_placement_group(place.group)

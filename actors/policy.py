@@ -9,22 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from actors.agents.chat import ChatFormat, Message
-from actors.agents.trim import shortened
-from actors.branches import Noted
-from actors.context import Context
-from actors.engines.messages import Finish, Generate, GenerateReply, GenerateRequest
+from actors.agents.chat import ChatFormat, ChatMessage
+from actors.agents.trim import truncate_text
+from actors.branches import ObservationSource
+from actors.context import PromptContext
+from actors.engines.messages import FinishReason, GenerateFunction, GenerateReply, GenerateRequest
 
 
-class NoRoom(Exception):
+class ContextFullError(Exception):
     """The prompt leaves no place for a reply, as whoever was asked says."""
 
 
-class Said(NamedTuple):
+class PolicyCompletion(NamedTuple):
     text: str
     """What was sampled, without the turn's end."""
     tokens: int
-    finish: Finish
+    finish: FinishReason
     ms: float
     """From the request to the whole reply."""
     prompt_tokens: int
@@ -37,34 +37,34 @@ class Policy(Protocol):
     """One episode's."""
 
     @property
-    def room(self) -> int:
+    def remaining_tokens(self) -> int:
         """Tokens that the next reply may have, as far as is known; none where this is below 1."""
         ...
 
     @property
-    def begun(self) -> str:
+    def reply_prefix(self) -> str:
         """What the prompt has said already of each reply."""
         ...
 
-    async def ask(self, turn: int, max_new_tokens: int) -> Said:
+    async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         """The reply to all that was said and observed.  Raises NoRoom, and InfraError where none came."""
         ...
 
-    def keep(self, *, malformed: bool) -> None:
+    def commit_reply(self, *, malformed: bool) -> None:
         """The last reply is part of the history."""
         ...
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
         """See :meth:`actors.context.Context.observed`."""
         ...
 
-    def shortened(self, text: str, tokens: int) -> str:
+    def truncate_text(self, text: str, tokens: int) -> str:
         """``text``, or its head and tail where it has more than so many tokens."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class EpisodeSampling:
     """What is the same of all an episode's requests."""
 
     temperature: float
@@ -78,27 +78,29 @@ class Sampling:
 class TokenPolicy:
     """Each prompt is ids, each reply goes on from them as it was sampled (:mod:`actors.context`)."""
 
-    def __init__(self, chat: ChatFormat, context: Context, generate: Generate, sampling: Sampling) -> None:
+    def __init__(
+        self, chat: ChatFormat, context: PromptContext, generate: GenerateFunction, sampling: EpisodeSampling
+    ) -> None:
         self.context, self.engine = context, ""
         self._chat, self._generate, self._sampling = chat, generate, sampling
         self._reply: GenerateReply | None = None
 
     @property
-    def room(self) -> int:
-        return self.context.room
+    def remaining_tokens(self) -> int:
+        return self.context.remaining_tokens
 
     @property
-    def begun(self) -> str:
-        return self._chat.begun
+    def reply_prefix(self) -> str:
+        return self._chat.reply_prefix
 
-    async def ask(self, turn: int, max_new_tokens: int) -> Said:
+    async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         sampling, prompt = self._sampling, self.context.prompt
         reply = await self._generate(
             GenerateRequest(
                 input_ids=prompt,
                 max_new_tokens=max_new_tokens,
                 temperature=sampling.temperature,
-                stop_token_ids=(self._chat.turn_end,),
+                stop_token_ids=(self._chat.turn_end_id,),
                 seed=(sampling.seed + turn) & 0x7FFFFFFF,
                 greedy=sampling.greedy,
                 session=sampling.session,
@@ -107,15 +109,15 @@ class TokenPolicy:
             )
         )
         self._reply, self.engine = reply, reply.engine
-        text, versions = self._chat.text(reply.token_ids), (min(reply.versions), max(reply.versions))
-        return Said(text, len(reply.token_ids), reply.finish, reply.ms, len(prompt), versions)
+        text, versions = self._chat.decode_reply(reply.token_ids), (min(reply.versions), max(reply.versions))
+        return PolicyCompletion(text, len(reply.token_ids), reply.finish, reply.ms, len(prompt), versions)
 
-    def keep(self, *, malformed: bool) -> None:
+    def commit_reply(self, *, malformed: bool) -> None:
         if self._reply is not None:
-            self.context.sampled(self._reply, malformed=malformed)
+            self.context.append_reply(self._reply, malformed=malformed)
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
-        return self.context.observed(messages, noted)
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
+        return self.context.append_observation(messages, source)
 
-    def shortened(self, text: str, tokens: int) -> str:
-        return shortened(self._chat.tokenizer, text, tokens)
+    def truncate_text(self, text: str, tokens: int) -> str:
+        return truncate_text(self._chat.tokenizer, text, tokens)

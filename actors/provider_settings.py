@@ -24,7 +24,7 @@ class ProviderSettings:
     token: str = field(default="", repr=False)
     together: bool = False
     """A training group's sandboxes are begun when there is a place for each of them."""
-    callback: str = "127.0.0.1"
+    callback_host: str = "127.0.0.1"
     """Address of a worker's node at which environment services reach the policy."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
     """For Daytona, or one that a package adds."""

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from actors.episode import Graded, ToolOutcome
-from actors.terminal import charged, graded
+from actors.episode import EpisodeGrade, ToolCallResult
+from actors.terminal import attribute_sandbox_loss, to_episode_grade
 from sandbox.provider import Sandbox
 from sandbox.tasks.task import Task
-from sandbox.tools import SHELL_ONLY, PlainContext, Toolset
-from sandbox.tools.elsewhere import Elsewhere, call_elsewhere
+from sandbox.tools import SHELL_ONLY, PortableToolContext, Toolset
+from sandbox.tools.elsewhere import ProviderToolTarget, call_remote_tool
 
 
 @dataclass(slots=True)
@@ -32,16 +32,16 @@ class ProviderTerminal:
     """What the agent may call."""
     _acted: bool = False
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         self._acted = True
         begun = time.perf_counter()
-        with charged(acted=True, vanished_before=self.vanished_before):
-            ground = Elsewhere(self.sandbox, self.task.workdir)
-            context = PlainContext(ground, self.command_timeout_s, self.observation_chars, on_output)
-            result = await call_elsewhere(self.sandbox, context, name, arguments, self.tools)
+        with attribute_sandbox_loss(acted=True, vanished_before=self.vanished_before):
+            ground = ProviderToolTarget(self.sandbox, self.task.workdir)
+            context = PortableToolContext(ground, self.command_timeout_s, self.observation_chars, on_output)
+            result = await call_remote_tool(self.sandbox, context, name, arguments, self.tools)
         ms = result.ms or (time.perf_counter() - begun) * 1000  # a tool that waits for what others run says none
-        return ToolOutcome(result.text, result.raw, result.exit_code, ms, timed_out=result.timed_out)
+        return ToolCallResult(result.text, result.raw, result.exit_code, ms, timed_out=result.timed_out)
 
-    async def grade(self) -> Graded:
-        with charged(acted=self._acted, vanished_before=self.vanished_before):
-            return graded(await self.sandbox.grade(min(self.task.test_timeout_s, self.grade_timeout_s)))
+    async def grade(self) -> EpisodeGrade:
+        with attribute_sandbox_loss(acted=self._acted, vanished_before=self.vanished_before):
+            return to_episode_grade(await self.sandbox.grade(min(self.task.test_timeout_s, self.grade_timeout_s)))

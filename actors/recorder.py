@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from actors.episode import Graded
-from actors.tickets import name_of
+from actors.episode import EpisodeGrade
+from actors.tickets import attempt_name
 from protocol.events import EventLog
-from protocol.recordings import MAX_FILE_BYTES, CastWriter, turn_marker
-from protocol.trajectory import Reward, Ticket, Trajectory
+from protocol.recordings import MAX_CAST_BYTES, CastWriter, turn_marker_label
+from protocol.trajectory import Reward, RolloutRequest, Trajectory
 from sandbox.tasks.task import Task
 
 _WIDTH, _HEIGHT = 100, 30
@@ -19,38 +19,38 @@ _STREAMED_CHARS, _END_CHARS = 16_000, 4_000
 class TerminalRecorder:
     """The recording alone.  An observer of an episode; ``close`` it."""
 
-    def __init__(self, file: Path, title: str, max_bytes: int = MAX_FILE_BYTES) -> None:
+    def __init__(self, file: Path, title: str, max_bytes: int = MAX_CAST_BYTES) -> None:
         self._streamed = 0
         self._cast = CastWriter.open(file, _WIDTH, _HEIGHT, title, max_bytes=max_bytes)
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
         del sampled, versions, ms
-        self._cast.marker(turn_marker(turn))
-        self._cast.note(text)
+        self._cast.record_marker(turn_marker_label(turn))
+        self._cast.record_note(text)
 
     def on_call(self, name: str, command: str) -> None:
         del name
         self._streamed = 0
-        self._cast.prompt_command(command)
+        self._cast.record_command(command)
 
     def on_output(self, text: str) -> None:
         if (room := _STREAMED_CHARS - self._streamed) > 0:
-            self._cast.output(text[:room])
+            self._cast.record_output(text[:room])
         self._streamed += len(text)
 
     def on_result(self, output: str) -> None:
         """What a call printed in all: shown as far as it has not been streamed, of much only the end."""
         if not self._streamed:
-            self._cast.output(output)
+            self._cast.record_output(output)
         elif (hidden := self._streamed - _STREAMED_CHARS) > 0:
-            self._cast.note(f"{hidden:,} characters more, and at the end:")
-            self._cast.output(output[-min(hidden, _END_CHARS) :])
+            self._cast.record_note(f"{hidden:,} characters more, and at the end:")
+            self._cast.record_output(output[-min(hidden, _END_CHARS) :])
 
-    def on_grade(self, graded: Graded, reward: Reward) -> None:
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         passed = sum(test.passed for test in graded.tests)
-        self._cast.note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
+        self._cast.record_note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
         if graded.suspicious:
-            self._cast.note("read this pass: " + "; ".join(graded.suspicious))
+            self._cast.record_note("read this pass: " + "; ".join(graded.suspicious))
 
     def close(self) -> None:
         self._cast.close()
@@ -59,14 +59,14 @@ class TerminalRecorder:
 class EpisodeRecorder:
     """The recording, and the events beside it."""
 
-    def __init__(self, events: EventLog, run_dir: Path, ticket: Ticket, task: Task, worker: str) -> None:
-        self._events, self._id = events, name_of(ticket)
+    def __init__(self, events: EventLog, run_dir: Path, request: RolloutRequest, task: Task, worker: str) -> None:
+        self._events, self._id = events, attempt_name(request)
         self._terminal = TerminalRecorder(run_dir / "terminals" / f"{self._id}.cast", task.instruction)
         events.emit(
             "episode.started",
             trajectory=self._id,
-            group=ticket.group,
-            sample=ticket.sample,
+            group=request.group,
+            sample=request.sample,
             task=task.id,
             family=task.family,
             instruction=task.instruction,
@@ -94,7 +94,7 @@ class EpisodeRecorder:
     def on_result(self, output: str) -> None:
         self._terminal.on_result(output)
 
-    def on_grade(self, graded: Graded, reward: Reward) -> None:
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         self._terminal.on_grade(graded, reward)
         if graded.suspicious:
             self._events.emit("episode.suspicious", trajectory=self._id, why=list(graded.suspicious))

@@ -28,17 +28,17 @@ from ray import exceptions as ray_errors
 from ray.actor import ActorHandle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from actors.places import Place
+from actors.places import PlacementBundle
 from protocol.errors import InfraError
-from protocol.logs import LogPlace
-from protocol.stacks import offer_stacks
-from protocol.waiting import TaskStack, task_stacks
+from protocol.logs import ProcessLog
+from protocol.stacks import register_stack_dump
+from protocol.waiting import TaskStack, collect_task_stacks
 
 T = TypeVar("T")
 R = TypeVar("R")
 P = ParamSpec("P")
 
-_BESIDE = "beside"
+_CONCURRENT = "beside"
 """Ray's name for the threads of :meth:`Remote.beside`."""
 
 
@@ -71,24 +71,24 @@ class ActorOptions:
     num_gpus: float = 0
     node_id: str | None = None
     """Ray node id that the actor is bound to; None lets Ray choose."""
-    place: Place | None = None
+    bundle: PlacementBundle | None = None
     """Held for the actor: it counts, and not ``node_id``."""
     max_restarts: int = 0
     max_task_retries: int = 0
     """How often Ray repeats a call whose actor died and was restarted; −1 for always.  Only for methods that may run
     twice."""
-    beside: int = 0
+    concurrent_calls: int = 0
     """Calls by :meth:`Remote.beside` that run at once, each in a thread of its own beside the other calls."""
     max_concurrency: int | None = None
     """Calls that run at once; None is Ray's default: 1000 for a class with async methods, else 1."""
     env: dict[str, str] = field(default_factory=dict[str, str])
     """Environment variables of the actor's process."""
-    log: LogPlace | None = None
+    log: ProcessLog | None = None
     """Where the actor's process logs, after a restart too; None leaves it to Ray."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ref(Generic[R]):
+class ResultRef(Generic[R]):
     """A value that some actor is making or has made."""
 
     actor: str
@@ -143,28 +143,30 @@ class Remote(Generic[T]):
         """Run ``method`` in the actor and give its result.  Raises what it raised, or a :class:`RemoteError`."""
         return await _value(self.name, self._start(method, args, kwargs))
 
-    async def once(
+    async def call_once(
         self, method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """:meth:`call`, which Ray does not repeat where the actor died and was restarted: a :class:`RemoteError`."""
         return cast("R", await _value(self.name, self._start(method, args, kwargs, max_task_retries=0)))
 
     @overload
-    def ref(
+    def submit(
         self, method: Callable[Concatenate[T, P], Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs
-    ) -> Ref[R]: ...
+    ) -> ResultRef[R]: ...
     @overload
-    def ref(self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs) -> Ref[R]: ...
-    def ref(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Ref[Any]:
+    def submit(self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs) -> ResultRef[R]: ...
+    def submit(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> ResultRef[Any]:
         """Start ``method`` in the actor and give a reference to its result, without waiting."""
-        return Ref(self.name, self._start(method, args, kwargs))
+        return ResultRef(self.name, self._start(method, args, kwargs))
 
-    def beside(self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+    def submit_concurrent(
+        self, method: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> ResultRef[R]:
         """:meth:`ref` for a method that may run beside other calls of an actor which takes one at a time; its options
         say for how many (:attr:`ActorOptions.beside`)."""
-        return Ref(self.name, self._start(method, args, kwargs, concurrency_group=_BESIDE))
+        return ResultRef(self.name, self._start(method, args, kwargs, concurrency_group=_CONCURRENT))
 
-    async def ready(self) -> None:
+    async def wait_ready(self) -> None:
         """Return when the actor's constructor has returned.  Raises what it raised, or :class:`ActorDied`."""
         await _value(self.name, self.handle.__ray_ready__.remote())
 
@@ -177,7 +179,7 @@ class Remote(Generic[T]):
         :class:`RemoteError`."""
         await _value(self.name, self.handle.__ray_call__.remote(_offer_stacks, str(path), name))
 
-    async def tasks(self) -> tuple[TaskStack, ...]:
+    async def list_tasks(self) -> tuple[TaskStack, ...]:
         """Every asyncio task of the actor, and where it waits; none of an actor without async methods.  Raises a
         :class:`RemoteError`; never ends where the actor's event loop is held up: then its stacks tell."""
         return cast("tuple[TaskStack, ...]", await _value(self.name, self.handle.__ray_call__.remote(_own_tasks)))
@@ -191,7 +193,7 @@ class Remote(Generic[T]):
         return bound.remote(*map(_unwrapped, args), **{key: _unwrapped(value) for key, value in kwargs.items()})
 
 
-def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
+def spawn_actor(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs: P.kwargs) -> Remote[T]:
     """Start an actor that holds ``cls(*args, **kwargs)``; returns at once (see :meth:`Remote.ready`).
 
     The class is imported by name in the actor's process, so its module must be importable there.
@@ -205,8 +207,8 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
     }
     if options.max_concurrency is not None:
         settings["max_concurrency"] = options.max_concurrency
-    if options.place is not None:
-        place = options.place
+    if options.bundle is not None:
+        place = options.bundle
         settings["scheduling_strategy"] = PlacementGroupSchedulingStrategy(place.group, place.index)
     elif options.node_id is not None:
         settings["scheduling_strategy"] = NodeAffinitySchedulingStrategy(options.node_id, soft=False)
@@ -214,28 +216,32 @@ def spawn(cls: Callable[P, T], options: ActorOptions, /, *args: P.args, **kwargs
         settings["runtime_env"] = {"env_vars": dict(options.env)}
     remote = cast("Callable[..., Any]", ray.remote)
     held = _logging(cast("type[Any]", cls), options.log) if options.log is not None else cls
-    actor_class = remote(concurrency_groups={_BESIDE: options.beside})(held) if options.beside else remote(held)
+    actor_class = (
+        remote(concurrency_groups={_CONCURRENT: options.concurrent_calls})(held)
+        if options.concurrent_calls
+        else remote(held)
+    )
     return Remote(options.name, actor_class.options(**settings).remote(*args, **kwargs))
 
 
-def _logging(cls: type[Any], log: LogPlace) -> type[Any]:
+def _logging(cls: type[Any], log: ProcessLog) -> type[Any]:
     """``cls``, which begins to log before it is made."""
 
     class Logged(cls):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            log.begin()
+            log.install_handler()
             super().__init__(*args, **kwargs)  # pyright: ignore[reportUnknownMemberType]  of whatever class it is
 
     Logged.__name__ = Logged.__qualname__ = cls.__name__
     return Logged
 
 
-def kill(remote: Remote[Any]) -> None:
+def kill_actor(remote: Remote[Any]) -> None:
     """End an actor's process at once, without its clean-up and without a restart.  Harmless on a dead one."""
     ray.kill(remote.handle, no_restart=True)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
 
 
-def restart(remote: Remote[Any]) -> None:
+def restart_actor(remote: Remote[Any]) -> None:
     """End an actor's process at once, also one that is stopped or never answers; Ray starts it again as often as
     ``max_restarts`` allows.  Harmless on a dead one."""
     ray.kill(remote.handle, no_restart=False)  # pyright: ignore[reportUnknownMemberType]  # Ray's handle is untyped
@@ -248,36 +254,36 @@ def _own_pid(actor: object) -> int:
 
 def _offer_stacks(actor: object, path: str, name: str) -> None:
     del actor
-    offer_stacks(Path(path), name)
+    register_stack_dump(Path(path), name)
 
 
 def _own_tasks(actor: object) -> tuple[TaskStack, ...]:
     """Ray runs this in a thread beside the actor's event loops, which are found among all objects."""
     del actor
     loops = [each for each in gc.get_objects() if issubclass(type(each), asyncio.AbstractEventLoop)]
-    return task_stacks([task for loop in loops for task in asyncio.all_tasks(loop)], remote_call)
+    return collect_task_stacks([task for loop in loops for task in asyncio.all_tasks(loop)], describe_remote_call)
 
 
 _CALLS = {vars(Remote)[name].__code__ for name in ("call", "once")}
 
 
-def remote_call(frame: FrameType) -> str | None:
+def describe_remote_call(frame: FrameType) -> str | None:
     """``actor.method`` where ``frame`` waits for a call of another actor."""
     names = frame.f_locals
     if frame.f_code in _CALLS:
-        return f"{short_name(names['self'].name)}.{names['method'].__name__}"
-    if frame.f_code is vars(Ref)["get"].__code__:
-        return short_name(names["self"].actor)
+        return f"{short_actor_name(names['self'].name)}.{names['method'].__name__}"
+    if frame.f_code is vars(ResultRef)["get"].__code__:
+        return short_actor_name(names["self"].actor)
     return None
 
 
-def short_name(actor: str) -> str:
+def short_actor_name(actor: str) -> str:
     """Without the run's."""
     return actor.rpartition("/")[2]
 
 
 def _unwrapped(argument: object) -> object:
-    return cast("Ref[Any]", argument).object_ref if isinstance(argument, Ref) else argument
+    return cast("ResultRef[Any]", argument).object_ref if isinstance(argument, ResultRef) else argument
 
 
 async def _value(actor: str, object_ref: ray.ObjectRef[Any]) -> Any:

@@ -8,33 +8,35 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
 from actors.provider_settings import DAYTONA, ENVIRONMENT, POOL, ProviderSettings
-from protocol.trajectory import TRAIN, Ticket
+from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
 from sandbox.client import RemotePool
 from sandbox.daytona.pool import daytona_provider
 from sandbox.errors import SandboxStartError
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.pool_settings import PoolStatistics
-from sandbox.provider import LocalProvider, LocalSandbox, Provider, Sandbox, Together
-from sandbox.providers import added_provider
+from sandbox.provider import LocalProvider, LocalSandbox, Sandbox, SandboxGroup, SandboxProvider
+from sandbox.providers import open_plugin_provider
 from sandbox.servers import PoolServers
 from sandbox.tasks.task import Task
 
 
-class Sandboxes(Protocol):
-    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> Sandbox:
+class EpisodeSandboxSource(Protocol):
+    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
         """See :class:`sandbox.provider.Provider`."""
         ...
 
     def statistics(self) -> PoolStatistics: ...
 
 
-class Own:
+class LocalSandboxSource:
     """A worker's own pool, whose places are its own episodes' alone."""
 
     def __init__(self, pool: SandboxPool) -> None:
         self._provider = LocalProvider(pool)
 
-    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> LocalSandbox:
+    async def open(
+        self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None
+    ) -> LocalSandbox:
         del together
         return await self._provider.open(task, deadline_s)
 
@@ -42,10 +44,10 @@ class Own:
         return self._provider.statistics()
 
 
-class Elsewhere:
+class AbsentSandboxSource:
     """Where whole episodes run elsewhere, there is none for a worker to open."""
 
-    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> Sandbox:
+    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
         del task, deadline_s, together
         raise SandboxStartError("episodes run on environment services, and so do their sandboxes")
 
@@ -53,16 +55,16 @@ class Elsewhere:
         return PoolStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
 
 
-class Counted:
+class CountedSandboxSource:
     """A provider that does not count what it gives."""
 
-    def __init__(self, provider: Provider, capacity: int) -> None:
+    def __init__(self, provider: SandboxProvider, capacity: int) -> None:
         """``capacity``: most that will be asked of it at once."""
         self._provider, self._capacity = provider, capacity
         self._held: list[Sandbox] = []
         self._starting = self._started = self._failed = 0
 
-    async def open(self, task: Task, deadline_s: float | None = None, together: Together | None = None) -> Sandbox:
+    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
         self._starting += 1
         try:
             if together is not None and isinstance(self._provider, RemotePool):
@@ -89,35 +91,35 @@ class Counted:
         )
 
 
-def together_of(ticket: Ticket, provider: ProviderSettings | None) -> Together | None:
+def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None) -> SandboxGroup | None:
     """Whom an episode's sandbox is begun with.  One that is begun again is so by itself, and an evaluation's has no
     group."""
-    if provider is None or not provider.together or ticket.purpose != TRAIN or ticket.attempt:
+    if provider is None or not provider.together or request.purpose != TRAIN_PURPOSE or request.attempt:
         return None
-    return Together(f"{ticket.run_id}/g{ticket.group:06d}", ticket.group_size)
+    return SandboxGroup(f"{request.run_id}/g{request.group:06d}", request.group_size)
 
 
 @asynccontextmanager
-async def open_sandboxes(
+async def open_sandbox_source(
     pool: PoolSettings, provider: ProviderSettings | None, *, episodes: int, acquire_s: float
-) -> AsyncGenerator[Sandboxes]:
+) -> AsyncGenerator[EpisodeSandboxSource]:
     """Of ``pool``, unless there is a ``provider``.  Raises UserError for one that is none."""
     if provider is None:
         async with SandboxPool(pool) as opened:
-            yield Own(opened)
+            yield LocalSandboxSource(opened)
         return
     if provider.name == ENVIRONMENT:
-        yield Elsewhere()
+        yield AbsentSandboxSource()
         return
-    async with _others(provider, acquire_s) as given:
-        yield Counted(given, episodes)
+    async with _open_provider(provider, acquire_s) as given:
+        yield CountedSandboxSource(given, episodes)
 
 
-def _others(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContextManager[Provider]:
+def _open_provider(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContextManager[SandboxProvider]:
     if settings.together:
         return RemotePool(settings.urls[0], settings.token, acquire_s=acquire_s)
     if settings.name == POOL:
         return PoolServers(settings.urls, settings.token, acquire_s=acquire_s)
     if settings.name == DAYTONA:
         return daytona_provider(settings.options)
-    return added_provider(settings.name, settings.options)
+    return open_plugin_provider(settings.name, settings.options)

@@ -20,25 +20,25 @@ class StageOverrun(InfraError):
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class StageDeadlines:
     """When stages have to be over, by the event loop's clock; None for never."""
 
     agent: float | None = None
     evaluate: float | None = None
 
     @staticmethod
-    def of(begun: float, episode_s: float, *, evaluate_s: float, after_s: float) -> Deadlines:
+    def for_episode(begun: float, episode_s: float, *, evaluate_s: float, after_s: float) -> StageDeadlines:
         """Of an episode that began then and may take ``episode_s``, of which grading and what comes after it (a judge,
         clean-up) have their shares."""
         by = begun + episode_s - after_s
-        return Deadlines(agent=by - evaluate_s, evaluate=by)
+        return StageDeadlines(agent=by - evaluate_s, evaluate=by)
 
 
-NO_DEADLINES = Deadlines()
+NO_DEADLINES = StageDeadlines()
 
 
 @asynccontextmanager
-async def stage(name: str, by: float | None) -> AsyncGenerator[None]:
+async def run_stage(name: str, by: float | None) -> AsyncGenerator[None]:
     """Raises :class:`StageOverrun` where what is done in it goes on after ``by``."""
     begun = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(by)

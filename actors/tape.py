@@ -11,14 +11,14 @@ from protocol.trajectory import Segment, Turn, TurnKind
 
 
 @dataclass(slots=True)
-class Tape:
+class TokenBuffer:
     token_ids: list[int] = field(default_factory=list[int])
     loss_mask: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
     turns: list[Turn] = field(default_factory=list[Turn])
 
-    def given(
+    def append_given(
         self, kind: TurnKind, ids: list[int], *, tool: str = "", exit_code: int | None = None, ms: float = 0.0
     ) -> None:
         """Append tokens that the policy did not sample."""
@@ -29,7 +29,7 @@ class Tape:
         self.versions += [-1] * len(ids)
         self.turns.append(Turn(kind, start, start + len(ids), tool=tool, exit_code=exit_code, ms=ms))
 
-    def sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
+    def append_sampled(self, reply: GenerateReply, *, malformed: bool) -> None:
         start = len(self.token_ids)
         self.token_ids += reply.token_ids
         self.loss_mask += [1] * len(reply.token_ids)
@@ -48,7 +48,7 @@ class Tape:
             )
         )
 
-    def segment(self, *, parent: int = -1, offset: int = 0) -> Segment:
+    def to_segment(self, *, parent: int = -1, offset: int = 0) -> Segment:
         """What is on it; ``parent`` and ``offset`` as of :class:`Segment`."""
         return Segment(
             np.asarray(self.token_ids, np.int32),

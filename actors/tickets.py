@@ -10,27 +10,27 @@ from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-from protocol.trajectory import InfraFailure, Ticket
+from protocol.trajectory import InfraFailure, RolloutRequest
 
-Key = tuple[str, int, int]
+RequestKey = tuple[str, int, int]
 """purpose, group, sample"""
 
 
-def key_of(ticket: Ticket) -> Key:
-    return (ticket.purpose, ticket.group, ticket.sample)
+def request_key(request: RolloutRequest) -> RequestKey:
+    return (request.purpose, request.group, request.sample)
 
 
-def name_of(ticket: Ticket) -> str:
+def attempt_name(request: RolloutRequest) -> str:
     """Of one attempt at it, for its worker and for people."""
-    return f"{ticket.trajectory_id}-a{ticket.attempt}"
+    return f"{request.trajectory_id}-a{request.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
-class Out:
-    ticket: Ticket
+class AssignedRequest:
+    request: RolloutRequest
     worker: str
     """Name and incarnation: a restarted worker is another one."""
-    since: float
+    assigned_at: float
     deadline: float
     """After this, by the conductor's clock, the ticket counts as lost."""
     settled: bool = False
@@ -38,90 +38,90 @@ class Out:
 
 
 @dataclass(slots=True)
-class Tickets:
-    waiting: deque[Ticket] = field(default_factory=deque[Ticket])
-    out: dict[Key, Out] = field(default_factory=dict[Key, Out])
-    kept_back: list[Ticket] = field(default_factory=list[Ticket])
+class RolloutRequestQueue:
+    waiting: deque[RolloutRequest] = field(default_factory=deque[RolloutRequest])
+    assigned: dict[RequestKey, AssignedRequest] = field(default_factory=dict[RequestKey, AssignedRequest])
+    held_back: list[RolloutRequest] = field(default_factory=list[RolloutRequest])
     """Nobody may have these before :meth:`release`."""
 
-    def add(self, ticket: Ticket, *, first: bool = False) -> None:
-        (self.waiting.appendleft if first else self.waiting.append)(ticket)
+    def add(self, request: RolloutRequest, *, first: bool = False) -> None:
+        (self.waiting.appendleft if first else self.waiting.append)(request)
 
-    def keep_back(self, ticket: Ticket) -> None:
-        self.kept_back.append(ticket)
+    def hold_back(self, request: RolloutRequest) -> None:
+        self.held_back.append(request)
 
-    def release(self) -> None:
+    def release_held(self) -> None:
         """What was kept back waits from now on, behind what does so already."""
-        self.waiting.extend(self.kept_back)
-        self.kept_back.clear()
+        self.waiting.extend(self.held_back)
+        self.held_back.clear()
 
-    def hand_out(self, worker: str, count: int, now: float, deadline: float) -> list[Ticket]:
+    def assign(self, worker: str, count: int, now: float, deadline: float) -> list[RolloutRequest]:
         """Up to ``count`` tickets, oldest first."""
         tickets = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
         for ticket in tickets:
-            self.out[key_of(ticket)] = Out(ticket, worker, now, deadline)
+            self.assigned[request_key(ticket)] = AssignedRequest(ticket, worker, now, deadline)
         return tickets
 
-    def unheard(self, worker: str, holds: Collection[str]) -> list[Ticket]:
+    def find_undelivered(self, worker: str, holds: Collection[str]) -> list[RolloutRequest]:
         """What ``worker`` was given and does not have, by :func:`name_of`: the answer was lost on its way."""
         return [
-            out.ticket
-            for out in self.out.values()
-            if out.worker == worker and not out.settled and name_of(out.ticket) not in holds
+            out.request
+            for out in self.assigned.values()
+            if out.worker == worker and not out.settled and attempt_name(out.request) not in holds
         ]
 
-    def finish(self, ticket: Ticket) -> Out | None:
+    def finish(self, request: RolloutRequest) -> AssignedRequest | None:
         """The ticket is done with; None when it was not out (a late reply of a lost worker)."""
-        found = self.out.get(key_of(ticket))
-        if found is None or found.ticket.attempt != ticket.attempt:
+        found = self.assigned.get(request_key(request))
+        if found is None or found.request.attempt != request.attempt:
             return None
-        return self.out.pop(key_of(ticket))
+        return self.assigned.pop(request_key(request))
 
-    def reissue(self, ticket: Ticket, failure: InfraFailure) -> Ticket:
+    def reissue(self, request: RolloutRequest, failure: InfraFailure) -> RolloutRequest:
         """The same sample once more, ahead of what waits; the ticket remembers what matters of ``failure``."""
-        vanished = ticket.vanished + (failure is InfraFailure.SANDBOX_VANISHED)
-        again = replace(ticket, attempt=ticket.attempt + 1, vanished=vanished)
+        vanished = request.vanished + (failure is InfraFailure.SANDBOX_VANISHED)
+        again = replace(request, attempt=request.attempt + 1, vanished=vanished)
         self.add(again, first=True)
         return again
 
-    def lost_with(self, worker: str, *, except_incarnation: str = "") -> list[Out]:
+    def reclaim_from_worker(self, worker: str, *, except_incarnation: str = "") -> list[AssignedRequest]:
         """Take back what is out with ``worker`` (all its incarnations but one)."""
-        return self._take_back(lambda out: out.worker.rsplit("#", 1)[0] == worker and out.worker != except_incarnation)
+        return self._reclaim(lambda out: out.worker.rsplit("#", 1)[0] == worker and out.worker != except_incarnation)
 
-    def overdue(self, now: float) -> list[Out]:
+    def reclaim_overdue(self, now: float) -> list[AssignedRequest]:
         """Take back what is out past its deadline."""
-        return self._take_back(lambda out: out.deadline < now)
+        return self._reclaim(lambda out: out.deadline < now)
 
-    def _take_back(self, lost: Callable[[Out], bool]) -> list[Out]:
-        found = [out for out in self.out.values() if lost(out)]
+    def _reclaim(self, lost: Callable[[AssignedRequest], bool]) -> list[AssignedRequest]:
+        found = [out for out in self.assigned.values() if lost(out)]
         for out in found:
-            del self.out[key_of(out.ticket)]
+            del self.assigned[request_key(out.request)]
         return found
 
-    def withdraw(self, needless: Callable[[Ticket], bool]) -> list[Ticket]:
+    def withdraw(self, needless: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
         """Take away those that nobody has and that are ``needless``."""
-        withdrawn = [ticket for ticket in (*self.kept_back, *self.waiting) if needless(ticket)]
+        withdrawn = [ticket for ticket in (*self.held_back, *self.waiting) if needless(ticket)]
         if withdrawn:
-            self.kept_back = [ticket for ticket in self.kept_back if not needless(ticket)]
+            self.held_back = [ticket for ticket in self.held_back if not needless(ticket)]
             self.waiting = deque(ticket for ticket in self.waiting if not needless(ticket))
         return withdrawn
 
-    def cancel(self, unwanted: Callable[[Ticket], bool]) -> list[Ticket]:
+    def cancel(self, unwanted: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
         """Take away those that are ``unwanted``, whoever has them."""
-        return self.withdraw(unwanted) + [out.ticket for out in self._take_back(lambda out: unwanted(out.ticket))]
+        return self.withdraw(unwanted) + [out.request for out in self._reclaim(lambda out: unwanted(out.request))]
 
-    def settle(self, key: Key) -> None:
+    def settle(self, key: RequestKey) -> None:
         """Who has this one runs it for nothing."""
-        if (found := self.out.get(key)) is not None:
-            self.out[key] = replace(found, settled=True)
+        if (found := self.assigned.get(key)) is not None:
+            self.assigned[key] = replace(found, settled=True)
 
-    def forget(self, purpose: str) -> int:
+    def drop_purpose(self, purpose: str) -> int:
         """Drop every ticket of ``purpose``; how many there were."""
         before = len(self)
         self.withdraw(lambda ticket: ticket.purpose == purpose)
-        for key in [key for key in self.out if key[0] == purpose]:
-            del self.out[key]
+        for key in [key for key in self.assigned if key[0] == purpose]:
+            del self.assigned[key]
         return before - len(self)
 
     def __len__(self) -> int:
-        return len(self.kept_back) + len(self.waiting) + len(self.out)
+        return len(self.held_back) + len(self.waiting) + len(self.assigned)

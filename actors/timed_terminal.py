@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.episode import Graded, Terminal, ToolOutcome
-from protocol.lanes import LaneLog
+from actors.episode import EpisodeGrade, EpisodeTerminal, ToolCallResult
+from protocol.lanes import ActivityLog
 
 
 @dataclass(frozen=True, slots=True)
 class TimedTerminal:
     """A :class:`actors.episode.Terminal` around another."""
 
-    inner: Terminal
-    lane: LaneLog
+    inner: EpisodeTerminal
+    activity: ActivityLog
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
-        with self.lane.during("tool"):
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
+        with self.activity.track("tool"):
             return await self.inner.call(name, arguments, on_output)
 
-    async def grade(self) -> Graded:
-        with self.lane.during("grading"):
+    async def grade(self) -> EpisodeGrade:
+        with self.activity.track("grading"):
             return await self.inner.grade()

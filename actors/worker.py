@@ -19,47 +19,47 @@ from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.agents.chat import chat_format
-from actors.agents.choice import agent_of
+from actors.agents.chat import load_chat_format
+from actors.agents.choice import make_agent
 from actors.agents.settings import AgentSettings
-from actors.conductor import Conductor
+from actors.conductor import RolloutScheduler
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, Watch
-from actors.engines.remote_engine import RemoteEngine, followed
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, OnPartialReply
+from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.engines.router import Router
-from actors.environment.wire import SandboxTimes
-from actors.environments import Environments
-from actors.episode import Episode, EpisodeSettings
-from actors.evaluation import Attempt
+from actors.environment.wire import SandboxTimeouts
+from actors.environments import EnvironmentRunner
+from actors.episode import AgentEpisode, EpisodeSettings
+from actors.evaluation import EvaluationAttempt
 from actors.harness import HarnessSettings
-from actors.harnesses import Harnesses
+from actors.harnesses import HarnessRunner
 from actors.provider_settings import ENVIRONMENT, ProviderSettings
 from actors.provider_terminal import ProviderTerminal
 from actors.recorder import EpisodeRecorder
 from actors.remote import Remote, RemoteError
-from actors.rewards.rewarding import Rewarding, open_rewards
+from actors.rewards.rewarding import RewardFunction, open_reward
 from actors.rewards.settings import RewardSettings
-from actors.sandboxes import open_sandboxes, together_of
-from actors.stages import Deadlines, StageOverrun
+from actors.sandboxes import open_sandbox_source, sandbox_group_of
+from actors.stages import StageDeadlines, StageOverrun
 from actors.terminal import SandboxTerminal
-from actors.tickets import name_of
+from actors.tickets import attempt_name
 from actors.timed_terminal import TimedTerminal
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.journal import AppendOutcome
-from protocol.lanes import LaneLog
-from protocol.logs import bound, get_log
+from protocol.lanes import ActivityLog
+from protocol.logs import bind_log_ids, get_logger
 from protocol.stream import CurveClient, ShardedSender, StreamError
-from protocol.trajectory import TRAIN, InfraFailure, Ticket, Trajectory, is_training
+from protocol.trajectory import TRAIN_PURPOSE, InfraFailure, RolloutRequest, Trajectory, is_training_trajectory
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.pool import PoolSettings
-from sandbox.provider import LocalSandbox, Sandbox, Together
+from sandbox.provider import LocalSandbox, Sandbox, SandboxGroup
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
-TAKE_S = 10.0
+REQUEST_POLL_S = 10.0
 """Longest wait for a ticket; its deadline counts from before it."""
-_TELL_S = 1.0
+_STATS_S = 1.0
 _BACK_OFF_S = 8.0
 _DRAIN_S = 5.0
 """Longest wait, at the end, for the acknowledgement of what was sent: of an interrupted run too, it need not be sampled
@@ -67,16 +67,16 @@ again."""
 
 
 _PLAIN_REWARD = RewardSettings()
-_log = get_log(__name__)
+_log = get_logger(__name__)
 
 
 @contextlib.contextmanager
-def _logged(ticket: Ticket) -> Generator[None]:
+def _logged(request: RolloutRequest) -> Generator[None]:
     """What ends the episode of ``ticket`` is logged with where it came from: events have but its line."""
     try:
         yield
     except Exception:
-        _log.warning("the ticket is handed back", task=ticket.task, attempt=ticket.attempt, exc_info=True)
+        _log.warning("the ticket is handed back", task=request.task, attempt=request.attempt, exc_info=True)
         raise
 
 
@@ -116,30 +116,30 @@ class WorkerSettings:
     """Instead of the agent of our own."""
     reward: RewardSettings = _PLAIN_REWARD
     """Of which :attr:`EpisodeSettings.reward` is made."""
-    engine_lag: int = 0
+    max_version_lag: int = 0
     """Versions that an engine's weights may be behind another's; it is asked last of all then, 0: however many."""
-    examines: bool = False
+    online_evaluation: bool = False
     """Its tickets are those of evaluations beside training (:mod:`actors.exam`), and no others."""
 
 
-class Worker:
+class RolloutWorker:
     def __init__(
         self,
         settings: WorkerSettings,
-        conductor: Remote[Conductor],
+        scheduler: Remote[RolloutScheduler],
         engines: tuple[Remote[Engine], ...],
     ) -> None:
-        self._settings, self._conductor = settings, conductor
-        self._agent = agent_of(settings.agent)
+        self._settings, self._scheduler = settings, scheduler
+        self._agent = make_agent(settings.agent)
         first = zlib.crc32(settings.name.encode()) % len(engines)
         self._engines = [RemoteEngine(engine) for engine in engines]
-        self._router = Router(self._engines, first=first, lag=settings.engine_lag)
+        self._router = Router(self._engines, first=first, max_version_lag=settings.max_version_lag)
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
-        self._lane = LaneLog(settings.run_dir, settings.name, "worker")
+        self._activity = ActivityLog(settings.run_dir, settings.name, "worker")
         self._running: dict[str, asyncio.Task[None]] = {}
         self._stopping, self._idle = asyncio.Event(), asyncio.Event()
         self._idle.set()
-        self._asking: asyncio.Timeout | None = None
+        self._polling: asyncio.Timeout | None = None
         """Around the wait for tickets."""
 
     async def run(self, tasks: Mapping[str, Task]) -> None:
@@ -162,47 +162,49 @@ class Worker:
 
     async def _work(self, tasks: Mapping[str, Task]) -> None:
         settings, self._tasks = self._settings, tasks
-        thinking = settings.agent.thinking.argument
-        self._chat = await asyncio.to_thread(chat_format, settings.model_path, self._agent.offered, thinking=thinking)
+        thinking = settings.agent.thinking.template_argument
+        self._chat = await asyncio.to_thread(
+            load_chat_format, settings.model_path, self._agent.offered_tools, thinking=thinking
+        )
         name = f"{settings.name}#{self._incarnation}"
         async with (
-            open_sandboxes(
+            open_sandbox_source(
                 settings.pool, settings.provider, episodes=settings.episodes, acquire_s=settings.acquire_timeout_s
             ) as self._sandboxes,
             self._open_environments() as self._environments,
             ShardedSender(
                 settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
             ) as self._sender,
-            followed(self._engines, self._router.hear),
+            polling_engines(self._engines, self._router.update_load),
             self._open_harnesses() as self._harnesses,
-            open_rewards(settings.reward) as self._rewards,
+            open_reward(settings.reward) as self._rewards,
         ):
             try:
                 async with asyncio.TaskGroup() as episodes:
-                    await self._conductor.call(Conductor.hello, settings.name, self._incarnation)
+                    await self._scheduler.call(RolloutScheduler.register_worker, settings.name, self._incarnation)
                     self._events.emit("worker.started", worker=settings.name, incarnation=self._incarnation)
-                    episodes.create_task(self._tell(), name="tell")
-                    lane = episodes.create_task(self._lane.keep_telling(), name="lane")
-                    await self._take_tickets(episodes)
+                    episodes.create_task(self._emit_sandbox_stats(), name="tell")
+                    lane = episodes.create_task(self._activity.write_periodically(), name="lane")
+                    await self._poll_requests(episodes)
                     lane.cancel()
             finally:
                 if left := await self._sender.drain(_DRAIN_S):
                     self._events.emit("sender.closed", worker=settings.name, unacknowledged=[*left])
 
-    def _open_harnesses(self) -> contextlib.AbstractAsyncContextManager[Harnesses | None]:
+    def _open_harnesses(self) -> contextlib.AbstractAsyncContextManager[HarnessRunner | None]:
         if self._settings.harness is None:
             return contextlib.nullcontext()
-        return Harnesses(self._settings.harness, self._chat.tokenizer, self._generate)
+        return HarnessRunner(self._settings.harness, self._chat.tokenizer, self._generate)
 
-    async def _generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
-        with self._lane.during("generating"):
+    async def _generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
+        with self._activity.track("generating"):
             return await self._router.generate(request, watch)
 
-    def _open_environments(self) -> contextlib.AbstractAsyncContextManager[Environments | None]:
+    def _open_environments(self) -> contextlib.AbstractAsyncContextManager[EnvironmentRunner | None]:
         settings = self._settings
         if settings.provider is None or settings.provider.name != ENVIRONMENT:
             return contextlib.nullcontext()
-        times = SandboxTimes(
+        times = SandboxTimeouts(
             settings.acquire_timeout_s,
             settings.command_timeout_s,
             settings.grade_timeout_s,
@@ -210,7 +212,7 @@ class Worker:
             settings.observation_chars,
             settings.episode_deadline_s,
         )
-        return Environments(
+        return EnvironmentRunner(
             settings.provider,
             settings.agent,
             times,
@@ -222,8 +224,8 @@ class Worker:
     async def stop(self) -> None:
         """No new tickets; running episodes are given up.  Returns when the sandboxes are gone."""
         self._stopping.set()
-        if self._asking is not None:
-            self._asking.reschedule(0.0)
+        if self._polling is not None:
+            self._polling.reschedule(0.0)
         self.cancel_episodes()
         await self._idle.wait()
 
@@ -234,16 +236,16 @@ class Worker:
     async def cancel_training(self) -> None:
         """Drop running training episodes: nothing waits for them any more."""
         for name, task in self._running.items():
-            if is_training(name):
+            if is_training_trajectory(name):
                 task.cancel()
 
-    async def cancel(self, trajectories: Collection[str]) -> None:
+    async def cancel_attempts(self, trajectories: Collection[str]) -> None:
         """Drop the running episodes of these trajectories: a person has given them up."""
         for name, task in self._running.items():
             if name.rpartition("-a")[0] in trajectories:
                 task.cancel()
 
-    async def _tell(self) -> None:
+    async def _emit_sandbox_stats(self) -> None:
         """Say every second how full the pool is, until :meth:`stop`."""
         counted = self._environments or self._sandboxes
         while not self._stopping.is_set():
@@ -257,11 +259,11 @@ class Worker:
                 started=pool.started,
             )
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_TELL_S):
+                async with asyncio.timeout(_STATS_S):
                     await self._stopping.wait()
 
-    async def _take_tickets(self, episodes: asyncio.TaskGroup) -> None:
-        place_free = self._place_free = asyncio.Event()
+    async def _poll_requests(self, episodes: asyncio.TaskGroup) -> None:
+        place_free = self._slot_free = asyncio.Event()
         while not self._stopping.is_set():
             free = self._settings.episodes - len(self._running)
             if free <= 0:
@@ -269,48 +271,52 @@ class Worker:
                 await place_free.wait()
                 continue
             try:
-                tickets = await self._ask(free)
+                tickets = await self._acquire_requests(free)
             except RemoteError:
                 await asyncio.sleep(1.0)  # the conductor is being restarted
                 continue
             for ticket in tickets:
-                key = name_of(ticket)
+                key = attempt_name(ticket)
                 if key in self._running:  # a restarted conductor does not know that it is here already
                     continue
-                self._running[key] = episodes.create_task(self._run_ticket(key, ticket), name=key)
+                self._running[key] = episodes.create_task(self._run_request(key, ticket), name=key)
 
-    async def _ask(self, free: int) -> list[Ticket]:
+    async def _acquire_requests(self, free: int) -> list[RolloutRequest]:
         """Tickets for ``free`` places; none when none came in time, or once the worker is to stop."""
         name, me, holds = self._settings.name, self._incarnation, frozenset(self._running)
-        take = Conductor.take_exam if self._settings.examines else Conductor.take
+        take = (
+            RolloutScheduler.acquire_evaluation_requests
+            if self._settings.online_evaluation
+            else RolloutScheduler.acquire_requests
+        )
         try:
             async with asyncio.timeout(None) as asking:
-                self._asking = asking
-                tickets = await self._conductor.call(take, name, me, free, TAKE_S, holds)
+                self._polling = asking
+                tickets = await self._scheduler.call(take, name, me, free, REQUEST_POLL_S, holds)
         except TimeoutError:
             return []
         finally:
-            self._asking = None
+            self._polling = None
         return [] if self._stopping.is_set() else tickets
 
-    async def _run_ticket(self, key: str, ticket: Ticket) -> None:
+    async def _run_request(self, key: str, request: RolloutRequest) -> None:
         try:
-            with bound(group=ticket.group, rollout=key):
-                await self._attempt(ticket)
+            with bind_log_ids(group=request.group, rollout=key):
+                await self._run_attempt(request)
         except asyncio.CancelledError:
             self._events.emit("episode.cancelled", trajectory=key)
             raise
         finally:
             del self._running[key]
-            self._place_free.set()
+            self._slot_free.set()
 
-    async def _attempt(self, ticket: Ticket) -> None:
+    async def _run_attempt(self, request: RolloutRequest) -> None:
         """Run the episode and hand its result on, or hand the ticket back."""
         failure, detail = InfraFailure.UNEXPECTED, ""
         try:
-            with _logged(ticket):
+            with _logged(request):
                 async with asyncio.timeout(self._settings.episode_deadline_s):
-                    trajectory = await self._episode(ticket)
+                    trajectory = await self._run_episode(request)
                 await self._deliver(trajectory)
             _log.info("episode delivered", status=trajectory.status.value, reward=trajectory.reward.total)
         except TaskFault as error:
@@ -334,18 +340,18 @@ class Worker:
         else:
             return
         # What failed is often being restarted: a ticket given back at once would have spent its attempts by then.
-        await asyncio.sleep(min(_BACK_OFF_S, 2.0**ticket.attempt))
+        await asyncio.sleep(min(_BACK_OFF_S, 2.0**request.attempt))
         with contextlib.suppress(InfraError):  # the conductor finds a ticket that is out too long
-            await self._conductor.call(Conductor.failed, ticket, failure, detail)
+            await self._scheduler.call(RolloutScheduler.report_failed, request, failure, detail)
 
     async def _deliver(self, trajectory: Trajectory) -> None:
-        ticket = trajectory.ticket
-        if ticket.purpose == TRAIN:
-            with self._lane.during("delivering"):
+        ticket = trajectory.request
+        if ticket.purpose == TRAIN_PURPOSE:
+            with self._activity.track("delivering"):
                 await self._sender.send(trajectory, self._settings.send_deadline_s)
-            await self._conductor.call(Conductor.finished, ticket)
+            await self._scheduler.call(RolloutScheduler.report_finished, ticket)
             return
-        attempt = Attempt(
+        attempt = EvaluationAttempt(
             ticket.task,
             self._tasks[ticket.task].family,
             ticket.greedy,
@@ -353,23 +359,23 @@ class Worker:
             trajectory.reward.total,
             trajectory.status,
             trajectory.sampled_tokens,
-            trajectory.sampled_by,
+            trajectory.sampled_versions,
             ticket.group,
         )
-        await self._conductor.call(Conductor.evaluated, ticket, attempt)
+        await self._scheduler.call(RolloutScheduler.report_evaluated, ticket, attempt)
 
-    def _acknowledged(self, ticket: Ticket, outcome: AppendOutcome) -> None:
+    def _acknowledged(self, request: RolloutRequest, outcome: AppendOutcome) -> None:
         kind = "trajectory.unwanted" if outcome is AppendOutcome.UNKNOWN else "trajectory.acked"
-        self._events.emit(kind, trajectory=ticket.trajectory_id, attempt=ticket.attempt, outcome=outcome.value)
+        self._events.emit(kind, trajectory=request.trajectory_id, attempt=request.attempt, outcome=outcome.value)
 
     @contextlib.asynccontextmanager
-    async def _sandbox(self, task: Task, together: Together | None = None) -> AsyncGenerator[Sandbox]:
+    async def _sandbox(self, task: Task, together: SandboxGroup | None = None) -> AsyncGenerator[Sandbox]:
         """One for an episode.  Raises :class:`SandboxStartError` when there is none in time.  What has been
         graded is not lost for a sandbox that is slow to end."""
         settings = self._settings
         try:
             async with asyncio.timeout(settings.acquire_timeout_s):
-                with self._lane.during("starting"):
+                with self._activity.track("starting"):
                     sandbox = await self._sandboxes.open(task, settings.episode_deadline_s, together)
         except TimeoutError as error:
             raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
@@ -383,7 +389,7 @@ class Worker:
                 container = sandbox.container if isinstance(sandbox, LocalSandbox) else ""
                 self._events.emit("sandbox.slow_end", container=container, after_s=settings.cleanup_timeout_s)
 
-    def _terminal(self, ticket: Ticket, task: Task, session: SandboxSession) -> SandboxTerminal:
+    def _terminal(self, request: RolloutRequest, task: Task, session: SandboxSession) -> SandboxTerminal:
         """The session as the episode of ``ticket`` sees it."""
         settings = self._settings
         return SandboxTerminal(
@@ -392,11 +398,11 @@ class Worker:
             settings.command_timeout_s,
             settings.grade_timeout_s,
             settings.observation_chars,
-            vanished_before=ticket.vanished > 0,
+            vanished_before=request.vanished > 0,
             tools=self._agent.tools,
         )
 
-    def _provided(self, ticket: Ticket, task: Task, sandbox: Sandbox) -> ProviderTerminal:
+    def _provider_terminal(self, request: RolloutRequest, task: Task, sandbox: Sandbox) -> ProviderTerminal:
         """The same of a sandbox that is not this process's."""
         settings = self._settings
         return ProviderTerminal(
@@ -405,30 +411,30 @@ class Worker:
             settings.command_timeout_s,
             settings.grade_timeout_s,
             settings.observation_chars,
-            vanished_before=ticket.vanished > 0,
+            vanished_before=request.vanished > 0,
             tools=self._agent.tools,
         )
 
-    def _rewarding(self, ticket: Ticket) -> Rewarding:
+    def _rewarding(self, request: RolloutRequest) -> RewardFunction:
         """No judge is asked about evaluations: nobody trains their turns."""
-        return self._rewards if ticket.purpose == TRAIN else self._rewards.unjudged()
+        return self._rewards if request.purpose == TRAIN_PURPOSE else self._rewards.without_judge()
 
-    async def _episode(self, ticket: Ticket) -> Trajectory:
-        settings, task = self._settings, self._tasks[ticket.task]
-        episode_settings = replace(settings.episode, reward=self._rewarding(ticket))
+    async def _run_episode(self, request: RolloutRequest) -> Trajectory:
+        settings, task = self._settings, self._tasks[request.task]
+        episode_settings = replace(settings.episode, reward=self._rewarding(request))
         started_at, begun = time.time(), time.monotonic()
-        deadlines = Deadlines.of(
+        deadlines = StageDeadlines.for_episode(
             asyncio.get_running_loop().time(),
             settings.episode_deadline_s,
             evaluate_s=settings.grade_timeout_s,
             after_s=settings.reward.judge_s + settings.cleanup_timeout_s,
         )
-        recorder = EpisodeRecorder(self._events, settings.run_dir, ticket, task, settings.name)
+        recorder = EpisodeRecorder(self._events, settings.run_dir, request, task, settings.name)
         try:
             if self._environments is not None:
-                trajectory = await self._environments.run(ticket, task, episode_settings, recorder, deadlines)
+                trajectory = await self._environments.run_episode(request, task, episode_settings, recorder, deadlines)
             else:
-                trajectory = await self._in_sandbox(ticket, task, episode_settings, recorder, deadlines)
+                trajectory = await self._run_in_sandbox(request, task, episode_settings, recorder, deadlines)
         finally:
             recorder.close()
         trajectory = replace(
@@ -441,26 +447,33 @@ class Worker:
         recorder.finished(trajectory)
         return trajectory
 
-    async def _in_sandbox(
-        self, ticket: Ticket, task: Task, settings: EpisodeSettings, recorder: EpisodeRecorder, deadlines: Deadlines
+    async def _run_in_sandbox(
+        self,
+        request: RolloutRequest,
+        task: Task,
+        settings: EpisodeSettings,
+        recorder: EpisodeRecorder,
+        deadlines: StageDeadlines,
     ) -> Trajectory:
         begun = time.monotonic()
-        async with self._sandbox(task, together_of(ticket, self._settings.provider)) as sandbox:
-            self._events.emit("sandbox.started", trajectory=ticket.trajectory_id)
+        async with self._sandbox(task, sandbox_group_of(request, self._settings.provider)) as sandbox:
+            self._events.emit("sandbox.started", trajectory=request.trajectory_id)
             acquire_ms = (time.monotonic() - begun) * 1000
             session = sandbox.session if isinstance(sandbox, LocalSandbox) else None
             if self._harnesses is not None and session is not None:
-                place = self._terminal(ticket, task, session)
-                trajectory = await self._harnesses.run(ticket, task, place, settings, recorder, deadlines=deadlines)
+                place = self._terminal(request, task, session)
+                trajectory = await self._harnesses.run_episode(
+                    request, task, place, settings, recorder, deadlines=deadlines
+                )
             else:
                 terminal = TimedTerminal(
-                    self._terminal(ticket, task, session)
+                    self._terminal(request, task, session)
                     if session is not None
-                    else self._provided(ticket, task, sandbox),
-                    self._lane,
+                    else self._provider_terminal(request, task, sandbox),
+                    self._activity,
                 )
-                trajectory = await Episode(
-                    *(ticket, task, self._agent, self._chat, self._generate, terminal),
+                trajectory = await AgentEpisode(
+                    *(request, task, self._agent, self._chat, self._generate, terminal),
                     *(settings, recorder, deadlines),
                 ).run()
         return replace(trajectory, timings_ms={**trajectory.timings_ms, "acquire": acquire_ms})

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-EXAMINER, EXAM_ENGINE = "examiner", "engine-exam"
+EVALUATION_WORKER, EVALUATION_ENGINE = "examiner", "engine-exam"
 """Who does it: a worker, and its engine."""
 
 
-class Verdict(StrEnum):
+class ScheduleDecision(StrEnum):
     NOT_DUE = "not_due"
     """These need not be evaluated, or are or were already."""
     BEGIN = "begin"
@@ -24,43 +24,43 @@ class Verdict(StrEnum):
 
 
 @dataclass(slots=True)
-class Agenda:
+class EvaluationSchedule:
     every_steps: int
     """0: none is due."""
     last_step: int
-    held: set[int] = field(default_factory=set[int])
+    evaluated_steps: set[int] = field(default_factory=set[int])
     """Steps whose weights were evaluated, or are."""
-    under_way: int | None = None
+    running_step: int | None = None
 
-    def published(self, step: int) -> Verdict:
+    def on_published(self, step: int) -> ScheduleDecision:
         """The weights of ``step`` can be evaluated."""
         due = self.every_steps and 0 < step < self.last_step and step % self.every_steps == 0
-        return self.asked(step) if due else Verdict.NOT_DUE
+        return self.request(step) if due else ScheduleDecision.NOT_DUE
 
-    def asked(self, step: int) -> Verdict:
+    def request(self, step: int) -> ScheduleDecision:
         """A person wants those of ``step`` to be."""
-        if step in self.held:
-            return Verdict.NOT_DUE
-        if self.under_way is not None:
-            return Verdict.OVERLAPS
+        if step in self.evaluated_steps:
+            return ScheduleDecision.NOT_DUE
+        if self.running_step is not None:
+            return ScheduleDecision.OVERLAPS
         self.begin(step)
-        return Verdict.BEGIN
+        return ScheduleDecision.BEGIN
 
     def begin(self, step: int) -> None:
         """The evaluation of ``step`` is under way, or again."""
-        self.held.add(step)
-        self.under_way = step
+        self.evaluated_steps.add(step)
+        self.running_step = step
 
-    def ended(self, *, complete: bool) -> None:
+    def finish(self, *, complete: bool) -> None:
         """What was under way has come to its end; what is not ``complete`` may be tried again."""
-        if not complete and self.under_way is not None:
-            self.held.discard(self.under_way)
-        self.under_way = None
+        if not complete and self.running_step is not None:
+            self.evaluated_steps.discard(self.running_step)
+        self.running_step = None
 
-    def rolled_back(self, step: int) -> bool:
+    def roll_back(self, step: int) -> bool:
         """The weights after ``step`` are gone.  Whether what was under way is of such, and therefore ends."""
-        self.held = {each for each in self.held if each <= step}
-        if self.under_way is None or self.under_way <= step:
+        self.evaluated_steps = {each for each in self.evaluated_steps if each <= step}
+        if self.running_step is None or self.running_step <= step:
             return False
-        self.under_way = None
+        self.running_step = None
         return True

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.config import Control, RunConfig, load_recipe, recipe_names
-from launch.run_options import NEWEST, model_overrides, overrides, require_filled, run_to_resume
-from protocol.cli.parser import Parser, check_text
+from launch.config import NegativeControl, RunConfig, load_recipe, recipe_names
+from launch.run_options import NEWEST_RUN, format_model_overrides, format_overrides, require_nonempty, run_to_resume
+from protocol.cli.parser import CommandLineParser, require_utf8
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
@@ -38,13 +38,13 @@ class ClusterArguments:
     dry_run: bool
     """Print the resolved configuration and stop."""
 
-    def config(self) -> RunConfig:
+    def load_config(self) -> RunConfig:
         """The configuration of a new run.  Raises ConfigError or RecipeError."""
         return load_recipe(self.recipe, self.overrides)
 
 
-def parser() -> Parser:
-    made = Parser(
+def make_parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.cluster",
         description="Train an agent asynchronously: rollout in sandboxes, GRPO, weights pushed in place.",
         epilog="Example: python -m launch.cluster --recipe demo --nodes 1 --set rollout.group_size=4",
@@ -65,26 +65,30 @@ def parser() -> Parser:
     add("--task-ids", metavar="IDS", help="only these tasks of data.path: ids, numbers and ranges, 101-110,fix-git")
     add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
     resumed = "go on with a run from its newest whole checkpoint; without ID that of --run-id, else the recipe's newest"
-    add("--resume", nargs="?", const=NEWEST, metavar="ID", help=resumed)
+    add("--resume", nargs="?", const=NEWEST_RUN, metavar="ID", help=resumed)
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, for example run.steps=12")
     add("--proof", action="store_true", help="also run the controls, and check the difference they must show")
-    add("--control", choices=[control.value for control in Control], help="make this run a control that cannot learn")
+    add(
+        "--control",
+        choices=[control.value for control in NegativeControl],
+        help="make this run a control that cannot learn",
+    )
     add("--no-monitor", action="store_true", help="do not serve the live page")
     add("--json", action="store_true", help="print the summary as one JSON object on standard output")
     add("--dry-run", action="store_true", help="print the resolved configuration and stop")
     return made
 
 
-def parse(argv: Sequence[str] | None = None) -> ClusterArguments:
+def parse_arguments(argv: Sequence[str] | None = None) -> ClusterArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
     words = sys.argv[1:] if argv is None else argv
-    check_text(words)
-    given = parser().parse_args(words)
-    require_filled(
+    require_utf8(words)
+    given = make_parser().parse_args(words)
+    require_nonempty(
         {"--address": given.address, "--model": given.model, "--task-ids": given.task_ids, "--run-id": given.run_id}
     )
     resume = run_to_resume(given.resume, given.run_id)
-    if given.proof and given.control not in {None, Control.NONE.value}:
+    if given.proof and given.control not in {None, NegativeControl.NONE.value}:
         raise UserError("--proof runs every control by itself: leave --control out")
     if given.proof and resume is not None:
         raise UserError("--proof makes three new runs and --resume goes on with one: leave one of them out")
@@ -112,7 +116,7 @@ def _overrides(given: argparse.Namespace) -> list[str]:
         "run.control": given.control,
         "data.task_ids": given.task_ids,
     }
-    found = [*overrides(keys), *model_overrides(given.model)]
+    found = [*format_overrides(keys), *format_model_overrides(given.model)]
     if given.no_monitor:
         found.append("monitor.enabled=false")
     return found

@@ -16,26 +16,26 @@ from dataclasses import dataclass, field
 class BatchFill:
     groups_per_step: int
     group_size: int
-    lost: int = 0
+    dropped: int = 0
     """Trajectories that steps dropped for their age, over the run's lineage."""
-    _made_up: int = field(init=False)
+    _refilled_groups: int = field(init=False)
     """Groups that were leased beyond ``groups_per_step``.  A resumed run owes nothing: what was made up before its
     checkpoint is not known."""
 
     def __post_init__(self) -> None:
-        self._made_up = self.lost_groups
+        self._refilled_groups = self.dropped_groups
 
     @property
-    def groups(self) -> int:
+    def groups_to_lease(self) -> int:
         """To be leased for the next step."""
-        return self.groups_per_step + min(self.groups_per_step, self.lost_groups - self._made_up)
+        return self.groups_per_step + min(self.groups_per_step, self.dropped_groups - self._refilled_groups)
 
     @property
-    def lost_groups(self) -> int:
+    def dropped_groups(self) -> int:
         """Groups' worth of lost places: they fill no step."""
-        return self.lost // self.group_size
+        return self.dropped // self.group_size
 
-    def stepped(self, lost: int) -> None:
+    def record_step(self, dropped: int) -> None:
         """A step was taken on :attr:`groups` groups, and ``lost`` trajectories of them were dropped for their age."""
-        self._made_up += self.groups - self.groups_per_step
-        self.lost += lost
+        self._refilled_groups += self.groups_to_lease - self.groups_per_step
+        self.dropped += dropped

@@ -22,7 +22,7 @@ _FOLDER = "best"
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestCheckpoint:
     step: int
     pass_at_1: float
     """Over all held-out tasks."""
@@ -31,14 +31,14 @@ class Best:
     """Folder with its weights, which ``--model`` takes; None where it could not be written."""
 
 
-async def export_best(
+async def export_best_checkpoint(
     run_dir: Path,
     checkpoints: CheckpointStore,
     export: Callable[[Checkpoint, Path], Awaitable[None]],
     events: EventLog,
-) -> Best | None:
+) -> BestCheckpoint | None:
     """None where no checkpoint has a score.  That it cannot be exported is an advisory, and no run ends for it."""
-    found = await asyncio.to_thread(checkpoints.best)
+    found = await asyncio.to_thread(checkpoints.best_scored)
     if found is None:
         text = "checkpoint.keep_best: no step that was evaluated has a checkpoint, so none is the best"
         events.emit("advisory", about="best", text=text)
@@ -52,13 +52,13 @@ async def export_best(
         why = " ".join(str(error).split())
         text = f"the best checkpoint, {checkpoint.path}, could not be exported: {why}"
         events.emit("advisory", about="best", text=text)
-        return Best(step, score, checkpoint.path, None)
-    await asyncio.to_thread(_keep_alone, model)
+        return BestCheckpoint(step, score, checkpoint.path, None)
+    await asyncio.to_thread(_remove_other_exports, model)
     events.emit("best.exported", step=step, pass_at_1=round(score, 4), path=str(model))
-    return Best(step, score, checkpoint.path, model)
+    return BestCheckpoint(step, score, checkpoint.path, model)
 
 
-def _keep_alone(folder: Path) -> None:
+def _remove_other_exports(folder: Path) -> None:
     for other in folder.parent.iterdir():
         if other != folder:
             shutil.rmtree(other, ignore_errors=True)

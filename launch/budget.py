@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
+class BudgetUsage:
     """By training, over all attempts, with steps that were taken back and taken again."""
 
     tokens: int = 0
@@ -24,10 +24,10 @@ class Budget:
     after_hours: float = 0.0
     after_s: float = 0.0
 
-    def reached(self, steps: int, trajectories: int, spent: Spending) -> str | None:
+    def first_limit_reached(self, steps: int, trajectories: int, usage: BudgetUsage) -> str | None:
         """The first limit that holds, as a person writes it.  ``steps`` are those that stand, ``trajectories`` what was
         acknowledged."""
-        used = (steps, spent.tokens, trajectories, spent.seconds / 3600, spent.seconds)
+        used = (steps, usage.tokens, trajectories, usage.seconds / 3600, usage.seconds)
         for field, amount in zip(fields(self), used, strict=True):
             limit: float = getattr(self, field.name)
             if limit and amount >= limit:

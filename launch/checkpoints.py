@@ -20,11 +20,11 @@ import orjson
 import xxhash
 
 from launch.retention import Retention, best_step
-from protocol.digests import FileDigest, digest_file, first_damage
+from protocol.digests import FileDigest, digest_file, find_damage
 from protocol.errors import UserError
-from protocol.filesystem import append_whole, replace_whole, sync
-from protocol.journal import Accounting
-from protocol.weights import Lineage, LineageEntry, Version
+from protocol.filesystem import append_atomically, fsync_path, replace_file
+from protocol.journal import JournalAccounting
+from protocol.weights import Lineage, LineageEntry, WeightVersion
 
 _MANIFEST = "manifest.json"
 _LEDGER = "ledger.jsonl"
@@ -64,7 +64,7 @@ class CheckpointManifest:
     """All others of the folder.  :meth:`CheckpointStore.finish` adds the ledger."""
 
 
-def shards_of(written: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
+def shard_digests(written: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
     """What the learner wrote, as the files of a manifest."""
     return {f"{_SHARDS}/{name}": digest for name, digest in written.items()}
 
@@ -82,7 +82,7 @@ class Checkpoint:
     def lineage(self) -> Lineage:
         return Lineage(
             {
-                version: LineageEntry(Version(version), step, Version(parent))
+                version: LineageEntry(WeightVersion(version), step, WeightVersion(parent))
                 for version, step, parent in self.manifest.lineage
             }
         )
@@ -94,22 +94,22 @@ class Checkpoint:
                 yield LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
 
 
-def require_no_older(journal: Path, books: Accounting, manifest: CheckpointManifest) -> None:
+def require_journal_covers(journal: Path, accounting: JournalAccounting, manifest: CheckpointManifest) -> None:
     """Raises UserError where ``journal``, which has ``books`` once it is rewound to the step of ``manifest``, does not
     know all that it knew when that was written; what a recovery has named as lost it need not know."""
     acked, trained = (cast("int", manifest.accounting[kind]) for kind in ("acked", "trained"))
-    if books.acked + books.lost < acked or books.trained + books.lost < trained:
+    if accounting.acked + accounting.lost < acked or accounting.trained + accounting.lost < trained:
         raise UserError(
-            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of {books.acked} acknowledged "
-            f"and {books.trained} trained trajectories, where there were {acked} and {trained}, and would give some to "
+            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of {accounting.acked} acknowledged "
+            f"and {accounting.trained} trained trajectories, where there were {acked} and {trained}, and would give some to "
             f"be trained again. Put the right one back, with its {journal.name}-wal, or move the checkpoints away that "
             "are newer than it"
         )
 
 
-def require_sound(checkpoint: Checkpoint) -> None:
+def require_intact(checkpoint: Checkpoint) -> None:
     """Raises UserError where a file is not what was written."""
-    if (damage := first_damage(checkpoint.path, checkpoint.manifest.files)) is not None:
+    if (damage := find_damage(checkpoint.path, checkpoint.manifest.files)) is not None:
         raise UserError(f"the checkpoint {checkpoint.path} is damaged: {damage}. Put a good copy of it in its place")
 
 
@@ -118,20 +118,20 @@ class CheckpointStore:
 
     def __init__(self, run_dir: Path, retention: Retention) -> None:
         self._folder, self._retention = run_dir / "checkpoints", retention
-        self._awaited: frozenset[int] = frozenset()
+        self._expected_scores: frozenset[int] = frozenset()
 
     def begin(self, step: int) -> Path:
         """An empty folder for the learner's shards of ``step``."""
         self.abandon()
-        shards = self.shards(step)
+        shards = self.shards_folder(step)
         shards.mkdir(parents=True)
         return shards
 
-    def shards(self, step: int) -> Path:
+    def shards_folder(self, step: int) -> Path:
         """Where :meth:`begin` makes it."""
-        return self._unfinished(step) / _SHARDS
+        return self._unfinished_folder(step) / _SHARDS
 
-    def _unfinished(self, step: int) -> Path:
+    def _unfinished_folder(self, step: int) -> Path:
         return self._folder / f"step-{step:06d}{_UNFINISHED}"
 
     def abandon(self) -> None:
@@ -142,46 +142,46 @@ class CheckpointStore:
     def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
         """Make what :meth:`begin` started a checkpoint.  ``ledger``: the steps since the one before it, behind whose
         own they are written.  Raises OSError where a shard is not there as the manifest has it."""
-        before = [each.path for each in self.all() if each.manifest.step < manifest.step]
-        unfinished = self._unfinished(manifest.step)
+        before = [each.path for each in self.list_checkpoints() if each.manifest.step < manifest.step]
+        unfinished = self._unfinished_folder(manifest.step)
         _require_written(unfinished, manifest.files)
         if before:
             shutil.copyfile(before[-1] / _LEDGER, unfinished / _LEDGER)
         _append(unfinished / _LEDGER, b"".join(orjson.dumps(asdict(line)) + b"\n" for line in ledger))
         whole = replace(manifest, files={**manifest.files, _LEDGER: digest_file(unfinished / _LEDGER)})
-        _append(unfinished / _MANIFEST, _written(whole))
+        _append(unfinished / _MANIFEST, _encode_manifest(whole))
         for folder in (unfinished / _SHARDS, unfinished):
-            sync(folder)
+            fsync_path(folder)
         final = self._folder / f"step-{manifest.step:06d}"
         shutil.rmtree(final, ignore_errors=True)  # a step that a resume rolled back is taken again
         unfinished.rename(final)
-        sync(self._folder)
+        fsync_path(self._folder)
         return Checkpoint(final, whole)
 
-    def all(self) -> Sequence[Checkpoint]:
+    def list_checkpoints(self) -> Sequence[Checkpoint]:
         """Those that can be read, oldest first."""
         found: list[Checkpoint] = []
-        for path in self._complete():
+        for path in self._complete_folders():
             try:
-                found.append(_read(path))
-            except _TornError:
+                found.append(_read_checkpoint(path))
+            except _TornCheckpointError:
                 continue
         return found
 
-    def newest_sound(self, tell: Callable[[Path, str], None]) -> Checkpoint | None:
+    def newest_intact(self, on_torn: Callable[[Path, str], None]) -> Checkpoint | None:
         """The newest checkpoint of which every file is as it was written.  Newer ones are set aside, and ``tell`` gets
         each with what is wrong with it.  None where there is none at all; raises UserError where none is sound."""
         torn: list[tuple[Path, str]] = []
-        for path in reversed(self._complete()):
+        for path in reversed(self._complete_folders()):
             try:
-                sound = _verified(path)
-            except _TornError as error:
+                sound = _read_verified(path)
+            except _TornCheckpointError as error:
                 torn.append((path, str(error)))
                 continue
             for each, why in torn:
                 aside = each.with_name(each.name + _TORN)
                 shutil.rmtree(aside, ignore_errors=True)
-                tell(each.rename(aside), why)
+                on_torn(each.rename(aside), why)
             return sound
         if not torn:
             return None
@@ -191,14 +191,16 @@ class CheckpointStore:
             "of one in its place and --resume, or start a new run"
         )
 
-    def _complete(self) -> list[Path]:
+    def _complete_folders(self) -> list[Path]:
         return [path for path in sorted(self._folder.glob("step-*")) if _STEP.fullmatch(path.name)]
 
     def prune(self) -> int:
         """Remove what need not stay; the step of the oldest that a run can go on from.  What a crash leaves of those
         that were to go, :meth:`begin` removes."""
-        found = self.all()
-        kept = self._retention.kept([each.manifest.step for each in found], self.scores(), self._awaited)
+        found = self.list_checkpoints()
+        kept = self._retention.steps_to_keep(
+            [each.manifest.step for each in found], self.scores(), self._expected_scores
+        )
         for old in found:
             if old.manifest.step not in kept:
                 shutil.rmtree(old.path.rename(f"{old.path}{_UNFINISHED}"))
@@ -214,36 +216,36 @@ class CheckpointStore:
             return {}
         return {int(step): score for step, score in read.items()}
 
-    def await_score(self, step: int | None) -> None:
+    def expect_score(self, step: int | None) -> None:
         """The weights of ``step``, and of no other, are being evaluated on held-out tasks."""
-        self._awaited = frozenset() if step is None else frozenset({step})
+        self._expected_scores = frozenset() if step is None else frozenset({step})
 
-    def scored(self, step: int, score: float) -> None:
+    def record_score(self, step: int, score: float) -> None:
         """The weights of ``step`` were evaluated on held-out tasks."""
         self._write_scores(self.scores() | {step: score})
 
-    def rolled_back(self, step: int) -> None:
+    def drop_scores_after(self, step: int) -> None:
         """The run goes on from ``step``: the scores of later ones are of weights that are gone."""
         scores = self.scores()
         if any(each > step for each in scores):
             self._write_scores({each: score for each, score in scores.items() if each <= step})
 
-    def best(self) -> tuple[Checkpoint, float] | None:
+    def best_scored(self) -> tuple[Checkpoint, float] | None:
         """The checkpoint with the best score, the later of equals; None where none has one."""
-        scores, there = self.scores(), {each.manifest.step: each for each in self.all()}
+        scores, there = self.scores(), {each.manifest.step: each for each in self.list_checkpoints()}
         step = best_step(there, scores)
         return None if step is None else (there[step], scores[step])
 
     def _write_scores(self, scores: Mapping[int, float]) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        replace_whole(self._folder / _SCORES, orjson.dumps({str(step): score for step, score in scores.items()}))
+        replace_file(self._folder / _SCORES, orjson.dumps({str(step): score for step, score in scores.items()}))
 
 
-class _TornError(Exception):
+class _TornCheckpointError(Exception):
     """A checkpoint is not what was written."""
 
 
-def _written(manifest: CheckpointManifest) -> bytes:
+def _encode_manifest(manifest: CheckpointManifest) -> bytes:
     body = asdict(manifest)
     return orjson.dumps(body | {_CHECKSUM: _checksum(body)}, option=orjson.OPT_INDENT_2)
 
@@ -252,26 +254,26 @@ def _checksum(body: Mapping[str, object]) -> str:
     return xxhash.xxh3_128_hexdigest(orjson.dumps(dict(body), option=orjson.OPT_SORT_KEYS))
 
 
-def _read(path: Path) -> Checkpoint:
+def _read_checkpoint(path: Path) -> Checkpoint:
     """Raises _TornError where the manifest is not what was written."""
     try:
         value: dict[str, object] = orjson.loads((path / _MANIFEST).read_bytes())
         checksum = value.pop(_CHECKSUM)
         if checksum != _checksum(value):
-            raise _TornError(f"{_MANIFEST} is not what was written: its checksum is another")
+            raise _TornCheckpointError(f"{_MANIFEST} is not what was written: its checksum is another")
         value["lineage"] = [tuple(entry) for entry in cast("list[list[int]]", value["lineage"])]
         files = cast("dict[str, dict[str, object]]", value["files"])
         value["files"] = {name: FileDigest(**digest) for name, digest in files.items()}  # pyright: ignore[reportArgumentType]  the checksum says that these are what was written
         return Checkpoint(path, CheckpointManifest(**value))  # pyright: ignore[reportArgumentType]  as above
     except (OSError, orjson.JSONDecodeError, TypeError, KeyError) as error:
-        raise _TornError(f"{_MANIFEST} cannot be read ({error})") from error
+        raise _TornCheckpointError(f"{_MANIFEST} cannot be read ({error})") from error
 
 
-def _verified(path: Path) -> Checkpoint:
+def _read_verified(path: Path) -> Checkpoint:
     """Raises _TornError where a file is not what was written."""
-    found = _read(path)
-    if (damage := first_damage(path, found.manifest.files)) is not None:
-        raise _TornError(damage)
+    found = _read_checkpoint(path)
+    if (damage := find_damage(path, found.manifest.files)) is not None:
+        raise _TornCheckpointError(damage)
     return found
 
 
@@ -284,5 +286,5 @@ def _require_written(folder: Path, files: Mapping[str, FileDigest]) -> None:
 
 
 def _append(path: Path, data: bytes) -> None:
-    append_whole(path, data)
-    sync(path)
+    append_atomically(path, data)
+    fsync_path(path)

@@ -15,13 +15,13 @@ from protocol.cli.exits import main_guard
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
-ROOM = Path(__file__).resolve().parent
+LAUNCH_FOLDER = Path(__file__).resolve().parent
 
 
 def commands() -> dict[str, str]:
     """Command → description, for all that this room can run."""
     found: dict[str, str] = {}
-    for path in sorted([*ROOM.glob("*.py"), *ROOM.glob("*/__main__.py")]):
+    for path in sorted([*LAUNCH_FOLDER.glob("*.py"), *LAUNCH_FOLDER.glob("*/__main__.py")]):
         first = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").partition("\n")[0]
         usage, _, described = first.partition("``: ")
         if usage.startswith("``python -m launch."):

@@ -18,20 +18,20 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, cast
 
-from launch.args import ClusterArguments, parse
+from launch.args import ClusterArguments, parse_arguments
 from launch.config import RunConfig, recipe_names, resolve
-from launch.guardian import Guardian
-from launch.preflight import preflight
-from launch.proof import prove
-from launch.ray_settings import ray_settings
-from launch.record import base_image, write_record
-from launch.rundir import RunDirectory, check_new, config_values, find_newest, find_run, resumed_config
+from launch.guardian import ProcessReaper
+from launch.preflight import run_preflight_checks
+from launch.proof import run_proof
+from launch.ray_settings import resolve_ray_environment
+from launch.record import base_image_id, write_record
+from launch.rundir import RunDirectory, config_tables, find_newest_run, find_run, load_resumed_config, require_new_run
 from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OK, main_guard
-from protocol.cli.output import JsonOutput, error_console, shown
-from protocol.events import Json
+from protocol.cli.output import JsonOutput, display_path, error_console
+from protocol.events import JsonValue
 
 if TYPE_CHECKING:  # it loads Ray
-    from launch.crew import Crew
+    from launch.crew import ActorClasses
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -43,86 +43,90 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        arguments = parse(words)
+        arguments = parse_arguments(words)
         if not arguments.chosen:
             others = ", ".join(name for name in recipe_names() if name != arguments.recipe)
             error_console().print(f"no recipe named: running '{arguments.recipe}' (--recipe selects another: {others})")
         if arguments.dry_run:
-            config = _resumed(arguments)[1] if arguments.resume is not None else _new(arguments)
-            out.set(cast("dict[str, Json]", config_values(config)))
+            config = _resumed_run(arguments)[1] if arguments.resume is not None else _new_config(arguments)
+            out.set_result(cast("dict[str, JsonValue]", config_tables(config)))
             return EXIT_OK
-        result = prove(arguments, run_once) if arguments.proof else run_once(arguments)
-        out.set(result)
+        result = run_proof(arguments, run_once) if arguments.proof else run_once(arguments)
+        out.set_result(result)
         return EXIT_OK if result["ok"] else 1
 
 
-def run_once(arguments: ClusterArguments, *, crew: Crew | None = None, token: str = "") -> dict[str, Json]:
+def run_once(
+    arguments: ClusterArguments, *, actor_classes: ActorClasses | None = None, token: str = ""
+) -> dict[str, JsonValue]:
     """One run from its arguments to its summary.  Benches have a ``crew`` of their own, and :mod:`launch.bench.chaos`
     knows by which ``token`` its processes are found."""
-    directory, config = _open(arguments)
+    directory, config = _open_run_directory(arguments)
     with directory:
-        directory.set_aside()
-        write_record(directory, config, base_image(config))
+        directory.archive_results()
+        write_record(directory, config, base_image_id(config))
         console = error_console()
-        console.print(f"run directory: {shown(directory.path)}")
-        from launch.crew import CREW
+        console.print(f"run directory: {display_path(directory.path)}")
+        from launch.crew import DEFAULT_ACTOR_CLASSES
         from launch.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
         sweep = (sys.executable, "-m", "sandbox.sweep", directory.run_id)
-        log = directory.log_of("driver", "node-0")
-        with Guardian(token or secrets.token_hex(16), temporary, sweep), log.kept():
-            driver = Driver(config, directory, temporary, console, crew=crew or CREW)
+        log = directory.log_place("driver", "node-0")
+        with ProcessReaper(token or secrets.token_hex(16), temporary, sweep), log.handler_installed():
+            driver = Driver(config, directory, temporary, console, actor_classes=actor_classes or DEFAULT_ACTOR_CLASSES)
             work = driver.run(resume=arguments.resume is not None)
-            summary = asyncio.run(interruptible(work, directory.resume_options))
-        return driver.conclude(summary)
+            summary = asyncio.run(run_interruptible(work, directory.resume_options))
+        return driver.write_results(summary)
 
 
-def _open(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:
+def _open_run_directory(arguments: ClusterArguments) -> tuple[RunDirectory, RunConfig]:
     if arguments.resume is None:
-        config = _new(arguments)
-        _ready(config)
+        config = _new_config(arguments)
+        _check_ready(config)
         return RunDirectory.create(config.run.dir, config.run.name, arguments.run_id), config
-    path, config = _resumed(arguments)
+    path, config = _resumed_run(arguments)
     directory = RunDirectory.open(path)
     try:
-        _ready(config)
+        _check_ready(config)
     except BaseException:
         directory.close()
         raise
     return directory, config
 
 
-def _new(arguments: ClusterArguments) -> RunConfig:
+def _new_config(arguments: ClusterArguments) -> RunConfig:
     """The configuration of a run that can begin by its name.  Raises UserError."""
-    config = arguments.config()
+    config = arguments.load_config()
     if arguments.run_id is not None:
-        check_new(config.run.dir, arguments.run_id)
+        require_new_run(config.run.dir, arguments.run_id)
     return config
 
 
-def _ready(config: RunConfig) -> None:
+def _check_ready(config: RunConfig) -> None:
     """What can be wrong before anything starts, the cluster to join included.  Raises UserError."""
-    preflight(config)
-    os.environ.update(ray_settings(config.cluster.address, os.environ))
+    run_preflight_checks(config)
+    os.environ.update(resolve_ray_environment(config.cluster.address, os.environ))
 
 
-def _resumed(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
+def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
     """The run to go on with, and its configuration; without a recipe only an override can say where the runs are."""
     if arguments.recipe:
-        run = arguments.config().run
+        run = arguments.load_config().run
     else:
         run = resolve({}, [each for each in arguments.overrides if each.partition("=")[0].strip() == "run.dir"]).run
     if arguments.resume:
         path = find_run(run.dir, arguments.resume)
     elif arguments.recipe:
-        path = find_newest(run.dir, run.name, run.control, arguments.overrides)
+        path = find_newest_run(run.dir, run.name, run.control, arguments.overrides)
     else:
-        path = find_newest(run.dir, "", None, arguments.overrides)
-    return path, resumed_config(path, arguments.overrides)
+        path = find_newest_run(run.dir, "", None, arguments.overrides)
+    return path, load_resumed_config(path, arguments.overrides)
 
 
-async def interruptible(work: Coroutine[object, object, dict[str, Json]], resume_options: str) -> dict[str, Json]:
+async def run_interruptible(
+    work: Coroutine[object, object, dict[str, JsonValue]], resume_options: str
+) -> dict[str, JsonValue]:
     """Run ``work``; SIGINT or SIGTERM cancels it once, and ends the process at once when it comes again.
 
     Raises KeyboardInterrupt after an orderly stop.

@@ -5,24 +5,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.buffer import Buffer
-from actors.conductor import Conductor
+from actors.buffer import TrajectoryBuffer
+from actors.conductor import RolloutScheduler
 from actors.engines.engine import Engine
-from actors.worker import Worker
+from actors.worker import RolloutWorker
 from launch.checkpoints import CheckpointStore
 from learner.rank import LearnerRank
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class ActorClasses:
     """The actors are imported by name in their own processes; the checkpoints are the driver's."""
 
-    buffer: type[Buffer] = Buffer
-    conductor: type[Conductor] = Conductor
+    buffer: type[TrajectoryBuffer] = TrajectoryBuffer
+    scheduler: type[RolloutScheduler] = RolloutScheduler
     engine: type[Engine] = Engine
-    worker: type[Worker] = Worker
+    worker: type[RolloutWorker] = RolloutWorker
     learner: type[LearnerRank] = LearnerRank
     checkpoints: type[CheckpointStore] = CheckpointStore
 
 
-CREW = Crew()
+DEFAULT_ACTOR_CLASSES = ActorClasses()

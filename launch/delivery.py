@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 
 from actors.engines.engine import Engine
 from actors.remote import Remote
-from actors.weights.copies import HostCopies
+from actors.weights.copies import HostWeightCache
 from protocol.weights import NO_VERSION, WeightManifest
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    copies: dict[str, Remote[HostCopies]] = field(default_factory=dict[str, Remote[HostCopies]])
+class WeightTransport:
+    copies: dict[str, Remote[HostWeightCache]] = field(default_factory=dict[str, Remote[HostWeightCache]])
     """Engine's actor → its machine's copies; one that is not here reads the learner's folder."""
-    alone: set[str] = field(default_factory=set[str])
+    pinned_engines: set[str] = field(default_factory=set[str])
     """Engines that are given versions which the others are not: no broadcast waits for them."""
 
-    async def to(
-        self, engine: Remote[Engine], manifest: WeightManifest, served: WeightManifest | None, *, anew: bool = False
+    async def deliver(
+        self, engine: Remote[Engine], manifest: WeightManifest, served: WeightManifest | None, *, refetch: bool = False
     ) -> WeightManifest:
         """``manifest`` as the engine is to be told of it: its files are on the engine's machine.  Every engine serves
         ``served``; with ``anew`` the engine has refused the files that are there.  Raises InfraError."""
@@ -27,14 +27,16 @@ class Delivery:
         if copies is None:
             return manifest
         version = served.version if served else NO_VERSION
-        return await copies.call(HostCopies.fetch, manifest, version, anew=anew, alone=engine.name in self.alone)
+        return await copies.call(
+            HostWeightCache.fetch_version, manifest, version, anew=refetch, alone=engine.name in self.pinned_engines
+        )
 
-    def lend(self, engine: str, copies: Remote[HostCopies]) -> None:
+    def add_pinned_engine(self, engine: str, copies: Remote[HostWeightCache]) -> None:
         """``engine`` reads there from now on, what no other may be given."""
         self.copies[engine] = copies
-        self.alone.add(engine)
+        self.pinned_engines.add(engine)
 
-    def forget(self, engine: str) -> None:
+    def remove_engine(self, engine: str) -> None:
         """It is gone."""
         self.copies.pop(engine, None)
-        self.alone.discard(engine)
+        self.pinned_engines.discard(engine)

@@ -10,28 +10,28 @@ from dataclasses import dataclass
 
 from actors.engines.engine import Engine
 from actors.remote import Remote, RemoteError
-from launch.vigil import ANSWER_S
+from launch.vigil import PROMPT_ANSWER_S
 
 
 @dataclass(slots=True)
-class Counter:
+class ResettingCounter:
     """Sums up what a process counts which may begin anew at 0."""
 
     total: int = 0
     _last: int = 0
 
-    def take(self, count: int) -> None:
+    def observe(self, count: int) -> None:
         self.total += count - self._last if count >= self._last else count
         self._last = count
 
 
-class SampledTokens:
+class SampledTokenCounter:
     """Sums up over the lives of engines."""
 
     def __init__(self) -> None:
-        self._tokens: dict[str, Counter] = defaultdict(Counter)
+        self._tokens: dict[str, ResettingCounter] = defaultdict(ResettingCounter)
 
-    async def tokens(self, engines: Sequence[Remote[Engine]]) -> int:
+    async def count_tokens(self, engines: Sequence[Remote[Engine]]) -> int:
         """Tokens sampled by all engines so far; of one that does not answer at once, what it said last.  What an engine
         did not live to tell is not counted."""
         async with asyncio.TaskGroup() as group:
@@ -41,17 +41,17 @@ class SampledTokens:
 
     async def _ask_tokens(self, engine: Remote[Engine]) -> None:
         with suppress(RemoteError, TimeoutError):
-            async with asyncio.timeout(ANSWER_S):
-                self._tokens[engine.name].take((await engine.call(Engine.statistics)).sampled_tokens)
+            async with asyncio.timeout(PROMPT_ANSWER_S):
+                self._tokens[engine.name].observe((await engine.call(Engine.statistics)).sampled_tokens)
 
 
-async def loads(engines: Sequence[Remote[Engine]]) -> list[int]:
+async def query_engine_loads(engines: Sequence[Remote[Engine]]) -> list[int]:
     """Requests that each engine has now; of those that answer at once."""
     found: list[int] = []
 
     async def ask(engine: Remote[Engine]) -> None:
         with suppress(RemoteError, TimeoutError):
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(PROMPT_ANSWER_S):
                 statistics = await engine.call(Engine.statistics)
                 found.append(statistics.running + statistics.queued)
 

@@ -14,36 +14,38 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from actors.environment.app import create_app
-from actors.environment.play import Part, play
-from actors.environment.service import EnvironmentService, EnvironmentSettings
+from actors.environment.play import EpisodeInputs, run_hosted_episode
+from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
 from actors.environment.wire import EpisodeOutcome
 from protocol.cli.exits import main_guard
-from protocol.cli.numbers import number, whole
-from protocol.cli.parser import Parser
-from sandbox.edge.auth import access, read_token
-from sandbox.edge.serve import bind, serve
-from sandbox.gate.options import add_gate_options, gate_settings
-from sandbox.host import HostSettings, answering, current_host
+from protocol.cli.numbers import integer_between, number_at_least
+from protocol.cli.parser import CommandLineParser
+from sandbox.edge.auth import check_access, read_token
+from sandbox.edge.serve import bind_listener, run_server
+from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.host import HostSettings, current_host, require_answering_engine
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.server.journal import StateDirectory
 
 
-def parser() -> Parser:
-    made = Parser(prog="python -m launch.environment", description=(__doc__ or "").split("``: ")[1].split("\n\n")[0])
+def make_parser() -> CommandLineParser:
+    made = CommandLineParser(
+        prog="python -m launch.environment", description=(__doc__ or "").split("``: ")[1].split("\n\n")[0]
+    )
     add = made.add_argument
     add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
-    add("--port", type=whole(0, 65535), default=18082, help="0: a free one")
+    add("--port", type=integer_between(0, 65535), default=18082, help="0: a free one")
     add("--token-file", type=Path, help="bearer token; or LONGSHORE_SANDBOX_TOKEN")
     add("--no-auth", action="store_true", help="let everyone who reaches the port run programs here")
-    add("--slots", type=whole(1), default=16, help="episodes at once (default: %(default)s)")
-    add("--ttl-s", type=number(1), default=60.0, help="an episode's life while no run asks for it")
-    add("--warm", type=whole(0), default=0, help="sandboxes kept ready of each kind")
+    add("--slots", type=integer_between(1), default=16, help="episodes at once (default: %(default)s)")
+    add("--ttl-s", type=number_at_least(1), default=60.0, help="an episode's life while no run asks for it")
+    add("--warm", type=integer_between(0), default=0, help="sandboxes kept ready of each kind")
     add("--image", default="", help="image of tasks that name none")
-    add("--session-max-s", type=number(1), default=7200.0, help="a sandbox's longest life")
-    add("--unattended-s", type=number(1), default=60.0, help="a sandbox's life without this service")
+    add("--session-max-s", type=number_at_least(1), default=7200.0, help="a sandbox's longest life")
+    add("--unattended-s", type=number_at_least(1), default=60.0, help="a sandbox's life without this service")
     add("--disk-loop", action="store_true", help="a file system of its own for each sandbox, where there is no quota")
     add("--state", type=Path, help="folder that says whose sandboxes are its own (default: in LONGSHORE_HOME, by port)")
-    add_gate_options(made)
+    add_egress_proxy_options(made)
     return made
 
 
@@ -53,11 +55,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    chosen = parser().parse_args(words)
+    chosen = make_parser().parse_args(words)
     token = read_token(chosen.token_file, environment)
-    allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="launch.environment")
+    allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="launch.environment")
     settings = HostSettings.from_environment()
-    host = answering(current_host(settings))
+    host = require_answering_engine(current_host(settings))
     opened: list[EnvironmentService] = []
 
     @asynccontextmanager
@@ -65,10 +67,10 @@ def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
         async with SandboxPool(_pool_settings(chosen, held.id), host) as pool:
             await pool.remove_strays()
 
-            async def played(part: Part) -> EpisodeOutcome:
-                return await play(part, pool)
+            async def played(part: EpisodeInputs) -> EpisodeOutcome:
+                return await run_hosted_episode(part, pool)
 
-            async with EnvironmentService(EnvironmentSettings(chosen.slots, chosen.ttl_s), played) as service:
+            async with EnvironmentService(EnvironmentServiceSettings(chosen.slots, chosen.ttl_s), played) as service:
                 opened.append(service)
                 yield service
 
@@ -77,8 +79,8 @@ def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
             await service.drain(within_s)
 
     state = chosen.state or settings.home / "environment" / str(chosen.port)
-    with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
-        return serve(create_app(open_service, allowed), listener, drain)
+    with StateDirectory(state) as held, bind_listener(chosen.host, chosen.port) as listener:
+        return run_server(create_app(open_service, allowed), listener, drain)
 
 
 def _pool_settings(chosen: argparse.Namespace, service: str) -> PoolSettings:
@@ -94,7 +96,7 @@ def _pool_settings(chosen: argparse.Namespace, service: str) -> PoolSettings:
         image=chosen.image,
         warm=chosen.warm,
         disk_loop=chosen.disk_loop,
-        gate=gate_settings(chosen),
+        egress_proxy=egress_proxy_settings(chosen),
         owner=f"server:{name}",
     )
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-TOKEN = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variable
+RUN_TOKEN_VARIABLE = "LONGSHORE_RUN_TOKEN"  # noqa: S105  # the name of a variable
 _DONE, _STOPPED = b"d", b"s"
 """A driver's last word; one that was killed says nothing."""
 _LOOK_S = 2.0
@@ -44,23 +44,23 @@ _LEAVING_ROUNDS = 60
 """Looks after the word that the run is over: Ray ends its processes by itself."""
 
 
-def machine_token(token: str, machine: str) -> str:
+def host_token(token: str, machine: str) -> str:
     """Of a run's processes on another machine than the driver's."""
     return f"{token}-{machine}"
 
 
-class Guardian:
+class ProcessReaper:
     """The driver's side.  Entering sets the token in ``os.environ``, so that every process started later carries it;
     leaving waits until all of them are gone."""
 
-    def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = (), *, beside: int = 0) -> None:
+    def __init__(self, token: str, temporary: Path, sweep: Sequence[str] = (), *, watched_pid: int = 0) -> None:
         """``sweep``: a command (:mod:`sandbox.sweep`) that is run at the end, unless all went well.  ``beside``: the
         process whose end is the run's on another machine than the driver's."""
         self._token, self._temporary, self._sweep = token, temporary, sweep
-        self._beside = (_BESIDE, str(beside)) if beside else ()
+        self._beside = (_BESIDE, str(watched_pid)) if watched_pid else ()
 
     def __enter__(self) -> Self:
-        environment = {key: value for key, value in os.environ.items() if key != TOKEN}
+        environment = {key: value for key, value in os.environ.items() if key != RUN_TOKEN_VARIABLE}
         self._process = subprocess.Popen(
             [sys.executable, "-S", "-E", __file__, *self._beside, self._token, str(self._temporary), *self._sweep],
             stdin=subprocess.PIPE,
@@ -68,13 +68,13 @@ class Guardian:
             start_new_session=True,
             env=environment,
         )
-        os.environ[TOKEN] = self._token
+        os.environ[RUN_TOKEN_VARIABLE] = self._token
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        del os.environ[TOKEN]
+        del os.environ[RUN_TOKEN_VARIABLE]
         assert self._process.stdin is not None  # noqa: S101  # opened above
         with contextlib.suppress(BrokenPipeError):  # somebody killed it
             self._process.stdin.write(_DONE if error is None else _STOPPED)
@@ -82,19 +82,19 @@ class Guardian:
         self._process.wait()
 
 
-class Process(NamedTuple):
+class RunProcess(NamedTuple):
     """``started``: clock ticks since boot, by which a number that is given out again is told apart."""
 
     pid: int
     started: int
 
 
-def processes(token: str, known: AbstractSet[Process] = frozenset()) -> set[Process]:
+def find_run_processes(token: str, known: AbstractSet[RunProcess] = frozenset()) -> set[RunProcess]:
     """Those of ``known`` that live, those whose environment carries ``token``, and what any of them started; not this
     one."""
-    needle = f"{TOKEN}={token}".encode()
-    parents: dict[Process, int] = {}
-    found: set[Process] = set()
+    needle = f"{RUN_TOKEN_VARIABLE}={token}".encode()
+    parents: dict[RunProcess, int] = {}
+    found: set[RunProcess] = set()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -102,7 +102,7 @@ def processes(token: str, known: AbstractSet[Process] = frozenset()) -> set[Proc
             state, parent, *fields = (entry / "stat").read_text().rpartition(")")[2].split()
             if state == "Z":
                 continue
-            process = Process(int(entry.name), int(fields[17]))
+            process = RunProcess(int(entry.name), int(fields[17]))
             parents[process] = int(parent)
             if process in known or needle in (entry / "environ").read_bytes().split(b"\0"):
                 found.add(process)
@@ -114,22 +114,22 @@ def processes(token: str, known: AbstractSet[Process] = frozenset()) -> set[Proc
     return found
 
 
-def _await_end(token: str) -> tuple[bytes, set[Process]]:
+def _wait_driver_end(token: str) -> tuple[bytes, set[RunProcess]]:
     """What the driver said last, and the processes that its run had by then."""
-    known: set[Process] = set()
+    known: set[RunProcess] = set()
     last = b""
     while True:
         if not select.select([0], [], [], _LOOK_S)[0]:
-            known = processes(token, known)
+            known = find_run_processes(token, known)
         elif said := os.read(0, 1):
             last = said
         else:
             return last, known
 
 
-def _await_end_beside(token: str, is_over: Callable[[], bool]) -> tuple[bytes, set[Process]]:
+def _wait_host_end(token: str, is_over: Callable[[], bool]) -> tuple[bytes, set[RunProcess]]:
     """The same where an actor holds the pipe: ``is_over`` says that its machine's Ray has ended."""
-    known: set[Process] = set()
+    known: set[RunProcess] = set()
     last, held, alone, left = b"", True, 0, _LEAVING_ROUNDS
     while alone < _ALONE_ROUNDS and left and not is_over():
         if not held:
@@ -137,7 +137,7 @@ def _await_end_beside(token: str, is_over: Callable[[], bool]) -> tuple[bytes, s
         elif select.select([0], [], [], _LOOK_S)[0]:
             said = os.read(0, 1)
             last, held = said or last, bool(said)
-        known = processes(token, known)
+        known = find_run_processes(token, known)
         alone = alone + 1 if not (known or held) else 0
         left -= not held and last == _DONE
     return last, known
@@ -152,22 +152,22 @@ def _has_ended(pid: int) -> Callable[[], bool]:
     return lambda: bool(select.select([handle], [], [], 0)[0])
 
 
-def _end(token: str, known: set[Process], temporary: Path) -> None:
+def _kill_run_processes(token: str, known: set[RunProcess], temporary: Path) -> None:
     quiet = 0
     for done in range(_ROUNDS):
-        known = processes(token, known)
+        known = find_run_processes(token, known)
         quiet = 0 if known else quiet + 1
         if quiet == _QUIET_ROUNDS:
             break
         for pid, _ in known:
             with contextlib.suppress(OSError):
-                if done >= _patience(Path(f"/proc/{pid}/cmdline").read_bytes()):
+                if done >= _grace_rounds(Path(f"/proc/{pid}/cmdline").read_bytes()):
                     os.kill(pid, signal.SIGKILL)
         time.sleep(_ROUND_S)
     shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _patience(command: bytes) -> int:
+def _grace_rounds(command: bytes) -> int:
     """Rounds that a process may go on."""
     return max((rounds for part, rounds in _PATIENT_ROUNDS.items() if part in command), default=0)
 
@@ -180,8 +180,8 @@ def main() -> None:
     if beside and os.fork():
         return  # nobody's child: Ray kills those of an actor that ends
     token, temporary, *sweep = words[2:] if beside else words
-    last, known = _await_end_beside(token, _has_ended(beside)) if beside else _await_end(token)
-    _end(token, known, Path(temporary))
+    last, known = _wait_host_end(token, _has_ended(beside)) if beside else _wait_driver_end(token)
+    _kill_run_processes(token, known, Path(temporary))
     if sweep and last != _DONE:
         longer = () if last == _STOPPED else ("--settle",)
         none = subprocess.DEVNULL

@@ -15,56 +15,56 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from actors.buffer import Buffer
+from actors.buffer import TrajectoryBuffer
 from actors.remote import Remote
-from launch.checkpoints import CheckpointManifest, CheckpointStore, LedgerLine, shards_of
-from launch.learners import Learners
-from learner.messages import SaveError
+from launch.checkpoints import CheckpointManifest, CheckpointStore, LedgerLine, shard_digests
+from launch.learners import LearnerGroup
+from learner.messages import CheckpointSaveError
 from learner.rank import LearnerRank
 from protocol.events import EventLog
-from protocol.weights import Lineage, Version
+from protocol.weights import Lineage, WeightVersion
 
 _FAILURES_IN_A_ROW = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class PendingCheckpoint:
     """A checkpoint whose state is copied, and not yet on the disk."""
 
     manifest: CheckpointManifest
     ledger: tuple[LedgerLine, ...]
-    learners: Learners
+    learners: LearnerGroup
     waited_s: float
     """What training waited for the copy."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Keeper:
+class CheckpointManager:
     attempt: int
     store: CheckpointStore
-    buffer: Remote[Buffer]
+    buffer: Remote[TrajectoryBuffer]
     events: EventLog
-    learners: Callable[[], Learners]
-    kept: int = -1
+    learners: Callable[[], LearnerGroup]
+    newest_step: int = -1
     """Step of the newest checkpoint."""
-    begun: int = -1
+    newest_begun_step: int = -1
     """Step of the newest one that is complete or under way."""
     ledger: list[LedgerLine] = field(default_factory=list[LedgerLine])
     """The steps since the newest checkpoint."""
     _failures: int = 0
 
-    def resumed(self, step: int) -> None:
+    def resume_from(self, step: int) -> None:
         """The run goes on from the checkpoint of ``step``."""
-        self.kept = self.begun = step
+        self.newest_step = self.newest_begun_step = step
         self.ledger = []
 
-    async def begin(self, step: int, version: Version, lineage: Lineage) -> Begun:
+    async def begin(self, step: int, version: WeightVersion, lineage: Lineage) -> PendingCheckpoint:
         """Copy the learner's state; no file is touched.  None may be under way."""
         began, learners = time.monotonic(), self.learners()
-        await learners.call(LearnerRank.begin_save, str(self.store.shards(step)))
-        self.begun = step
-        cursor = await self.buffer.call(Buffer.cursor)
-        accounting = await self.buffer.call(Buffer.accounting)
+        await learners.call(LearnerRank.begin_save, str(self.store.shards_folder(step)))
+        self.newest_begun_step = step
+        cursor = await self.buffer.call(TrajectoryBuffer.sampler_state)
+        accounting = await self.buffer.call(TrajectoryBuffer.accounting)
         manifest = CheckpointManifest(
             step,
             version,
@@ -74,25 +74,25 @@ class Keeper:
             [(entry.version, entry.step, entry.parent) for entry in lineage.entries.values()],
             {},
         )
-        return Begun(manifest, tuple(self.ledger), learners, time.monotonic() - began)
+        return PendingCheckpoint(manifest, tuple(self.ledger), learners, time.monotonic() - began)
 
-    async def complete(self, begun: Begun) -> None:
+    async def complete(self, begun: PendingCheckpoint) -> None:
         """Write what was copied, then the manifest; then tell the buffer what it may forget.  Raises SaveError or
         OSError where that has failed too often."""
         began, step = time.monotonic(), begun.manifest.step
         try:
             await asyncio.to_thread(self.store.begin, step)
-            written = await begun.learners.beside(LearnerRank.end_save)
-            manifest = replace(begun.manifest, files=shards_of(written))
+            written = await begun.learners.call_concurrently(LearnerRank.end_save)
+            manifest = replace(begun.manifest, files=shard_digests(written))
             checkpoint = await asyncio.to_thread(self.store.finish, manifest, begun.ledger)
-        except (SaveError, OSError) as error:
+        except (CheckpointSaveError, OSError) as error:
             await self._failed(step, error)
             return
-        self._failures, self.kept = 0, step
+        self._failures, self.newest_step = 0, step
         self.ledger = self.ledger[len(begun.ledger) :]
-        await self.buffer.call(Buffer.commit, step)
+        await self.buffer.call(TrajectoryBuffer.commit_step, step)
         oldest = await asyncio.to_thread(self.store.prune)
-        await self.buffer.call(Buffer.compact, oldest)
+        await self.buffer.call(TrajectoryBuffer.compact_before, oldest)
         self.events.emit(
             "checkpoint.saved",
             step=step,
@@ -104,8 +104,8 @@ class Keeper:
 
     async def _failed(self, step: int, error: Exception) -> None:
         self._failures += 1
-        self.begun = self.kept
+        self.newest_begun_step = self.newest_step
         await asyncio.to_thread(self.store.abandon)
         self.events.emit("checkpoint.failed", step=step, why=str(error), failures=self._failures)
-        if self._failures >= _FAILURES_IN_A_ROW or self.kept < 0:
+        if self._failures >= _FAILURES_IN_A_ROW or self.newest_step < 0:
             raise error

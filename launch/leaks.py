@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from functools import partial
 
-from sandbox.engine import DockerEngine, Inventory
-from sandbox.host import docker_url, set_up
-from sandbox.leaks import foreign, left, others
-from sandbox.sweep import LABEL
+from sandbox.engine import DockerEngine, DockerInventory
+from sandbox.host import docker_url, is_set_up
+from sandbox.leaks import inventory_of_others, inventory_without_labels, wait_for_leaks
+from sandbox.sweep import LABEL_PREFIX
 
 _PATIENCE_S = 60.0
 
 
-async def take_inventory(run_id: str) -> Inventory | None:
+async def take_inventory(run_id: str) -> DockerInventory | None:
     """Every container, network, volume and copy of a container that the engine holds, but for what an earlier attempt
     of the run has left: if that stays, it has leaked.  None where this machine was set up with no engine."""
-    if not set_up():
+    if not is_set_up():
         return None
     async with DockerEngine(docker_url()) as engine:
-        return await others(engine, {f"{LABEL}.run": run_id})
+        return await inventory_without_labels(engine, {f"{LABEL_PREFIX}.run": run_id})
 
 
-async def count_leaks(before: Inventory | None, run_id: str) -> int:
+async def count_leaks(before: DockerInventory | None, run_id: str) -> int:
     """How many are new and stay, once the engine has had time to finish removals that are under way; what carries
     another run's label is that one's, which may go on."""
     if before is None:
         return 0
     async with DockerEngine(docker_url()) as engine:
-        apart = partial(foreign, engine, f"{LABEL}.run", run_id)
-        return len(await left(engine, before, patience_s=_PATIENCE_S, apart=apart))
+        apart = partial(inventory_of_others, engine, f"{LABEL_PREFIX}.run", run_id)
+        return len(await wait_for_leaks(engine, before, patience_s=_PATIENCE_S, list_others=apart))

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
-from actors.places import Place
-from actors.remote import ActorOptions, Ref, Remote, RemoteError, spawn
+from actors.places import PlacementBundle
+from actors.remote import ActorOptions, Remote, RemoteError, ResultRef, spawn_actor
 from launch.config.policy import TrainerSection
-from launch.nodes import Node
+from launch.nodes import ClusterNode
 from launch.rundir import RunDirectory
 from launch.settings import learner_environment
 from learner.rank import LearnerRank
 from learner.settings import LearnerSettings
-from protocol.loopback import free_port
-from protocol.stacks import ask_stacks
+from protocol.loopback import find_free_port
+from protocol.stacks import request_stack_dumps
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,30 +36,30 @@ _EXCHANGES = ("gloo", "NCCL", "ProcessGroup")
 """Words in what torch raises where an exchange with another rank has failed."""
 
 
-def spawn_learners(
+def spawn_learner_group(
     learner: TrainerSection,
     settings: LearnerSettings,
     directory: RunDirectory,
-    home: Node,
+    home: ClusterNode,
     *,
     generation: int = 1,
-    place: Place | None = None,
+    placement: PlacementBundle | None = None,
     cls: type[LearnerRank] = LearnerRank,
-) -> Learners:
+) -> LearnerGroup:
     """Start the ranks, all on one node: a ``generation`` for each start in one attempt."""
-    port = free_port()
+    port = find_free_port()
     stacks = tuple(directory.logs / f"learner-{rank}.{generation}.stacks" for rank in range(learner.ranks))
     ranks = tuple(
-        spawn(
+        spawn_actor(
             cls,
             ActorOptions(
                 name=f"{directory.run_id}/{directory.attempt}.{generation}/learner-{rank}",
                 node_id=home.ray_id,
-                place=place,
+                bundle=placement,
                 num_gpus=1 if learner.device == "cuda" else 0,
-                beside=_WRITERS,
+                concurrent_calls=_WRITERS,
                 env=learner_environment(learner),
-                log=directory.log_of(f"learner-{rank}", home.name),
+                log=directory.log_place(f"learner-{rank}", home.name),
             ),
             settings,
             rank,
@@ -70,11 +70,11 @@ def spawn_learners(
         )
         for rank in range(learner.ranks)
     )
-    return Learners(ranks, learner.call_timeout_s, stacks)
+    return LearnerGroup(ranks, learner.call_timeout_s, stacks)
 
 
 @dataclass(frozen=True, slots=True)
-class Learners:
+class LearnerGroup:
     ranks: tuple[Remote[LearnerRank], ...]
     call_timeout_s: float
     """No call takes longer; ranks that need more hang."""
@@ -84,13 +84,19 @@ class Learners:
     async def call(self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """``method`` on every rank at once.  Raises the death of a rank, which makes the exchanges of the others fail;
         else what a rank raised first; RemoteError when not all have answered in time."""
-        return await self._answers(method.__name__, [rank.ref(method, *args, **kwargs) for rank in self.ranks])
+        return await self._gather_answers(
+            method.__name__, [rank.submit(method, *args, **kwargs) for rank in self.ranks]
+        )
 
-    async def beside(self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def call_concurrently(
+        self, method: Callable[Concatenate[LearnerRank, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """:meth:`call` for a method that runs beside what is called otherwise."""
-        return await self._answers(method.__name__, [rank.beside(method, *args, **kwargs) for rank in self.ranks])
+        return await self._gather_answers(
+            method.__name__, [rank.submit_concurrent(method, *args, **kwargs) for rank in self.ranks]
+        )
 
-    async def _answers(self, what: str, refs: Sequence[Ref[R]]) -> R:
+    async def _gather_answers(self, what: str, refs: Sequence[ResultRef[R]]) -> R:
         answers: list[asyncio.Task[R | None]] = []
         failures: list[Exception] = []
         silent = {ref.actor: None for ref in refs}
@@ -98,21 +104,21 @@ class Learners:
             async with asyncio.timeout(self.call_timeout_s) as limit, asyncio.TaskGroup() as group:
                 answers += [group.create_task(_answer(ref, silent, failures, limit)) for ref in refs]
         except TimeoutError as error:
-            why = await self._why_silent(what, list(silent), failures)
-            if all(map(_lost_another, failures)):
+            why = await self._describe_silent_ranks(what, list(silent), failures)
+            if all(map(_is_collective_failure, failures)):
                 raise RemoteError(next(iter(silent), refs[0].actor), why) from error
         if failures:
             cause = next((each for each in failures if isinstance(each, RemoteError)), failures[0])
             if isinstance(cause, RemoteError):
-                await ask_stacks(self.stacks)
-            if _lost_another(cause):
+                await request_stack_dumps(self.stacks)
+            if _is_collective_failure(cause):
                 raise RemoteError(refs[0].actor, f"{what}: an exchange between ranks failed: {cause}") from cause
             raise cause
         return cast("R", answers[0].result())
 
-    async def _why_silent(self, what: str, silent: Sequence[str], failures: Sequence[Exception]) -> str:
+    async def _describe_silent_ranks(self, what: str, silent: Sequence[str], failures: Sequence[Exception]) -> str:
         """What is known of ranks that have not answered."""
-        states = await ask_stacks(self.stacks)
+        states = await request_stack_dumps(self.stacks)
         told = "; ".join(f"{name} {state}" for name, state in states.items())
         limit = (
             f"while others failed in their exchanges with it ({failures[0]})"
@@ -124,7 +130,9 @@ class Learners:
         return f"{what} has not ended {limit}: no answer from {names}{f' ({told})' if told else ''}{where}"
 
 
-async def _answer(ref: Ref[R], silent: dict[str, None], failures: list[Exception], limit: asyncio.Timeout) -> R | None:
+async def _answer(
+    ref: ResultRef[R], silent: dict[str, None], failures: list[Exception], limit: asyncio.Timeout
+) -> R | None:
     """Where it fails, the other ranks have ``_OTHERS_S`` from then on."""
     try:
         answer = await ref.get()
@@ -136,6 +144,6 @@ async def _answer(ref: Ref[R], silent: dict[str, None], failures: list[Exception
     return answer
 
 
-def _lost_another(error: Exception) -> bool:
+def _is_collective_failure(error: Exception) -> bool:
     """Whether a rank could not reach another one: the fault is not its own."""
     return isinstance(error, RuntimeError) and any(word in str(error) for word in _EXCHANGES)

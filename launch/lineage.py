@@ -10,8 +10,8 @@ from pathlib import Path
 
 import orjson
 
-from protocol.filesystem import append_whole, cut_torn_line, sync
-from protocol.weights import Lineage, LineageEntry, Version
+from protocol.filesystem import append_atomically, cut_torn_line, fsync_path
+from protocol.weights import Lineage, LineageEntry, WeightVersion
 
 
 class LineageLog:
@@ -20,14 +20,14 @@ class LineageLog:
         self._whole = False
         """The last line is known to be."""
 
-    def add(self, entry: LineageEntry) -> None:
+    def append(self, entry: LineageEntry) -> None:
         """Append and flush to disk.  One writer at a time."""
         if not self._whole:
             cut_torn_line(self._path)
             self._whole = True
         line = {"version": entry.version, "step": entry.step, "parent": entry.parent}
-        append_whole(self._path, orjson.dumps(line) + b"\n")
-        sync(self._path)
+        append_atomically(self._path, orjson.dumps(line) + b"\n")
+        fsync_path(self._path)
 
     def read(self) -> Lineage:
         """All versions of all attempts; a torn line, which nobody has sampled with, is passed over."""
@@ -37,5 +37,7 @@ class LineageLog:
                 line = orjson.loads(raw)
             except orjson.JSONDecodeError:
                 continue
-            lineage.entries[line["version"]] = LineageEntry(Version(line["version"]), line["step"], line["parent"])
+            lineage.entries[line["version"]] = LineageEntry(
+                WeightVersion(line["version"]), line["step"], line["parent"]
+            )
         return lineage

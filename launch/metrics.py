@@ -12,19 +12,19 @@ from typing import cast
 
 import orjson
 
-from launch.budget import Spending
-from launch.evaluations import ExamScore
-from launch.parity import Parity
-from learner.account import MASKED
+from launch.budget import BudgetUsage
+from launch.evaluations import OnlineEvaluationScore
+from launch.parity import LogprobParity
+from learner.account import MASKED_REASON
 from learner.messages import TokenAccount
-from protocol.events import Json
-from protocol.filesystem import append_whole, cut_torn_line
+from protocol.events import JsonValue
+from protocol.filesystem import append_atomically, cut_torn_line
 
-ByLength = Mapping[str, Mapping[str, int]]
+TokensByLength = Mapping[str, Mapping[str, int]]
 """Reason → bucket of length → tokens."""
 
 
-def since(before: ByLength, now: ByLength) -> dict[str, dict[str, int]]:
+def count_increase(before: TokensByLength, now: TokensByLength) -> dict[str, dict[str, int]]:
     """What was counted between two readings."""
     found: dict[str, dict[str, int]] = {}
     for reason, buckets in now.items():
@@ -34,7 +34,7 @@ def since(before: ByLength, now: ByLength) -> dict[str, dict[str, int]]:
     return found
 
 
-def added(*counts: ByLength) -> dict[str, dict[str, int]]:
+def sum_counts(*counts: TokensByLength) -> dict[str, dict[str, int]]:
     found: dict[str, Counter[str]] = {}
     for each in counts:
         for reason, buckets in each.items():
@@ -66,13 +66,13 @@ class StepFacts:
     step_s: float
     pause_ms: float
     """An engine's last pause."""
-    tokens: TokenAccount = field(default_factory=TokenAccount)
+    token_account: TokenAccount = field(default_factory=TokenAccount)
     """Where the batch's tokens went."""
-    dropped_tokens: ByLength = field(default_factory=dict[str, dict[str, int]])
+    dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
     """Of trajectories that were dropped since the last step, by it or before it: by reason and bucket of length."""
-    probe: Parity | None = None
+    parity: LogprobParity | None = None
     """Of a probe that was made since the last step, by the weights that this one began with."""
-    exam: ExamScore | None = None
+    evaluation: OnlineEvaluationScore | None = None
     """Of an evaluation beside training that ended since the last step."""
 
 
@@ -85,17 +85,17 @@ class MetricsLog:
         self._last = passed()
         cut_torn_line(self._path)
 
-    def start(self) -> None:
+    def start_clock(self) -> None:
         """Training begins, or begins again: the next line's rates count from here."""
         self._last = self._passed()
 
-    def add(self, facts: StepFacts, learner: Mapping[str, float]) -> dict[str, Json]:
+    def append_step(self, facts: StepFacts, learner: Mapping[str, float]) -> dict[str, JsonValue]:
         """Append the line of one step and give it back."""
         passed = self._passed()
         seconds, self._last = max(passed - self._last, 1e-9), passed
-        rewards, masked = facts.rewards, facts.tokens.lost_by_length.get(MASKED)
-        lost = added({MASKED: masked} if masked else {}, facts.dropped_tokens)
-        line: dict[str, Json] = {
+        rewards, masked = facts.rewards, facts.token_account.lost_by_length.get(MASKED_REASON)
+        lost = sum_counts({MASKED_REASON: masked} if masked else {}, facts.dropped_tokens)
+        line: dict[str, JsonValue] = {
             **{name: round(value, 8) for name, value in learner.items()},
             "step": facts.step,
             "t": round(self._now(), 3),
@@ -106,9 +106,9 @@ class MetricsLog:
             "trained_trajectories": facts.trained,
             "dropped": dict(facts.dropped),
             "age_histogram": list(facts.ages),
-            "age_histogram_sampled": list(facts.tokens.ages),
-            "trained_share_by_decile": [round(share, 4) for share in facts.tokens.share_by_decile],
-            "tokens_by_turn": [list(pair) for pair in facts.tokens.by_turn],
+            "age_histogram_sampled": list(facts.token_account.ages),
+            "trained_share_by_decile": [round(share, 4) for share in facts.token_account.share_by_decile],
+            "tokens_by_turn": [list(pair) for pair in facts.token_account.by_turn],
             "lost_by_length": {reason: dict(buckets) for reason, buckets in lost.items()},
             "wait_s": round(facts.wait_s, 3),
             "step_s": round(facts.step_s, 3),
@@ -120,30 +120,32 @@ class MetricsLog:
         if rewards:
             line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
             line["pass_rate"] = round(facts.passed / len(rewards), 6)
-        if facts.probe is not None:
-            line["parity_probe_k3"], line["parity_probe_tokens"] = facts.probe.shown, facts.probe.tokens
-        if facts.exam is not None:
-            line |= {"eval_step": facts.exam.step, "eval_pass_at_1": round(facts.exam.score.pass_at_1, 6)}
-        append_whole(self._path, orjson.dumps(line) + b"\n")
+        if facts.parity is not None:
+            line["parity_probe_k3"], line["parity_probe_tokens"] = facts.parity.rounded_k3, facts.parity.tokens
+        if facts.evaluation is not None:
+            line |= {"eval_step": facts.evaluation.step, "eval_pass_at_1": round(facts.evaluation.score.pass_at_1, 6)}
+        append_atomically(self._path, orjson.dumps(line) + b"\n")
         return line
 
     def rewind(self, step: int) -> None:
         """Say that steps after ``step`` are taken again; readers let the later line of a step win."""
-        append_whole(self._path, orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
+        append_atomically(self._path, orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
 
 
-def read_spending(run_dir: Path) -> Spending:
+def read_budget_usage(run_dir: Path) -> BudgetUsage:
     """What a run's steps have used, those that were taken back among them."""
     lines = _lines(run_dir)
     tokens, seconds = (sum(line.get(name, 0.0) for line in lines) for name in ("engine_tokens", "elapsed_s"))
-    return Spending(round(tokens), seconds)
+    return BudgetUsage(round(tokens), seconds)
 
 
-def told_dropped(run_dir: Path) -> ByLength:
+def read_dropped_tokens(run_dir: Path) -> TokensByLength:
     """Tokens of dropped trajectories that the lines of the steps that stand have told of."""
-    lines = cast("list[Mapping[str, ByLength]]", read_metrics(run_dir))
+    lines = cast("list[Mapping[str, TokensByLength]]", read_metrics(run_dir))
     told = [line.get("lost_by_length", {}) for line in lines]
-    return added(*({reason: buckets for reason, buckets in lost.items() if reason != MASKED} for lost in told))
+    return sum_counts(
+        *({reason: buckets for reason, buckets in lost.items() if reason != MASKED_REASON} for lost in told)
+    )
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, float]]:
@@ -164,10 +166,10 @@ def _lines(run_dir: Path) -> list[dict[str, float]]:
     for raw in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(orjson.JSONDecodeError):
             line: object = orjson.loads(raw)
-            if isinstance(line, dict) and _is_of_a_step(told := cast("dict[str, float]", line)):
+            if isinstance(line, dict) and _is_step_line(told := cast("dict[str, float]", line)):
                 found.append(told)
     return found
 
 
-def _is_of_a_step(line: Mapping[str, object]) -> bool:
+def _is_step_line(line: Mapping[str, object]) -> bool:
     return isinstance(line.get("rewound_to", line.get("step")), int)

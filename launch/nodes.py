@@ -22,7 +22,7 @@ from typing import Any
 
 from protocol.cli.words import did_you_mean
 from protocol.errors import InfraError, UserError
-from sandbox.completion import made
+from sandbox.completion import temporary_resource
 
 _OBJECT_STORE_BYTES = 80 << 20
 _POLL_S = 1.0
@@ -33,15 +33,15 @@ ROLES_LABEL = "longshore/roles"
 """Label of a node (``ray start --labels``) that says what it is for; several are joined by dots."""
 
 
-class NodesMissing(InfraError):
+class NodesMissingError(InfraError):
     """The cluster did not reach the wanted size in time."""
 
 
-class NodesNotStarted(InfraError):
+class RayStartError(InfraError):
     """Ray did not start here."""
 
 
-class Role(StrEnum):
+class NodeRole(StrEnum):
     """What may be put on a node.  The learner, buffer and conductor are always on the driver's."""
 
     ENGINE = "engine"
@@ -49,11 +49,11 @@ class Role(StrEnum):
     """Agents, with their sandboxes."""
 
 
-EVERY_ROLE = frozenset(Role)
+ALL_ROLES = frozenset(NodeRole)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ClusterNode:
     """``name`` for people (``node-0`` is the head), ``ray_id`` for placement."""
 
     name: str
@@ -63,20 +63,20 @@ class Node:
     cpus: int = 0
     remote: bool = False
     """On another machine than the driver's."""
-    roles: frozenset[Role] = EVERY_ROLE
+    roles: frozenset[NodeRole] = ALL_ROLES
     """What it may be used for."""
-    labelled: frozenset[Role] = field(default_factory=frozenset[Role])
+    labelled_roles: frozenset[NodeRole] = field(default_factory=frozenset[NodeRole])
     """What its label says that it is for; empty where it has none."""
 
 
 @asynccontextmanager
-async def local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGenerator[list[Node]]:
+async def start_local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGenerator[list[ClusterNode]]:
     """Start ``count`` Ray nodes here.  Their processors are nominal: they only say how many actors fit.
 
     Raises :class:`NodesNotStarted`.
     """
     with _own_default_address(temporary):
-        async with made(
+        async with temporary_resource(
             lambda: asyncio.to_thread(_start_connected, count, temporary, cpus),
             lambda cluster: asyncio.to_thread(_end, cluster),
         ):
@@ -107,7 +107,7 @@ def _start(count: int, temporary: Path, cpus: int) -> Any:
         except _NotUp as error:
             if not left:
                 why = " ".join(str(error.__cause__).split())
-                raise NodesNotStarted(
+                raise RayStartError(
                     f"Ray did not start on this machine at {_TRIES} tries ({why}). If the machine is busy or short of "
                     "memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path is too long, "
                     "set TMPDIR to a short one"
@@ -147,7 +147,7 @@ def _processes(temporary: Path) -> list[int]:
     return found
 
 
-def head_processes(temporary: Path) -> list[int]:
+def ray_head_processes(temporary: Path) -> list[int]:
     """Of Ray, whose session is in ``temporary``: those without which there is no cluster, or no node for the driver."""
     found: list[int] = []
     for pid in _processes(temporary):
@@ -184,9 +184,9 @@ def _node_options(cpus: int) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def joined_nodes(
+async def join_cluster_nodes(
     address: str, count: int, wait_s: float, env: Mapping[str, str], progress: Callable[[int], None]
-) -> AsyncGenerator[list[Node]]:
+) -> AsyncGenerator[list[ClusterNode]]:
     """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are, at each
     change.  ``env`` is set for every actor that is started then.
 
@@ -226,7 +226,7 @@ def _nodes() -> list[dict[str, Any]]:
     return list(ray.nodes())  # pyright: ignore[reportUnknownArgumentType]  # untyped
 
 
-def alive_nodes() -> list[RayNode]:
+def list_alive_nodes() -> list[RayNode]:
     """Who is in the cluster, as Ray tells it.  Blocking: where the cluster is gone, for long."""
     return [_read(node) for node in _nodes() if node["Alive"]]
 
@@ -255,47 +255,47 @@ def _read(node: Mapping[str, Any]) -> RayNode:
     )
 
 
-def named(node: RayNode, number: int, *, head: str) -> Node:
+def make_cluster_node(node: RayNode, number: int, *, head: str) -> ClusterNode:
     """``head``: the address of the driver's machine.  Raises UserError for a label that means nothing."""
-    labelled = _labelled(node)
-    return Node(
+    labelled = _parse_roles_label(node)
+    return ClusterNode(
         f"node-{number}",
         node.ray_id,
         node.address,
         node.gpus,
         node.cpus,
         remote=node.address != head,
-        roles=labelled or EVERY_ROLE,
-        labelled=labelled,
+        roles=labelled or ALL_ROLES,
+        labelled_roles=labelled,
     )
 
 
-def _labelled(node: RayNode) -> frozenset[Role]:
+def _parse_roles_label(node: RayNode) -> frozenset[NodeRole]:
     words = [word for word in node.roles.split(".") if word]
     for word in words:
-        if word not in set(Role):
+        if word not in set(NodeRole):
             raise UserError(
                 f"the node at {node.address} has the label {ROLES_LABEL}={node.roles}, and '{word}' is no role"
-                f"{did_you_mean(word, list(Role))}: start it with --labels {ROLES_LABEL}={'.'.join(Role)}, with one of "
+                f"{did_you_mean(word, list(NodeRole))}: start it with --labels {ROLES_LABEL}={'.'.join(NodeRole)}, with one of "
                 "the two, or without a label"
             )
-    return frozenset(map(Role, words))
+    return frozenset(map(NodeRole, words))
 
 
-async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None], advice: str) -> list[Node]:
+async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None], advice: str) -> list[ClusterNode]:
     alive: list[RayNode] = []
     try:
         async with asyncio.timeout(wait_s):
             while True:
-                before, alive = len(alive), await asyncio.to_thread(alive_nodes)
+                before, alive = len(alive), await asyncio.to_thread(list_alive_nodes)
                 if len(alive) != before:
                     progress(len(alive))
                 nodes = _ordered(alive)[:count]
                 if len(nodes) == count:
-                    return [named(node, number, head=nodes[0].address) for number, node in enumerate(nodes)]
+                    return [make_cluster_node(node, number, head=nodes[0].address) for number, node in enumerate(nodes)]
                 await asyncio.sleep(_POLL_S)
     except TimeoutError as error:
-        raise NodesMissing(
+        raise NodesMissingError(
             f"{len(alive)} of {count} nodes were alive after {wait_s:g} s: {advice}, or ask for fewer with --nodes"
         ) from error
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protocol.errors import UserError
-from protocol.filesystem import whole_folder
+from protocol.filesystem import build_folder
 
-FOLDER = "nonfinite"
+NONFINITE_FOLDER = "nonfinite"
 
 
-def keep_batch(run_dir: Path, step: int, names: Sequence[str], payload: Sequence[bytes]) -> Path:
+def save_nonfinite_batch(run_dir: Path, step: int, names: Sequence[str], payload: Sequence[bytes]) -> Path:
     """Write each trajectory of a batch to a file, for :func:`protocol.codec.loads`, in a folder for the step that was
     to be taken; that of a later batch for the same step has a number behind it."""
-    before = len(list((run_dir / FOLDER).glob(f"step-{step}*")))
-    folder = run_dir / FOLDER / (f"step-{step}-{before + 1}" if before else f"step-{step}")
-    with whole_folder(folder) as filling:
+    before = len(list((run_dir / NONFINITE_FOLDER).glob(f"step-{step}*")))
+    folder = run_dir / NONFINITE_FOLDER / (f"step-{step}-{before + 1}" if before else f"step-{step}")
+    with build_folder(folder) as filling:
         for name, blob in zip(names, payload, strict=True):
             (filling / f"{name.replace('/', '-')}.trajectory").write_bytes(blob)
     return folder
@@ -28,11 +28,11 @@ class NonfiniteLimit:
     def __init__(self, limit: int) -> None:
         self._limit, self._row = limit, 0
 
-    def finite(self) -> None:
+    def record_finite(self) -> None:
         """An update was made."""
         self._row = 0
 
-    def nonfinite(self, kept: Path) -> None:
+    def record_nonfinite(self, kept: Path) -> None:
         """None was.  Raises UserError at the limit."""
         self._row += 1
         if self._row >= self._limit:

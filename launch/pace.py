@@ -14,64 +14,64 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
-from actors.engines.messages import LoadReport
+from actors.engines.messages import WeightLoadReport
 
 
-def spread_s(engines: int, stood_s: float, loss: float) -> float:
+def stagger_interval_s(engines: int, stood_s: float, loss: float) -> float:
     """From one beginning to the next, in seconds, when each of ``engines`` stands still for ``stood_s``: the last one's
     end is then ``stood_s ÷ loss`` after the first one's beginning."""
     return stood_s * (1 / loss - 1) / (engines - 1) if engines > 1 else 0.0
 
 
-async def until(event: asyncio.Event, seconds: float) -> None:
+async def wait_or_timeout(event: asyncio.Event, seconds: float) -> None:
     """Return when it is set, or the time is over."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
 
 
-class Pace:
+class RollingUpdate:
     """``share`` and ``loss`` lie above 0 and are 1 at most; a ``loss`` of 1 spreads nothing."""
 
     def __init__(
         self,
         engines: int,
-        share: float,
-        loss: float,
+        max_updating_share: float,
+        max_decode_loss: float,
         *,
         clock: Callable[[], float] = time.monotonic,
-        pause: Callable[[asyncio.Event, float], Awaitable[None]] = until,
+        pause: Callable[[asyncio.Event, float], Awaitable[None]] = wait_or_timeout,
     ) -> None:
-        self._engines, self._loss, self._clock, self._pause = engines, loss, clock, pause
-        self._places = asyncio.Semaphore(max(1, math.floor(share * engines)))
-        self._begun, self._stood_s = -math.inf, 0.0
-        self._waiting, self._hurry = 0, asyncio.Event()
+        self._engines, self._loss, self._clock, self._pause = engines, max_decode_loss, clock, pause
+        self._places = asyncio.Semaphore(max(1, math.floor(max_updating_share * engines)))
+        self._begun, self._pause_s = -math.inf, 0.0
+        self._waiting, self._unstaggered = 0, asyncio.Event()
 
     @contextmanager
-    def hurried(self) -> Generator[None]:
+    def unstaggered(self) -> Generator[None]:
         """Nothing is spread meanwhile."""
         self._waiting += 1
-        self._hurry.set()
+        self._unstaggered.set()
         try:
             yield
         finally:
             self._waiting -= 1
             if not self._waiting:
-                self._hurry.clear()
+                self._unstaggered.clear()
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[Callable[[LoadReport], None]]:
+    async def update_slot(self) -> AsyncGenerator[Callable[[WeightLoadReport], None]]:
         """One engine's, which tells what it gives that it exchanged.  A turn without that puts off nobody's."""
         async with self._places:
-            while not self._waiting and (wait := self._due - self._clock()) > 0:
-                await self._pause(self._hurry, wait)
+            while not self._waiting and (wait := self._next_start - self._clock()) > 0:
+                await self._pause(self._unstaggered, wait)
             before, begun, exchanged = self._begun, self._clock(), False
             self._begun = begun
 
-            def took(report: LoadReport) -> None:
+            def took(report: WeightLoadReport) -> None:
                 nonlocal exchanged
                 exchanged = True
-                self._stood_s = report.pause_ms / 1000 if report.stood else 0.0
+                self._pause_s = report.pause_ms / 1000 if report.paused_requests else 0.0
 
             try:
                 yield took
@@ -80,5 +80,5 @@ class Pace:
                     self._begun = before
 
     @property
-    def _due(self) -> float:
-        return self._begun + spread_s(self._engines, self._stood_s, self._loss)
+    def _next_start(self) -> float:
+        return self._begun + stagger_interval_s(self._engines, self._pause_s, self._loss)

@@ -21,25 +21,27 @@ _LEAST_TOKENS = 32
 _LARGEST_LOG_RATIO = 20.0
 
 
-class Parity(NamedTuple):
+class LogprobParity(NamedTuple):
     k3: float
     """Mean of r − 1 − log r, r = π ÷ μ: what the learner makes of a token over what the engine made of it."""
     tokens: int
 
     @property
-    def shown(self) -> float | None:
+    def rounded_k3(self) -> float | None:
         """``k3`` as it is written down; None where it is no number."""
         return float(f"{self.k3:.4g}") if np.isfinite(self.k3) else None
 
 
-def parity(learner: Sequence[npt.NDArray[np.floating]], engine: Sequence[npt.NDArray[np.floating]]) -> Parity:
+def measure_parity(
+    learner: Sequence[npt.NDArray[np.floating]], engine: Sequence[npt.NDArray[np.floating]]
+) -> LogprobParity:
     """Of log-probabilities of the same tokens, at least one."""
     gap = np.concatenate(learner).astype(np.float64) - np.concatenate(engine).astype(np.float64)
     gap = np.clip(gap, -_LARGEST_LOG_RATIO, _LARGEST_LOG_RATIO)
-    return Parity(float(np.mean(np.expm1(gap) - gap)), len(gap))
+    return LogprobParity(float(np.mean(np.expm1(gap) - gap)), len(gap))
 
 
-class ParityWatch:
+class ParityMonitor:
     """See the module.  ``dtypes``: what both compute in, for the message."""
 
     def __init__(self, limit: float, dtypes: str) -> None:
@@ -47,16 +49,18 @@ class ParityWatch:
         self._began = False
         self._told = set[str]()
 
-    def probed(self, found: Parity) -> str | None:
+    def check_probe(self, found: LogprobParity) -> str | None:
         """Advice, if any.  Raises UserError where the run begins out of parity."""
-        return self._take(found, "sampled for a probe")
+        return self._check(found, "sampled for a probe")
 
-    def stepped(self, metrics: Mapping[str, float]) -> str | None:
+    def check_step(self, metrics: Mapping[str, float]) -> str | None:
         """The same, of the metrics of a step."""
         tokens = int(metrics.get("parity_tokens", 0.0))
-        return self._take(Parity(metrics["parity_k3"], tokens), "of a batch") if tokens >= _LEAST_TOKENS else None
+        return (
+            self._check(LogprobParity(metrics["parity_k3"], tokens), "of a batch") if tokens >= _LEAST_TOKENS else None
+        )
 
-    def _take(self, found: Parity, which: str) -> str | None:
+    def _check(self, found: LogprobParity, which: str) -> str | None:
         began, self._began = self._began, True
         if found.k3 <= self.limit or which in self._told:
             return None

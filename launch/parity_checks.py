@@ -15,77 +15,82 @@ from dataclasses import dataclass
 
 from actors.engines.engine import Engine
 from actors.remote import Remote
-from launch.parity import Parity, ParityWatch, parity
-from launch.probe import NoProbe, ProbeSettings, Sampled, sample
+from launch.parity import LogprobParity, ParityMonitor, measure_parity
+from launch.probe import ParityProbeError, ParityProbeSettings, ProbeSamples, sample_probe
 from protocol.events import EventLog
 from protocol.trajectory import Float32Array, Int32Array, Uint8Array
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
-Logprobs = Callable[[list[tuple[Int32Array, Uint8Array]]], Awaitable[list[Float32Array]]]
+LogprobsCall = Callable[[list[tuple[Int32Array, Uint8Array]]], Awaitable[list[Float32Array]]]
 """:meth:`learner.rank.LearnerRank.logprobs`, in the learner's turn."""
 
 
 @dataclass(slots=True)
-class ParityChecks:
-    settings: ProbeSettings | None
+class ParityChecker:
+    settings: ParityProbeSettings | None
     every_steps: int
-    watch: ParityWatch
+    monitor: ParityMonitor
     events: EventLog
     _next: int = 0
     """Steps after which a probe is due."""
-    _sampled: Sampled | None = None
+    _sampled: ProbeSamples | None = None
     _why: str = ""
     """Why the probe that is due has not been made."""
     _told: bool = False
-    _found: Parity | None = None
+    _found: LogprobParity | None = None
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """The learner's weights were loaded: whatever was compared before is not what it has."""
         self._next, self._sampled, self._told = 0, None, False
 
-    async def sample(self, step: int, version: Version, engines: Sequence[Remote[Engine]]) -> None:
+    async def sample_probe(self, step: int, version: WeightVersion, engines: Sequence[Remote[Engine]]) -> None:
         """Let ``engines`` sample by the learner's weights, if a probe is due that has not been sampled yet, and if one
         of them serves these weights."""
-        if self.settings is None or step < self._next or self._of(version) is not None:
+        if self.settings is None or step < self._next or self._samples_of(version) is not None:
             return
         try:
-            self._sampled = await sample(self.settings, version, engines)
-        except NoProbe as error:
+            self._sampled = await sample_probe(self.settings, version, engines)
+        except ParityProbeError as error:
             self._why = str(error)
 
-    async def compare(self, step: int, version: Version, learner: Logprobs) -> None:
+    async def compare_probe(self, step: int, version: WeightVersion, learner: LogprobsCall) -> None:
         """What was sampled by the learner's weights with what it makes of it.  Raises UserError where a run begins out
         of parity."""
-        if (sampled := self._of(version)) is None:
+        if (sampled := self._samples_of(version)) is None:
             return
-        found = parity(await learner(sampled.sequences), sampled.logprobs)
+        found = measure_parity(await learner(sampled.sequences), sampled.logprobs)
         self._found, self._next, self._sampled, self._told = found, step + self.every_steps, None, False
         self.events.emit(
-            "parity.probed", step=step, version=version, k3=found.shown, tokens=found.tokens, limit=self.watch.limit
+            "parity.probed",
+            step=step,
+            version=version,
+            k3=found.rounded_k3,
+            tokens=found.tokens,
+            limit=self.monitor.limit,
         )
-        self._advise(self.watch.probed(found))
+        self._emit_alert(self.monitor.check_probe(found))
 
-    def stepping(self, step: int) -> None:
+    def before_step(self, step: int) -> None:
         """``step`` is about to be taken."""
         if self.settings is not None and step > self._next and not self._told:
             self._told = True
             self.events.emit("parity.skipped", step=step, why=self._why)
 
-    def found(self) -> Parity | None:
+    def take_result(self) -> LogprobParity | None:
         """What the probe has found that was made since this was last asked, if one was."""
         found, self._found = self._found, None
         return found
 
-    def stepped(self, metrics: Mapping[str, float]) -> None:
+    def check_step_metrics(self, metrics: Mapping[str, float]) -> None:
         """Look at a step's own tokens.  Raises UserError where they are the first that were looked at, and out of
         parity."""
-        self._advise(self.watch.stepped(metrics))
+        self._emit_alert(self.monitor.check_step(metrics))
 
-    def _of(self, version: Version) -> Sampled | None:
+    def _samples_of(self, version: WeightVersion) -> ProbeSamples | None:
         """What these weights have sampled: what others have, a learner that was started again does not know."""
         sampled = self._sampled
         return sampled if sampled is not None and sampled.version == version else None
 
-    def _advise(self, text: str | None) -> None:
+    def _emit_alert(self, text: str | None) -> None:
         if text is not None:
             self.events.emit("advisory", about="parity", text=text)

@@ -8,7 +8,7 @@ from protocol import loopback
 from protocol.errors import UserError
 
 
-def check_port(port: int, key: str) -> None:
+def require_free_port(port: int, key: str) -> None:
     """Raise UserError when ``port`` (0: any) is taken; ``key`` is the configuration's name for it."""
     if not port:
         return
@@ -22,6 +22,6 @@ def check_port(port: int, key: str) -> None:
             ) from error
 
 
-def is_loopback(address: str) -> bool:
+def is_loopback_endpoint(address: str) -> bool:
     """Whether ``host:port`` is this machine alone."""
     return loopback.is_loopback(address.rpartition(":")[0].strip("[]"))

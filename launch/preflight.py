@@ -11,60 +11,60 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from actors.agents.chat import chat_format
-from actors.agents.choice import agent_of
-from actors.engines.server import OWN_TOKENS
+from actors.agents.chat import load_chat_format
+from actors.agents.choice import make_agent
+from actors.engines.server import RESERVED_TOKENS
 from launch.config import RunConfig
 from launch.config.policy import TrainerSection
 from launch.demo.model import CONTEXT_TOKENS
 from launch.doctor.host import require_host
-from launch.doctor.wants import wants_of
-from launch.fanout.sink import check_sinks
-from launch.prepare import check_model
-from launch.rewards import reward_settings
+from launch.doctor.wants import host_requirements
+from launch.fanout.sink import check_exporters
+from launch.prepare import require_model_files
+from launch.rewards import make_reward_settings
 from launch.sandboxes import check_provider
 from launch.sft.examples import check_sources
-from launch.task_data import usable_tasks
-from learner.qwen import read_config
+from launch.task_data import load_usable_tasks
+from learner.qwen import read_qwen_config
 from protocol.errors import UserError
-from sandbox.tasks.generated import trained_families
+from sandbox.tasks.generated import training_families
 
 
-def preflight(config: RunConfig) -> None:
+def run_preflight_checks(config: RunConfig) -> None:
     """Raise UserError for the first thing that would stop the run described by ``config``."""
-    for check in recipe_checks(config):
+    for check in list_recipe_checks(config):
         check()
-    require_host(wants_of(config))
+    require_host(host_requirements(config))
 
 
-def recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
+def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
     """Of what ``config`` itself asks for, on whatever machine.  Each raises UserError."""
     settings = config.agent.settings
     return (
         lambda: _check_policy(config),
-        lambda: reward_settings(config),
+        lambda: make_reward_settings(config),
         lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
-        lambda: trained_families(config.data.held_out_family) if config.data.generated else usable_tasks(config),
+        lambda: training_families(config.data.held_out_family) if config.data.generated else load_usable_tasks(config),
         lambda: check_memory_saver(config),
-        lambda: check_sinks(config.metrics.sinks),
-        lambda: None if config.sandbox.own else check_provider(config, agent_of(settings), os.environ),
+        lambda: check_exporters(config.metrics.sinks),
+        lambda: None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(settings), os.environ),
     )
 
 
 def _check_policy(config: RunConfig) -> None:
     """The agent is there, and the model is one that can be trained and prompted, with room for what is asked."""
     settings, model = config.agent.settings, config.model.path
-    agent = agent_of(settings)
+    agent = make_agent(settings)
     if model is not None:
-        check_model(model)
-        check_layout(model, config.learner)
-        chat_format(str(model), agent.offered, thinking=settings.thinking.argument)
+        require_model_files(model)
+        check_parallel_layout(model, config.learner)
+        load_chat_format(str(model), agent.offered_tools, thinking=settings.thinking.template_argument)
     check_context(config)
 
 
-def check_layout(model: Path, learner: TrainerSection) -> None:
+def check_parallel_layout(model: Path, learner: TrainerSection) -> None:
     """The learner's ranks can share the heads, inner rows and layers of ``model``."""
-    shape, tp, pp = read_config(model), learner.tp, learner.pp
+    shape, tp, pp = read_qwen_config(model), learner.tp, learner.pp
     heads, inner, layers = shape.num_key_value_heads, shape.intermediate_size, shape.num_hidden_layers
     if heads % tp or inner % tp:
         fitting = [size for size in range(1, heads + 1) if heads % size == inner % size == 0]
@@ -84,7 +84,7 @@ _MEMORY_SAVER = "torch_memory_saver"
 
 def check_memory_saver(config: RunConfig) -> None:
     """SGLang can give a GPU's memory away, where ``config`` has it take turns."""
-    if config.shared and config.engine.device == "cuda" and importlib.util.find_spec(_MEMORY_SAVER) is None:
+    if config.colocated and config.engine.device == "cuda" and importlib.util.find_spec(_MEMORY_SAVER) is None:
         raise UserError(
             "cluster.placement = shared on a GPU needs SGLang's memory saver, which is not installed: "
             f"{sys.executable} -m pip install {_MEMORY_SAVER.replace('_', '-')}, or --set cluster.placement=separate"
@@ -94,9 +94,9 @@ def check_memory_saver(config: RunConfig) -> None:
 def check_context(config: RunConfig) -> None:
     """Raise UserError for an episode that may become longer than SGLang serves with the model."""
     path = config.model.path
-    positions = read_config(path).max_position_embeddings if path is not None else CONTEXT_TOKENS
-    if (most := positions - OWN_TOKENS) < config.agent.context_tokens:
+    positions = read_qwen_config(path).max_position_embeddings if path is not None else CONTEXT_TOKENS
+    if (most := positions - RESERVED_TOKENS) < config.agent.context_tokens:
         raise UserError(
             f"agent.context_tokens = {config.agent.context_tokens} and the model has {positions} positions, of which "
-            f"SGLang keeps {OWN_TOKENS} for itself: --set agent.context_tokens={most} or less"
+            f"SGLang keeps {RESERVED_TOKENS} for itself: --set agent.context_tokens={most} or less"
         )

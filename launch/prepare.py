@@ -5,50 +5,50 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from actors.agents.chat import chat_format
-from actors.agents.choice import agent_of
+from actors.agents.chat import load_chat_format
+from actors.agents.choice import make_agent
 from launch.config import RunConfig
 from launch.demo.model import build_demo_model
-from launch.task_data import divided
-from learner.qwen import CONFIG_FILE, INDEX_FILE, SINGLE_FILE, read_config
+from launch.task_data import split_tasks
+from learner.qwen import CONFIG_FILE, WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_qwen_config
 from protocol.errors import UserError
-from protocol.filesystem import whole_folder
+from protocol.filesystem import build_folder
 from sandbox.tasks.generated import held_out_tasks, training_tasks
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import load_task, write_task
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedRun:
     model_path: Path
     """Hugging Face folder with tokenizer; what the learner starts from."""
-    warm: bool
+    warm_started: bool
     """The model is already warmed up."""
     tasks: dict[str, Task] = field(default_factory=dict[str, Task])
-    training: tuple[str, ...] = ()
+    training_ids: tuple[str, ...] = ()
     """Task ids in cursor order: families in rotation."""
-    held_out: tuple[str, ...] = ()
+    held_out_ids: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """One line for each task that cannot be used."""
 
 
-def prepare(config: RunConfig, run_dir: Path) -> Prepared:
+def prepare_run(config: RunConfig, run_dir: Path) -> PreparedRun:
     """Build or find the model and the tasks.  The same for the same configuration, so a resume finds the same.
 
     Raises UserError when there is no usable model or no usable task.
     """
     model_path, warm = _model(config, run_dir)
-    found = _generated if config.data.generated else _from_data
-    return _fitting(config, found(config, Prepared(model_path, warm), run_dir))
+    found = _generated_tasks if config.data.generated else _data_tasks
+    return _drop_overlong_prompts(config, found(config, PreparedRun(model_path, warm), run_dir))
 
 
-def _generated(config: RunConfig, prepared: Prepared, run_dir: Path) -> Prepared:
+def _generated_tasks(config: RunConfig, prepared: PreparedRun, run_dir: Path) -> PreparedRun:
     seed, data, count = config.run.seed, config.data, config.evaluation.tasks_per_family
     folder = run_dir / "tasks"
-    train = _through_folders(
+    train = _write_and_reload(
         folder / "training", training_tasks(seed, data.training_tasks, held_out_family=data.held_out_family)
     )
-    held_out = _through_folders(folder / "held-out", held_out_tasks(seed, count, held_out_family=data.held_out_family))
+    held_out = _write_and_reload(folder / "held-out", held_out_tasks(seed, count, held_out_family=data.held_out_family))
     return replace(
         prepared,
         tasks={task.id: task for task in (*train, *held_out)},
@@ -57,7 +57,7 @@ def _generated(config: RunConfig, prepared: Prepared, run_dir: Path) -> Prepared
     )
 
 
-def _through_folders(parent: Path, tasks: list[Task]) -> list[Task]:
+def _write_and_reload(parent: Path, tasks: list[Task]) -> list[Task]:
     """``tasks`` as they come out of Terminal-Bench folders under ``parent``, which anybody can read and run again."""
     for task in tasks:
         if not (parent / task.id).exists():
@@ -66,17 +66,17 @@ def _through_folders(parent: Path, tasks: list[Task]) -> list[Task]:
 
 
 def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
-    from launch.warm_start import cached
+    from launch.warm_start import find_cached_model
 
     if config.model.path is not None:
-        check_model(config.model.path)
-    if config.warm_start.enabled and (found := cached(config)) is not None:
+        require_model_files(config.model.path)
+    if config.warm_start.enabled and (found := find_cached_model(config)) is not None:
         return found, True
     if config.model.path is not None:
         return config.model.path.absolute(), not config.warm_start.enabled
     folder = run_dir / "model"
     if not folder.exists():
-        with whole_folder(folder) as partial:
+        with build_folder(folder) as partial:
             build_demo_model(partial, config.model, config.run.seed)
     return folder, False
 
@@ -89,7 +89,7 @@ _NEEDED = (
 """Any file of each row, and what it is."""
 
 
-def check_model(path: Path) -> Path:
+def require_model_files(path: Path) -> Path:
     """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
     if not path.is_dir():
         raise UserError(f"{path} is no folder: point --model at one saved with save_pretrained()")
@@ -99,11 +99,11 @@ def check_model(path: Path) -> Path:
                 f"{path} has no {' or '.join(names)}, so it holds no {what}: point --model at a folder saved with "
                 "save_pretrained() by both the model and its tokenizer"
             )
-    read_config(path)
+    read_qwen_config(path)
     _check_readable(path)
-    if not any((path / name).exists() for name in (INDEX_FILE, SINGLE_FILE)):
+    if not any((path / name).exists() for name in (WEIGHTS_INDEX_FILE, WEIGHTS_FILE)):
         raise UserError(
-            f"{path} has no weights ({SINGLE_FILE} or {INDEX_FILE}): point --model at a folder saved with "
+            f"{path} has no weights ({WEIGHTS_FILE} or {WEIGHTS_INDEX_FILE}): point --model at a folder saved with "
             "save_pretrained(), which writes safetensors"
         )
     return path
@@ -124,32 +124,34 @@ def _check_readable(path: Path) -> None:
         ) from error
 
 
-def _from_data(config: RunConfig, prepared: Prepared, _: Path) -> Prepared:
+def _data_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> PreparedRun:
     """The tasks that lie at ``data.path``."""
-    found = divided(config)
+    found = split_tasks(config)
     return replace(
         prepared,
         tasks={task.id: task for task in found.tasks},
-        training=found.training,
-        held_out=found.held_out,
+        training=found.training_ids,
+        held_out=found.held_out_ids,
         problems=found.problems,
     )
 
 
-def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
+def _drop_overlong_prompts(config: RunConfig, prepared: PreparedRun) -> PreparedRun:
     """Without the tasks whose first prompt leaves no room for a reply: no reward of theirs would ever differ.  Raises
     UserError when no other is left."""
-    settings, agent = config.agent, agent_of(config.agent.settings)
-    chat = chat_format(str(prepared.model_path), agent.offered, thinking=settings.thinking.argument)
-    lengths = {name: len(chat.first_prompt(agent.opening(task))) for name, task in prepared.tasks.items()}
+    settings, agent = config.agent, make_agent(config.agent.settings)
+    chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
+    lengths = {
+        name: len(chat.encode_first_prompt(agent.opening_messages(task))) for name, task in prepared.tasks.items()
+    }
     misfits = {name for name, length in lengths.items() if length >= settings.context_tokens}
     problems = tuple(
         f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {settings.context_tokens}"
         for name in sorted(misfits)
     )
-    training = tuple(name for name in prepared.training if name not in misfits)
+    training = tuple(name for name in prepared.training_ids if name not in misfits)
     if not training:
-        shortest = min(prepared.training, key=lengths.__getitem__)
+        shortest = min(prepared.training_ids, key=lengths.__getitem__)
         raise UserError(
             f"no task to train on leaves room for a reply: the shortest first prompt, of {shortest}, has "
             f"{lengths[shortest]} tokens, and agent.context_tokens = {settings.context_tokens}: --set "
@@ -159,6 +161,6 @@ def _fitting(config: RunConfig, prepared: Prepared) -> Prepared:
         prepared,
         tasks={name: task for name, task in prepared.tasks.items() if name not in misfits},
         training=training,
-        held_out=tuple(name for name in prepared.held_out if name not in misfits),
+        held_out=tuple(name for name in prepared.held_out_ids if name not in misfits),
         problems=(*prepared.problems, *problems),
     )

@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from actors.agents.chat import chat_format
-from actors.agents.choice import agent_of
+from actors.agents.chat import load_chat_format
+from actors.agents.choice import make_agent
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineState, EngineStatus, GenerateReply, GenerateRequest
 from actors.remote import Remote
 from launch.config import RunConfig
-from launch.prepare import Prepared
+from launch.prepare import PreparedRun
 from protocol.errors import InfraError, LongshoreError
 from protocol.structured import task_group
 from protocol.trajectory import Float32Array, Int32Array, Uint8Array
-from protocol.weights import Version, version_label
+from protocol.weights import WeightVersion, format_version
 
 _PROMPTS = 16
 _NEW_TOKENS = 32
@@ -38,12 +38,12 @@ _MARGIN_S = 5.0
 _NAMED = 4
 
 
-class NoProbe(InfraError):
+class ParityProbeError(InfraError):
     """Nothing could be sampled; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeSettings:
+class ParityProbeSettings:
     prompts: tuple[tuple[int, ...], ...]
     stop_token_ids: tuple[int, ...]
     temperature: float
@@ -52,29 +52,34 @@ class ProbeSettings:
     """Longest wait for a reply."""
 
 
-def probe_settings(config: RunConfig, prepared: Prepared) -> ProbeSettings:
+def make_probe_settings(config: RunConfig, prepared: PreparedRun) -> ParityProbeSettings:
     """The same prompts in each attempt; where there are fewer tasks, each is asked oftener."""
-    settings, agent = config.agent, agent_of(config.agent.settings)
-    chat = chat_format(str(prepared.model_path), agent.offered, thinking=settings.thinking.argument)
-    first = [tuple(chat.first_prompt(agent.opening(prepared.tasks[name]))) for name in prepared.training[:_PROMPTS]]
-    return ProbeSettings(
+    settings, agent = config.agent, make_agent(config.agent.settings)
+    chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
+    first = [
+        tuple(chat.encode_first_prompt(agent.opening_messages(prepared.tasks[name])))
+        for name in prepared.training_ids[:_PROMPTS]
+    ]
+    return ParityProbeSettings(
         prompts=tuple(itertools.islice(itertools.cycle(first), _PROMPTS)),
-        stop_token_ids=(chat.turn_end,),
+        stop_token_ids=(chat.turn_end_id,),
         temperature=settings.temperature,
         context_tokens=settings.context_tokens,
         deadline_s=config.engine.request_timeout_s,
     )
 
 
-class Sampled(NamedTuple):
-    version: Version
+class ProbeSamples(NamedTuple):
+    version: WeightVersion
     sequences: list[tuple[Int32Array, Uint8Array]]
     """Token ids [T] and mask [T], 1 where they were sampled."""
     logprobs: list[Float32Array]
     """The engines', of the sampled tokens of each."""
 
 
-async def sample(settings: ProbeSettings, version: Version, engines: Sequence[Remote[Engine]]) -> Sampled:
+async def sample_probe(
+    settings: ParityProbeSettings, version: WeightVersion, engines: Sequence[Remote[Engine]]
+) -> ProbeSamples:
     """By every engine that serves ``version``, in turn.  Raises NoProbe."""
     serving = await _serving(version, engines)
     async with task_group() as group:
@@ -84,22 +89,22 @@ async def sample(settings: ProbeSettings, version: Version, engines: Sequence[Re
         ]
     found = [(prompt, reply) for prompt, task in asked if isinstance(reply := task.result(), GenerateReply)]
     if not found:
-        raise next(why for _, task in asked if isinstance(why := task.result(), NoProbe))
-    return Sampled(
+        raise next(why for _, task in asked if isinstance(why := task.result(), ParityProbeError))
+    return ProbeSamples(
         version,
         [_sequence(prompt, reply.token_ids) for prompt, reply in found],
         [np.array(reply.logprobs, np.float32) for _, reply in found],
     )
 
 
-async def _serving(version: Version, engines: Sequence[Remote[Engine]]) -> list[Remote[Engine]]:
+async def _serving(version: WeightVersion, engines: Sequence[Remote[Engine]]) -> list[Remote[Engine]]:
     async with task_group() as group:
         asked = [(engine, group.create_task(_status(engine))) for engine in engines]
     told = [(engine, task.result()) for engine, task in asked]
     found = [engine for engine, status in told if status and _is_serving(status, version)]
     if not found:
-        states = "; ".join(_told(engine, status) for engine, status in told[:_NAMED])
-        raise NoProbe(f"no engine serves version {version_label(version)}, which the learner has: {states}")
+        states = "; ".join(_describe_status(engine, status) for engine, status in told[:_NAMED])
+        raise ParityProbeError(f"no engine serves version {format_version(version)}, which the learner has: {states}")
     return found
 
 
@@ -112,12 +117,12 @@ async def _status(engine: Remote[Engine]) -> EngineStatus | None:
         return None
 
 
-def _is_serving(status: EngineStatus, version: Version) -> bool:
+def _is_serving(status: EngineStatus, version: WeightVersion) -> bool:
     return status.state is EngineState.SERVING and status.version == version
 
 
-def _told(engine: Remote[Engine], status: EngineStatus | None) -> str:
-    state = f"is {status.state} on {version_label(status.version)}" if status else "does not answer"
+def _describe_status(engine: Remote[Engine], status: EngineStatus | None) -> str:
+    state = f"is {status.state} on {format_version(status.version)}" if status else "does not answer"
     return f"{_short(engine)} {state}"
 
 
@@ -125,7 +130,7 @@ def _short(engine: Remote[Engine]) -> str:
     return engine.name.rpartition("/")[2]
 
 
-def _request(settings: ProbeSettings, prompt: Sequence[int], session: str) -> GenerateRequest:
+def _request(settings: ParityProbeSettings, prompt: Sequence[int], session: str) -> GenerateRequest:
     return GenerateRequest(
         input_ids=list(prompt),
         max_new_tokens=min(_NEW_TOKENS, settings.context_tokens - len(prompt)),
@@ -139,15 +144,17 @@ def _request(settings: ProbeSettings, prompt: Sequence[int], session: str) -> Ge
     )
 
 
-async def _reply(engine: Remote[Engine], request: GenerateRequest, version: Version) -> GenerateReply | NoProbe:
+async def _reply(
+    engine: Remote[Engine], request: GenerateRequest, version: WeightVersion
+) -> GenerateReply | ParityProbeError:
     """Why there is none is a value, so that the others' replies count."""
     try:
         async with asyncio.timeout(request.deadline_s + _MARGIN_S):
             reply = await engine.call(Engine.generate, request)
     except (LongshoreError, TimeoutError) as error:
-        return NoProbe(str(error) or f"{_short(engine)} gave no reply within {request.deadline_s:g} s")
+        return ParityProbeError(str(error) or f"{_short(engine)} gave no reply within {request.deadline_s:g} s")
     if reply.mixed_prefix or {reply.key_version, *reply.versions} != {version}:
-        return NoProbe(f"{_short(engine)} was given other weights while it sampled")
+        return ParityProbeError(f"{_short(engine)} was given other weights while it sampled")
     return reply
 
 

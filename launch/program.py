@@ -6,17 +6,17 @@ import asyncio
 import signal
 from typing import IO, NamedTuple
 
-from launch.structured import end_process
+from launch.structured import stop_process
 
 _STOP_S = 180.0
 
 
-class Ended(NamedTuple):
+class ProcessExit(NamedTuple):
     pid: int
-    code: int
+    exit_code: int
 
 
-async def run_program(*words: str, log: IO[bytes] | None = None) -> Ended:
+async def run_command(*words: str, log: IO[bytes] | None = None) -> ProcessExit:
     """Run it to its end, its standard output thrown away, its standard error in ``log`` or where ours is.  Where this
     is cancelled, it is interrupted as a person would, and waited for."""
     none = asyncio.subprocess.DEVNULL
@@ -24,6 +24,6 @@ async def run_program(*words: str, log: IO[bytes] | None = None) -> Ended:
         *words, stdin=none, stdout=none, stderr=log, start_new_session=True
     )
     try:
-        return Ended(process.pid, await process.wait())
+        return ProcessExit(process.pid, await process.wait())
     finally:
-        await end_process(process, signal.SIGINT, _STOP_S)
+        await stop_process(process, signal.SIGINT, _STOP_S)

@@ -14,30 +14,30 @@ from typing import Any, cast
 from rich.table import Table
 
 from launch.args import ClusterArguments
-from launch.config import Control, ProofSection
-from launch.rundir import check_new
+from launch.config import NegativeControl, ProofSection
+from launch.rundir import require_new_run
 from protocol.cli.output import error_console
 from protocol.errors import LongshoreError, UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
-ERRORS, FAMILY_ERRORS = 3.0, 2.0
-RunOnce = Callable[[ClusterArguments], dict[str, Json]]
+RUN_STANDARD_ERRORS, FAMILY_STANDARD_ERRORS = 3.0, 2.0
+RunOnce = Callable[[ClusterArguments], dict[str, JsonValue]]
 
 
-def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
+def run_proof(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, JsonValue]:
     """Run all three, print a table, and give every summary with its verdict.  A control that fails does not take the
     finished runs' figures along.  Raises UserError where nothing could be proved, before anything runs."""
-    runs: dict[str, Json] = {}
+    runs: dict[str, JsonValue] = {}
     verdicts: dict[str, bool] = {}
-    config = arguments.config()
+    config = arguments.load_config()
     if not config.evaluation.tasks_per_family:
         raise UserError("--proof compares evaluations and evaluation.tasks_per_family = 0 makes none: raise it")
-    each = {control: f"{arguments.run_id}-{control.value}" if arguments.run_id else None for control in Control}
+    each = {control: f"{arguments.run_id}-{control.value}" if arguments.run_id else None for control in NegativeControl}
     for name in filter(None, each.values()):
-        check_new(config.run.dir, name)
+        require_new_run(config.run.dir, name)
     for control, name in each.items():
         overrides = (*arguments.overrides, f'run.control="{control.value}"')
-        summary: dict[str, Json]
+        summary: dict[str, JsonValue]
         try:
             summary = run_once(replace(arguments, overrides=overrides, run_id=name))
         except LongshoreError as error:
@@ -46,28 +46,28 @@ def prove(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, Json]:
             error_console().print(f"{control.value}: {error}")
             summary = {"ok": False, "error": str(error)}
         runs[control.value] = summary
-        verdicts[control.value] = bool(summary["ok"]) and holds(control, summary, config.proof)
+        verdicts[control.value] = bool(summary["ok"]) and meets_expectation(control, summary, config.proof)
     _print(runs, verdicts)
-    return {"ok": all(verdicts.values()), "verdicts": cast("dict[str, Json]", verdicts), "runs": runs}
+    return {"ok": all(verdicts.values()), "verdicts": cast("dict[str, JsonValue]", verdicts), "runs": runs}
 
 
-def holds(control: Control, summary: dict[str, Json], promised: ProofSection) -> bool:
+def meets_expectation(control: NegativeControl, summary: dict[str, JsonValue], promised: ProofSection) -> bool:
     """Whether a run's difference is what its kind must show."""
     evaluation = cast("dict[str, float]", summary["eval"])
     if evaluation.get("difference_stderr") is None:
         return False
     difference, error = evaluation["difference"], evaluation["difference_stderr"]
     match control:
-        case Control.NONE:
-            rose = difference > ERRORS * error and difference >= promised.rise
-            return rose and _end(summary) >= promised.end and not fallen(summary)
-        case Control.LR0:
-            return abs(difference) <= ERRORS * error
-        case Control.SHUFFLED:
-            return difference <= ERRORS * error
+        case NegativeControl.NONE:
+            rose = difference > RUN_STANDARD_ERRORS * error and difference >= promised.rise
+            return rose and _end(summary) >= promised.end and not list_fallen_families(summary)
+        case NegativeControl.LR0:
+            return abs(difference) <= RUN_STANDARD_ERRORS * error
+        case NegativeControl.SHUFFLED:
+            return difference <= RUN_STANDARD_ERRORS * error
 
 
-def fallen(summary: dict[str, Json]) -> list[str]:
+def list_fallen_families(summary: dict[str, JsonValue]) -> list[str]:
     """Trained families whose pass@1 fell by more than chance; of one with a single task nobody knows."""
     families = cast("dict[str, dict[str, dict[str, float | None]]]", summary["eval"])["families"]
     return [name for name, row in families.items() if not row["held_out"] and _fell(row)]
@@ -75,19 +75,19 @@ def fallen(summary: dict[str, Json]) -> list[str]:
 
 def _fell(row: dict[str, float | None]) -> bool:
     difference, error = row["difference"], row["difference_stderr"]
-    return difference is not None and error is not None and difference < -FAMILY_ERRORS * error
+    return difference is not None and error is not None and difference < -FAMILY_STANDARD_ERRORS * error
 
 
-def _end(summary: dict[str, Json]) -> float:
+def _end(summary: dict[str, JsonValue]) -> float:
     return cast("dict[str, dict[str, float]]", summary["eval"])["after"]["pass_at_1"]
 
 
-def _print(runs: dict[str, Json], verdicts: dict[str, bool]) -> None:
+def _print(runs: dict[str, JsonValue], verdicts: dict[str, bool]) -> None:
     table = Table(title="proof")
     for column in ("run", "seed", "steps", "pass@1 before", "after", "difference", "holds"):
         table.add_column(column)
     for name, value in runs.items():
-        summary = cast("dict[str, Json]", value)
+        summary = cast("dict[str, JsonValue]", value)
         evaluation = cast("dict[str, Any]", summary.get("eval", {}))
         scores = [
             f"{found['pass_at_1']:.3f}{_spread(found['stderr'])}" if (found := evaluation.get(each)) else "–"

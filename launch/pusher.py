@@ -23,105 +23,105 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from actors.engines.engine import Engine
-from actors.engines.messages import BadWeights, LoadReport, NoServer
+from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
 from actors.remote import ActorDied, Remote
-from launch.delivery import Delivery
-from launch.pace import Pace
-from launch.standing import Stand
+from launch.delivery import WeightTransport
+from launch.pace import RollingUpdate
+from launch.standing import RunStatePublisher
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_version
 
 _RETRY_S = 1.0
 
 
 @dataclass(slots=True)
-class Pusher:
+class WeightSyncManager:
     engines: Sequence[Remote[Engine]]
-    stand: Stand
+    run_state: RunStatePublisher
     events: EventLog
-    deadline_s: float
-    share: float = 0.5
-    loss: float = 1.0
+    update_timeout_s: float
+    max_updating_share: float = 0.5
+    max_decode_loss: float = 1.0
     """As :class:`~launch.pace.Pace` has them."""
-    delivery: Delivery = field(default_factory=Delivery)
+    transport: WeightTransport = field(default_factory=WeightTransport)
     newest: WeightManifest | None = None
     served: WeightManifest | None = None
     pause_ms: float = 0.0
     """The last of an engine."""
-    held: bool = False
+    suspended: bool = False
     """The engines stand aside, and serve nothing."""
-    _away: bool = False
+    _recovering: bool = False
     """They did, and have not all been given weights since."""
-    _has: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
+    _loaded: dict[str, WeightManifest] = field(default_factory=dict[str, WeightManifest])
     """Engine → what it took last, since the engines were last told to stand aside."""
-    _down: set[str] = field(default_factory=set[str])
+    _without_server: set[str] = field(default_factory=set[str])
     """Engines that had no server when they were last offered a version."""
-    _sums: tuple[Version, dict[str, str]] = (NO_VERSION, {})
+    _checksums: tuple[WeightVersion, dict[str, str]] = (NO_VERSION, {})
     """The newest version that an engine took, and engine → checksum of those that took it."""
-    _doubted: bool = False
+    _all_doubted: bool = False
     """All were in doubt, and have not been seen to hold the same since."""
     _changed: asyncio.Condition = field(default_factory=asyncio.Condition)
-    _pace: Pace = field(init=False)
+    _rolling_update: RollingUpdate = field(init=False)
 
     def __post_init__(self) -> None:
-        self._pace = Pace(len(self.engines), self.share, self.loss)
+        self._rolling_update = RollingUpdate(len(self.engines), self.max_updating_share, self.max_decode_loss)
 
-    def begin(self, manifest: WeightManifest) -> None:
+    def set_served(self, manifest: WeightManifest) -> None:
         """Every engine serves ``manifest``; nothing has been offered yet."""
         self.newest = self.served = manifest
-        self.held = self._away = False
-        self._has, self._down = {engine.name: manifest for engine in self.engines}, set()
+        self.suspended = self._recovering = False
+        self._loaded, self._without_server = {engine.name: manifest for engine in self.engines}, set()
 
     @property
-    def to_start(self) -> WeightManifest | None:
+    def weights_to_start(self) -> WeightManifest | None:
         """What an engine that comes up may start with; None while none may."""
-        return None if self.held else self.newest
+        return None if self.suspended else self.newest
 
-    def hold(self) -> None:
+    def suspend(self) -> None:
         """Push nothing until :meth:`release`."""
-        self.held = self._away = True
-        self._has = {}
+        self.suspended = self._recovering = True
+        self._loaded = {}
 
-    async def release(self) -> None:
+    async def resume(self) -> None:
         """Push the newest again, to every engine."""
         async with self._changed:
-            self.held = False
+            self.suspended = False
             self._changed.notify_all()
 
-    async def offer(self, manifest: WeightManifest) -> None:
+    async def push_weights(self, manifest: WeightManifest) -> None:
         """Push ``manifest`` next; returns at once."""
         async with self._changed:
             self.newest = manifest
             self._changed.notify_all()
 
-    async def lose(self, engine: str) -> None:
+    async def remove_engine(self, engine: str) -> None:
         """Its node is gone: nobody waits for it any more."""
         async with self._changed:
             self.engines = [each for each in self.engines if each.name != engine]
             self._changed.notify_all()
 
-    def _is_there(self, engine: Remote[Engine]) -> bool:
+    def _has_engine(self, engine: Remote[Engine]) -> bool:
         return any(each.name == engine.name for each in self.engines)
 
     async def wait_served(self, manifest: WeightManifest) -> None:
         """Return when every engine serves ``manifest`` or something newer."""
         async with self._changed:
             await self._changed.wait_for(
-                lambda: self.served is not None and self.served.version >= manifest.version and not self._away
+                lambda: self.served is not None and self.served.version >= manifest.version and not self._recovering
             )
 
-    async def wait_served_newest(self, patience_s: float) -> None:
+    async def wait_newest_served(self, patience_s: float) -> None:
         """Return when every engine serves what was offered last; no pauses are spread for that.  Raises InfraError when
         one does not in time."""
         if self.newest is None:
             return
         try:
-            with self._pace.hurried():
+            with self._rolling_update.unstaggered():
                 async with asyncio.timeout(patience_s):
                     await self.wait_served(self.newest)
         except TimeoutError as error:
-            last = version_label(self.newest.version)
+            last = format_version(self.newest.version)
             raise InfraError(
                 f"an engine did not take the last weights ({last}) within {patience_s:g} s: its log says why; --resume "
                 "tries again"
@@ -131,74 +131,78 @@ class Pusher:
         """Push until cancelled."""
         async with asyncio.TaskGroup() as group:
             for engine in self.engines:
-                group.create_task(self._keep(engine), name=engine.name)
-            group.create_task(self._tell())
+                group.create_task(self._keep_engine_updated(engine), name=engine.name)
+            group.create_task(self._announce_served())
 
-    async def _keep(self, engine: Remote[Engine]) -> None:
+    async def _keep_engine_updated(self, engine: Remote[Engine]) -> None:
         """Give the engine each newest version, as long as it is there."""
         passed_over = False
-        while self._is_there(engine):
+        while self._has_engine(engine):
             async with self._changed:
                 await self._changed.wait_for(
                     lambda: (
-                        (self.to_start is not None and self._has.get(engine.name) is not self.newest)
-                        or not self._is_there(engine)
+                        (self.weights_to_start is not None and self._loaded.get(engine.name) is not self.newest)
+                        or not self._has_engine(engine)
                     )
                 )
                 manifest = self.newest
-                has = self._has  # another one once the engines were told to stand aside
+                has = self._loaded  # another one once the engines were told to stand aside
             if manifest is None:
                 continue
-            loaded = await self._load(engine, manifest, even_if_overtaken=passed_over)
+            loaded = await self._update_engine(engine, manifest, even_if_overtaken=passed_over)
             passed_over = not loaded
             if loaded:
                 async with self._changed:
                     has[engine.name] = manifest
-                    self._down.discard(engine.name)
+                    self._without_server.discard(engine.name)
                     self._changed.notify_all()
 
-    async def _tell(self) -> None:
+    async def _announce_served(self) -> None:
         """Say it when all engines have a version, or later ones."""
         while True:
             async with self._changed:
                 await self._changed.wait_for(
-                    lambda: (oldest := self._oldest) is not None and (self.served is not oldest or self._away)
+                    lambda: (
+                        (oldest := self._oldest_loaded) is not None and (self.served is not oldest or self._recovering)
+                    )
                 )
-                manifest = self._oldest
+                manifest = self._oldest_loaded
             assert manifest is not None  # noqa: S101  # the condition above
-            await self.stand.published(manifest.step)
+            await self.run_state.set_published_step(manifest.step)
             async with self._changed:
-                self.served, self._away = manifest, self.held
+                self.served, self._recovering = manifest, self.suspended
                 self._changed.notify_all()
 
     @property
-    def _oldest(self) -> WeightManifest | None:
+    def _oldest_loaded(self) -> WeightManifest | None:
         """Of what the engines have that are there, and have a server; None while one of them has nothing."""
-        serving = [engine.name for engine in self.engines if engine.name not in self._down]
-        has = [self._has[name] for name in serving if name in self._has]
+        serving = [engine.name for engine in self.engines if engine.name not in self._without_server]
+        has = [self._loaded[name] for name in serving if name in self._loaded]
         return min(has, key=lambda manifest: manifest.version) if has and len(has) == len(serving) else None
 
-    async def _load(self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool) -> bool:
+    async def _update_engine(
+        self, engine: Remote[Engine], manifest: WeightManifest, *, even_if_overtaken: bool
+    ) -> bool:
         """False when a newer one came meanwhile, or the engines are to stand aside, or this one is gone."""
         said, anew = "", False
-        while self.newest is manifest and self._is_there(engine):
+        while self.newest is manifest and self._has_engine(engine):
             try:
-                here = await self.delivery.to(engine, manifest, self.served, anew=anew)
-                async with asyncio.timeout(self.deadline_s + _RETRY_S):
-                    await engine.call(Engine.stage, here, self.deadline_s)
-                async with self._pace.turn() as took:
-                    if self.held or (self.newest is not manifest and not even_if_overtaken):
+                here = await self.transport.deliver(engine, manifest, self.served, refetch=anew)
+                async with asyncio.timeout(self.update_timeout_s + _RETRY_S):
+                    await engine.call(Engine.stage_weights, here, self.update_timeout_s)
+                async with self._rolling_update.update_slot() as took:
+                    if self.suspended or (self.newest is not manifest and not even_if_overtaken):
                         return False
-                    report = await self._exchange(engine, here)
+                    report = await self._swap_weights(engine, here)
                     if report.pause_ms:  # it may have had these weights already
                         self.pause_ms = report.pause_ms
                         took(report)
-                await self._compare(engine, report)
+                await self._compare_checksums(engine, report)
             except (InfraError, TimeoutError) as error:
-                anew = isinstance(error, BadWeights)
-                if isinstance(error, NoServer | ActorDied):
+                anew = isinstance(error, InvalidWeights)
+                if isinstance(error, ServerRestarting | ActorDied):
                     async with self._changed:
-                        self._down.add(engine.name)
+                        self._without_server.add(engine.name)
                         self._changed.notify_all()
                 if said != str(error):
                     said = str(error)
@@ -208,26 +212,26 @@ class Pusher:
             return True
         return False
 
-    async def _compare(self, engine: Remote[Engine], report: LoadReport) -> None:
+    async def _compare_checksums(self, engine: Remote[Engine], report: WeightLoadReport) -> None:
         """Doubt all that hold this version where they differ."""
-        version, sums = self._sums
+        version, sums = self._checksums
         if report.version < version:
             return
         if report.version > version:
-            self._sums = report.version, (sums := {})
+            self._checksums = report.version, (sums := {})
         sums[engine.name] = report.checksum
         if len(set(sums.values())) < 2:
-            self._doubted &= len(sums) < len(self.engines)
+            self._all_doubted &= len(sums) < len(self.engines)
             return
-        again, self._doubted, self._sums = self._doubted, True, (report.version, {})
+        again, self._all_doubted, self._checksums = self._all_doubted, True, (report.version, {})
         self.events.emit("weights.differ", version=report.version, engines=", ".join(sorted(sums)), again=again)
         if again:
             return
         for each in self.engines:
             if each.name in sums:
                 with suppress(InfraError):  # one that cannot be told starts another server anyway
-                    await each.call(Engine.doubt, report.version, sums[each.name])
+                    await each.call(Engine.distrust_weights, report.version, sums[each.name])
 
-    async def _exchange(self, engine: Remote[Engine], here: WeightManifest) -> LoadReport:
-        async with asyncio.timeout(self.deadline_s + _RETRY_S):
-            return await engine.call(Engine.load, here, self.deadline_s, patient=False)
+    async def _swap_weights(self, engine: Remote[Engine], here: WeightManifest) -> WeightLoadReport:
+        async with asyncio.timeout(self.update_timeout_s + _RETRY_S):
+            return await engine.call(Engine.load_weights, here, self.update_timeout_s, patient=False)

@@ -16,7 +16,7 @@ _LOGGER = "ray"
 
 
 @contextmanager
-def ray_log(path: Path) -> Generator[None]:
+def redirect_ray_log(path: Path) -> Generator[None]:
     """Until it is left, Ray writes to ``path``."""
     from ray._private import worker  # Ray configures its logger when it is imported
 

@@ -9,10 +9,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from launch.ports import is_loopback
+from launch.ports import is_loopback_endpoint
 from protocol.errors import UserError
 
-LOCAL_RAY = {
+LOCAL_RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_worker_niceness": "0",
@@ -21,7 +21,7 @@ LOCAL_RAY = {
 """The second keeps nodes on loopback: without it, Ray takes 127.0.0.1 for this machine's outer address.  The third lets
 actors compete as equals with the Docker daemon.  A head that was killed does not come back: the fourth ends the rest of
 its processes before the containers' deadline."""
-CLUSTER_RAY = {
+CLUSTER_RAY_ENVIRONMENT = {
     "RAY_health_check_period_ms": "3000",
     "RAY_health_check_timeout_ms": "15000",
     "RAY_health_check_failure_threshold": "5",
@@ -33,14 +33,14 @@ _ANSWER_S = 30.0
 """For a cluster to answer, a Python's start included."""
 
 
-def ray_settings(address: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
+def resolve_ray_environment(address: str, env: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables to set before Ray is imported.  Raises UserError when no cluster answers at ``address``, which may be
     empty: Ray's own client would go on trying for minutes, and end the process then."""
-    settings = dict(LOCAL_RAY) if not address or is_loopback(address) else {}
+    settings = dict(LOCAL_RAY_ENVIRONMENT) if not address or is_loopback_endpoint(address) else {}
     if not address:
         return settings
-    why = _closed(address)
-    for mode in _modes(env) if why is None else ():
+    why = _connect_error(address)
+    for mode in _auth_modes(env) if why is None else ():
         if _healthy(address, {**env, **settings, **mode}):
             return settings | mode
         why = "its health check fails"
@@ -51,7 +51,7 @@ def ray_settings(address: str, env: Mapping[str, str] = os.environ) -> dict[str,
     )
 
 
-def _closed(address: str) -> str | None:
+def _connect_error(address: str) -> str | None:
     """Why nothing can be reached there; None when something listens."""
     host, _, port = address.rpartition(":")
     try:
@@ -61,7 +61,7 @@ def _closed(address: str) -> str | None:
     return None
 
 
-def _modes(env: Mapping[str, str]) -> tuple[dict[str, str], ...]:
+def _auth_modes(env: Mapping[str, str]) -> tuple[dict[str, str], ...]:
     """Ways to authenticate, unless the user has said one: ``ray start`` asks for the token where there is one, other
     ways to start a cluster do not, and a client has to do the same."""
     token = Path(env.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import cast
 
 from launch.config import RunConfig, SftConfig
-from launch.rundir import CONFIG_FILE, RunDirectory, config_values
-from launch.steering.history import RETUNED, read_changes
-from protocol.events import Json
-from sandbox.host import current_host, set_up
+from launch.rundir import CONFIG_FILE, RunDirectory, config_tables
+from launch.steering.history import CHANGES_KEY, read_changes
+from protocol.events import JsonValue
+from sandbox.host import current_host, is_set_up
 from sandbox.provision import image_id
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("torch", "sglang", "transformers", "megatron-core", "ray", "pyzmq", "aiodocker", "numpy")
+CHECKOUT_ROOT = Path(__file__).resolve().parent.parent
+RECORDED_PACKAGES = ("torch", "sglang", "transformers", "megatron-core", "ray", "pyzmq", "aiodocker", "numpy")
 
 
 def write_record(
@@ -34,7 +34,9 @@ def write_record(
     return directory.write_json(CONFIG_FILE, record)
 
 
-def make_record(directory: RunDirectory, config: RunConfig | SftConfig, images: Mapping[str, str]) -> dict[str, Json]:
+def make_record(
+    directory: RunDirectory, config: RunConfig | SftConfig, images: Mapping[str, str]
+) -> dict[str, JsonValue]:
     """``images``: image name → content id."""
     commit = _git("rev-parse", "HEAD")
     return {
@@ -42,32 +44,32 @@ def make_record(directory: RunDirectory, config: RunConfig | SftConfig, images: 
         "attempt": directory.attempt,
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": [*sys.orig_argv],
-        "config": cast("Json", config_values(config)),
-        RETUNED: [cast("Json", asdict(change)) for change in read_changes(directory.path)],
+        "config": cast("JsonValue", config_tables(config)),
+        CHANGES_KEY: [cast("JsonValue", asdict(change)) for change in read_changes(directory.path)],
         "seeds": {"run": config.run.seed},
         "code": {
             "commit": commit,
             "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
-            "constraints_sha256": _sha256(ROOT / "constraints.txt"),
+            "constraints_sha256": _sha256(CHECKOUT_ROOT / "constraints.txt"),
         },
         "images": dict(images),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in PACKAGES},
-        "hardware": hardware(),
+        "packages": {name: _version(name) for name in RECORDED_PACKAGES},
+        "hardware": describe_hardware(),
     }
 
 
-def base_image(config: RunConfig) -> dict[str, str]:
+def base_image_id(config: RunConfig) -> dict[str, str]:
     """The image of tasks that name none, and its content id; nothing where others than this machine choose it, or
     have it."""
-    if not config.sandbox.own or not set_up():
+    if not config.sandbox.uses_worker_pools or not is_set_up():
         return {}
     host = current_host()
     name = config.sandbox.image or host.base_image
     return {name: image_id(host.docker_url, name)}
 
 
-def hardware() -> dict[str, Json]:
+def describe_hardware() -> dict[str, JsonValue]:
     """What this machine is."""
     return {
         "platform": platform.platform(),
@@ -97,7 +99,7 @@ def _git(*arguments: str) -> str:
     """What git says of the checkout that this code came from; empty outside one."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True, timeout=30
+            ["git", "-C", str(CHECKOUT_ROOT), *arguments], capture_output=True, text=True, check=True, timeout=30
         )
     except (OSError, subprocess.SubprocessError):
         return ""

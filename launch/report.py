@@ -6,21 +6,21 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.monitor.report import write_report
-from launch.rundir import refused
+from launch.monitor.report import write_run_report
+from launch.rundir import directory_error
 from protocol.cli.exits import EXIT_OK, main_guard
-from protocol.cli.parser import Parser
+from protocol.cli.parser import CommandLineParser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report and say where.  Raises RunDirectoryError."""
-    parser = Parser(prog="python -m launch.report", description="Write report.html for a run.")
+    parser = CommandLineParser(prog="python -m launch.report", description="Write report.html for a run.")
     parser.add_argument("run_dir", type=Path, help="runs/<id>")
     asked = parser.parse_args(argv)
     try:
-        report = write_report(asked.run_dir)
+        report = write_run_report(asked.run_dir)
     except OSError as error:
-        raise refused(asked.run_dir, error) from error
+        raise directory_error(asked.run_dir, error) from error
     sys.stdout.write(f"{report}\n")
     return EXIT_OK
 

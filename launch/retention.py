@@ -15,21 +15,23 @@ from dataclasses import dataclass
 class Retention:
     keep: int
     """Newest ones; at least 1."""
-    first: bool = False
+    keep_first: bool = False
     """That of step 0."""
     every_steps: int = 0
     """Those of steps that this divides; 0 for none."""
-    best: bool = False
+    keep_best: bool = False
     """The one with the highest score of those that have one, the later of equals, and one whose score is awaited."""
 
-    def kept(self, steps: Sequence[int], scores: Mapping[int, float], awaited: Collection[int] = ()) -> set[int]:
+    def steps_to_keep(
+        self, steps: Sequence[int], scores: Mapping[int, float], awaited: Collection[int] = ()
+    ) -> set[int]:
         """Of ``steps``, those that stay; an evaluation of the ``awaited`` is under way."""
         found = set(sorted(steps)[-self.keep :])
-        if self.first:
+        if self.keep_first:
             found |= {0} & set(steps)
         if self.every_steps:
             found |= {step for step in steps if step and step % self.every_steps == 0}
-        if self.best:
+        if self.keep_best:
             found |= set(awaited) & set(steps)
             found |= {best} if (best := best_step(steps, scores)) is not None else set()
         return found

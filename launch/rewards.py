@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from actors.rewards.prompts import load_prompt
+from actors.rewards.prompts import load_judge_prompt
 from actors.rewards.settings import JudgeSettings, RewardSettings
 from launch.config import RunConfig
 from launch.config.reward import JudgeSection
 from protocol.errors import UserError
 
 
-def reward_settings(config: RunConfig) -> RewardSettings:
+def make_reward_settings(config: RunConfig) -> RewardSettings:
     """Raises UserError where a judge's prompt or key cannot be read."""
     reward = config.reward
     return RewardSettings(
@@ -29,7 +29,7 @@ def _judge(judge: JudgeSection) -> JudgeSettings:
     return JudgeSettings(
         url=judge.url if urlsplit(judge.url).path else f"{judge.url}/v1",
         model=judge.model,
-        prompt=load_prompt(judge.prompt),
+        prompt=load_judge_prompt(judge.prompt),
         key=_key(judge),
         votes=judge.votes,
         coefficient=judge.coefficient,

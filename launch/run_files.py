@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from protocol.cli.output import shown
+from protocol.cli.output import display_path
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
@@ -15,9 +15,9 @@ LOCK_FILE = ".lock"
 EVENTS_FOLDER = "events"
 SFT_TABLE = "sft"
 """Of a record: supervised training alone has it."""
-RUNS = Path("runs")
+DEFAULT_RUNS_FOLDER = Path("runs")
 """The folder of runs, unless ``run.dir`` names another."""
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 """The name of a run's folder."""
 
 
@@ -36,7 +36,7 @@ class NoSuchRunError(RunDirectoryError):
         super().__init__(f"no such run: {path} is not a run directory{near}: {there if known else none}")
 
 
-def is_run(path: Path) -> bool:
+def is_run_directory(path: Path) -> bool:
     """Whether a folder has anything of a run: its record, or what it told."""
     return (path / CONFIG_FILE).is_file() or (path / EVENTS_FOLDER).is_dir()
 
@@ -44,8 +44,12 @@ def is_run(path: Path) -> bool:
 def resume_options(path: Path) -> str:
     """What ``python -m launch.cluster`` needs to go on with a run."""
     parent = path.parent.absolute()
-    usual = parent == RUNS.absolute()
-    return f"--resume {path.name}" if usual else f"--resume {path.name} --set {shlex.quote(f'run.dir={shown(parent)}')}"
+    usual = parent == DEFAULT_RUNS_FOLDER.absolute()
+    return (
+        f"--resume {path.name}"
+        if usual
+        else f"--resume {path.name} --set {shlex.quote(f'run.dir={display_path(parent)}')}"
+    )
 
 
 def resume_command(path: Path, *, supervised: bool = False) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from protocol.errors import UserError
 
-NEWEST = ""
+NEWEST_RUN = ""
 """``--resume`` without a run id: the newest run."""
 
 
-def require_filled(options: Mapping[str, object]) -> None:
+def require_nonempty(options: Mapping[str, object]) -> None:
     """Option → value.  Raises UserError for an empty one: from an unset variable of a shell, say, and to go on without
     would be another run than was asked for."""
     for option, value in options.items():
@@ -24,16 +24,20 @@ def run_to_resume(resume: str | None, run_id: str | None) -> str | None:
     name one, and not the same."""
     if resume is None or run_id is None:
         return resume
-    if resume not in {NEWEST, run_id}:
+    if resume not in {NEWEST_RUN, run_id}:
         raise UserError(f"--resume {resume} and --run-id {run_id} name two runs: leave one of them out")
     return run_id
 
 
-def overrides(keys: Mapping[str, object]) -> list[str]:
+def format_overrides(keys: Mapping[str, object]) -> list[str]:
     """``section.key=value`` for each key that has a value."""
     return [f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value is not None]
 
 
-def model_overrides(model: str | None) -> list[str]:
+def format_model_overrides(model: str | None) -> list[str]:
     """``--model FOLDER`` as keys: a model that exists calls tools in its own format, and is not taught the demo's."""
-    return [] if model is None else [*overrides({"model.path": model}), "warm_start.enabled=false", "agent.tools=true"]
+    return (
+        []
+        if model is None
+        else [*format_overrides({"model.path": model}), "warm_start.enabled=false", "agent.tools=true"]
+    )

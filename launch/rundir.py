@@ -19,14 +19,14 @@ from typing import Self
 
 import orjson
 
-from launch.config import Control, RunConfig, SftConfig, resolve, resolve_sft
-from launch.config.base import Section
+from launch.config import NegativeControl, RunConfig, SftConfig, resolve, resolve_sft
+from launch.config.base import ConfigSection
 from launch.config.load import Toml
 from launch.run_files import (
     CONFIG_FILE,
     LOCK_FILE,
     REPORT_FILE,
-    RUN_ID,
+    RUN_ID_PATTERN,
     SFT_TABLE,
     SUMMARY_FILE,
     NoSuchRunError,
@@ -34,14 +34,14 @@ from launch.run_files import (
     resume_command,
     resume_options,
 )
-from protocol.cli.output import shown
+from protocol.cli.output import display_path
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.filesystem import replace_whole
-from protocol.logs import LogPlace
+from protocol.events import JsonValue
+from protocol.filesystem import replace_file
+from protocol.logs import ProcessLog
 
-_BY_A_PERSON = ("drained", "asked")
+_ENDED_BY_REQUEST = ("drained", "asked")
 """What a summary says of a run that a person ended: :class:`launch.steering.boundary.Ending`."""
 
 
@@ -58,7 +58,7 @@ class RunDirectory:
     def create(cls, parent: Path, name: str, run_id: str | None = None, *, now: float | None = None) -> RunDirectory:
         """Make a new run's directory, by default ``<name>-<start time>``.  Raises RunDirectoryError."""
         if run_id is not None:
-            check_new(parent, run_id)
+            require_new_run(parent, run_id)
         started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
         base = run_id or f"{name}-{started}"
         for count in range(1, 1000):
@@ -85,7 +85,7 @@ class RunDirectory:
             opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
             opened.logs.mkdir(parents=True)
         except OSError as error:
-            raise refused(path, error) from error
+            raise directory_error(path, error) from error
         return opened
 
     @property
@@ -102,21 +102,21 @@ class RunDirectory:
         """Where this attempt's processes log."""
         return self.path / "attempts" / str(self.attempt) / "logs"
 
-    def logs_below(self, folder: Path) -> Path:
+    def logs_in(self, folder: Path) -> Path:
         """The same where what is this run's directory here is ``folder``."""
         return folder / self.logs.relative_to(self.path)
 
-    def log_of(self, writer: str, node: str, folder: Path | None = None) -> LogPlace:
+    def log_place(self, writer: str, node: str, folder: Path | None = None) -> ProcessLog:
         """Where one process of this attempt logs, if its machine has ``folder`` in this directory's place."""
-        return LogPlace(self.logs_below(folder or self.path) / f"{writer}.jsonl", self.run_id, writer, node)
+        return ProcessLog(self.logs_in(folder or self.path) / f"{writer}.jsonl", self.run_id, writer, node)
 
-    def set_aside(self) -> None:
+    def archive_results(self) -> None:
         """Put what an earlier attempt came to into its folder: a run that goes on has not ended."""
         for name in (SUMMARY_FILE, REPORT_FILE):
             with contextlib.suppress(FileNotFoundError):
                 (self.path / name).replace(self.path / "attempts" / str(self.attempt - 1) / name)
 
-    def write_json(self, name: str, value: Mapping[str, Json]) -> Path:
+    def write_json(self, name: str, value: Mapping[str, JsonValue]) -> Path:
         """Write a file of the run so that a reader sees the old one or the new one, also after a power loss."""
         path = self.path / name
         write_json(path, value)
@@ -137,9 +137,9 @@ class RunDirectory:
         self.close()
 
 
-def check_new(parent: Path, run_id: str) -> None:
+def require_new_run(parent: Path, run_id: str) -> None:
     """A run can be given this id.  Raises RunDirectoryError."""
-    if not RUN_ID.fullmatch(run_id):
+    if not RUN_ID_PATTERN.fullmatch(run_id):
         raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
     if (parent / run_id).exists():
         raise _exists(parent / run_id)
@@ -149,24 +149,24 @@ def _exists(path: Path) -> RunDirectoryError:
     another = "give this one another name (--run-id NAME), or leave --run-id out for a new one"
     if (path / CONFIG_FILE).exists():
         return RunDirectoryError(
-            f"{path} exists, and no run is overwritten: go on with that run (`{go_on(path)}`), {another}"
+            f"{path} exists, and no run is overwritten: go on with that run (`{find_resume_command(path)}`), {another}"
         )
     return RunDirectoryError(
         f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
     )
 
 
-def go_on(path: Path) -> str:
+def find_resume_command(path: Path) -> str:
     """What a person types to go on with a run: the command that began it."""
     try:
-        return resume_command(path, supervised=SFT_TABLE in stored_values(path))
+        return resume_command(path, supervised=SFT_TABLE in load_stored_tables(path))
     except UserError:
         return resume_command(path)
 
 
 def find_run(parent: Path, run_id: str) -> Path:
     """A run's directory by its id.  Raises RunDirectoryError."""
-    known = runs(parent)
+    known = list_runs(parent)
     for path in known:
         if path.name == run_id:
             return path
@@ -174,19 +174,19 @@ def find_run(parent: Path, run_id: str) -> Path:
     raise RunDirectoryError(f"no run called '{run_id}' in {parent}: leave --resume out to start one{close}")
 
 
-def find_newest(parent: Path, name: str, control: Control | None, overrides: Sequence[str] = ()) -> Path:
+def find_newest_run(parent: Path, name: str, control: NegativeControl | None, overrides: Sequence[str] = ()) -> Path:
     """The newest run that can go on under ``overrides``: of recipe ``name`` unless that is empty, of one ``control``
     unless that is None.  Raises RunDirectoryError with what keeps the newest from it."""
     refused: RunDirectoryError | None = None
-    for path in reversed(runs(parent)):
+    for path in reversed(list_runs(parent)):
         try:
-            run = stored_config(path).run
+            run = load_stored_config(path).run
         except UserError:
             continue
         if (name and run.name != name) or (control is not None and run.control is not control):
             continue
         try:
-            resumed_config(path, overrides)
+            load_resumed_config(path, overrides)
         except RunDirectoryError as error:
             refused = refused or error
         else:
@@ -197,7 +197,7 @@ def find_newest(parent: Path, name: str, control: Control | None, overrides: Seq
     raise RunDirectoryError(f"no run {which} in {parent}: leave --resume out to start one")
 
 
-def runs(parent: Path) -> list[Path]:
+def list_runs(parent: Path) -> list[Path]:
     """The directories that have a record, the newest last."""
     return sorted(
         (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
@@ -205,14 +205,14 @@ def runs(parent: Path) -> list[Path]:
     )
 
 
-def resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
+def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
     """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
-    before = stored_config(run_dir)
-    after = resolve(config_values(before), overrides, source=f"run {run_dir.name}")
-    require_same(run_dir, before, after, is_fixed)
-    if _plain(after) == _plain(before) and has_ended(run_dir):
+    before = load_stored_config(run_dir)
+    after = resolve(config_tables(before), overrides, source=f"run {run_dir.name}")
+    require_unchanged(run_dir, before, after, is_fixed_key)
+    if _flat_values(after) == _flat_values(before) and has_ended(run_dir):
         raise RunDirectoryError(
-            f"run {run_dir.name} has come to its end, and {shown(run_dir / SUMMARY_FILE)} says to which: to train it "
+            f"run {run_dir.name} has come to its end, and {display_path(run_dir / SUMMARY_FILE)} says to which: to train it "
             f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
         )
     return after
@@ -222,16 +222,18 @@ def has_ended(run_dir: Path) -> bool:
     """Whether the run has come to its own end.  Nothing keeps one from going on that a person ended
     (``python -m launch.ctl``)."""
     try:
-        return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") not in _BY_A_PERSON
+        return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") not in _ENDED_BY_REQUEST
     except FileNotFoundError:
         return False
     except (OSError, ValueError, AttributeError):
         return True
 
 
-def require_same(run_dir: Path, before: Section, after: Section, is_fixed: Callable[[str], bool]) -> None:
+def require_unchanged(
+    run_dir: Path, before: ConfigSection, after: ConfigSection, is_fixed: Callable[[str], bool]
+) -> None:
     """Raises RunDirectoryError where keys differ that are fixed once a run has begun."""
-    old, new = _plain(before), _plain(after)
+    old, new = _flat_values(before), _flat_values(after)
     if fixed := [key for key in sorted(old.keys() | new.keys()) if is_fixed(key) and old.get(key) != new.get(key)]:
         raise RunDirectoryError(
             f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
@@ -253,7 +255,7 @@ _FIXED = (
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
 
 
-def is_fixed(key: str) -> bool:
+def is_fixed_key(key: str) -> bool:
     """Whether ``section.key`` can never be changed once a run has begun."""
     return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
 
@@ -274,40 +276,40 @@ def is_running(run_dir: Path) -> bool:
 
 
 @contextlib.contextmanager
-def held(run_dir: Path) -> Generator[None]:
+def hold_run_lock(run_dir: Path) -> Generator[None]:
     """Keep drivers from a run meanwhile.  Raises RunDirectoryError where one has it, or it is somebody else's."""
     try:
         fd = _lock(run_dir / LOCK_FILE)
     except OSError as error:
-        raise refused(run_dir, error) from error
+        raise directory_error(run_dir, error) from error
     try:
         yield
     finally:
         os.close(fd)
 
 
-def write_json(path: Path, value: Mapping[str, Json]) -> None:
+def write_json(path: Path, value: Mapping[str, JsonValue]) -> None:
     """Write a file whole or not at all."""
-    replace_whole(path, orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+    replace_file(path, orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def stored_config(path: Path) -> RunConfig:
+def load_stored_config(path: Path) -> RunConfig:
     """The configuration in a run directory's record.  Raises RunDirectoryError."""
-    values = stored_values(path)
+    values = load_stored_tables(path)
     if SFT_TABLE in values:
         raise RunDirectoryError(f"{path} is supervised training: go on with {resume_command(path, supervised=True)}")
     return resolve(values, source=str(path / CONFIG_FILE))
 
 
-def stored_sft(path: Path) -> SftConfig:
+def load_stored_sft_config(path: Path) -> SftConfig:
     """The same, of supervised training."""
-    values = stored_values(path)
+    values = load_stored_tables(path)
     if SFT_TABLE not in values:
         raise RunDirectoryError(f"{path} is no supervised training: {resume_command(path)}")
     return resolve_sft(values, source=str(path / CONFIG_FILE))
 
 
-def stored_values(path: Path) -> dict[str, dict[str, Toml]]:
+def load_stored_tables(path: Path) -> dict[str, dict[str, Toml]]:
     """The tables in a run directory's record.  Raises RunDirectoryError."""
     file = path / CONFIG_FILE
     try:
@@ -316,14 +318,14 @@ def stored_values(path: Path) -> dict[str, dict[str, Toml]]:
     except (FileNotFoundError, NotADirectoryError):
         raise NoSuchRunError(path) from None
     except OSError as error:
-        raise refused(path, error) from error
+        raise directory_error(path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(
             f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
         ) from error
 
 
-def refused(run_dir: Path, error: OSError) -> RunDirectoryError:
+def directory_error(run_dir: Path, error: OSError) -> RunDirectoryError:
     """What to do where the system lets no file of the run be read or written: as a rule, the run is somebody else's."""
     said = f"{error.filename or run_dir}: {error.strerror}"
     try:
@@ -346,14 +348,14 @@ def _user(uid: int) -> str:
         return str(uid)
 
 
-def config_values(config: Section) -> dict[str, dict[str, Toml]]:
+def config_tables(config: ConfigSection) -> dict[str, dict[str, Toml]]:
     """A configuration as the tables of its recipe."""
     return config.model_dump(mode="json", exclude_none=True)
 
 
-def _plain(config: Section) -> dict[str, Toml]:
+def _flat_values(config: ConfigSection) -> dict[str, Toml]:
     """A configuration as ``section.key`` → value."""
-    return {f"{table}.{key}": value for table, keys in config_values(config).items() for key, value in keys.items()}
+    return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
 
 
 def _lock(file: Path) -> int:

@@ -23,48 +23,48 @@ from sandbox.daytona.pool import DaytonaOptions
 from sandbox.daytona.sdk import load_sdk
 from sandbox.edge.auth import TOKEN_VARIABLE, read_token
 from sandbox.router.placement import worker_urls
-from sandbox.tools.elsewhere import bound_to_this_process
+from sandbox.tools.elsewhere import local_only_tools
 
-URLS_VARIABLE = "WORKER_URLS"
-SERVICES_VARIABLE = "ENVIRONMENT_URLS"
+POOL_URLS_VARIABLE = "WORKER_URLS"
+ENVIRONMENT_URLS_VARIABLE = "ENVIRONMENT_URLS"
 _DAYTONA_KEY = "DAYTONA_API_KEY"
 _ANSWER_S = 10.0
 
 
-def provider_settings(sandbox: SandboxSection, environment: Mapping[str, str]) -> ProviderSettings | None:
+def make_provider_settings(sandbox: SandboxSection, environment: Mapping[str, str]) -> ProviderSettings | None:
     """None where workers have pools of their own.  Raises UserError where pool servers are meant, and none is named."""
-    if sandbox.own:
+    if sandbox.uses_worker_pools:
         return None
     if sandbox.provider == ENVIRONMENT:
-        return ProviderSettings(ENVIRONMENT, _services(sandbox, environment), read_token(None, environment))
+        return ProviderSettings(ENVIRONMENT, _environment_urls(sandbox, environment), read_token(None, environment))
     if sandbox.provider != POOL:
         return ProviderSettings(sandbox.provider, options=sandbox.options)
-    said = ",".join(sandbox.urls) or environment.get(URLS_VARIABLE, "")
+    said = ",".join(sandbox.urls) or environment.get(POOL_URLS_VARIABLE, "")
     if not said.strip(" ,"):
         raise UserError(
             "sandbox.provider = 'pool' needs pool servers, and none is named: --set "
-            f"sandbox.urls=http://HOST:18081, or export {URLS_VARIABLE}=http://HOST:18081"
+            f"sandbox.urls=http://HOST:18081, or export {POOL_URLS_VARIABLE}=http://HOST:18081"
         )
     urls = worker_urls(said)
     if sandbox.group_slots and len(urls) > 1:
         raise UserError(
-            f"sandbox.group_slots asks one address for the places of a whole group, and {URLS_VARIABLE} has {len(urls)}"
+            f"sandbox.group_slots asks one address for the places of a whole group, and {POOL_URLS_VARIABLE} has {len(urls)}"
             f": start a router (python -m sandbox.router --workers {','.join(urls)}) and name it alone"
         )
     return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)
 
 
-def _services(sandbox: SandboxSection, environment: Mapping[str, str]) -> tuple[str, ...]:
-    said = ",".join(sandbox.urls) or environment.get(SERVICES_VARIABLE, "")
+def _environment_urls(sandbox: SandboxSection, environment: Mapping[str, str]) -> tuple[str, ...]:
+    said = ",".join(sandbox.urls) or environment.get(ENVIRONMENT_URLS_VARIABLE, "")
     if not said.strip(" ,"):
         raise UserError(
             "sandbox.provider = 'environment' needs environment services, and none is named: --set "
-            f"sandbox.urls=http://HOST:18082, or export {SERVICES_VARIABLE}=http://HOST:18082"
+            f"sandbox.urls=http://HOST:18082, or export {ENVIRONMENT_URLS_VARIABLE}=http://HOST:18082"
         )
     return worker_urls(said)
 
 
-def callback(urls: Sequence[str], address: str) -> str:
+def callback_address(urls: Sequence[str], address: str) -> str:
     """Where services at ``urls`` reach a worker on the node with ``address``: on loopback, if all of them are there
     too."""
     hosts = [urlsplit(url).hostname or "" for url in urls]
@@ -73,7 +73,7 @@ def callback(urls: Sequence[str], address: str) -> str:
 
 def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, str]) -> None:
     """It is there, and the agent's tools can be called in its sandboxes.  Raises UserError."""
-    settings = provider_settings(config.sandbox, environment)
+    settings = make_provider_settings(config.sandbox, environment)
     if settings is None:
         return
     if settings.name == ENVIRONMENT:
@@ -81,20 +81,20 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
             _check_service(url, settings.token)
         _check_callback(config, settings.urls)
         return
-    if bound := bound_to_this_process(agent.tools):
+    if bound := local_only_tools(agent.tools):
         raise UserError(
             f"agent.kind = '{config.agent.kind}' calls {', '.join(bound)}, which acts on a sandbox of its worker's own "
             f"pool, and sandbox.provider = '{settings.name}': --set sandbox.provider=docker, or choose another agent"
         )
     if settings.name == DAYTONA:
-        DaytonaOptions.of(settings.options)
+        DaytonaOptions.parse(settings.options)
         load_sdk()
         if not environment.get(_DAYTONA_KEY):
             raise UserError(f"sandbox.provider = 'daytona' needs a key: export {_DAYTONA_KEY}=…, from its dashboard")
     elif settings.name != POOL:
         load_plugin(PluginGroup.SANDBOX_PROVIDERS, settings.name)
     for url in settings.urls:
-        places = _places(_status(url, settings.token))
+        places = _count_slots(_status(url, settings.token))
         if settings.together and places < config.rollout.group_size:
             raise UserError(
                 f"sandbox.group_slots asks for {config.rollout.group_size} places at once, and {url} has {places}: "
@@ -102,7 +102,7 @@ def check_provider(config: RunConfig, agent: Agent, environment: Mapping[str, st
             )
 
 
-def _places(status: Mapping[str, Any]) -> int:
+def _count_slots(status: Mapping[str, Any]) -> int:
     """All that a server has, or the workers of a router."""
     pools = [each.get("pool", {}) for each in status.get("workers", [status])]
     return sum(pool.get("max_tasks", 0) * pool.get("max_runs_per_task", 0) for pool in pools)
@@ -119,7 +119,7 @@ def _check_service(url: str, token: str) -> None:
 def _check_callback(config: RunConfig, urls: Sequence[str]) -> None:
     """Services elsewhere reach the policy.  The nodes that a run starts itself are on loopback."""
     given = config.sandbox.callback or config.cluster.address
-    if not given and not is_loopback(callback(urls, "elsewhere")):
+    if not given and not is_loopback(callback_address(urls, "elsewhere")):
         raise UserError(
             "the environment services are on other machines, and call the policy back at this one: --set "
             "sandbox.callback=ADDRESS, this machine's as they see it"

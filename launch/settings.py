@@ -10,91 +10,91 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.admission import Tuning
+from actors.admission import RolloutTuning
 from actors.buffer import BufferSettings
-from actors.conductor import ConductorSettings
+from actors.conductor import SchedulerSettings
 from actors.engines.adapter_files import AdapterSettings
 from actors.engines.settings import EngineSettings
 from actors.episode import EpisodeSettings
 from actors.harness import HarnessSettings
 from actors.provider_settings import ENVIRONMENT, ProviderSettings
-from actors.weights.copies import CopiesSettings
-from actors.worker import TAKE_S, WorkerSettings
-from launch.agenda import EXAM_ENGINE, EXAMINER
-from launch.config import Control, RunConfig
+from actors.weights.copies import HostWeightCacheSettings
+from actors.worker import REQUEST_POLL_S, WorkerSettings
+from launch.agenda import EVALUATION_ENGINE, EVALUATION_WORKER
+from launch.config import NegativeControl, RunConfig
 from launch.config.policy import LoraSection, TrainerSection
-from launch.config.rollout import WeightPath
-from launch.nodes import Node, Role
+from launch.config.rollout import WeightTransferMode
+from launch.nodes import ClusterNode, NodeRole
 from launch.retention import Retention
-from launch.rewards import reward_settings
+from launch.rewards import make_reward_settings
 from launch.rundir import RunDirectory
-from launch.sandboxes import callback, provider_settings
+from launch.sandboxes import callback_address, make_provider_settings
 from learner.settings import LearnerSettings
 from protocol.errors import UserError
-from protocol.staleness import Admission
+from protocol.staleness import AdmissionLimit
 from protocol.stream import RunKeys
 from sandbox.pool import PoolSettings
 
-STOP_S = 15.0
+ACTOR_STOP_S = 15.0
 """An actor that is told to stop has so long."""
 _WORD_S = 30.0
-_EXCHANGE_SHARE = 0.8
+_COLLECTIVE_SHARE = 0.8
 """Of a learner's call: the longest that a rank waits in it for another, so that the one that hangs is the one that does
 not answer."""
 
 
-def ticket_deadline_s(config: RunConfig) -> float:
+def rollout_request_deadline_s(config: RunConfig) -> float:
     """A worker that keeps its own deadlines has given a ticket back by then: the wait for it, the episode, the sending
     of its trajectory, and the word to the conductor."""
-    return TAKE_S + config.rollout.episode_deadline_s + config.rollout.send_deadline_s + _WORD_S
+    return REQUEST_POLL_S + config.rollout.episode_deadline_s + config.rollout.send_deadline_s + _WORD_S
 
 
-def learner_turn_s(config: RunConfig) -> float:
+def colocation_wait_s(config: RunConfig) -> float:
     """How long a request may have to wait for the learner's turn on a device that it shares with the engines."""
-    return config.learner.call_timeout_s if config.shared else 0.0
+    return config.learner.call_timeout_s if config.colocated else 0.0
 
 
-def own_in_flight(config: RunConfig) -> int:
+def default_in_flight(config: RunConfig) -> int:
     """What the engines are to hold at once."""
     return config.in_flight
 
 
-def tuning_of(config: RunConfig) -> Tuning:
+def admission_tuning(config: RunConfig) -> RolloutTuning:
     """What admission goes by, and may be changed while the run goes on."""
     rollout = config.rollout
-    return Tuning(own_in_flight(config), rollout.lead, rollout.slack, config.publish_every)
+    return RolloutTuning(default_in_flight(config), rollout.lead, rollout.slack, config.publish_every)
 
 
 def engine_gpus(config: RunConfig) -> int:
     """What each engine has for itself; one that takes turns with the learner uses the learner's."""
-    return config.engine.tp if config.engine.device == "cuda" and not config.shared else 0
+    return config.engine.tp if config.engine.device == "cuda" and not config.colocated else 0
 
 
-def engine_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
+def place_engines(config: RunConfig, nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
     """Each engine's name and node: they are spread, over nodes with GPUs to spare where they need them.  The first node
     is the learner's.  Raises UserError where the GPUs are too few, one for evaluations beside training included."""
-    homes = _homes(config, nodes, examines=has_exam_engine(config))
-    return {name: home for name, home in homes.items() if name != EXAM_ENGINE}
+    homes = _place_engines(config, nodes, examines=has_evaluation_engine(config))
+    return {name: home for name, home in homes.items() if name != EVALUATION_ENGINE}
 
 
-def has_exam_engine(config: RunConfig) -> bool:
+def has_evaluation_engine(config: RunConfig) -> bool:
     """Whether there is to be a place for the engine of evaluations beside training."""
-    return config.evaluation.every_steps > 0 and not config.shared
+    return config.evaluation.every_steps > 0 and not config.colocated
 
 
-def exam_home(config: RunConfig, nodes: Sequence[Node]) -> Node:
+def place_evaluation_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> ClusterNode:
     """Where the engine of an evaluation beside training is.  Raises UserError where there is no GPU for one."""
-    return _homes(config, nodes, examines=True)[EXAM_ENGINE]
+    return _place_engines(config, nodes, examines=True)[EVALUATION_ENGINE]
 
 
-def _homes(config: RunConfig, nodes: Sequence[Node], *, examines: bool) -> dict[str, Node]:
+def _place_engines(config: RunConfig, nodes: Sequence[ClusterNode], *, examines: bool) -> dict[str, ClusterNode]:
     each, ranks = engine_gpus(config), config.learner.ranks if config.learner.device == "cuda" else 0
     free, sender = {node.name: node.gpus for node in nodes}, config.engine.sender == "cuda"
     free[nodes[0].name] -= ranks + sender
-    names = [f"engine-{index}" for index in range(config.engine.count)] + [EXAM_ENGINE] * examines
-    homes: dict[str, Node] = {}
+    names = [f"engine-{index}" for index in range(config.engine.count)] + [EVALUATION_ENGINE] * examines
+    homes: dict[str, ClusterNode] = {}
     for name in names:
-        able = [node for node in nodes if Role.ENGINE in node.roles and (not each or free[node.name] >= each)]
+        able = [node for node in nodes if NodeRole.ENGINE in node.roles and (not each or free[node.name] >= each)]
         if not able:
             break
         home = homes[name] = min(able, key=lambda node: sum(there is node for there in homes.values()))
@@ -113,25 +113,25 @@ def _homes(config: RunConfig, nodes: Sequence[Node], *, examines: bool) -> dict[
     return homes
 
 
-_BY_PLACE = {WeightPath.AUTO, WeightPath.ADAPTERS}
+_BY_PLACE = {WeightTransferMode.AUTO, WeightTransferMode.ADAPTERS}
 """Paths that are a copy where the engine is on another machine than the learner."""
 
 
-def machine_homes(nodes: Sequence[Node]) -> dict[str, Node]:
+def first_node_by_address(nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
     """Each machine's address and first node."""
-    first: dict[str, Node] = {}
+    first: dict[str, ClusterNode] = {}
     for node in nodes:
         first.setdefault(node.address, node)
     return first
 
 
-def copy_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
+def place_weight_copies(config: RunConfig, nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
     """Of each engine that does not read the learner's own folder: the node whose copies it reads, one for a machine.
     Raises UserError for a way of weights that does not lead to another machine."""
-    first, path = machine_homes(nodes), config.engine.weights
-    homes = engine_homes(config, nodes)
+    first, path = first_node_by_address(nodes), config.engine.weights
+    homes = place_engines(config, nodes)
     there = sorted(name for name, node in homes.items() if node.remote)
-    if there and path in {WeightPath.FULL, WeightPath.DIRECT}:
+    if there and path in {WeightTransferMode.FULL, WeightTransferMode.DIRECT}:
         raise UserError(
             f"engine.weights = '{path}' reads the learner's folder, and {', '.join(there)} is on another machine: set "
             "engine.weights = 'auto', 'delta' or 'broadcast'"
@@ -139,13 +139,13 @@ def copy_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
     return {
         name: first[node.address]
         for name, node in homes.items()
-        if path in {WeightPath.DELTA, WeightPath.BROADCAST} or (path in _BY_PLACE and node.remote)
+        if path in {WeightTransferMode.DELTA, WeightTransferMode.BROADCAST} or (path in _BY_PLACE and node.remote)
     }
 
 
-def worker_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
+def place_workers(config: RunConfig, nodes: Sequence[ClusterNode]) -> dict[str, ClusterNode]:
     """Each worker's name and node.  Raises UserError where no node may have one."""
-    able = [node for node in nodes if Role.WORKER in node.roles]
+    able = [node for node in nodes if NodeRole.WORKER in node.roles]
     if not able:
         raise UserError(
             "no node may have agents: none has a Docker engine, or the labels of all say otherwise; start one with "
@@ -154,7 +154,7 @@ def worker_homes(config: RunConfig, nodes: Sequence[Node]) -> dict[str, Node]:
     return {name: node for node in able for name in worker_names(config, node)}
 
 
-def worker_names(config: RunConfig, node: Node) -> list[str]:
+def worker_names(config: RunConfig, node: ClusterNode) -> list[str]:
     """Of the workers that ``node`` has."""
     number = node.name.removeprefix("node-")
     return [f"worker-{number}-{index}" for index in range(config.rollout.workers_per_node)]
@@ -164,13 +164,13 @@ _LATER_NODES = 64
 """That may join in one attempt: the keys of their workers are made before its start."""
 
 
-def expected_workers(config: RunConfig, nodes: Sequence[Node]) -> list[str]:
+def expected_workers(config: RunConfig, nodes: Sequence[ClusterNode]) -> list[str]:
     """Names of all workers that may ever send trajectories."""
-    later = [Node(f"node-{len(nodes) + more}", "", "") for more in range(_LATER_NODES)]
+    later = [ClusterNode(f"node-{len(nodes) + more}", "", "") for more in range(_LATER_NODES)]
     return [name for node in (*nodes, *later) for name in worker_names(config, node)]
 
 
-def actors_folder(config: RunConfig, directory: RunDirectory, node: Node) -> Path:
+def actor_run_dir(config: RunConfig, directory: RunDirectory, node: ClusterNode) -> Path:
     """Where the actors on ``node`` write: the run's directory, or what of it is on another machine
     (:mod:`launch.machines`)."""
     if not node.remote:
@@ -178,18 +178,18 @@ def actors_folder(config: RunConfig, directory: RunDirectory, node: Node) -> Pat
     return config.cluster.scratch_dir / f"{directory.run_id}-{directory.attempt}"  # no folder around it is left there
 
 
-class Share(NamedTuple):
+class WorkerShare(NamedTuple):
     """One worker's, of what its machine's Docker daemon can do at once."""
 
     episodes: int
     starts: int
 
 
-def daemon_share(config: RunConfig, nodes: Sequence[Node]) -> Share:
+def share_docker_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> WorkerShare:
     """Nodes with the same address are on one machine, as simulated ones are.  Raises UserError for too many."""
     here = max(Counter(node.address for node in nodes).values())
     workers = here * config.rollout.workers_per_node
-    return Share(config.rollout.share(here), max(1, config.sandbox.start_concurrency // workers))
+    return WorkerShare(config.rollout.episodes_per_worker_of(here), max(1, config.sandbox.start_concurrency // workers))
 
 
 def trainer_settings(learner: TrainerSection, lora: LoraSection, model_path: Path, seed: int) -> LearnerSettings:
@@ -216,7 +216,7 @@ def trainer_settings(learner: TrainerSection, lora: LoraSection, model_path: Pat
         lora=lora.lora,
         seed=seed,
         threads=learner.threads,
-        timeout_s=_EXCHANGE_SHARE * learner.call_timeout_s,
+        timeout_s=_COLLECTIVE_SHARE * learner.call_timeout_s,
     )
 
 
@@ -224,10 +224,10 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
     return replace(
         trainer_settings(config.learner, config.lora, model_path, config.run.seed),
         lr=config.learning_rate,
-        lr_end=None if config.run.control is Control.LR0 else config.learner.lr_end,
+        lr_end=None if config.run.control is NegativeControl.LR0 else config.learner.lr_end,
         lr_decay_steps=config.run.steps - 1,
         objective=config.objective,
-        shuffle_rewards=config.run.control is Control.SHUFFLED,
+        shuffle_rewards=config.run.control is NegativeControl.SHUFFLED,
         temperature=config.agent.temperature,
         eta=config.staleness.eta,
         stale_policy=config.staleness.policy,
@@ -235,10 +235,10 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
     )
 
 
-def retention(config: RunConfig) -> Retention:
+def checkpoint_retention(config: RunConfig) -> Retention:
     checkpoint = config.checkpoint
     return Retention(
-        checkpoint.keep, checkpoint.keep_first, every_steps=checkpoint.keep_every_steps, best=checkpoint.keep_best
+        checkpoint.keep, checkpoint.keep_first, every_steps=checkpoint.keep_every_steps, keep_best=checkpoint.keep_best
     )
 
 
@@ -249,7 +249,7 @@ def learner_environment(learner: TrainerSection) -> dict[str, str]:
 
 
 def buffer_settings(
-    config: RunConfig, directory: RunDirectory, head: Node, port: int, keys: RunKeys | None
+    config: RunConfig, directory: RunDirectory, head: ClusterNode, port: int, keys: RunKeys | None
 ) -> BufferSettings:
     return BufferSettings(
         run_dir=directory.path,
@@ -265,31 +265,31 @@ def buffer_settings(
     )
 
 
-def conductor_settings(
-    config: RunConfig, directory: RunDirectory, head: Node, tasks: tuple[str, ...]
-) -> ConductorSettings:
-    return ConductorSettings(
+def scheduler_settings(
+    config: RunConfig, directory: RunDirectory, head: ClusterNode, tasks: tuple[str, ...]
+) -> SchedulerSettings:
+    return SchedulerSettings(
         run_id=directory.run_id,
         run_dir=directory.path,
         node=head.name,
         tasks=tasks,
         group_size=config.rollout.group_size,
-        admission=Admission(config.run.mode, config.rollout.groups_per_step, config.staleness.eta),
+        admission=AdmissionLimit(config.run.mode, config.rollout.groups_per_step, config.staleness.eta),
         total_steps=config.run.steps,
         replacement_limit=config.rollout.replacement_limit,
-        ticket_deadline_s=ticket_deadline_s(config),
+        request_deadline_s=rollout_request_deadline_s(config),
         seed=config.run.seed,
         order=config.data.order,
-        tuning=tuning_of(config),
+        tuning=admission_tuning(config),
     )
 
 
 def engine_settings(
-    config: RunConfig, directory: RunDirectory, model_path: Path, name: str, node: Node
+    config: RunConfig, directory: RunDirectory, model_path: Path, name: str, node: ClusterNode
 ) -> EngineSettings:
     return EngineSettings(
         name=name,
-        run_dir=actors_folder(config, directory, node),
+        run_dir=actor_run_dir(config, directory, node),
         model_path=str(model_path),
         context_length=config.agent.context_tokens,
         max_total_tokens=config.engine.max_total_tokens,
@@ -300,22 +300,24 @@ def engine_settings(
         memory_share=config.engine.memory_share,
         dtype=config.engine.dtype,
         deterministic=config.engine.deterministic,
-        handover=config.engine.handover,
-        kv=config.engine.kv,
-        pause=config.engine.pause,
+        weight_loader=config.engine.handover,
+        prefix_reuse=config.engine.kv,
+        pause_mode=config.engine.pause,
         seed=config.run.seed,
         attempt=directory.attempt,
         node=node.name,
         start_timeout_s=config.engine.start_timeout_s,
         stall_timeout_s=config.engine.stall_timeout_s,
-        lends=config.shared,
+        offloads_memory=config.colocated,
         adapters=adapter_settings(config),
     )
 
 
-def exam_engine_settings(config: RunConfig, directory: RunDirectory, model_path: Path, node: Node) -> EngineSettings:
+def evaluation_engine_settings(
+    config: RunConfig, directory: RunDirectory, model_path: Path, node: ClusterNode
+) -> EngineSettings:
     """An engine that serves one version from its beginning to its end."""
-    return replace(engine_settings(config, directory, model_path, EXAM_ENGINE, node), lends=False)
+    return replace(engine_settings(config, directory, model_path, EVALUATION_ENGINE, node), lends=False)
 
 
 def adapter_settings(config: RunConfig) -> AdapterSettings | None:
@@ -323,25 +325,27 @@ def adapter_settings(config: RunConfig) -> AdapterSettings | None:
     lora = config.lora.lora if config.publish_adapters else None
     if lora is None:
         return None
-    return AdapterSettings(rank=lora.rank, alpha=lora.alpha, targets=lora.targets, most=config.engine.max_adapters)
+    return AdapterSettings(
+        rank=lora.rank, alpha=lora.alpha, targets=lora.targets, max_adapters=config.engine.max_adapters
+    )
 
 
-def copies_settings(config: RunConfig, directory: RunDirectory, node: Node) -> CopiesSettings:
-    folder = actors_folder(config, directory, node)
-    return CopiesSettings(
+def weight_copies_settings(config: RunConfig, directory: RunDirectory, node: ClusterNode) -> HostWeightCacheSettings:
+    folder = actor_run_dir(config, directory, node)
+    return HostWeightCacheSettings(
         name=f"copies-{node.name.removeprefix('node-')}",
         run_dir=folder,
         node=node.name,
         folder=folder / "copies" / node.name,
-        broadcast=config.engine.weights is WeightPath.BROADCAST,
+        broadcast=config.engine.weights is WeightTransferMode.BROADCAST,
     )
 
 
-def _provider(config: RunConfig, node: Node) -> ProviderSettings | None:
-    settings = provider_settings(config.sandbox, os.environ)
+def _provider(config: RunConfig, node: ClusterNode) -> ProviderSettings | None:
+    settings = make_provider_settings(config.sandbox, os.environ)
     if settings is None or settings.name != ENVIRONMENT:
         return settings
-    return replace(settings, callback=config.sandbox.callback or callback(settings.urls, node.address))
+    return replace(settings, callback=config.sandbox.callback or callback_address(settings.urls, node.address))
 
 
 def worker_settings(
@@ -349,18 +353,18 @@ def worker_settings(
     directory: RunDirectory,
     model_path: Path,
     name: str,
-    node: Node,
+    node: ClusterNode,
     *,
     endpoint: str,
     keys: RunKeys | None,
-    share: Share,
+    share: WorkerShare,
 ) -> WorkerSettings:
     agent, rollout, sandbox = config.agent, config.rollout, config.sandbox
     return WorkerSettings(
         name=name,
         node=node.name,
         run_id=directory.run_id,
-        run_dir=actors_folder(config, directory, node),
+        run_dir=actor_run_dir(config, directory, node),
         model_path=str(model_path),
         agent=agent.settings,
         endpoints=(endpoint,),
@@ -373,7 +377,7 @@ def worker_settings(
             context_tokens=agent.context_tokens,
             temperature=agent.temperature,
             generate_deadline_s=config.engine.request_timeout_s,
-            engine_restart_s=config.engine.start_timeout_s + learner_turn_s(config),
+            engine_restart_s=config.engine.start_timeout_s + colocation_wait_s(config),
             nominal_tokens_per_s=agent.nominal_tokens_per_s,
             time_limit_s=agent.time_limit_s,
             observation_tokens=agent.observation_tokens,
@@ -382,7 +386,7 @@ def worker_settings(
             total_tokens=agent.total_tokens,
             head_share=agent.history_head,
         ),
-        engine_lag=max(1, config.staleness.eta // config.publish_every),
+        max_version_lag=max(1, config.staleness.eta // config.publish_every),
         episode_deadline_s=rollout.episode_deadline_s,
         acquire_timeout_s=rollout.acquire_timeout_s,
         cleanup_timeout_s=rollout.cleanup_timeout_s,
@@ -399,19 +403,27 @@ def worker_settings(
             session_max_s=sandbox.max_s,
             start_timeout_s=sandbox.start_timeout_s,
             image=sandbox.image,
-            drain_s=STOP_S / 2,
-            gate=sandbox.gate,
+            drain_s=ACTOR_STOP_S / 2,
+            egress_proxy=sandbox.egress_proxy,
         ),
         provider=_provider(config, node),
         harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,
-        reward=reward_settings(config),
+        reward=make_reward_settings(config),
     )
 
 
-def examiner_settings(
-    config: RunConfig, directory: RunDirectory, model_path: Path, node: Node, *, endpoint: str, keys: RunKeys | None
+def evaluation_worker_settings(
+    config: RunConfig,
+    directory: RunDirectory,
+    model_path: Path,
+    node: ClusterNode,
+    *,
+    endpoint: str,
+    keys: RunKeys | None,
 ) -> WorkerSettings:
     """The worker of evaluations beside training."""
-    share = Share(config.exam_places, 1)
-    told = worker_settings(config, directory, model_path, EXAMINER, node, endpoint=endpoint, keys=keys, share=share)
+    share = WorkerShare(config.online_evaluation_slots, 1)
+    told = worker_settings(
+        config, directory, model_path, EVALUATION_WORKER, node, endpoint=endpoint, keys=keys, share=share
+    )
     return replace(told, examines=True)

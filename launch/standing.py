@@ -6,8 +6,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
-from actors.admission import Flow, Tuning
-from actors.conductor import Conductor, Standing
+from actors.admission import RolloutFlow, RolloutTuning
+from actors.conductor import RolloutScheduler, SchedulerRunState
 from actors.remote import Remote, RemoteError
 from actors.running_mean import RunningMean
 
@@ -16,53 +16,53 @@ _MEMORY_STEPS = 8
 
 
 @dataclass(slots=True)
-class Stand:
-    conductor: Remote[Conductor]
-    _now: Standing = field(default_factory=Standing)
+class RunStatePublisher:
+    scheduler: Remote[RolloutScheduler]
+    _now: SchedulerRunState = field(default_factory=SchedulerRunState)
     _step_s: RunningMean = field(default_factory=lambda: RunningMean(_MEMORY_STEPS))
 
-    async def training(self, published_step: int) -> None:
+    async def start_training(self, published_step: int) -> None:
         """Groups may be opened from here on."""
-        await self._tell(replace(self._now, training=True, published_step=published_step))
+        await self._send(replace(self._now, training=True, published_step=published_step))
 
-    async def published(self, step: int) -> None:
+    async def set_published_step(self, step: int) -> None:
         """Every engine serves the weights of ``step``."""
-        await self._tell(replace(self._now, published_step=step))
+        await self._send(replace(self._now, published_step=step))
 
-    def stepped(self, busy_s: float) -> None:
+    def record_step_time(self, busy_s: float) -> None:
         """A step took the learner so long, waiting left out; said with what is told next."""
         self._step_s.add(busy_s)
         self._now = replace(self._now, step_s=self._step_s.value)
 
-    def lost(self, groups: int) -> None:
+    def set_dropped_groups(self, groups: int) -> None:
         """So many groups' worth of trajectories were dropped for their age; said with what is told next."""
         self._now = replace(self._now, lost_groups=groups)
 
-    async def flow(self, flow: Flow) -> None:
+    async def set_flow(self, flow: RolloutFlow) -> None:
         """A person asks for this."""
-        await self._tell(replace(self._now, flow=flow))
+        await self._send(replace(self._now, flow=flow))
 
-    async def tuned(self, tuning: Tuning) -> None:
+    async def set_tuning(self, tuning: RolloutTuning) -> None:
         """A person has changed this."""
-        await self._tell(replace(self._now, tuning=tuning))
+        await self._send(replace(self._now, tuning=tuning))
 
-    def begins(self, flow: Flow) -> None:
+    def restore_flow(self, flow: RolloutFlow) -> None:
         """A person asked for this before the run began; said with what is told first."""
         self._now = replace(self._now, flow=flow)
 
-    async def ended(self) -> None:
+    async def end_training(self) -> None:
         """No group is opened any more, and no ticket of one waits."""
-        await self._tell(replace(self._now, training=False))
+        await self._send(replace(self._now, training=False))
 
-    async def _tell(self, standing: Standing) -> None:
+    async def _send(self, standing: SchedulerRunState) -> None:
         self._now = standing
-        await self.conductor.call(Conductor.stand, standing)
+        await self.scheduler.call(RolloutScheduler.set_run_state, standing)
 
-    async def repeat(self) -> None:
+    async def repeat_state(self) -> None:
         """Say it again and again until cancelled."""
         while True:
             await asyncio.sleep(_REPEAT_S)
             try:
-                await self.conductor.call(Conductor.stand, self._now)
+                await self.scheduler.call(RolloutScheduler.set_run_state, self._now)
             except RemoteError:
                 continue  # it is being restarted: the next time

@@ -12,7 +12,7 @@ from protocol.structured import task_group
 
 
 @asynccontextmanager
-async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[None]:
+async def background_services(*services: Coroutine[object, object, None]) -> AsyncGenerator[None]:
     """Run ``services`` while the body runs; they are cancelled when it ends.  A service that fails cancels the body,
     and what it raised comes out, not a group around it."""
     async with task_group() as group:
@@ -24,7 +24,7 @@ async def beside(*services: Coroutine[object, object, None]) -> AsyncGenerator[N
                 task.cancel()
 
 
-class Beside:
+class BackgroundSlot:
     """Work that a loop leaves to go on beside it, one piece at a time.  What a piece raises, the loop gets where it
     next asks: nothing is cancelled for it."""
 
@@ -38,7 +38,7 @@ class Beside:
         await self.join()
         self._task = self._group.create_task(self._run(work))
 
-    def look(self) -> None:
+    def raise_if_failed(self) -> None:
         """Raise what a piece of work that has ended raised."""
         error, self._error = self._error, None
         if error is not None:
@@ -46,17 +46,17 @@ class Beside:
 
     async def join(self) -> None:
         """Wait for the work under way.  Raises what it raised."""
-        await self.settle()
-        self.look()
+        await self.wait_done()
+        self.raise_if_failed()
 
-    async def settle(self) -> None:
+    async def wait_done(self) -> None:
         """Wait for the work under way, however it ends."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
-    async def forget(self) -> None:
+    async def discard_result(self) -> None:
         """Wait for the work under way, whose end is of no concern any more."""
-        await self.settle()
+        await self.wait_done()
         self._error = None
 
     async def _run(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
@@ -66,12 +66,12 @@ class Beside:
             self._error = error
 
 
-async def end_process(process: asyncio.subprocess.Process, how: signal.Signals, patience_s: float) -> None:
+async def stop_process(process: asyncio.subprocess.Process, stop_signal: signal.Signals, patience_s: float) -> None:
     """Wait for the end of ``process``, which is asked for by ``how``, and after ``patience_s`` by SIGKILL."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
-        process.send_signal(how)
+        process.send_signal(stop_signal)
     try:
         async with asyncio.timeout(patience_s):
             await process.wait()

@@ -8,15 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from actors.evaluation import Attempt
-from launch.best import Best
-from launch.evaluations import compare, family_table, headline, rounded, score, trained
-from launch.exam_files import Examined
+from actors.evaluation import EvaluationAttempt
+from launch.best import BestCheckpoint
+from launch.evaluations import (
+    compare_attempts,
+    drop_held_out_families,
+    evaluation_headline,
+    family_table,
+    round_score,
+    score_attempts,
+)
+from launch.exam_files import OnlineEvaluationResult
 from launch.metrics import read_metrics
-from launch.monitor.tail import parse_object
-from protocol.events import Json
-from protocol.journal import Accounting
-from protocol.trajectory import is_training
+from launch.monitor.tail import parse_json_object
+from protocol.events import JsonValue
+from protocol.journal import JournalAccounting
+from protocol.trajectory import is_training_trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,21 +36,21 @@ class SummaryFacts:
     nodes: int
     placement: str
     seed: int
-    eta: int
+    max_staleness: int
     seconds: float
     """Of the last attempt."""
-    evaluations: Mapping[str, Sequence[Attempt]]
+    evaluations: Mapping[str, Sequence[EvaluationAttempt]]
     """``before`` and ``after``, as far as they were run."""
-    held_out: tuple[str, ...]
-    accounting: Accounting
+    held_out_families: tuple[str, ...]
+    accounting: JournalAccounting
     leaked: int
     finished: bool
     """Whether the run came to its end: the last step, or a stop condition."""
-    ended: str = ""
+    ending: str = ""
     """Why training ended: :class:`launch.steering.boundary.Ending`."""
-    exams: Sequence[Examined] = ()
+    online_evaluations: Sequence[OnlineEvaluationResult] = ()
     """Beside training, in the order of their steps."""
-    best: Best | None = None
+    best: BestCheckpoint | None = None
     """Where one is kept."""
 
 
@@ -63,7 +70,7 @@ class _Counts:
     loads: int = 0
     pauses: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """When an engine stood still for weights, those that it refused among them, and for how many ms."""
-    turns: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
+    colocation_pauses: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """When an engine came back from the learner's turn on their device, and after how many ms."""
     training: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     """From when to when some attempt trained."""
@@ -78,14 +85,14 @@ class _Counts:
     _trains: set[str] = field(default_factory=set[str])
     """Drivers whose last phase is training."""
 
-    def take(self, event: dict[str, Json]) -> None:
+    def observe(self, event: dict[str, JsonValue]) -> None:
         self._count(event)
         match event["kind"]:
-            case "episode.finished" if is_training(str(event["trajectory"])):
+            case "episode.finished" if is_training_trajectory(str(event["trajectory"])):
                 self.finished += 1
             case "trajectory.stored":
                 self.spanning += event["versions_min"] != event["versions_max"]
-            case "episode.failed" if is_training(str(event["trajectory"])):
+            case "episode.failed" if is_training_trajectory(str(event["trajectory"])):
                 self.infra_failures += 1
             case "infra.rates":
                 rates = cast("list[float]", event["by_decile"])
@@ -101,21 +108,21 @@ class _Counts:
                 self._pause(event)
             case "engine.returned":
                 self.engines.add(str(event["writer"]))
-                self.turns.append((float(str(event["t"])), 1000 * float(str(event["lent_s"]))))
+                self.colocation_pauses.append((float(str(event["t"])), 1000 * float(str(event["lent_s"]))))
                 if event["new"]:
                     self.pushed.add(str(event["version"]))
                     self.loads += 1
             case _:
                 pass
 
-    def _pause(self, event: dict[str, Json]) -> None:
+    def _pause(self, event: dict[str, JsonValue]) -> None:
         self.pauses.append((float(str(event["t"])), float(str(event["pause_ms"]))))
 
-    def _count(self, event: dict[str, Json]) -> None:
+    def _count(self, event: dict[str, JsonValue]) -> None:
         writer, seq, t = str(event["writer"]), int(str(event["seq"])), float(str(event["t"]))
         before = self._last.get(writer, -1)
         self.read += 1
-        self.lost += missing_between(before, seq)
+        self.lost += count_missing_events(before, seq)
         self._last[writer] = seq
         if writer.startswith("driver-"):
             self.spans[writer] = self.spans.get(writer, (t, t))[0], t
@@ -135,7 +142,7 @@ class _Counts:
         columns = zip(*([count * rate for rate in rates] for count, rates in self.rates), strict=True)
         return [round(sum(column) / attempts, 4) for column in columns]
 
-    def share(self, spans: Sequence[tuple[float, float]]) -> float:
+    def paused_share(self, spans: Sequence[tuple[float, float]]) -> float:
         """Of the time in which attempts trained, for how much of it an engine stood still in ``spans`` (end, ms), on
         average over engines."""
         stood_ms = sum(ms for t, ms in spans if any(first <= t <= last for first, last in self.training))
@@ -149,32 +156,32 @@ class _Counts:
         return sum(last - first for writer, (first, last) in self.spans.items() if writer != newest)
 
 
-def missing_between(before: int, seq: int) -> int:
+def count_missing_events(before: int, seq: int) -> int:
     """How many events a writer numbered between two of its lines and could not write; ``before`` is −1 at its first.  A
     process in the place of another begins at 0."""
     return seq - before - 1 if seq > before else seq
 
 
-def read_events(run_dir: Path) -> Iterator[dict[str, Json]]:
+def read_run_events(run_dir: Path) -> Iterator[dict[str, JsonValue]]:
     """Every whole event of a run, writer by writer; a line that a killed process has torn is left out."""
     for path in sorted((run_dir / "events").glob("*.jsonl")):
         with path.open("rb") as file:
             for line in file:
-                if (event := parse_object(line)) is not None:
+                if (event := parse_json_object(line)) is not None:
                     yield event
 
 
-def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
+def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
     counts = _Counts()
-    for event in read_events(run_dir):
-        counts.take(event)
+    for event in read_run_events(run_dir):
+        counts.observe(event)
     pauses = [ms for _, ms in counts.pauses]
     steps = read_metrics(run_dir)
     books = facts.accounting
     return {
         "recipe": facts.recipe,
         "finished": facts.finished,
-        "ended": facts.ended,
+        "ended": facts.ending,
         "steps": int(steps[-1]["step"]) if steps else 0,
         "mode": facts.mode,
         "control": facts.control,
@@ -201,7 +208,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
         "token_age": {
             "max": _largest(steps, "age_max"),
             "mean": round(_weighted(steps, "age_mean", "trained_tokens"), 4),
-            "bound": facts.eta,
+            "bound": facts.max_staleness,
         },
         "clip": {
             "high_max": _largest(steps, "clip_high"),
@@ -214,13 +221,13 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
             "loads": counts.loads,
             "pause_ms_p50": round(statistics.median(pauses), 2) if pauses else 0.0,
             "pause_ms_max": round(max(pauses), 2) if pauses else 0.0,
-            "paused_share": round(counts.share(counts.pauses), 6),
+            "paused_share": round(counts.paused_share(counts.pauses), 6),
         },
         "placement": {
             "kind": facts.placement,
-            "turns": len(counts.turns),
-            "blocked_s": round(sum(ms for _, ms in counts.turns) / 1000, 3),
-            "blocked_share": round(counts.share(counts.turns), 6),
+            "turns": len(counts.colocation_pauses),
+            "blocked_s": round(sum(ms for _, ms in counts.colocation_pauses) / 1000, 3),
+            "blocked_share": round(counts.paused_share(counts.colocation_pauses), 6),
         },
         "sandbox": {"started": counts.sandboxes, "leaked": facts.leaked},
         "tokens_per_s": {
@@ -231,7 +238,7 @@ def summarise(run_dir: Path, facts: SummaryFacts) -> dict[str, Json]:
     }
 
 
-def failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]) -> list[str]:
+def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]) -> list[str]:
     """What a run must hold and did not, one line each.  ``steps``: the metrics of those that stand."""
     trained, oldest = round(_total(steps, "trained_trajectories")), _largest(steps, "age_max")
     checks = (
@@ -241,37 +248,44 @@ def failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]) -> 
             trained == facts.accounting.trained,
             f"the learner trained {trained} trajectories, the journal has {facts.accounting.trained} as trained",
         ),
-        (oldest <= facts.eta, f"a token of age {oldest:g} was trained; staleness.eta = {facts.eta} is the bound"),
+        (
+            oldest <= facts.max_staleness,
+            f"a token of age {oldest:g} was trained; staleness.eta = {facts.max_staleness} is the bound",
+        ),
     )
     return [line for held, line in checks if not held]
 
 
-def _evaluation(facts: SummaryFacts) -> dict[str, Json]:
-    result: dict[str, Json] = {}
+def _evaluation(facts: SummaryFacts) -> dict[str, JsonValue]:
+    result: dict[str, JsonValue] = {}
     for name, attempts in facts.evaluations.items():
-        sampled = score(trained(attempts, facts.held_out))
+        sampled = score_attempts(drop_held_out_families(attempts, facts.held_out_families))
         result[name] = {
             "pass_at_1": round(sampled.pass_at_1, 4),
-            "stderr": rounded(sampled.stderr),
+            "stderr": round_score(sampled.stderr),
             "n": sampled.n,
             "tasks": sampled.tasks,
-            "greedy": round(score(trained(attempts, facts.held_out), greedy=True).pass_at_1, 4),
+            "greedy": round(
+                score_attempts(drop_held_out_families(attempts, facts.held_out_families), greedy=True).pass_at_1, 4
+            ),
         }
     if {"before", "after"} <= facts.evaluations.keys():
-        change = compare(
-            trained(facts.evaluations["before"], facts.held_out), trained(facts.evaluations["after"], facts.held_out)
+        change = compare_attempts(
+            drop_held_out_families(facts.evaluations["before"], facts.held_out_families),
+            drop_held_out_families(facts.evaluations["after"], facts.held_out_families),
         )
         result["difference"] = round(change.difference, 4)
-        result["difference_stderr"] = rounded(change.stderr)
+        result["difference_stderr"] = round_score(change.stderr)
         result["ci95"] = None if change.ci95 is None else [round(end, 4) for end in change.ci95]
     result["steps"] = [
-        {"step": exam.step, "version": exam.version, **headline(exam.attempts, facts.held_out)} for exam in facts.exams
+        {"step": exam.step, "version": exam.version, **evaluation_headline(exam.attempts, facts.held_out_families)}
+        for exam in facts.online_evaluations
     ]
-    result["families"] = family_table(facts.evaluations, facts.held_out)
+    result["families"] = family_table(facts.evaluations, facts.held_out_families)
     return result
 
 
-def _best(best: Best | None) -> Json:
+def _best(best: BestCheckpoint | None) -> JsonValue:
     if best is None:
         return None
     return {

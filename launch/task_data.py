@@ -11,34 +11,34 @@ from launch.config import DataKind, RunConfig
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.datasets import load_label
+from sandbox.tasks.datasets import load_labelled_dataset
 from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.formats import load_tasks
-from sandbox.tasks.ids import picked
+from sandbox.tasks.ids import select_tasks
 from sandbox.tasks.task import Task
 
 _HELD_OUT_SHARE = 0.2
 
 
-class Divided(NamedTuple):
+class TaskSplit(NamedTuple):
     """What a run is made of."""
 
     tasks: tuple[Task, ...]
-    training: tuple[str, ...]
+    training_ids: tuple[str, ...]
     """Ids."""
-    held_out: tuple[str, ...]
+    held_out_ids: tuple[str, ...]
     problems: tuple[str, ...]
     """One line for each task that cannot be used."""
 
 
-def usable_tasks(config: RunConfig) -> Dataset:
+def load_usable_tasks(config: RunConfig) -> Dataset:
     """The tasks of ``data.path`` that ``data.task_ids`` or ``data.held_out_ids`` names.  Raises UserError when nothing
     can be read there, when there is no usable one, when all are held out, or none is of the family that is to be."""
     data = config.data
     found = _loaded(config)
-    named = _named_apart(config, found)
+    named = _named_held_out(config, found)
     wanted = (*data.task_ids, *data.held_out_ids) if data.task_ids else ()
-    dataset = picked(found, wanted, f"data.task_ids: {data.path}").gradable()
+    dataset = select_tasks(found, wanted, f"data.task_ids: {data.path}").only_gradable()
     if not dataset.tasks:
         why = f", the first because {dataset.problems[0]}" if dataset.problems else ""
         raise UserError(f"{data.path} has no usable task{why}: {_validate(config)}")
@@ -65,7 +65,7 @@ def _loaded(config: RunConfig) -> Dataset:
     data = config.data
     assert data.path is not None  # noqa: S101  # checked by the config
     if data.label:
-        return load_label(data.path, data.label)
+        return load_labelled_dataset(data.path, data.label)
     return load_tasks(data.path, None if data.kind == DataKind.DATASET else data.kind, data.root)
 
 
@@ -80,19 +80,19 @@ def _validate(config: RunConfig) -> str:
     return shlex.join(words + (["--root", str(data.root)] if data.root else []))
 
 
-def divided(config: RunConfig) -> Divided:
+def split_tasks(config: RunConfig) -> TaskSplit:
     """Held out are the tasks that ``data.held_out_ids`` names; or, by a hash of seed and name, a fifth, but of no
     family more than ``evaluation.tasks_per_family``.  Of the family that is wholly held out, no task is trained.
     Raises UserError."""
-    dataset = usable_tasks(config)
-    named = _named_apart(config, dataset)
+    dataset = load_usable_tasks(config)
+    named = _named_held_out(config, dataset)
 
     def order(task: Task) -> str:
         return hashlib.sha256(f"{config.run.seed}:{task.id}".encode()).hexdigest()
 
     ordered, most = sorted(dataset.tasks, key=order), config.evaluation.tasks_per_family
-    apart = [task for task in ordered if _is_apart(task, config)]
-    others = [task for task in ordered if not _is_apart(task, config)]
+    apart = [task for task in ordered if _is_of_held_out_family(task, config)]
+    others = [task for task in ordered if not _is_of_held_out_family(task, config)]
     wanted, of_family = 0 if named else round(len(others) * _HELD_OUT_SHARE), Counter[str]()
     training: list[str] = []
     held_out: list[str] = []
@@ -105,18 +105,18 @@ def divided(config: RunConfig) -> Divided:
         else:
             training.append(task.id)
     held_out += [task.id for task in apart[:most]]
-    problems = tuple(str(problem) for problem in dataset.unusable)
-    return Divided(tuple(ordered), tuple(training), tuple(held_out), problems)
+    problems = tuple(str(problem) for problem in dataset.first_problems)
+    return TaskSplit(tuple(ordered), tuple(training), tuple(held_out), problems)
 
 
-def _named_apart(config: RunConfig, found: Dataset) -> set[str]:
+def _named_held_out(config: RunConfig, found: Dataset) -> set[str]:
     """Ids.  Raises UserError."""
     data = config.data
     if not data.held_out_ids:
         return set()
-    return {task.id for task in picked(found, data.held_out_ids, f"data.held_out_ids: {data.path}").tasks}
+    return {task.id for task in select_tasks(found, data.held_out_ids, f"data.held_out_ids: {data.path}").tasks}
 
 
-def _is_apart(task: Task, config: RunConfig) -> bool:
+def _is_of_held_out_family(task: Task, config: RunConfig) -> bool:
     """Of the family that is wholly held out; tasks without a family are none."""
     return task.family != "" and task.family == config.data.held_out_family

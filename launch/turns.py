@@ -16,55 +16,55 @@ from dataclasses import dataclass
 
 from actors.engines.engine import Engine
 from actors.remote import Remote
-from launch.pusher import Pusher
+from launch.pusher import WeightSyncManager
 from protocol.errors import InfraError
 
 _RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
-    shared: bool
-    pusher: Pusher
+class ColocationManager:
+    colocated: bool
+    weight_sync: WeightSyncManager
     lease_s: float
     """Longest that an engine stands aside without being told again that it has to."""
-    patience_s: float
+    timeout_s: float
     """Longest wait for an engine to stand aside, or to come back."""
 
     @property
-    def learning(self) -> bool:
+    def learner_active(self) -> bool:
         """It is the learner's turn."""
-        return self.pusher.held
+        return self.weight_sync.suspended
 
-    async def learner(self) -> None:
+    async def switch_to_learner(self) -> None:
         """Give the learner its turn, or more time for it.  Raises InfraError where an engine keeps its memory."""
-        if not self.shared:
+        if not self.colocated:
             return
-        self.pusher.hold()
+        self.weight_sync.suspend()
         try:
-            async with asyncio.timeout(self.patience_s), asyncio.TaskGroup() as group:
-                for engine in self.pusher.engines:
-                    group.create_task(self._lend(engine))
+            async with asyncio.timeout(self.timeout_s), asyncio.TaskGroup() as group:
+                for engine in self.weight_sync.engines:
+                    group.create_task(self._offload_engine(engine))
         except TimeoutError as error:
             raise InfraError(
-                f"an engine did not give its memory to the learner within {self.patience_s:g} s: its log says why; "
+                f"an engine did not give its memory to the learner within {self.timeout_s:g} s: its log says why; "
                 "--resume tries again"
             ) from error
 
-    async def rollout(self) -> None:
+    async def switch_to_rollout(self) -> None:
         """End the learner's turn, which sleeps: return when every engine serves what was offered last.  Raises
         InfraError."""
-        await self.pusher.release()
-        await self.pusher.wait_served_newest(self.patience_s)
+        await self.weight_sync.resume()
+        await self.weight_sync.wait_newest_served(self.timeout_s)
 
-    async def _lend(self, engine: Remote[Engine]) -> None:
+    async def _offload_engine(self, engine: Remote[Engine]) -> None:
         said = ""
         while True:
             try:
-                async with asyncio.timeout(self.pusher.deadline_s + _RETRY_S):
-                    return await engine.call(Engine.lend, self.lease_s, self.pusher.deadline_s)
+                async with asyncio.timeout(self.weight_sync.update_timeout_s + _RETRY_S):
+                    return await engine.call(Engine.offload_memory, self.lease_s, self.weight_sync.update_timeout_s)
             except (InfraError, TimeoutError) as error:
                 if said != str(error):
                     said = str(error)
-                    self.pusher.events.emit("engine.not_lent", engine=engine.name, why=said)
+                    self.weight_sync.events.emit("engine.not_lent", engine=engine.name, why=said)
             await asyncio.sleep(_RETRY_S)

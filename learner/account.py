@@ -12,16 +12,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from learner.messages import TokenAccount
-from learner.sequences import model_turns
-from protocol.staleness import StaleVerdict, length_bucket
+from learner.sequences import iterate_model_turns
+from protocol.staleness import StalenessVerdict, length_bucket
 from protocol.trajectory import Trajectory
 
-DECILES = 10
-MASKED = "masked"
+LENGTH_DECILES = 10
+MASKED_REASON = "masked"
 """Tokens above the bound in a trajectory that is trained."""
 
 
-def account(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict]) -> TokenAccount:
+def account_tokens(trajectories: Sequence[Trajectory], verdicts: Sequence[StalenessVerdict]) -> TokenAccount:
     """The account of one batch at the step that uses it."""
     ages: Counter[int] = Counter()
     turns: dict[int, list[int]] = {}
@@ -33,7 +33,7 @@ def account(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict]
         _add_turns(turns, trajectory, verdict)
         gone = verdict.sampled - verdict.trained
         if gone:
-            reason = MASKED if verdict.drop is None else verdict.drop.value
+            reason = MASKED_REASON if verdict.drop is None else verdict.drop.value
             lost.setdefault(reason, Counter())[length_bucket(verdict.sampled)] += gone
     return TokenAccount(
         ages=tuple(ages[age] for age in range(max(ages, default=-1) + 1)),
@@ -43,20 +43,23 @@ def account(trajectories: Sequence[Trajectory], verdicts: Sequence[StaleVerdict]
     )
 
 
-def _add_turns(turns: dict[int, list[int]], trajectory: Trajectory, verdict: StaleVerdict) -> None:
+def _add_turns(turns: dict[int, list[int]], trajectory: Trajectory, verdict: StalenessVerdict) -> None:
     """Count sampled and trained tokens by the index of the model's turn."""
-    for index, place, turn in model_turns(trajectory.segments):
+    for index, place, turn in iterate_model_turns(trajectory.segments):
         sums = turns.setdefault(index, [0, 0])
         sums[0] += int(trajectory.segments[place].loss_mask[turn.start : turn.end].sum())
         sums[1] += int(verdict.loss_masks[place][turn.start : turn.end].sum())
 
 
-def _by_decile(verdicts: Sequence[StaleVerdict]) -> tuple[float, ...]:
+def _by_decile(verdicts: Sequence[StalenessVerdict]) -> tuple[float, ...]:
     """Trained share of each tenth by length, shortest first; empty for a batch of fewer than ten trajectories."""
-    if len(verdicts) < DECILES:
+    if len(verdicts) < LENGTH_DECILES:
         return ()
     ordered = sorted(verdicts, key=lambda verdict: verdict.sampled)
-    tenths = [ordered[len(ordered) * n // DECILES : len(ordered) * (n + 1) // DECILES] for n in range(DECILES)]
+    tenths = [
+        ordered[len(ordered) * n // LENGTH_DECILES : len(ordered) * (n + 1) // LENGTH_DECILES]
+        for n in range(LENGTH_DECILES)
+    ]
     return tuple(
         sum(verdict.trained for verdict in tenth) / max(1, sum(verdict.sampled for verdict in tenth))
         for tenth in tenths

@@ -27,11 +27,11 @@ from learner.megatron import (
 )
 from learner.tensors import at_least_float32
 
-SUFFIX = "_lora"
+ADAPTER_SUFFIX = "_lora"
 """An adapter is called as its layer, with this behind it, and has the same parent."""
 
 
-class Site(NamedTuple):
+class AdaptedLayer(NamedTuple):
     """A linear layer, as this rank has it."""
 
     rows: Mapping[str, int]
@@ -46,13 +46,13 @@ class Site(NamedTuple):
     dtype: torch.dtype
 
 
-class Pair(torch.nn.Module):
+class LoraMatrices(torch.nn.Module):
     """A [rank, columns] and B [rows, rank] of one projection, both zero."""
 
-    def __init__(self, rank: int, rows: int, site: Site) -> None:
+    def __init__(self, rank: int, rows: int, site: AdaptedLayer) -> None:
         super().__init__()
-        self.a = torch.nn.Parameter(torch.zeros(rank, site.columns, dtype=site.dtype, device=seam.device()))
-        self.b = torch.nn.Parameter(torch.zeros(rows, rank, dtype=site.dtype, device=seam.device()))
+        self.a = torch.nn.Parameter(torch.zeros(rank, site.columns, dtype=site.dtype, device=seam.rank_device()))
+        self.b = torch.nn.Parameter(torch.zeros(rows, rank, dtype=site.dtype, device=seam.rank_device()))
         shared, whole = (self.a, self.b) if site.row_parallel else (self.b, self.a)
         # Megatron's marks: a gradient norm counts what is on every rank once, and with sequence parallelism each rank
         # has the gradient of its own tokens only.
@@ -60,20 +60,22 @@ class Pair(torch.nn.Module):
         vars(whole)["sequence_parallel"] = site.sequence_parallel
 
 
-class Adapter(torch.nn.Module):
+class LoraAdapter(torch.nn.Module):
     """Of one linear layer; see the module."""
 
-    def __init__(self, site: Site, targets: Iterable[str], rank: int, scale: float) -> None:
+    def __init__(self, site: AdaptedLayer, targets: Iterable[str], rank: int, scale: float) -> None:
         """``targets``: those projections of the layer that have matrices; ``scale`` multiplies their product."""
         super().__init__()
         self.active = True
         """Without it the layer is as if there were no adapter."""
         self._site, self._rank, self._scale = site, rank, scale
-        self._pairs = {target: Pair(rank, site.rows[target], site) for target in targets}
+        self._pairs = {target: LoraMatrices(rank, site.rows[target], site) for target in targets}
         for target, pair in self._pairs.items():
             self.add_module(target, pair)
 
-    def add(self, _layer: object, inputs: tuple[Tensor, ...], output: tuple[Tensor, object]) -> tuple[Tensor, object]:
+    def add_to_output(
+        self, _layer: object, inputs: tuple[Tensor, ...], output: tuple[Tensor, object]
+    ) -> tuple[Tensor, object]:
         """The layer's forward hook."""
         return (output[0] + self(inputs[0]), output[1]) if self.active else output
 
@@ -92,7 +94,7 @@ class Adapter(torch.nn.Module):
         parts = zip(self._pairs.items(), low.split(self._rank, -1), strict=True)
         return self._joined({target: F.linear(part, pair.b) for (target, pair), part in parts}, 2)
 
-    def merged(self, weight: Tensor) -> Tensor:
+    def merge_into(self, weight: Tensor) -> Tensor:
         """The layer's weight [rows, columns] with the adapter in it, in float32 or float64 until it is rounded."""
         wide = at_least_float32(weight)
         products = {target: at_least_float32(pair.b) @ at_least_float32(pair.a) for target, pair in self._pairs.items()}
@@ -121,7 +123,11 @@ class Adapter(torch.nn.Module):
         return torch.cat(turns, dim + 1).flatten(dim, dim + 1)
 
 
-def adapters(model: torch.nn.Module) -> dict[str, Adapter]:
+def adapters_by_weight(model: torch.nn.Module) -> dict[str, LoraAdapter]:
     """By the name of the weight that each of them adds to."""
     named = cast("Callable[[], Iterable[tuple[str, torch.nn.Module]]]", model.named_modules)
-    return {f"{name.removesuffix(SUFFIX)}.weight": module for name, module in named() if isinstance(module, Adapter)}
+    return {
+        f"{name.removesuffix(ADAPTER_SUFFIX)}.weight": module
+        for name, module in named()
+        if isinstance(module, LoraAdapter)
+    }

@@ -11,13 +11,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from learner.objective import Advantage
+from learner.objective import AdvantageEstimator
 from learner.tensors import labels_to_indices
 
 _STD_EPS = 1e-6
 
 
-def advantages(rewards_M: Tensor, pools_M: Tensor, kind: Advantage) -> Tensor:
+def compute_advantages(rewards_M: Tensor, pools_M: Tensor, kind: AdvantageEstimator) -> Tensor:
     """float32 [M].  ``loo``: r − mean of the pool's others (RLOO, arXiv 2402.14740).  ``no_std``: r − mean (Dr. GRPO,
     arXiv 2503.20783).  All else: (r − mean) ÷ (std + 1e-6), std with n − 1: over a group (GRPO, arXiv 2402.03300,
     section 4.1.2), a batch (REINFORCE++, arXiv 2501.03262; AReaL's ``adv_norm``, as SETA sets it), or a group's
@@ -30,9 +30,9 @@ def advantages(rewards_M: Tensor, pools_M: Tensor, kind: Advantage) -> Tensor:
     centred_M = rewards - mean_P[index_M]
     squares_P = torch.zeros(pools, dtype=torch.float64).index_add_(0, index_M, centred_M.square())
     others_P = (count_P - 1).clamp_min(1)
-    if kind is Advantage.LEAVE_ONE_OUT:
+    if kind is AdvantageEstimator.LEAVE_ONE_OUT:
         result_M = centred_M * (count_P / others_P)[index_M]
-    elif kind is Advantage.NO_STD:
+    elif kind is AdvantageEstimator.NO_STD:
         result_M = centred_M
     else:
         result_M = centred_M / ((squares_P / others_P).sqrt() + _STD_EPS)[index_M]

@@ -21,16 +21,22 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
-from learner.exchange import Bounds, Shared, make_bounds, prefix_attention, share
-from learner.kernels import pad_rows, rotate, take_rows
+from learner.exchange import (
+    DeviceContextShard,
+    SequenceBounds,
+    context_shard_to_device,
+    make_sequence_bounds,
+    prefix_attention,
+)
+from learner.kernels import apply_rotary, pad_rows, take_rows
 from learner.megatron import MegatronModule, PackedSeqParams
-from learner.packing import Bucket, MicroBatch
+from learner.packing import AttentionBucket, MicroBatch
 from learner.tensors import from_numpy
 from learner.tokens import TokenColumns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PaddedCall:
+class PaddedAttentionCall:
     """One padded attention call over neighbouring sequences."""
 
     tokens: slice
@@ -38,7 +44,7 @@ class PaddedCall:
     """Sequences, longest length."""
     source: Tensor | None
     """int64 [padded places] Row of each, counted from the bucket's first; None where all lengths are equal."""
-    place: Tensor | None
+    positions: Tensor | None
     """int64 [T] Padded place of each row."""
 
 
@@ -61,13 +67,13 @@ class PackedBatch(PackedSeqParams):
     labels: Tensor
     columns: TokenColumns[Tensor]
     """[N] of each."""
-    calls: tuple[PaddedCall, ...]
+    calls: tuple[PaddedAttentionCall, ...]
     entropy: bool
     """Whether the model shall compute it."""
-    shared: Shared | None = None
+    context_shard: DeviceContextShard | None = None
 
 
-def to_device(
+def micro_batch_to_device(
     batch: MicroBatch, frequencies_H: Tensor, *, entropy: bool, cp_group: dist.ProcessGroup | None = None
 ) -> PackedBatch:
     """``frequencies_H`` are the rotary embedding's, on the device; ``cp_group`` is needed for a rank's part of a
@@ -76,7 +82,7 @@ def to_device(
     positions = from_numpy(batch.positions).to(place)
     angles = positions[:, None].to(frequencies_H.dtype) * frequencies_H
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
-    bounds = make_bounds(lengths, lengths, place)
+    bounds = make_sequence_bounds(lengths, lengths, place)
     return PackedBatch(
         qkv_format="thd",
         cu_seqlens_q=bounds.queries,
@@ -90,23 +96,25 @@ def to_device(
         rows=from_numpy(batch.rows).to(place),
         labels=from_numpy(batch.labels).to(place),
         columns=batch.columns.map(lambda column: from_numpy(column).to(place)),
-        calls=tuple(_padded(bucket, place) for bucket in batch.buckets) if batch.context is None else (),
+        calls=tuple(_padded(bucket, place) for bucket in batch.buckets) if batch.context_shard is None else (),
         entropy=entropy,
-        shared=share(batch.context, cp_group, place) if batch.context is not None and cp_group is not None else None,
+        context_shard=context_shard_to_device(batch.context_shard, cp_group, place)
+        if batch.context_shard is not None and cp_group is not None
+        else None,
     )
 
 
-def _padded(bucket: Bucket, place: torch.device) -> PaddedCall:
+def _padded(bucket: AttentionBucket, place: torch.device) -> PaddedAttentionCall:
     lengths = np.array(bucket.lengths, dtype=np.int64)
     count, longest = len(lengths), int(lengths.max())
     tokens = slice(bucket.start, bucket.start + int(lengths.sum()))
     if int(lengths.min()) == longest:
-        return PaddedCall(tokens, (count, longest), None, None)
+        return PaddedAttentionCall(tokens, (count, longest), None, None)
     starts = np.concatenate([[0], np.cumsum(lengths)[:-1]])
     within = np.arange(longest)
     source = starts[:, None] + np.minimum(within, lengths[:, None] - 1)
     real = within < lengths[:, None]
-    return PaddedCall(
+    return PaddedAttentionCall(
         tokens,
         (count, longest),
         from_numpy(source.reshape(-1)).to(place),
@@ -114,16 +122,18 @@ def _padded(bucket: Bucket, place: torch.device) -> PaddedCall:
     )
 
 
-def padded_attention(query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, call: PaddedCall, scale: float) -> Tensor:
+def padded_attention(
+    query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, call: PaddedAttentionCall, scale: float
+) -> Tensor:
     """[T, N · D] for one bucket; ``K`` key heads, each shared by N ÷ K query heads."""
     count, longest = call.shape
     padded = [query_TND, key_TKD, value_TKD]
-    if call.source is not None and call.place is not None:
-        padded = [pad_rows(x, call.source, call.place) for x in padded]
+    if call.source is not None and call.positions is not None:
+        padded = [pad_rows(x, call.source, call.positions) for x in padded]
     q, k, v = (x.reshape(count, longest, *x.shape[1:]).transpose(1, 2) for x in padded)
     out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
     flat = out.transpose(1, 2).reshape(count * longest, -1)
-    return flat if call.place is None else take_rows(flat, call.place)
+    return flat if call.positions is None else take_rows(flat, call.positions)
 
 
 class PackedAttention(MegatronModule):
@@ -146,11 +156,11 @@ class PackedAttention(MegatronModule):
         batch = packed_seq_params
         if batch is None or attention_mask is not None:
             raise TypeError("PackedAttention takes a PackedBatch and no mask")
-        query, key = rotate(query, batch.cos, batch.sin), rotate(key, batch.cos, batch.sin)
-        if batch.shared is not None:
-            return self._shared(query, key, value, batch.shared)
+        query, key = apply_rotary(query, batch.cos, batch.sin), apply_rotary(key, batch.cos, batch.sin)
+        if batch.context_shard is not None:
+            return self._context_parallel(query, key, value, batch.context_shard)
         if _has_kernel(query):
-            bounds = Bounds(batch.cu_seqlens_q, batch.cu_seqlens_kv, batch.max_seqlen_q, batch.max_seqlen_kv)
+            bounds = SequenceBounds(batch.cu_seqlens_q, batch.cu_seqlens_kv, batch.max_seqlen_q, batch.max_seqlen_kv)
             return self._variable_length(query, key, value, bounds)
         parts = [
             padded_attention(query[call.tokens], key[call.tokens], value[call.tokens], call, self.scale)
@@ -158,9 +168,9 @@ class PackedAttention(MegatronModule):
         ]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _shared(self, query: Tensor, key: Tensor, value: Tensor, shared: Shared) -> Tensor:
+    def _context_parallel(self, query: Tensor, key: Tensor, value: Tensor, shared: DeviceContextShard) -> Tensor:
         """The tail, which no loss reads, gets zeros."""
-        both = shared.all_tokens(torch.stack((key, value), 1))
+        both = shared.gather_tokens(torch.stack((key, value), 1))
         parts: list[Tensor] = []
         for call in shared.calls:
             k, v = take_rows(both, call.key_rows).unbind(1)
@@ -173,11 +183,13 @@ class PackedAttention(MegatronModule):
             tail = tail + both[:0].sum()  # a rank with no token of its own still takes part in the gradient's exchange
         return torch.cat([*parts, tail])
 
-    def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
+    def _variable_length(self, query: Tensor, key: Tensor, value: Tensor, bounds: SequenceBounds) -> Tensor:
         return varlen_attention(query, key, value, bounds, self.scale)
 
 
-def varlen_attention(query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, bounds: Bounds, scale: float) -> Tensor:
+def varlen_attention(
+    query_TND: Tensor, key_TKD: Tensor, value_TKD: Tensor, bounds: SequenceBounds, scale: float
+) -> Tensor:
     """[T, N · D] by torch's variable-length kernel, causal and aligned at the last key."""
     from torch.nn.attention.varlen import varlen_attn
 

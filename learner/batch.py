@@ -14,32 +14,32 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from learner.account import account
-from learner.advantages import advantages
-from learner.aggregation import token_shares
+from learner.account import account_tokens
+from learner.advantages import compute_advantages
+from learner.aggregation import token_loss_weights
 from learner.messages import TokenAccount
-from learner.objective import Advantage, Shaping
-from learner.packing import BadSampleError, Sample
-from learner.sequences import model_turns, samples, turn_of_tokens
+from learner.objective import AdvantageEstimator, RewardShaping
+from learner.packing import BadSampleError, TrainingSample
+from learner.sequences import iterate_model_turns, make_samples, token_turn_indices
 from learner.settings import LearnerSettings
-from learner.shaping import shaped
+from learner.shaping import shape_reward
 from learner.tensors import floats
-from learner.tokens import Array, columns
-from protocol.codec import loads
-from protocol.staleness import StalePolicy, StaleVerdict, apply_policy
+from learner.tokens import TokenArray, make_token_columns
+from protocol.codec import unpack_trajectory
+from protocol.staleness import StalenessVerdict, StaleTokenPolicy, apply_stale_token_policy
 from protocol.trajectory import DropReason, Int32Array, Trajectory, Uint8Array
-from protocol.weights import Lineage, Version
+from protocol.weights import Lineage, WeightVersion
 
 _LEAST_GROUP = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TrainBatch:
-    samples: list[Sample]
+    samples: list[TrainingSample]
     trained: tuple[str, ...]
     """Ids, in payload order."""
     dropped: dict[str, DropReason]
-    names: tuple[str, ...]
+    trajectory_ids: tuple[str, ...]
     """Of all trajectories: a sample's ``origin`` is an index here."""
     ages: tuple[int, ...]
     """Tokens with loss by age; see :class:`learner.messages.StepReport`."""
@@ -49,29 +49,34 @@ class TrainBatch:
     """Tokens of each of ``names``, all of its segments."""
 
 
-def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, settings: LearnerSettings) -> TrainBatch:
+def read_batch(
+    payload: Sequence[bytes], lineage: Lineage, using: WeightVersion, settings: LearnerSettings
+) -> TrainBatch:
     """Raises CodecError for bytes that are not a trajectory, BadSampleError for one whose group is itself alone where
     it is compared with its group, or that weights sampled which ``lineage`` does not know."""
-    trajectories = [loads(blob) for blob in payload]
+    trajectories = [unpack_trajectory(blob) for blob in payload]
     for trajectory in trajectories:
         _require_usable(trajectory, lineage, settings)
-    verdicts = [apply_policy(settings.stale_policy, t.segments, lineage, using, settings.eta) for t in trajectories]
+    verdicts = [
+        apply_stale_token_policy(settings.stale_policy, t.segments, lineage, using, settings.max_staleness)
+        for t in trajectories
+    ]
     rewards, own = [t.reward.total for t in trajectories], _turn_rewards(trajectories)
     if settings.shuffle_rewards:
         dice = random.Random(f"{settings.seed}/{using}")
         dice.shuffle(rewards)
         own = _shuffled(own, dice)
     by_token = _advantages(trajectories, rewards, own, settings)
-    shares = _shares(verdicts, settings)
-    found: list[Sample] = []
+    shares = _token_weights(verdicts, settings)
+    found: list[TrainingSample] = []
     trained: list[str] = []
     dropped: dict[str, DropReason] = {}
     for origin, (trajectory, verdict) in enumerate(zip(trajectories, verdicts, strict=True)):
         if verdict.drop is not None:
-            dropped[trajectory.ticket.trajectory_id] = verdict.drop
+            dropped[trajectory.request.trajectory_id] = verdict.drop
             continue
-        trained.append(trajectory.ticket.trajectory_id)
-        found += samples(
+        trained.append(trajectory.request.trajectory_id)
+        found += make_samples(
             trajectory.segments,
             verdict.loss_masks,
             verdict.ages,
@@ -82,8 +87,8 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
     kept = [age[mask == 1] for v in verdicts if v.drop is None for age, mask in zip(v.ages, v.loss_masks, strict=True)]
     age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
     by_age = tuple(int(tokens) for tokens in np.bincount(age))
-    names = tuple(trajectory.ticket.trajectory_id for trajectory in trajectories)
-    metrics = staleness(verdicts, age) | marks(trajectories) | reward_parts(trajectories)
+    names = tuple(trajectory.request.trajectory_id for trajectory in trajectories)
+    metrics = staleness_metrics(verdicts, age) | turn_metrics(trajectories) | reward_part_metrics(trajectories)
     return TrainBatch(
         found,
         tuple(trained),
@@ -91,14 +96,14 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: Version, setti
         names,
         by_age,
         metrics,
-        account(trajectories, verdicts),
+        account_tokens(trajectories, verdicts),
         tuple(trajectory.tokens for trajectory in trajectories),
     )
 
 
 def _require_usable(trajectory: Trajectory, lineage: Lineage, settings: LearnerSettings) -> None:
-    ticket = trajectory.ticket
-    if ticket.group_size < _LEAST_GROUP and settings.objective.advantage is not Advantage.BATCH:
+    ticket = trajectory.request
+    if ticket.group_size < _LEAST_GROUP and settings.objective.advantage is not AdvantageEstimator.BATCH:
         raise BadSampleError(
             f"{ticket.trajectory_id} is a group of one, and its advantage is what it has beyond its group: set "
             "rollout.group_size to 2 or more, or learner.advantage = 'batch'"
@@ -112,13 +117,13 @@ def _require_usable(trajectory: Trajectory, lineage: Lineage, settings: LearnerS
         )
 
 
-def _shares(verdicts: Sequence[StaleVerdict], settings: LearnerSettings) -> list[float]:
+def _token_weights(verdicts: Sequence[StalenessVerdict], settings: LearnerSettings) -> list[float]:
     """A token's share of the loss, by trajectory.  Under the policy ``drop`` those that are dropped count for nothing;
     else tokens without loss keep their share."""
-    forgets, objective = settings.stale_policy is StalePolicy.DROP, settings.objective
+    forgets, objective = settings.stale_policy is StaleTokenPolicy.DROP, settings.objective
     counts = [not forgets or verdict.drop is None for verdict in verdicts]
     shares = iter(
-        token_shares(
+        token_loss_weights(
             [verdict.sampled for verdict, here in zip(verdicts, counts, strict=True) if here],
             objective.aggregation,
             objective.aggregation_tokens,
@@ -129,7 +134,7 @@ def _shares(verdicts: Sequence[StaleVerdict], settings: LearnerSettings) -> list
 
 def _turn_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
     """Of each trajectory's turns of the model, their own."""
-    return [[turn.reward for _, _, turn in model_turns(trajectory.segments)] for trajectory in trajectories]
+    return [[turn.reward for _, _, turn in iterate_model_turns(trajectory.segments)] for trajectory in trajectories]
 
 
 def _shuffled(own: Sequence[Sequence[float]], dice: random.Random) -> list[list[float]]:
@@ -145,20 +150,20 @@ def _advantages(
     rewards: Sequence[float],
     own: Sequence[Sequence[float]],
     settings: LearnerSettings,
-) -> list[list[Array]]:
+) -> list[list[TokenArray]]:
     """Of each token: per trajectory, per segment, float32 [T].  ``rewards`` are the trajectories', ``own`` their
     turns'."""
     objective = settings.objective
-    groups = [trajectory.ticket.group for trajectory in trajectories]
-    if objective.advantage is Advantage.STEP:
+    groups = [trajectory.request.group for trajectory in trajectories]
+    if objective.advantage is AdvantageEstimator.STEP:
         sums = [[total + reward for reward in turns] or [total] for total, turns in zip(rewards, own, strict=True)]
-        return _by_step(trajectories, sums, groups, objective.shaping)
+        return _step_advantages(trajectories, sums, groups, objective.shaping)
     totals = [
-        shaped(reward, trajectory.sampled_tokens, objective.shaping)
+        shape_reward(reward, trajectory.sampled_tokens, objective.shaping)
         for trajectory, reward in zip(trajectories, rewards, strict=True)
     ]
-    pools = [0] * len(groups) if objective.advantage is Advantage.BATCH else groups
-    made = advantages(
+    pools = [0] * len(groups) if objective.advantage is AdvantageEstimator.BATCH else groups
+    made = compute_advantages(
         torch.tensor(totals, dtype=torch.float64), torch.tensor(pools, dtype=torch.int64), objective.advantage
     )
     return [
@@ -167,30 +172,30 @@ def _advantages(
     ]
 
 
-def _by_step(
-    trajectories: Sequence[Trajectory], sums: Sequence[Sequence[float]], groups: Sequence[int], shaping: Shaping
-) -> list[list[Array]]:
+def _step_advantages(
+    trajectories: Sequence[Trajectory], sums: Sequence[Sequence[float]], groups: Sequence[int], shaping: RewardShaping
+) -> list[list[TokenArray]]:
     """A turn's reward, its own and its trajectory's together, is shaped, and compared with the group's turns of the
     same index."""
     rewards = [
-        [shaped(reward, trajectory.sampled_tokens, shaping) for reward in turns]
+        [shape_reward(reward, trajectory.sampled_tokens, shaping) for reward in turns]
         for trajectory, turns in zip(trajectories, sums, strict=True)
     ]
     pools = [(group, step) for group, turns in zip(groups, rewards, strict=True) for step in range(len(turns))]
     labels = {pool: label for label, pool in enumerate(dict.fromkeys(pools))}
-    made = advantages(
+    made = compute_advantages(
         torch.tensor([reward for turns in rewards for reward in turns], dtype=torch.float64),
         torch.tensor([labels[pool] for pool in pools], dtype=torch.int64),
-        Advantage.STEP,
+        AdvantageEstimator.STEP,
     )
     per_trajectory = np.split(np.array(floats(made), np.float32), np.cumsum([len(turns) for turns in rewards])[:-1])
     return [
-        [turns[indices] for indices in turn_of_tokens(trajectory.segments)]
+        [turns[indices] for indices in token_turn_indices(trajectory.segments)]
         for trajectory, turns in zip(trajectories, per_trajectory, strict=True)
     ]
 
 
-def staleness(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, float]:
+def staleness_metrics(verdicts: Sequence[StalenessVerdict], age: Int32Array) -> dict[str, float]:
     """Metrics of what was sampled and what of it is trained; ``age`` [trained tokens] in optimizer steps."""
     sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
     masked = sum(v.sampled - v.trained for v in verdicts if v.drop is None)
@@ -205,9 +210,9 @@ def staleness(verdicts: Sequence[StaleVerdict], age: Int32Array) -> dict[str, fl
     }
 
 
-def marks(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+def turn_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Metrics of turns whose log-probabilities are not those of one version on its own prefix throughout."""
-    turns = [turn for trajectory in trajectories for _, _, turn in model_turns(trajectory.segments)]
+    turns = [turn for trajectory in trajectories for _, _, turn in iterate_model_turns(trajectory.segments)]
     return {
         "turns": float(len(turns)),
         "mixed_prefix_turns": float(sum(turn.mixed_prefix for turn in turns)),
@@ -215,7 +220,7 @@ def marks(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     }
 
 
-def reward_parts(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+def reward_part_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     """Metrics of what rewards were made of: the mean of each part, over the trajectories that have it."""
     found: dict[str, list[float]] = {}
     for trajectory in trajectories:
@@ -224,7 +229,9 @@ def reward_parts(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in found.items()}
 
 
-def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()) -> list[Sample]:
+def make_supervised_samples(
+    sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()
+) -> list[TrainingSample]:
     """Samples for fine-tuning from (token ids, loss mask) and each sequence's weight, 1 where none is given.  A token's
     share of the loss is its sequence's weight ÷ the sum of these over all tokens with loss.  A sequence without loss
     or of weight 0 is left out.  Raises BadSampleError for a weight below 0, or a mask that is none."""
@@ -239,7 +246,7 @@ def supervised(sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequ
     targets = [own[own > 0] for own in targets]
     total = sum(weight * len(own) for weight, own in zip(own_weights, targets, strict=True))
     return [
-        Sample(token_ids, own, columns(np.zeros(len(own)), np.zeros(len(own)), weight / total))
+        TrainingSample(token_ids, own, make_token_columns(np.zeros(len(own)), np.zeros(len(own)), weight / total))
         for (token_ids, _), own, weight in zip(sequences, targets, own_weights, strict=True)
         if weight * len(own) > 0
     ]

@@ -18,15 +18,15 @@ import torch.distributed as dist
 
 from learner import seam
 from learner.megatron import ShardedObject, get_rng_tracker, parallel_state
-from learner.parallel import Layout
+from learner.parallel import ParallelLayout
 from learner.qwen import QwenConfig
 from learner.settings import LearnerSettings
-from learner.step import Trainer
+from learner.step import MegatronTrainer
 from protocol.digests import FileDigest
 from protocol.errors import UserError
 
 if TYPE_CHECKING:  # it imports megatron's strategies, which are needed late or never
-    from learner.shards import PlannedSave
+    from learner.shards import PlannedCheckpoint
 
 _CONTENT = {
     "distrib_optim_sharding_type": "fully_reshardable",
@@ -35,7 +35,7 @@ _CONTENT = {
 }
 
 
-def of_model(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, object]:
+def model_fingerprint(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, object]:
     """What a checkpoint and who loads it must agree in; sharding is not among it."""
     lora = {"rank": 0} if settings.lora is None else asdict(settings.lora)
     return asdict(config) | {
@@ -45,7 +45,7 @@ def of_model(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, obje
     }
 
 
-def _state(trainer: Trainer, layout: Layout, *, loading: bool, random: bool) -> dict[str, Any]:
+def _state(trainer: MegatronTrainer, layout: ParallelLayout, *, loading: bool, random: bool) -> dict[str, Any]:
     _keep_padding(trainer.optimizer.inner)
     content = _CONTENT | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     model = trainer.model.sharded_state_dict(metadata=content)
@@ -71,40 +71,42 @@ def _keep_padding(optimizer: Any) -> None:
 
 
 def _random_state() -> dict[str, Any]:
-    cuda = None if seam.ACTIVE else torch.cuda.get_rng_state()
+    cuda = None if seam.CPU_ONLY else torch.cuda.get_rng_state()
     return {"cpu": torch.get_rng_state(), "cuda": cuda, "tracker": get_rng_tracker().get_states()}
 
 
-def begin(trainer: Trainer, layout: Layout, of: Mapping[str, object], folder: Path) -> PlannedSave:
+def begin_checkpoint(
+    trainer: MegatronTrainer, layout: ParallelLayout, of: Mapping[str, object], folder: Path
+) -> PlannedCheckpoint:
     """Copy the state that a checkpoint in ``folder`` is to have.  All ranks call it; no file is touched."""
     from learner import shards
 
     trainer.optimizer.make_state()
-    with seam.quiet(), seam.cuda_is_cpu():
+    with seam.without_megatron_warnings(), seam.cuda_is_cpu():
         state = _state(trainer, layout, loading=False, random=True) | {"world": layout.world, "of": dict(of)}
-        return shards.plan_save(state, folder)
+        return shards.plan_checkpoint(state, folder)
 
 
-def write(planned: PlannedSave, group: dist.ProcessGroup) -> dict[str, FileDigest]:
+def write_checkpoint(planned: PlannedCheckpoint, group: dist.ProcessGroup) -> dict[str, FileDigest]:
     """See :func:`learner.shards.write_save`."""
     from learner import shards
 
-    return shards.write_save(planned, group)
+    return shards.write_planned_checkpoint(planned, group)
 
 
-def load(trainer: Trainer, layout: Layout, of: Mapping[str, object], folder: Path) -> None:
+def load_checkpoint(trainer: MegatronTrainer, layout: ParallelLayout, of: Mapping[str, object], folder: Path) -> None:
     """All ranks call it.  Raises UserError where ``folder`` is no checkpoint, a damaged one, or another model's."""
     from learner import shards
 
     try:
-        common = shards.read_common(folder)
+        common = shards.read_common_state(folder)
         _require_same(common["of"], of, folder)
         same = common["world"] == layout.world
         trainer.optimizer.make_state()
-        with seam.quiet(), seam.cuda_is_cpu():
-            state = shards.read_state(_state(trainer, layout, loading=True, random=same), folder)
-            _take(trainer, state)
-    except shards.UnreadableError as error:
+        with seam.without_megatron_warnings(), seam.cuda_is_cpu():
+            state = shards.read_sharded_state(_state(trainer, layout, loading=True, random=same), folder)
+            _apply_state(trainer, state)
+    except shards.UnreadableCheckpointError as error:
         raise UserError(
             f"{folder} is not a checkpoint that can be loaded ({error}): name the learner's folder of one under the "
             "run's checkpoints/, or go on from an earlier one: move this one away, then --resume"
@@ -116,11 +118,11 @@ def load(trainer: Trainer, layout: Layout, of: Mapping[str, object], folder: Pat
         get_rng_tracker().set_states(state["random"]["tracker"])
 
 
-def _take(trainer: Trainer, state: dict[str, Any]) -> None:
+def _apply_state(trainer: MegatronTrainer, state: dict[str, Any]) -> None:
     trainer.model.load_state_dict(state["model"])
-    seam.give_adam_steps(trainer.optimizer.inner, state["optimizer"])
+    seam.restore_adam_steps(trainer.optimizer.inner, state["optimizer"])
     trainer.optimizer.megatron.load_state_dict(state["optimizer"])
-    seam.own_adam_steps(trainer.optimizer.adam)
+    seam.separate_adam_steps(trainer.optimizer.adam)
 
 
 def _require_same(written: Mapping[str, object], own: Mapping[str, object], folder: Path) -> None:
@@ -137,13 +139,13 @@ def _require_same(written: Mapping[str, object], own: Mapping[str, object], fold
         )
 
 
-def digest(trainer: Trainer) -> str:
+def digest_optimizer(trainer: MegatronTrainer) -> str:
     """sha256 over this rank's Adam state, main weights included where they are not the weights themselves: equal
     exactly when it is equal bit for bit."""
     from learner.convert import NamedWeight
-    from learner.publish import digest as digest_weights
+    from learner.publish import digest_weights
 
-    trainer.optimizer.fetch()
+    trainer.optimizer.reload()
     named = (
         NamedWeight(f"{group}.{index}.{key}", value.detach().to("cpu", copy=True))  # numpy's views forbid parking
         for group, settings in enumerate(trainer.optimizer.adam.param_groups)
@@ -153,5 +155,5 @@ def digest(trainer: Trainer) -> str:
     return digest_weights(named)
 
 
-def _tensors(trainer: Trainer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+def _tensors(trainer: MegatronTrainer, parameter: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"weight": parameter, **trainer.optimizer.adam.state[parameter]}

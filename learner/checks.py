@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from learner.packing import BadSampleError, Sample
+from learner.packing import BadSampleError, TrainingSample
 
 
-def check_samples(samples: Sequence[Sample], *, vocabulary: int, most_tokens: int) -> None:
+def check_samples(samples: Sequence[TrainingSample], *, vocabulary: int, most_tokens: int) -> None:
     """Raises BadSampleError for tokens that the model does not know, a sequence of more than ``most_tokens``, wrong
     types, and columns of another length than the tokens with loss."""
     for index, sample in enumerate(samples):

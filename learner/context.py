@@ -17,7 +17,7 @@ import numpy as np
 from learner.packing import Int64Array, MicroBatch
 
 
-class Half(NamedTuple):
+class ContextChunks(NamedTuple):
     """This rank's early, or late, chunk of each sequence; empty ones are left out."""
 
     start: int
@@ -31,14 +31,14 @@ class Half(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ContextShare:
+class ContextShard:
     """Where a rank's part belongs in the whole micro-batch of ``T`` tokens, ``N`` of them with loss."""
 
     width: int
     """Rows of each rank, the tail that makes them equal included."""
     places: Int64Array
     """[T] of each token among the cp · width rows of all ranks."""
-    halves: tuple[Half, Half]
+    chunk_pairs: tuple[ContextChunks, ContextChunks]
     target_width: int
     """Most tokens with loss of any rank."""
     target_places: Int64Array
@@ -63,7 +63,7 @@ def _rows(spans: Sequence[tuple[int, int]]) -> Int64Array:
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(begin, end) for begin, end in spans)])
 
 
-def split(batch: MicroBatch, cp: int, rank: int, multiple: int = 1) -> MicroBatch:
+def split_micro_batch(batch: MicroBatch, cp: int, rank: int, multiple: int = 1) -> MicroBatch:
     """The part of ``batch`` (packed without a tail) that ``rank`` of ``cp`` holds; its ``columns`` stay those of
     all tokens with loss.  Row counts are a multiple of ``multiple``, and equal over ranks by a tail."""
     lengths = [length for bucket in batch.buckets for length in bucket.lengths]
@@ -89,18 +89,18 @@ def split(batch: MicroBatch, cp: int, rank: int, multiple: int = 1) -> MicroBatc
         positions=np.concatenate([batch.positions[held[rank]], np.arange(tail)]),
         rows=row[owner == rank],
         labels=batch.labels[owner == rank],
-        context=ContextShare(
+        context=ContextShard(
             width=width,
             places=places,
-            halves=(_half(early, 0), _half(late, sum(end - begin for _, begin, end in early))),
+            chunk_pairs=(_half(early, 0), _half(late, sum(end - begin for _, begin, end in early))),
             target_width=target_width,
             target_places=target_places,
         ),
     )
 
 
-def _half(chunks: Sequence[tuple[int, int, int]], start: int) -> Half:
-    return Half(
+def _half(chunks: Sequence[tuple[int, int, int]], start: int) -> ContextChunks:
+    return ContextChunks(
         start=start,
         queries=tuple(end - begin for _, begin, end in chunks),
         keys=tuple(end for _, _, end in chunks),

@@ -10,21 +10,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learner.ratios import bounded, sequence_means
-from learner.tokens import Array
+from learner.ratios import clamp_log_ratio, sequence_means
+from learner.tokens import TokenArray
 
 
 def capped_weights(gap_N: Tensor, cap: float) -> Tensor:
     """min(π ÷ μ, cap) without gradient (IMPALA's ρ̄, arXiv 1802.01561, eq. 1): truncated importance sampling where it
     multiplies log π, and the decoupled objective's π_prox ÷ μ (arXiv 2110.00641; capped as in AReaL, arXiv
     2505.24298, section 5.2)."""
-    return bounded(gap_N.detach()).exp().clamp_max(cap)
+    return clamp_log_ratio(gap_N.detach()).exp().clamp_max(cap)
 
 
 def band_mask(gap_N: Tensor, low: float, high: float) -> Tensor:
     """True where low ≤ π ÷ μ ≤ high: IcePop's M (arXiv 2510.18855).  The weight π ÷ μ that it leaves
     inside of the band is the ratio itself, or :func:`capped_weights`."""
-    ratio_N = bounded(gap_N.detach()).exp()
+    ratio_N = clamp_log_ratio(gap_N.detach()).exp()
     return (ratio_N >= low) & (ratio_N <= high)
 
 
@@ -33,7 +33,7 @@ def off_policy_sequence_mask(gap_N: Tensor, advantages_N: Tensor, sequence_N: Te
     (DeepSeek-V3.2's off-policy sequence masking, arXiv 2512.02556): what the policy would hardly do is no lesson
     in what not to do."""
     everywhere_N = torch.ones_like(sequence_N, dtype=torch.bool)
-    divergence_N = sequence_means(-bounded(gap_N.detach()), sequence_N, everywhere_N)
+    divergence_N = sequence_means(-clamp_log_ratio(gap_N.detach()), sequence_N, everywhere_N)
     return (advantages_N >= 0) | (divergence_N <= bound)
 
 
@@ -45,7 +45,7 @@ def log_linear_proximal(current_N: Tensor, behaviour_N: Tensor, ages_N: Tensor) 
     return behaviour_N + ages_N / (ages_N + 1.0) * (current_N.detach() - behaviour_N)
 
 
-def second_moment_mask(gap_N: Array, bound: float) -> Array:
+def second_moment_mask(gap_N: TokenArray, bound: float) -> TokenArray:
     """numpy; ``gap_N`` of a whole batch.  False for the tokens with the largest (log π − log μ)², as few as leave a
     mean of it of at most ``bound`` over the rest (M2PO, arXiv 2510.01161; of equal ones the later go first)."""
     squares = gap_N.astype(np.float64) ** 2

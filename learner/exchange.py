@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from learner.context import ContextShare, Half
+from learner.context import ContextChunks, ContextShard
 from learner.tensors import all_gather_rows, from_numpy, reduce_scatter_rows, split_rows
 
 _BAND_PLACES = 4 << 20
@@ -50,7 +50,7 @@ class _Gather(torch.autograd.Function):
         return own[:count].view(count, *grad.shape[1:]), None, None, None, None
 
 
-def gather(own: Tensor, places_M: Tensor, width: int, group: dist.ProcessGroup, *, summed: bool) -> Tensor:
+def gather_rows(own: Tensor, places_M: Tensor, width: int, group: dist.ProcessGroup, *, summed: bool) -> Tensor:
     """[M, ...]: rows of all ranks, of which this one has ``own`` [≤ width, ...]; row m stands at ``places_M[m]`` among
     the ranks' rows, one rank's ``width`` rows after the other's.
 
@@ -59,7 +59,7 @@ def gather(own: Tensor, places_M: Tensor, width: int, group: dist.ProcessGroup, 
     return cast("Tensor", _Gather.apply(own, places_M, width, group, summed))
 
 
-class Bounds(NamedTuple):
+class SequenceBounds(NamedTuple):
     """Where sequences end, as torch's variable-length kernel wants it."""
 
     queries: Tensor
@@ -70,7 +70,7 @@ class Bounds(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PrefixCall:
+class PrefixAttentionCall:
     """Chunks of sequences against the sequences up to each chunk's end; see :class:`learner.context.Half`."""
 
     tokens: slice
@@ -78,55 +78,57 @@ class PrefixCall:
     key_rows: Tensor
     queries: tuple[int, ...]
     keys: tuple[int, ...]
-    bounds: Bounds
+    bounds: SequenceBounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shared:
+class DeviceContextShard:
     """How a micro-batch is shared over context-parallel ranks; see :class:`learner.context.ContextShare`."""
 
     group: dist.ProcessGroup
     width: int
     places: Tensor
-    calls: tuple[PrefixCall, ...]
+    calls: tuple[PrefixAttentionCall, ...]
     target_width: int
     target_places: Tensor
 
-    def all_tokens(self, own: Tensor) -> Tensor:
+    def gather_tokens(self, own: Tensor) -> Tensor:
         """[width, ...] → [T, ...] of the whole micro-batch, which each rank then uses for its own queries."""
-        return gather(own, self.places, self.width, self.group, summed=True)
+        return gather_rows(own, self.places, self.width, self.group, summed=True)
 
-    def all_targets(self, own: Tensor) -> Tensor:
+    def gather_targets(self, own: Tensor) -> Tensor:
         """[n, ...] → [N, ...] of all tokens with loss, from which each rank then computes the same loss."""
-        return gather(own, self.target_places, self.target_width, self.group, summed=False)
+        return gather_rows(own, self.target_places, self.target_width, self.group, summed=False)
 
 
-def make_bounds(queries: Sequence[int], keys: Sequence[int], place: torch.device) -> Bounds:
+def make_sequence_bounds(queries: Sequence[int], keys: Sequence[int], place: torch.device) -> SequenceBounds:
     query_ends, key_ends = (
         torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=place) for lengths in (queries, keys)
     )
-    return Bounds(query_ends, key_ends, max(queries), max(keys))
+    return SequenceBounds(query_ends, key_ends, max(queries), max(keys))
 
 
-def share(context: ContextShare, group: dist.ProcessGroup, place: torch.device) -> Shared:
+def context_shard_to_device(context: ContextShard, group: dist.ProcessGroup, place: torch.device) -> DeviceContextShard:
     """``context`` on the device."""
 
-    def call(half: Half) -> PrefixCall:
+    def call(half: ContextChunks) -> PrefixAttentionCall:
         tokens = slice(half.start, half.start + sum(half.queries))
-        bounds = make_bounds(half.queries, half.keys, place)
-        return PrefixCall(tokens, from_numpy(half.key_rows).to(place), half.queries, half.keys, bounds)
+        bounds = make_sequence_bounds(half.queries, half.keys, place)
+        return PrefixAttentionCall(tokens, from_numpy(half.key_rows).to(place), half.queries, half.keys, bounds)
 
-    return Shared(
+    return DeviceContextShard(
         group=group,
         width=context.width,
         places=from_numpy(context.places).to(place),
-        calls=tuple(call(half) for half in context.halves if half.queries),
+        calls=tuple(call(half) for half in context.chunk_pairs if half.queries),
         target_width=context.target_width,
         target_places=from_numpy(context.target_places).to(place),
     )
 
 
-def prefix_attention(query_QND: Tensor, key_MKD: Tensor, value_MKD: Tensor, call: PrefixCall, scale: float) -> Tensor:
+def prefix_attention(
+    query_QND: Tensor, key_MKD: Tensor, value_MKD: Tensor, call: PrefixAttentionCall, scale: float
+) -> Tensor:
     """[Q, N · D]: the queries of each chunk are the last of its keys.
 
     A block of queries at a time, whose mask is part of one band: what the gradient keeps of masks is that band, and not

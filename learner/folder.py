@@ -16,10 +16,10 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from learner.qwen import INDEX_FILE, SINGLE_FILE
+from learner.qwen import WEIGHTS_FILE, WEIGHTS_INDEX_FILE
 from protocol.errors import UserError
 
-Shape = tuple[int, ...]
+TensorShape = tuple[int, ...]
 
 
 class NamedWeight(NamedTuple):
@@ -44,7 +44,7 @@ class _TensorFile(Protocol):
     def get_slice(self, name: str) -> _Slice: ...
 
 
-class DamagedFolderError(UserError):
+class DamagedModelFolderError(UserError):
     """A folder whose weight files are missing, truncated, or of another model than its config.json."""
 
 
@@ -54,11 +54,11 @@ def _open(path: Path) -> AbstractContextManager[_TensorFile]:
     try:
         return opener(path, framework="pt")
     except FileNotFoundError as missing:
-        raise DamagedFolderError(
-            f"{path} is not there, and {INDEX_FILE} beside it names it: copy or download the folder again"
+        raise DamagedModelFolderError(
+            f"{path} is not there, and {WEIGHTS_INDEX_FILE} beside it names it: copy or download the folder again"
         ) from missing
     except error as damage:
-        raise DamagedFolderError(f"{path} is damaged or cut off ({damage}): copy or download it again") from damage
+        raise DamagedModelFolderError(f"{path} is damaged or cut off ({damage}): copy or download it again") from damage
 
 
 class TensorFolder:
@@ -69,7 +69,7 @@ class TensorFolder:
         self._files = files
         """Tensor name → the open file that has it."""
 
-    def check(self, expected: Mapping[str, Shape], ignored: Callable[[str], bool]) -> None:
+    def check_tensors(self, expected: Mapping[str, TensorShape], ignored: Callable[[str], bool]) -> None:
         """Raises DamagedFolderError unless the folder has exactly the ``expected`` tensors; other names are allowed
         where ``ignored`` says so.  Only headers are read."""
         wrong = [f"no tensor {name}" for name in expected if name not in self._files]
@@ -83,30 +83,32 @@ class TensorFolder:
                 wrong.append(f"{name} is {told.get_dtype()}, and weights are one of {', '.join(sorted(_DTYPES))}")
         if wrong:
             more = f" and {len(wrong) - 1} more such" if len(wrong) > 1 else ""
-            raise DamagedFolderError(
+            raise DamagedModelFolderError(
                 f"{self.folder}: {wrong[0]}{more}; config.json and weights are of different models, or files are "
                 "missing: copy or download the folder again"
             )
 
-    def read(self, name: str) -> Tensor:
+    def read_tensor(self, name: str) -> Tensor:
         return self._files[name].get_tensor(name)
 
 
 @contextmanager
-def open_folder(folder: Path) -> Generator[TensorFolder]:
+def open_tensor_folder(folder: Path) -> Generator[TensorFolder]:
     """Open a folder with one safetensors file or an index of several.  Raises UserError for a folder without either,
     DamagedFolderError where files are missing or damaged."""
-    if (folder / INDEX_FILE).exists():
-        files = _read_index(folder / INDEX_FILE)
-    elif (folder / SINGLE_FILE).exists():
+    if (folder / WEIGHTS_INDEX_FILE).exists():
+        files = _read_index(folder / WEIGHTS_INDEX_FILE)
+    elif (folder / WEIGHTS_FILE).exists():
         files = {}
     else:
-        raise UserError(f"{folder}: neither {SINGLE_FILE} nor {INDEX_FILE}; model_path must be a Hugging Face folder")
+        raise UserError(
+            f"{folder}: neither {WEIGHTS_FILE} nor {WEIGHTS_INDEX_FILE}; model_path must be a Hugging Face folder"
+        )
     with ExitStack() as stack:
-        names = sorted(set(files.values())) or [SINGLE_FILE]
+        names = sorted(set(files.values())) or [WEIGHTS_FILE]
         opened = {name: stack.enter_context(_open(folder / name)) for name in names}
         held = {file: set(opened[file].keys()) for file in names}
-        files = files or dict.fromkeys(held[SINGLE_FILE], SINGLE_FILE)
+        files = files or dict.fromkeys(held[WEIGHTS_FILE], WEIGHTS_FILE)
         yield TensorFolder(folder, {name: opened[file] for name, file in files.items() if name in held[file]})
 
 
@@ -119,34 +121,36 @@ def _read_index(path: Path) -> dict[str, str]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Index).weight_map
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DamagedFolderError(f"{path} is no index of tensors ({error}): copy or download it again") from error
+        raise DamagedModelFolderError(f"{path} is no index of tensors ({error}): copy or download it again") from error
 
 
-class Written(NamedTuple):
+class WrittenTensors(NamedTuple):
     files: tuple[str, ...]
     """In the order of their names."""
     tensors: int
 
 
-def write_tensors(weights: Iterable[NamedWeight], sizes: Mapping[str, int], folder: Path, shard_bytes: int) -> Written:
+def write_tensors(
+    weights: Iterable[NamedWeight], sizes: Mapping[str, int], folder: Path, shard_bytes: int
+) -> WrittenTensors:
     """Write ``weights`` into ``folder``: one file, or, above ``shard_bytes``, several and their index.  ``sizes`` are
     the bytes of each, known beforehand and in the order in which they come; no more than one file's tensors are held at
     a time.  A tensor larger than ``shard_bytes`` has a file of its own."""
     shards = _shards(sizes, shard_bytes)
     count = len(shards)
-    names = [SINGLE_FILE] if count == 1 else [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]
+    names = [WEIGHTS_FILE] if count == 1 else [f"model-{n + 1:05}-of-{count:05}.safetensors" for n in range(count)]
     coming, index = iter(weights), dict[str, str]()
     for file, shard in zip(names, shards, strict=True):
-        index |= dict.fromkeys(write_file(folder / file, (weight for _, weight in zip(shard, coming))), file)  # noqa: B905  a stream that ends early is found below
+        index |= dict.fromkeys(write_tensor_file(folder / file, (weight for _, weight in zip(shard, coming))), file)  # noqa: B905  a stream that ends early is found below
     if list(index) != list(sizes) or next(coming, None) is not None:
         raise ValueError("the tensors that came are not those whose sizes were given")
     if count > 1:
         content = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": index}
-        (folder / INDEX_FILE).write_text(json.dumps(content, indent=2) + "\n")
-    return Written(tuple(names), len(index))
+        (folder / WEIGHTS_INDEX_FILE).write_text(json.dumps(content, indent=2) + "\n")
+    return WrittenTensors(tuple(names), len(index))
 
 
-def write_file(path: Path, weights: Iterable[NamedWeight]) -> list[str]:
+def write_tensor_file(path: Path, weights: Iterable[NamedWeight]) -> list[str]:
     """One safetensors file.  The names written; their tensors are let go on return."""
     held = {name: tensor.contiguous() for name, tensor in weights}
     save: Callable[..., None] = vars(safetensors.torch)["save_file"]  # its own types are partial

@@ -39,7 +39,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
     return out
 
 
-def rotate(x_TND: Tensor, cos_T1H: Tensor, sin_T1H: Tensor) -> Tensor:  # noqa: N803 - shape suffix
+def apply_rotary(x_TND: Tensor, cos_T1H: Tensor, sin_T1H: Tensor) -> Tensor:  # noqa: N803 - shape suffix
     """Rotary embedding in halves (Hugging Face's ``rotate_half``).  ``H`` is half of ``D``."""
     return cast("Tensor", _Rotate.apply(x_TND, cos_T1H, sin_T1H))
 

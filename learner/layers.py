@@ -39,7 +39,7 @@ class RmsNorm(torch.nn.Module):
     def __init__(self, config: Any, hidden_size: int, eps: float = 1e-6, **_: object) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=seam.device()))
+        self.weight = torch.nn.Parameter(torch.ones(hidden_size, dtype=config.params_dtype, device=seam.rank_device()))
         vars(self.weight)["sequence_parallel"] = config.sequence_parallel
 
     def forward(self, x: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class SwiGlu(MegatronModule):
         return F.silu(gate) * up
 
 
-class Kit(NamedTuple):
+class LayerClasses(NamedTuple):
     """The classes that differ with Transformer Engine.  Its fused norm-and-linear is not among them: parameters keep
     their names, so that folders and checkpoints fit with and without it."""
 
@@ -66,17 +66,17 @@ class Kit(NamedTuple):
     norm: Any
 
 
-def kit() -> Kit:
+def choose_layer_classes() -> LayerClasses:
     """Transformer Engine's where CUDA is and it is installed."""
-    if seam.ACTIVE or importlib.util.find_spec("transformer_engine") is None:
-        return Kit(ColumnParallelLinear, RowParallelLinear, RmsNorm)
+    if seam.CPU_ONLY or importlib.util.find_spec("transformer_engine") is None:
+        return LayerClasses(ColumnParallelLinear, RowParallelLinear, RmsNorm)
     engine = transformer_engine()
-    return Kit(engine.column_parallel_linear(), engine.row_parallel_linear(), engine.layer_norm())
+    return LayerClasses(engine.column_parallel_linear(), engine.row_parallel_linear(), engine.layer_norm())
 
 
-def block_spec(config: QwenConfig, layers: int) -> Any:
+def make_block_spec(config: QwenConfig, layers: int) -> Any:
     """Of a whole block of ``layers``, so that the final norm is the kit's too."""
-    column, row, norm = kit()
+    column, row, norm = choose_layer_classes()
     head_norm = RmsNorm if config.family.qk_norm else None
     attention = SelfAttentionSubmodules(
         linear_qkv=column,

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from learner.tensors import all_reduce, all_reduce_max, at_least_float32, wide
+from learner.tensors import accumulation_dtype, all_reduce, all_reduce_max, at_least_float32
 
 _ROWS = 16384
 
@@ -93,7 +93,7 @@ class _TokenLogprobs(torch.autograd.Function):
         ctx.weight_grad = weight_grad
         ctx.arguments = first, group, chunk_tokens, inverse_temperature
         ctx.kept = None
-        logprobs = hidden.new_empty(len(labels), dtype=wide(hidden.dtype))
+        logprobs = hidden.new_empty(len(labels), dtype=accumulation_dtype(hidden.dtype))
         entropies = torch.zeros_like(logprobs)
         for at in range(0, len(labels), chunk_tokens):
             part = slice(at, at + chunk_tokens)
@@ -116,7 +116,7 @@ class _TokenLogprobs(torch.autograd.Function):
         grad_weight: Tensor | None = None
         if ctx.needs_input_grad[1]:
             own: Tensor | None = ctx.weight_grad
-            grad_weight = torch.zeros_like(weight, dtype=wide(weight.dtype)) if own is None else own
+            grad_weight = torch.zeros_like(weight, dtype=accumulation_dtype(weight.dtype)) if own is None else own
         for at in range(0, len(labels), chunk_tokens):
             part = slice(at, at + chunk_tokens)
             chunk = ctx.kept or _softmax(

@@ -16,7 +16,7 @@ def _core(module: str, name: str) -> Any:
     return getattr(importlib.import_module(f"megatron.core.{module}"), name)
 
 
-with seam.importing():
+with seam.importing_megatron():
     parallel_state: Any = importlib.import_module("megatron.core.parallel_state")
     dist_checkpointing: Any = importlib.import_module("megatron.core.dist_checkpointing")
     AttnBackend: Any = _core("transformer.enums", "AttnBackend")
@@ -56,5 +56,5 @@ with seam.importing():
 
 def transformer_engine() -> Any:
     """Megatron's choice of Transformer Engine's layers.  Only where that is installed."""
-    with seam.quiet():
+    with seam.without_megatron_warnings():
         return _core("extensions.transformer_engine_spec_provider", "TESpecProvider")()

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import InfraError
-from protocol.trained import TokenRecord
+from protocol.trained import PackedTrainedTokens
 from protocol.trajectory import DropReason, Int32Array, Uint8Array
 
 
-class SaveError(InfraError):
+class CheckpointSaveError(InfraError):
     """A checkpoint could not be written.  The learner is as it was: it may train on, and save again."""
 
 
@@ -61,5 +61,5 @@ class StepReport:
     :func:`learner.batch.read_batch`.  ``updated`` is 0 where the weights stayed: no token had loss, or no update was
     finite (``nonfinite_updates``); the loss metrics are then absent."""
     account: TokenAccount = TokenAccount()
-    records: Mapping[str, TokenRecord] = field(default_factory=dict[str, TokenRecord])
+    records: Mapping[str, PackedTrainedTokens] = field(default_factory=dict[str, PackedTrainedTokens])
     """Of each trained trajectory, what was made of its tokens: for people.  From rank 0 alone."""

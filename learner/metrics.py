@@ -14,40 +14,40 @@ import torch
 from torch import Tensor
 
 from learner.objective import Objective
-from learner.ratios import bounded, sequence_sums
+from learner.ratios import clamp_log_ratio, sequence_sums
 from learner.tensors import floats
 from learner.tokens import TokenColumns
 
 if TYPE_CHECKING:
     from learner.losses.surrogates import Surrogate
 
-SHARES = (
+TOKEN_MEANS = (
     *("clip_high", "clip_low", "clip_dual", "kl_k1", "kl_k3", "entropy", "kl_reference"),
     *("masked_band", "masked_opsm", "masked_m2po"),
 )
 """Sums that are told as their mean over tokens."""
-SUMS = (
+SUM_NAMES = (
     *("loss", "tokens", "sequences", "ratio", "ratio_squared", "weight", "weight_squared"),
     *("own_tokens", "own_k3"),
-    *SHARES,
+    *TOKEN_MEANS,
 )
 """Order of :attr:`Sums.totals`; ``ratio`` is a token's π ÷ μ, ``weight`` a sequence's product of them."""
-MAXIMA = ("mismatch_max",)
+MAXIMUM_NAMES = ("mismatch_max",)
 """Order of :attr:`Sums.largest`: |log π − log μ|."""
 
 
-class Sums(NamedTuple):
+class MetricSums(NamedTuple):
     totals: Tensor
     """float64 [len(SUMS)]"""
     largest: Tensor
     """float64 [len(MAXIMA)]"""
 
-    def plus(self, other: Sums) -> Sums:
+    def add(self, other: MetricSums) -> MetricSums:
         """Of both together."""
-        return Sums(self.totals + other.totals, torch.maximum(self.largest, other.largest))
+        return MetricSums(self.totals + other.totals, torch.maximum(self.largest, other.largest))
 
 
-class Observed(NamedTuple):
+class LossObservations(NamedTuple):
     """What the loss saw beside the ratios."""
 
     masks: Mapping[str, Tensor]
@@ -58,21 +58,23 @@ class Observed(NamedTuple):
     entropy: Tensor | None
 
 
-def nothing(device: torch.device) -> Sums:
+def empty_sums(device: torch.device) -> MetricSums:
     """The sums of no tokens."""
-    return Sums(
-        torch.zeros(len(SUMS), dtype=torch.float64, device=device),
-        torch.zeros(len(MAXIMA), dtype=torch.float64, device=device),
+    return MetricSums(
+        torch.zeros(len(SUM_NAMES), dtype=torch.float64, device=device),
+        torch.zeros(len(MAXIMUM_NAMES), dtype=torch.float64, device=device),
     )
 
 
-def observe(loss: Tensor, gap_N: Tensor, tokens: TokenColumns[Tensor], made: Surrogate, seen: Observed) -> Sums:
+def sum_policy_metrics(
+    loss: Tensor, gap_N: Tensor, tokens: TokenColumns[Tensor], made: Surrogate, seen: LossObservations
+) -> MetricSums:
     """The sums of one micro-batch."""
-    log_ratio_N = bounded(gap_N).double()
+    log_ratio_N = clamp_log_ratio(gap_N).double()
     ratio_N = log_ratio_N.exp()
     sequences = tokens.sequence[-1] + 1 if tokens.sequence.numel() else tokens.sequence.sum()
     exists_N = torch.arange(len(gap_N), device=gap_N.device) < sequences
-    weight_N = bounded(sequence_sums(log_ratio_N, tokens.sequence)).exp() * exists_N
+    weight_N = clamp_log_ratio(sequence_sums(log_ratio_N, tokens.sequence)).exp() * exists_N
     k3_N = ratio_N - 1 - log_ratio_N
     values = {
         "loss": loss.detach(),
@@ -89,20 +91,20 @@ def observe(loss: Tensor, gap_N: Tensor, tokens: TokenColumns[Tensor], made: Sur
         "kl_k3": k3_N.sum(),
         **{f"masked_{name}": (~mask).sum() for name, mask in seen.masks.items()},
     }
-    if tokens.own is not None:
-        values |= {"own_tokens": tokens.own.sum(), "own_k3": (k3_N * tokens.own).sum()}
+    if tokens.on_policy is not None:
+        values |= {"own_tokens": tokens.on_policy.sum(), "own_k3": (k3_N * tokens.on_policy).sum()}
     if seen.entropy is not None:
         values["entropy"] = seen.entropy.sum(dtype=torch.float64)
     if seen.kl is not None:
         values["kl_reference"] = seen.kl.sum(dtype=torch.float64)
     largest = gap_N.abs().max() if gap_N.numel() else gap_N.sum()
-    return Sums(_stacked(values, SUMS, gap_N.device), largest.double()[None])
+    return MetricSums(_stacked(values, SUM_NAMES, gap_N.device), largest.double()[None])
 
 
-def likelihood_sums(loss: Tensor, logprobs_N: Tensor) -> Sums:
+def sum_likelihood_metrics(loss: Tensor, logprobs_N: Tensor) -> MetricSums:
     """Those of supervised fine-tuning: loss and tokens."""
     values = {"loss": loss.detach(), "tokens": loss.new_tensor(logprobs_N.numel())}
-    return Sums(_stacked(values, SUMS, loss.device), nothing(loss.device).largest)
+    return MetricSums(_stacked(values, SUM_NAMES, loss.device), empty_sums(loss.device).largest)
 
 
 def _stacked(values: Mapping[str, Tensor], names: Iterable[str], device: torch.device) -> Tensor:
@@ -110,12 +112,12 @@ def _stacked(values: Mapping[str, Tensor], names: Iterable[str], device: torch.d
     return torch.stack([values.get(name, absent).double() for name in names])
 
 
-def summarise(found: Sums, objective: Objective) -> dict[str, float]:
+def summarise_metrics(found: MetricSums, objective: Objective) -> dict[str, float]:
     """Metrics of the whole batch: ``loss``; ``clip_high``, ``clip_low``, ``clip_dual``, shares of the tokens whose
     bound held; ``kl_k1`` and ``kl_k3``, estimates of KL(μ‖π) (Schulman, "Approximating KL divergence"); ``ess`` and
     ``ess_sequence``, effective sample sizes (Σw)² ÷ (n·Σw²) of tokens and of sequences; ``entropy``; ``mismatch_max``;
     and, where they are at work, ``kl_reference`` and, for each correction, the share of tokens that it took out."""
-    total = dict(zip(SUMS, floats(found.totals), strict=True))
+    total = dict(zip(SUM_NAMES, floats(found.totals), strict=True))
     tokens = max(total["tokens"], 1.0)
     asked = objective.corrections
     absent = {
@@ -126,18 +128,18 @@ def summarise(found: Sums, objective: Objective) -> dict[str, float]:
     }
     return {
         "loss": total["loss"],
-        **{name: total[name] / tokens for name in SHARES if name not in absent},
+        **{name: total[name] / tokens for name in TOKEN_MEANS if name not in absent},
         "ess": _effective(total["ratio"], total["ratio_squared"], total["tokens"]),
         "ess_sequence": _effective(total["weight"], total["weight_squared"], total["sequences"]),
-        **dict(zip(MAXIMA, floats(found.largest), strict=True)),
+        **dict(zip(MAXIMUM_NAMES, floats(found.largest), strict=True)),
     }
 
 
-def parity(first: Sums) -> dict[str, float]:
+def logprob_parity_metrics(first: MetricSums) -> dict[str, float]:
     """What serving and training make of the same tokens, of a step's ``first`` update: ``parity_k3``, the mean of
     k3 = r − 1 − log r, r = π ÷ μ, over the ``parity_tokens`` tokens that the step's very weights sampled.  With the
     same arithmetic it is 0.  Without such tokens only their number is there."""
-    total = dict(zip(SUMS, floats(first.totals), strict=True))
+    total = dict(zip(SUM_NAMES, floats(first.totals), strict=True))
     count = total["own_tokens"]
     return {"parity_tokens": count} | ({"parity_k3": total["own_k3"] / count} if count else {})
 

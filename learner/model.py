@@ -11,7 +11,7 @@ from torch import Tensor
 from learner import seam
 from learner.attention import PackedBatch
 from learner.kernels import take_rows
-from learner.layers import block_spec
+from learner.layers import make_block_spec
 from learner.logprobs import token_logprobs
 from learner.megatron import (
     AttnBackend,
@@ -24,7 +24,7 @@ from learner.megatron import (
     gather_sequence,
     get_num_layers_to_build,
 )
-from learner.parallel import Layout
+from learner.parallel import ParallelLayout
 from learner.qwen import QwenConfig, padded_vocabulary
 from learner.settings import Dtype, LearnerSettings, Recompute
 from protocol.errors import UserError
@@ -73,19 +73,19 @@ class PolicyModel(GPTModel):
             weight_grad_VH=None if buffer is None else buffer[:real],
         )
         both = torch.stack((found.logprobs, found.entropy), 1)
-        shared = packed_seq_params.shared
-        return (both if shared is None else shared.all_targets(both)).t()
+        shared = packed_seq_params.context_shard
+        return (both if shared is None else shared.gather_targets(both)).t()
 
 
 def torch_dtype(dtype: Dtype) -> torch.dtype:
     return {Dtype.FLOAT64: torch.float64, Dtype.FLOAT32: torch.float32, Dtype.BFLOAT16: torch.bfloat16}[dtype]
 
 
-def frequencies(config: QwenConfig, dtype: Dtype) -> Tensor:
+def rotary_frequencies(config: QwenConfig, dtype: Dtype) -> Tensor:
     """Of the rotary embedding: float32, or float64 for such weights, [head_dim ÷ 2] on the device."""
     wide = torch.float64 if dtype is Dtype.FLOAT64 else torch.float32
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).to(wide) / config.head_dim
-    return (1.0 / config.rope_theta**exponents).to(seam.device())
+    return (1.0 / config.rope_theta**exponents).to(seam.rank_device())
 
 
 _RECOMPUTE: dict[Recompute, dict[str, Any]] = {
@@ -95,7 +95,7 @@ _RECOMPUTE: dict[Recompute, dict[str, Any]] = {
 }
 
 
-def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
+def make_transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
     """Raises UserError where heads or layers cannot be shared as asked."""
     if config.num_key_value_heads % settings.tp or config.intermediate_size % settings.tp:
         raise UserError(
@@ -130,7 +130,7 @@ def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
         pipeline_model_parallel_size=settings.pp,
         context_parallel_size=settings.cp,
         sequence_parallel=settings.sequence_parallel,
-        use_cpu_initialization=seam.ACTIVE,
+        use_cpu_initialization=seam.CPU_ONLY,
         perform_initialization=True,  # also marks which weights are shared over tp: gradient norms need it
         gradient_accumulation_fusion=False,
         masked_softmax_fusion=False,
@@ -142,36 +142,36 @@ def transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
         variable_seq_lengths=settings.pp > 1,
         batch_p2p_comm=True,
         moe_token_dispatcher_type="alltoall",  # noqa: S106 - no password; the default refuses variable_seq_lengths
-        deterministic_mode=not seam.ACTIVE,  # the embedding's fast gradient is deterministic on a CPU only
+        deterministic_mode=not seam.CPU_ONLY,  # the embedding's fast gradient is deterministic on a CPU only
         **_RECOMPUTE[settings.recompute],
         calculate_per_token_loss=True,  # the caller's weights are global, so gradients are plain sums
     )
 
 
-def build(config: QwenConfig, settings: LearnerSettings, layout: Layout) -> PolicyModel:
+def build_policy_model(config: QwenConfig, settings: LearnerSettings, layout: ParallelLayout) -> PolicyModel:
     """This rank's part, with weights not yet set."""
-    with seam.quiet():
-        shape = transformer_config(config, settings)
+    with seam.without_megatron_warnings():
+        shape = make_transformer_config(config, settings)
     # Under pipeline parallelism the spec has this stage's layers.
-    block = block_spec(config, get_num_layers_to_build(shape))
+    block = make_block_spec(config, get_num_layers_to_build(shape))
     with seam.cuda_is_cpu():
         model = PolicyModel(
             config=shape,
             transformer_layer_spec=block,
             vocab_size=padded_vocabulary(config, settings.tp),
             max_sequence_length=config.max_position_embeddings,
-            pre_process=layout.first_stage,
-            post_process=layout.last_stage,
+            pre_process=layout.is_first_stage,
+            post_process=layout.is_last_stage,
             parallel_output=True,
             share_embeddings_and_output_weights=config.tie_word_embeddings,
             position_embedding_type="none",
         )
     model.logprob_chunk_bytes, model.temperature = settings.logprob_chunk_bytes, settings.temperature
     model.vocabulary = config.vocab_size
-    return model.to(seam.device())
+    return model.to(seam.rank_device())
 
 
-def wrap(model: PolicyModel, settings: LearnerSettings) -> Any:
+def wrap_data_parallel(model: PolicyModel, settings: LearnerSettings) -> Any:
     """With float32 gradient buffers, summed over data-parallel ranks when the schedule says so."""
     inner: Any = Float16Module(model.config, model) if model.config.bf16 else model
     with seam.cuda_is_cpu():

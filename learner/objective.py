@@ -13,7 +13,7 @@ from enum import StrEnum
 from protocol.errors import UserError
 
 
-class Loss(StrEnum):
+class LossType(StrEnum):
     """How a token's ratio and advantage become what is maximised; formulas in :mod:`learner.losses.surrogates`."""
 
     CLIP = "clip"
@@ -28,7 +28,7 @@ class Loss(StrEnum):
     """min(π ÷ μ, tis_cap) · A · log π: truncated importance sampling."""
 
 
-class Aggregation(StrEnum):
+class LossAggregation(StrEnum):
     """What share of the loss a token has; see :func:`learner.aggregation.token_shares`."""
 
     TOKEN_MEAN = "token_mean"  # noqa: S105  tokens of text
@@ -39,7 +39,7 @@ class Aggregation(StrEnum):
     """Each token 1 ÷ (trajectories · aggregation_tokens), however long its trajectory is (Dr. GRPO)."""
 
 
-class Advantage(StrEnum):
+class AdvantageEstimator(StrEnum):
     """How a reward becomes an advantage; formulas in :mod:`learner.advantages`."""
 
     GROUP = "group"
@@ -54,7 +54,7 @@ class Advantage(StrEnum):
     """(r − mean) ÷ std of the model's turns of the same index in the group, r with the turn's own reward: OpenClaw."""
 
 
-class Proximal(StrEnum):
+class ProximalPolicy(StrEnum):
     """The policy around which the ratio is bounded, where that is not the one that sampled."""
 
     NONE = "none"
@@ -65,7 +65,7 @@ class Proximal(StrEnum):
     """Between behaviour and current policy, by the token's age, without a pass."""
 
 
-class Estimator(StrEnum):
+class KlEstimator(StrEnum):
     """Of KL(π‖reference), by token; formulas in :mod:`learner.losses.reference_kl`."""
 
     K1 = "k1"
@@ -74,7 +74,7 @@ class Estimator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Shaping:
+class RewardShaping:
     """From the episode's reward to the one that advantages are taken of."""
 
     bias: float = 0.0
@@ -100,24 +100,24 @@ class Shaping:
 
 
 @dataclass(frozen=True, slots=True)
-class Kl:
+class KlPenalty:
     """Penalty for leaving the frozen reference weights."""
 
     coefficient: float = 0.0
     """0: no reference is kept."""
-    estimator: Estimator = Estimator.K3
+    estimator: KlEstimator = KlEstimator.K3
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "estimator", Estimator(self.estimator))
+        object.__setattr__(self, "estimator", KlEstimator(self.estimator))
         if self.coefficient < 0:
             raise UserError(f"kl.coefficient = {self.coefficient}: it is a penalty, so 0 or above")
 
 
 @dataclass(frozen=True, slots=True)
-class Corrections:
+class OffPolicyCorrections:
     """For the gap between the weights that sampled and those that train; see :mod:`learner.corrections`."""
 
-    proximal: Proximal = Proximal.NONE
+    proximal: ProximalPolicy = ProximalPolicy.NONE
     cap: float = 5.0
     """Bound of the weight π_prox ÷ μ."""
     band: tuple[float, float] | None = None
@@ -128,7 +128,7 @@ class Corrections:
     """M2PO: tokens lose their loss, those with the largest (log π − log μ)² first, until its mean is at most this."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "proximal", Proximal(self.proximal))
+        object.__setattr__(self, "proximal", ProximalPolicy(self.proximal))
         if self.cap <= 0:
             raise UserError(f"correction.cap = {self.cap} bounds a weight that is above 0: set correction.cap = 5.0")
         if self.band is not None and not 0 <= self.band[0] < 1 < self.band[1]:
@@ -145,7 +145,7 @@ class Corrections:
 class Objective:
     """Raises UserError where two values cannot go together."""
 
-    loss: Loss = Loss.CLIP
+    loss: LossType = LossType.CLIP
     eps_low: float = 0.2
     """The ratio is clipped below at 1 − eps_low."""
     eps_high: float = 0.28
@@ -156,26 +156,26 @@ class Objective:
     """Bound of the weight in the loss ``reinforce``, and only there."""
     tv_bound: float = 0.2
     """Farthest that a token's probability may have moved, in the loss ``dppo_tv``."""
-    aggregation: Aggregation = Aggregation.TOKEN_MEAN
+    aggregation: LossAggregation = LossAggregation.TOKEN_MEAN
     aggregation_tokens: int = 0
     """The constant of the aggregation ``constant``: a trajectory's largest number of sampled tokens, say."""
     minibatches: int = 1
     """Optimizer updates on each batch."""
-    advantage: Advantage = Advantage.GROUP
-    shaping: Shaping = Shaping()
-    corrections: Corrections = Corrections()
-    kl: Kl = Kl()
+    advantage: AdvantageEstimator = AdvantageEstimator.GROUP
+    shaping: RewardShaping = RewardShaping()
+    corrections: OffPolicyCorrections = OffPolicyCorrections()
+    kl: KlPenalty = KlPenalty()
 
     @property
-    def needs_pass(self) -> bool:
+    def needs_logprob_pass(self) -> bool:
         """Whether the batch's log-probabilities are taken before its first update."""
-        return self.corrections.proximal is Proximal.RECOMPUTED or self.corrections.m2po is not None
+        return self.corrections.proximal is ProximalPolicy.RECOMPUTED or self.corrections.m2po is not None
 
     def __post_init__(self) -> None:
         # A plain string equals its enum member but is not it, and code elsewhere asks for identity.
-        object.__setattr__(self, "loss", Loss(self.loss))
-        object.__setattr__(self, "aggregation", Aggregation(self.aggregation))
-        object.__setattr__(self, "advantage", Advantage(self.advantage))
+        object.__setattr__(self, "loss", LossType(self.loss))
+        object.__setattr__(self, "aggregation", LossAggregation(self.aggregation))
+        object.__setattr__(self, "advantage", AdvantageEstimator(self.advantage))
         problems = [*self._loss_problems(), *self._proximal_problems()]
         if problems:
             raise UserError("; also: ".join(problems))
@@ -192,9 +192,9 @@ class Objective:
                 f"learner.dual_clip = {self.dual_clip} is not above 1 + eps_high = {1 + self.eps_high}: "
                 "set learner.dual_clip = 3.0"
             )
-        if self.loss is Loss.REINFORCE and self.tis_cap is None:
+        if self.loss is LossType.REINFORCE and self.tis_cap is None:
             found.append("learner.loss = 'reinforce' needs the bound of its weight: set learner.tis_cap = 2.0")
-        if self.loss is not Loss.REINFORCE and self.tis_cap is not None:
+        if self.loss is not LossType.REINFORCE and self.tis_cap is not None:
             found.append(
                 f"learner.tis_cap = {self.tis_cap} is the loss reinforce's alone: set learner.loss = 'reinforce', or "
                 "no tis_cap"
@@ -203,7 +203,7 @@ class Objective:
             found.append(f"learner.tis_cap = {self.tis_cap} bounds a weight that is above 0: set learner.tis_cap = 2.0")
         if not 0 < self.tv_bound < 1:
             found.append(f"learner.tv_bound = {self.tv_bound} bounds a difference of probabilities: set 0.2")
-        if self.aggregation is Aggregation.CONSTANT and self.aggregation_tokens < 1:
+        if self.aggregation is LossAggregation.CONSTANT and self.aggregation_tokens < 1:
             found.append(
                 "learner.aggregation = 'constant' divides by learner.aggregation_tokens: set that to the most tokens "
                 "that a trajectory samples"
@@ -215,13 +215,13 @@ class Objective:
     def _proximal_problems(self) -> list[str]:
         proximal = self.corrections.proximal
         found: list[str] = []
-        if proximal is Proximal.RECOMPUTED and self.minibatches < 2:
+        if proximal is ProximalPolicy.RECOMPUTED and self.minibatches < 2:
             found.append(
                 "correction.proximal = 'recomputed' with learner.minibatches = 1: the ratio to the weights before the "
                 "batch's first update is 1 in that update, so no bound would ever hold: set learner.minibatches = 2 or "
                 "more, or correction.proximal = 'log_linear'"
             )
-        if proximal is not Proximal.NONE and self.loss in {Loss.REINFORCE, Loss.DPPO_TV}:
+        if proximal is not ProximalPolicy.NONE and self.loss in {LossType.REINFORCE, LossType.DPPO_TV}:
             found.append(
                 f"correction.proximal = '{proximal}' moves the bounds of a ratio, and learner.loss = '{self.loss}' is "
                 "bounded around the policy that sampled: set correction.proximal = 'none', or learner.loss = 'clip'"

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from learner.tensors import bytes_of
+from learner.tensors import storage_bytes
 
 
-class Parking:
+class HostOffload:
     """Tensors that can be parked: their memory is freed and their values wait in host memory, pinned where there is a
     device.  The tensors themselves, and views of them, stay the same objects; they must not be touched while parked.
 
@@ -22,10 +22,10 @@ class Parking:
         """Host memory by order and size, kept: pinning it is slow."""
 
     @property
-    def parked(self) -> bool:
+    def is_offloaded(self) -> bool:
         return bool(self._parked)
 
-    def park(self, tensors: Iterable[Tensor]) -> None:
+    def offload(self, tensors: Iterable[Tensor]) -> None:
         """Free the memory behind ``tensors``, each once however many of them share it."""
         if self._parked:
             raise RuntimeError("parked already")
@@ -41,7 +41,7 @@ class Parking:
         for whole, _ in self._parked:
             whole.untyped_storage().resize_(0)
 
-    def fetch(self) -> None:
+    def reload(self) -> None:
         """Bring everything back; nothing where nothing is parked."""
         for whole, waiting in self._parked:
             whole.untyped_storage().resize_(waiting.nbytes)
@@ -56,7 +56,7 @@ class Parking:
         return self._host[key]
 
 
-def give_back() -> None:
+def release_cached_memory() -> None:
     """Let other processes have what torch's allocator keeps for this one and nobody uses."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
@@ -64,7 +64,7 @@ def give_back() -> None:
 
 def _whole(tensor: Tensor) -> Tensor:
     """All bytes of the memory that ``tensor`` is in."""
-    return bytes_of(tensor.untyped_storage(), tensor.device)
+    return storage_bytes(tensor.untyped_storage(), tensor.device)
 
 
 def _finish() -> None:

@@ -13,18 +13,18 @@ from torch import Tensor
 from learner import seam
 from learner.megatron import OptimizerConfig, get_megatron_optimizer
 from learner.model import torch_dtype
-from learner.offload import Parking
+from learner.offload import HostOffload
 from learner.settings import LearnerSettings, Offload
 
 
-class Optimizer:
+class LearnerOptimizer:
     """One Adam over this rank's parameters.  The learning rate is said at each step."""
 
     def __init__(self, wrapped: Any, settings: LearnerSettings) -> None:
         dtype = torch_dtype(settings.dtype)
         # megatron copies gradients by ``.float()``, which only the function mode lets pass.
         self._mode = seam.cuda_is_cpu if dtype == torch.float64 else contextlib.nullcontext
-        with seam.quiet(), seam.cuda_is_cpu():
+        with seam.without_megatron_warnings(), seam.cuda_is_cpu():
             self.megatron: Any = get_megatron_optimizer(
                 OptimizerConfig(
                     optimizer="adam",
@@ -52,7 +52,7 @@ class Optimizer:
             group["weight_decay"] = settings.weight_decay * group["wd_mult"]
             if isinstance(self.adam, torch.optim.AdamW):
                 group["fused"], group["foreach"] = True, False
-        self._parking = Parking() if settings.offload is not Offload.NONE else None
+        self._parking = HostOffload() if settings.offload is not Offload.NONE else None
 
     @property
     def adam(self) -> torch.optim.Optimizer:
@@ -60,7 +60,7 @@ class Optimizer:
 
     def step(self, lr: float) -> float:
         """One update; returns the gradient norm before clipping.  Where that is not finite, nothing is updated."""
-        self.fetch()
+        self.reload()
         for group in self.adam.param_groups:
             group["lr"] = lr
         with torch.no_grad(), self._mode():
@@ -70,15 +70,15 @@ class Optimizer:
                 self.megatron.step_with_ready_grads()
         return norm
 
-    def park(self) -> None:
+    def offload(self) -> None:
         """Under ``learner.offload``: move moments and main weights to the host, if they are not there."""
-        if self._parking is not None and not self._parking.parked:
-            self._parking.park(self.own_tensors())
+        if self._parking is not None and not self._parking.is_offloaded:
+            self._parking.offload(self.own_tensors())
 
-    def fetch(self) -> None:
+    def reload(self) -> None:
         """Bring back what was parked.  Whoever reads the state, to save it for example, calls it first."""
         if self._parking is not None:
-            self._parking.fetch()
+            self._parking.reload()
 
     def own_tensors(self) -> Iterator[Tensor]:
         """Moments and main weights: what only the update needs, not the weights that the model computes with."""
@@ -88,17 +88,17 @@ class Optimizer:
                 values: tuple[Tensor, ...] = (parameter, *self.adam.state.get(parameter, {}).values())
                 yield from (x for x in values if x.untyped_storage().data_ptr() not in of_model)
 
-    def zero(self) -> None:
+    def zero_grad(self) -> None:
         self.megatron.zero_grad()
 
-    def reset(self) -> None:
+    def forget_moments(self) -> None:
         """Forget all moments."""
-        self.fetch()
+        self.reload()
         self.adam.state.clear()
 
     def make_state(self) -> None:
         """Zero moments where there are none yet, so that a fresh optimizer can be saved or loaded into."""
-        self.fetch()
+        self.reload()
         for group in self.adam.param_groups:
             for parameter in group["params"]:
                 if not self.adam.state[parameter]:

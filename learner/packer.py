@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from learner.checks import check_samples
-from learner.context import split
-from learner.flops import Flops, flops
-from learner.packing import MicroBatch, Sample, balance, micro_batches
+from learner.context import split_micro_batch
+from learner.flops import TrainingFlops, count_training_flops
+from learner.packing import MicroBatch, TrainingSample, balance_samples, make_micro_batches
 from learner.qwen import QwenConfig
 from learner.settings import LearnerSettings
 
 
-class Place(Protocol):
+class DataParallelLayout(Protocol):
     """What counts of a :class:`learner.parallel.Layout` here."""
 
     @property
@@ -28,34 +28,34 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Packer:
-    flops: Flops
-    place: Place
+class MicroBatcher:
+    flops: TrainingFlops
+    layout: DataParallelLayout
     vocabulary: int
     max_tokens: int
     """Of one rank."""
     multiple: int
     packed: bool
 
-    def batches(self, samples: Sequence[Sample]) -> list[MicroBatch]:
+    def make_batches(self, samples: Sequence[TrainingSample]) -> list[MicroBatch]:
         """This rank's, at least one.  Every rank gets the same samples, so that all raise BadSampleError or none."""
-        place, most_tokens = self.place, self.max_tokens * self.place.cp
+        place, most_tokens = self.layout, self.max_tokens * self.layout.cp
         check_samples(samples, vocabulary=self.vocabulary, most_tokens=most_tokens)
-        share = balance(samples, place.dp, self.cost)[place.dp_rank]
+        share = balance_samples(samples, place.dp, self.cost)[place.dp_rank]
         if place.cp == 1:
-            return micro_batches(share, most_tokens, self.cost, self.multiple, packed=self.packed)
-        whole = micro_batches(share, most_tokens, self.cost, packed=self.packed)
-        return [split(batch, place.cp, place.cp_rank, self.multiple) for batch in whole]
+            return make_micro_batches(share, most_tokens, self.cost, self.multiple, packed=self.packed)
+        whole = make_micro_batches(share, most_tokens, self.cost, packed=self.packed)
+        return [split_micro_batch(batch, place.cp, place.cp_rank, self.multiple) for batch in whole]
 
-    def cost(self, sample: Sample) -> float:
+    def cost(self, sample: TrainingSample) -> float:
         """Floating-point operations that training it takes."""
-        return self.flops.of(len(sample.token_ids), len(sample.targets))
+        return self.flops.count_sequence(len(sample.token_ids), len(sample.targets))
 
 
-def packer(config: QwenConfig, settings: LearnerSettings, place: Place) -> Packer:
-    return Packer(
-        flops=flops(config, frozen=settings.lora is not None),
-        place=place,
+def make_micro_batcher(config: QwenConfig, settings: LearnerSettings, layout: DataParallelLayout) -> MicroBatcher:
+    return MicroBatcher(
+        flops=count_training_flops(config, frozen=settings.lora is not None),
+        layout=layout,
         vocabulary=config.vocab_size,
         max_tokens=settings.micro_batch_tokens,
         multiple=settings.tp if settings.sequence_parallel else 1,

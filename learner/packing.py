@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from learner.tokens import Array, TokenColumns, concatenate
+from learner.tokens import TokenArray, TokenColumns, concatenate_token_columns
 from protocol.errors import UserError
 
 if TYPE_CHECKING:  # it imports this module
-    from learner.context import ContextShare
+    from learner.context import ContextShard
 
 Int64Array = npt.NDArray[np.int64]
 
@@ -27,26 +27,26 @@ _WASTE = 1.25
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sample:
+class TrainingSample:
     """One token sequence and what is known of its tokens with loss."""
 
     token_ids: npt.NDArray[np.int32]
     """[T]"""
     targets: Int64Array
     """[N] positions of the tokens with loss, ascending, all ≥ 1."""
-    columns: TokenColumns[Array]
+    columns: TokenColumns[TokenArray]
     """What the loss is told of each of them."""
-    origin: int = 0
+    trajectory_index: int = 0
     """Index in the batch of the trajectory that it is from."""
-    places: Int64Array | None = None
+    trajectory_positions: Int64Array | None = None
     """[N] where they stand among all tokens of that trajectory, its segments one after the other."""
 
-    def told(self, **more: Array) -> Sample:
+    def with_columns(self, **more: TokenArray) -> TrainingSample:
         """With these columns too."""
         return replace(self, columns=replace(self.columns, **more))
 
 
-Cost = Callable[[Sample], float]
+SampleCost = Callable[[TrainingSample], float]
 """What training a sample takes, in any unit."""
 
 
@@ -54,7 +54,7 @@ class BadSampleError(UserError):
     """A sequence that this model, or these settings, cannot train."""
 
 
-class Bucket(NamedTuple):
+class AttentionBucket(NamedTuple):
     """Neighbouring sequences of similar length, for one padded attention call."""
 
     start: int
@@ -74,14 +74,14 @@ class MicroBatch:
     """[N] the row whose logits predict each token with loss; all different."""
     labels: Int64Array
     """[N] those tokens."""
-    columns: TokenColumns[Array]
+    columns: TokenColumns[TokenArray]
     """[N] of each."""
-    buckets: tuple[Bucket, ...] = field(default=())
-    context: ContextShare | None = None
+    buckets: tuple[AttentionBucket, ...] = field(default=())
+    context_shard: ContextShard | None = None
     """Under context parallelism: tokens, positions, rows and labels are one rank's; see :mod:`learner.context`."""
 
 
-def balance(samples: Sequence[Sample], ranks: int, cost: Cost) -> list[list[Sample]]:
+def balance_samples(samples: Sequence[TrainingSample], ranks: int, cost: SampleCost) -> list[list[TrainingSample]]:
     """Share samples over ranks: the costliest first, each to the rank with the least so far.  A rank that would stay
     empty gets a sample without loss, since every rank takes part in the gradient's sum."""
     shares = _spread(samples, ranks, cost, max_tokens=None)
@@ -90,12 +90,12 @@ def balance(samples: Sequence[Sample], ranks: int, cost: Cost) -> list[list[Samp
     return [share or [_without_loss(samples[0])] for share in shares]
 
 
-def _without_loss(sample: Sample) -> Sample:
-    return Sample(sample.token_ids[:2], sample.targets[:0], sample.columns.map(lambda column: column[:0]))
+def _without_loss(sample: TrainingSample) -> TrainingSample:
+    return TrainingSample(sample.token_ids[:2], sample.targets[:0], sample.columns.map(lambda column: column[:0]))
 
 
-def micro_batches(
-    samples: Sequence[Sample], max_tokens: int, cost: Cost, multiple: int = 1, *, packed: bool = True
+def make_micro_batches(
+    samples: Sequence[TrainingSample], max_tokens: int, cost: SampleCost, multiple: int = 1, *, packed: bool = True
 ) -> list[MicroBatch]:
     """As few micro-batches of at most ``max_tokens`` as balance allows.  Within one, the longest come first: neighbours
     have similar lengths, which keeps padded attention cheap.  Token counts are made a multiple of ``multiple`` by a
@@ -105,12 +105,16 @@ def micro_batches(
         if count >= len(samples):
             raise BadSampleError(f"a sequence is longer than {max_tokens} tokens: raise learner.micro_batch_tokens")
         count += 1
-    return [pack(sorted(each, key=lambda sample: -len(sample.token_ids)), multiple) for each in bins if each]
+    return [
+        pack_micro_batch(sorted(each, key=lambda sample: -len(sample.token_ids)), multiple) for each in bins if each
+    ]
 
 
-def _spread(samples: Sequence[Sample], count: int, cost: Cost, max_tokens: int | None) -> list[list[Sample]] | None:
+def _spread(
+    samples: Sequence[TrainingSample], count: int, cost: SampleCost, max_tokens: int | None
+) -> list[list[TrainingSample]] | None:
     """The costliest first, each to the bin with the least cost so far that has room; None where none has."""
-    bins: list[list[Sample]] = [[] for _ in range(count)]
+    bins: list[list[TrainingSample]] = [[] for _ in range(count)]
     costs, tokens = np.zeros(count), np.zeros(count, np.int64)
     own = [cost(sample) for sample in samples]
     for index in sorted(range(len(samples)), key=lambda i: (-own[i], i)):
@@ -125,7 +129,7 @@ def _spread(samples: Sequence[Sample], count: int, cost: Cost, max_tokens: int |
     return bins
 
 
-def pack(samples: Sequence[Sample], multiple: int = 1) -> MicroBatch:
+def pack_micro_batch(samples: Sequence[TrainingSample], multiple: int = 1) -> MicroBatch:
     """One micro-batch of these samples in this order."""
     lengths = [len(sample.token_ids) for sample in samples]
     tail = -sum(lengths) % multiple
@@ -136,23 +140,23 @@ def pack(samples: Sequence[Sample], multiple: int = 1) -> MicroBatch:
         positions=np.concatenate([np.arange(length) for length in all_lengths]),
         rows=np.concatenate([s.targets + (int(at) - 1) for s, at in zip(samples, starts, strict=True)]),
         labels=np.concatenate([s.token_ids[s.targets] for s in samples]).astype(np.int64),
-        columns=concatenate([s.columns for s in samples]),
-        buckets=buckets(all_lengths),
+        columns=concatenate_token_columns([s.columns for s in samples]),
+        buckets=make_attention_buckets(all_lengths),
     )
 
 
-def buckets(lengths: Sequence[int]) -> tuple[Bucket, ...]:
+def make_attention_buckets(lengths: Sequence[int]) -> tuple[AttentionBucket, ...]:
     """Cut a run of sequences where padding them to the longest of the bucket would cost too much.  Attention's cost is
     the square of the length."""
-    found: list[Bucket] = []
+    found: list[AttentionBucket] = []
     start, first, longest, own = 0, 0, 0, 0
     for index, length in enumerate(lengths):
         widest, cost = max(longest, length), own + length * length
         if index > first and (index + 1 - first) * widest * widest > _WASTE * cost + 4096:
-            found.append(Bucket(start, tuple(lengths[first:index])))
+            found.append(AttentionBucket(start, tuple(lengths[first:index])))
             start += sum(lengths[first:index])
             first, widest, cost = index, length, length * length
         longest, own = widest, cost
     if first < len(lengths):
-        found.append(Bucket(start, tuple(lengths[first:])))
+        found.append(AttentionBucket(start, tuple(lengths[first:])))
     return tuple(found)

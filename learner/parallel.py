@@ -19,11 +19,11 @@ from learner.settings import Dtype, LearnerSettings
 from learner.tensors import manual_seed, new_gloo_group
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
-from protocol.rendezvous import meet_at_address
+from protocol.rendezvous import restrict_tcp_stores_to_address
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class ParallelLayout:
     """This rank's place."""
 
     rank: int
@@ -41,28 +41,30 @@ class Layout:
     cp_group: dist.ProcessGroup
 
     @property
-    def first_stage(self) -> bool:
+    def is_first_stage(self) -> bool:
         return self.pp_rank == 0
 
     @property
-    def last_stage(self) -> bool:
+    def is_last_stage(self) -> bool:
         return self.pp_rank == self.pp - 1
 
     @property
-    def counts(self) -> bool:
+    def reports_metrics(self) -> bool:
         """Whether this rank's sums enter the metrics: one rank for each share of the data."""
-        return self.last_stage and self.tp_rank == 0 and self.cp_rank == 0
+        return self.is_last_stage and self.tp_rank == 0 and self.cp_rank == 0
 
     @property
-    def writes(self) -> bool:
+    def is_writer(self) -> bool:
         """Whether this rank writes what all ranks hold together."""
         return self.rank == 0
 
 
-def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, master_port: int) -> Layout:
+def join_process_groups(
+    settings: LearnerSettings, rank: int, world: int, master_addr: str, master_port: int
+) -> ParallelLayout:
     """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp · cp, or the
     device that was asked for is not the one that torch sees."""
-    here = "cpu" if seam.ACTIVE else "cuda"
+    here = "cpu" if seam.CPU_ONLY else "cuda"
     if settings.device not in {"", here}:
         raise UserError(
             f"learner.device = {settings.device}, and torch {torch.__version__} has {here} in this process: install "
@@ -73,24 +75,24 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
             "learner.dtype = float64 is for comparing layouts on a CPU: set learner.dtype = 'bfloat16', or "
             "learner.device = 'cpu'"
         )
-    if world % settings.shards:
+    if world % settings.model_parallel_size:
         raise UserError(
             f"{world} learner ranks cannot be split into tp={settings.tp} × pp={settings.pp} × cp={settings.cp}: "
-            f"use a multiple of {settings.shards}"
+            f"use a multiple of {settings.model_parallel_size}"
         )
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    if not seam.ACTIVE:
+    if not seam.CPU_ONLY:
         torch.cuda.set_device(rank % torch.cuda.device_count())
     elif is_loopback(master_addr):
         # gloo would otherwise resolve the host's own name, which a container may not know.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    backend, timeout = "gloo" if seam.ACTIVE else "nccl", dt.timedelta(seconds=settings.timeout_s)
+    backend, timeout = "gloo" if seam.CPU_ONLY else "nccl", dt.timedelta(seconds=settings.timeout_s)
     if world == 1:
         store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage] - documented; torch forgot to export it
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
-        meet_at_address()
+        restrict_tcp_stores_to_address()
         dist.init_process_group(
             backend, init_method=f"tcp://{master_addr}:{master_port}", rank=rank, world_size=world, timeout=timeout
         )
@@ -101,10 +103,10 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
         distributed_timeout_minutes=settings.timeout_s / 60,
         create_gloo_process_groups=False,
     )
-    seam.install()
+    seam.patch_megatron()
     manual_seed(settings.seed)
     seed_model_parallel(settings.seed)
-    return Layout(
+    return ParallelLayout(
         rank=rank,
         world=world,
         tp_rank=parallel_state.get_tensor_model_parallel_rank(),
@@ -121,12 +123,12 @@ def start(settings: LearnerSettings, rank: int, world: int, master_addr: str, ma
     )
 
 
-def beside_group(settings: LearnerSettings) -> dist.ProcessGroup:
+def make_background_group(settings: LearnerSettings) -> dist.ProcessGroup:
     """All ranks once more, on gloo: for exchanges of a thread beside the one that trains.  All ranks call it."""
     return new_gloo_group(dt.timedelta(seconds=settings.timeout_s))
 
 
-def stop() -> None:
+def leave_process_groups() -> None:
     """Leave all groups; another :func:`start` may follow in the same process."""
     if dist.is_initialized():
         parallel_state.destroy_model_parallel()

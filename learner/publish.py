@@ -12,9 +12,9 @@ from typing import NamedTuple, cast
 
 import torch
 
-from learner.folder import NamedWeight, Written, write_file, write_tensors
-from learner.qwen import CONFIG_FILE, INDEX_FILE
-from protocol.weights import Version, WeightManifest
+from learner.folder import NamedWeight, WrittenTensors, write_tensor_file, write_tensors
+from learner.qwen import CONFIG_FILE, WEIGHTS_INDEX_FILE
+from protocol.weights import WeightManifest, WeightVersion
 
 ADAPTER_FILE, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 """PEFT's names."""
@@ -23,22 +23,22 @@ _DTYPE_KEYS = ("dtype", "torch_dtype")
 """As transformers 5 and 4 call it."""
 
 
-class Named(NamedTuple):
+class WeightVersionInfo(NamedTuple):
     """What a manifest says of a version beside its files."""
 
-    version: Version
+    version: WeightVersion
     step: int
-    parent: Version
+    parent: WeightVersion
 
 
-def write_folder(
+def write_weights_folder(
     weights: Iterable[NamedWeight],
     sizes: Mapping[str, int],
     source: Path,
     folder: Path,
     *,
     dtype: torch.dtype,
-    named: Named,
+    named: WeightVersionInfo,
     shard_bytes: int,
 ) -> WeightManifest:
     """Write ``weights``, of these ``sizes`` in bytes and this ``dtype``, with copies of the configuration and tokenizer
@@ -46,21 +46,21 @@ def write_folder(
     never written twice; nothing is left of one that failed."""
     with _building(folder) as building:
         for path in sorted(source.iterdir()):
-            if path.is_file() and path.suffix not in _WEIGHTS and path.name != INDEX_FILE:
+            if path.is_file() and path.suffix not in _WEIGHTS and path.name != WEIGHTS_INDEX_FILE:
                 shutil.copyfile(path, building / path.name)
         _name_dtype(building / CONFIG_FILE, dtype)
         written = write_tensors(weights, sizes, building, shard_bytes)
     return _manifest(folder, named, written)
 
 
-def write_adapter(
-    matrices: Iterable[NamedWeight], config: Mapping[str, object], folder: Path, named: Named
+def write_adapter_folder(
+    matrices: Iterable[NamedWeight], config: Mapping[str, object], folder: Path, named: WeightVersionInfo
 ) -> WeightManifest:
     """Write adapters alone as PEFT does, as :func:`write_folder` writes weights."""
     with _building(folder) as building:
-        names = write_file(building / ADAPTER_FILE, matrices)
+        names = write_tensor_file(building / ADAPTER_FILE, matrices)
         (building / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-    return _manifest(folder, named, Written((ADAPTER_FILE,), len(names)))
+    return _manifest(folder, named, WrittenTensors((ADAPTER_FILE,), len(names)))
 
 
 @contextmanager
@@ -84,7 +84,7 @@ def _name_dtype(path: Path, dtype: torch.dtype) -> None:
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _manifest(folder: Path, named: Named, written: Written) -> WeightManifest:
+def _manifest(folder: Path, named: WeightVersionInfo, written: WrittenTensors) -> WeightManifest:
     folder = folder.absolute()
     files = [folder / name for name in written.files]
     return WeightManifest(
@@ -108,7 +108,7 @@ def _digest_of_files(files: Iterable[Path]) -> str:
     return state.hexdigest()
 
 
-def digest(weights: Iterable[NamedWeight]) -> str:
+def digest_weights(weights: Iterable[NamedWeight]) -> str:
     """sha256 over names, shapes, types and bytes: equal exactly when all weights are equal bit for bit."""
     state = hashlib.sha256()
     for name, tensor in weights:

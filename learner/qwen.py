@@ -12,12 +12,12 @@ from protocol.errors import UserError
 _T = TypeVar("_T")
 
 CONFIG_FILE = "config.json"
-SINGLE_FILE, INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
+WEIGHTS_FILE, WEIGHTS_INDEX_FILE = "model.safetensors", "model.safetensors.index.json"
 """Where a Hugging Face folder has its weights: one file, or the index of several."""
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class QwenFamily:
     """How models of one ``model_type`` differ; all else about them is the same."""
 
     qkv_bias: bool
@@ -26,13 +26,13 @@ class Family:
     """Each head's query and key are normed."""
 
 
-FAMILIES = {"qwen2": Family(qkv_bias=True, qk_norm=False), "qwen3": Family(qkv_bias=False, qk_norm=True)}
+QWEN_FAMILIES = {"qwen2": QwenFamily(qkv_bias=True, qk_norm=False), "qwen3": QwenFamily(qkv_bias=False, qk_norm=True)}
 """Qwen2.5 calls itself ``qwen2``."""
 
 
 @dataclass(frozen=True, slots=True)
 class QwenConfig:
-    family: Family
+    family: QwenFamily
     vocab_size: int
     hidden_size: int
     intermediate_size: int
@@ -56,16 +56,16 @@ class QwenConfig:
         return self.num_key_value_heads * self.head_dim
 
     @property
-    def layer_matrices(self) -> int:
+    def matmul_parameters_per_layer(self) -> int:
         """Weights of one layer that each token is multiplied with."""
         return self.hidden_size * (2 * self.query_size + 2 * self.key_size + 3 * self.intermediate_size)
 
-    def parameters(self) -> int:
+    def count_parameters(self) -> int:
         """Number of weights; a tied output layer counts once."""
         biases = (self.query_size + 2 * self.key_size) * self.family.qkv_bias
         norms = 2 * self.hidden_size + 2 * self.head_dim * self.family.qk_norm
         tables = (1 if self.tie_word_embeddings else 2) * self.vocab_size * self.hidden_size
-        return tables + self.num_hidden_layers * (self.layer_matrices + biases + norms) + self.hidden_size
+        return tables + self.num_hidden_layers * (self.matmul_parameters_per_layer + biases + norms) + self.hidden_size
 
 
 _NAME_ANOTHER = "name a Hugging Face model's folder, in a run by --model FOLDER"
@@ -76,7 +76,7 @@ def padded_vocabulary(config: QwenConfig, tp: int) -> int:
     return -(-config.vocab_size // tp) * tp
 
 
-def read_config(folder: Path) -> QwenConfig:
+def read_qwen_config(folder: Path) -> QwenConfig:
     """Raises UserError where the folder has no config.json or the model is not a dense Qwen2.5 or Qwen3 with plain
     rotary embeddings."""
     path = folder / CONFIG_FILE
@@ -137,16 +137,16 @@ def _rope_theta(raw: dict[str, object], path: Path) -> float:
     return float(theta)
 
 
-def _family(raw: dict[str, object], path: Path) -> Family:
+def _family(raw: dict[str, object], path: Path) -> QwenFamily:
     named = raw.get("model_type")
     if raw.get("num_experts") or raw.get("num_local_experts") or str(named).endswith("_moe"):
         raise UserError(
             f"{path}: model_type {named!r} is a mixture of experts, and the learner trains dense "
             "models: set model.path to a dense Qwen2.5 or Qwen3"
         )
-    if not isinstance(named, str) or named not in FAMILIES:
+    if not isinstance(named, str) or named not in QWEN_FAMILIES:
         raise UserError(
             f"{path}: model_type is {named!r}; the learner trains dense Qwen2.5 and Qwen3 models "
-            f"({', '.join(FAMILIES)}): set model.path to one of them"
+            f"({', '.join(QWEN_FAMILIES)}): set model.path to one of them"
         )
-    return FAMILIES[named]
+    return QWEN_FAMILIES[named]

@@ -20,44 +20,44 @@ from learner.messages import SftBatch, SftReport, StepReport
 from learner.settings import LearnerSettings, Offload
 from protocol.digests import FileDigest
 from protocol.errors import LongshoreError, UserError
-from protocol.logs import bound, get_log
-from protocol.stacks import offer_stacks
+from protocol.logs import bind_log_ids, get_logger
+from protocol.stacks import register_stack_dump
 from protocol.trajectory import Float32Array, Int32Array, Uint8Array
-from protocol.weights import NO_VERSION, Lineage, Version, WeightManifest
+from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
 
 if TYPE_CHECKING:  # these load torch or megatron
     from torch.distributed import ProcessGroup
 
     from learner.folder import NamedWeight
-    from learner.parallel import Layout
-    from learner.publish import Named
+    from learner.parallel import ParallelLayout
+    from learner.publish import WeightVersionInfo
     from learner.qwen import QwenConfig
-    from learner.reference import Reference
-    from learner.shards import PlannedSave
-    from learner.step import Trainer
+    from learner.reference import ReferencePolicy
+    from learner.shards import PlannedCheckpoint
+    from learner.step import MegatronTrainer
 
 
-_log = get_log(__name__)
+_log = get_logger(__name__)
 
 
-class NotReadyError(LongshoreError):
+class LearnerNotReadyError(LongshoreError):
     """A rank was used before its setup."""
 
 
 @dataclass(slots=True)
-class _Ready:
-    layout: Layout
+class _ReadyRank:
+    layout: ParallelLayout
     config: QwenConfig
-    trainer: Trainer
-    beside: ProcessGroup
+    trainer: MegatronTrainer
+    background_group: ProcessGroup
     """All ranks, for what they say to each other while a step's own exchanges go on."""
-    reference: Reference | None = None
+    reference: ReferencePolicy | None = None
 
     @property
     def of_model(self) -> Mapping[str, object]:
-        from learner.checkpoint import of_model
+        from learner.checkpoint import model_fingerprint
 
-        return of_model(self.config, self.trainer.settings)
+        return model_fingerprint(self.config, self.trainer.settings)
 
 
 class LearnerRank:
@@ -76,56 +76,56 @@ class LearnerRank:
         """``stacks``: file to which the stacks of this process are written when they are asked for."""
         self.settings, self.rank, self.world = settings, rank, world
         self._master = (master_addr, master_port)
-        self._made: _Ready | None = None
-        self._saving: PlannedSave | None = None
+        self._made: _ReadyRank | None = None
+        self._saving: PlannedCheckpoint | None = None
         self._publishing: list[NamedWeight] = []
         if stacks:
-            offer_stacks(Path(stacks), f"learner-{rank}")
+            register_stack_dump(Path(stacks), f"learner-{rank}")
 
     @property
-    def _ready(self) -> _Ready:
+    def _ready(self) -> _ReadyRank:
         if self._made is None:
-            raise NotReadyError("this learner rank is not set up: call setup() first")
+            raise LearnerNotReadyError("this learner rank is not set up: call setup() first")
         return self._made
 
     @contextmanager
-    def _awake(self) -> Generator[_Ready]:
+    def _on_device(self) -> Generator[_ReadyRank]:
         """With its tensors where they are computed with."""
-        self._ready.trainer.wake()
+        self._ready.trainer.reload()
         try:
             yield self._ready
         finally:
-            self._rest()
+            self._offload_if_set()
 
-    def _rest(self) -> None:
+    def _offload_if_set(self) -> None:
         if self.settings.offload is Offload.PARAMETERS:
-            self.sleep()
+            self.offload_to_host()
 
     def setup(self) -> None:
         """Join the group and load the weights of ``settings.model_path``.  Raises UserError where model and settings do
         not fit."""
         from learner import convert, lora, model, parallel
-        from learner.qwen import read_config
-        from learner.step import Trainer
+        from learner.qwen import read_qwen_config
+        from learner.step import MegatronTrainer
 
         folder = Path(self.settings.model_path)
-        config = read_config(folder)
-        convert.check_folder(folder, config)
-        layout = parallel.start(self.settings, self.rank, self.world, *self._master)
-        policy = model.build(config, self.settings, layout)
-        convert.load_folder(policy, folder, config, _layers(config, layout), layout)
+        config = read_qwen_config(folder)
+        convert.check_model_folder(folder, config)
+        layout = parallel.join_process_groups(self.settings, self.rank, self.world, *self._master)
+        policy = model.build_policy_model(config, self.settings, layout)
+        convert.load_model_folder(policy, folder, config, _layers(config, layout), layout)
         if self.settings.lora is not None:
-            lora.attach(policy, config, self.settings, self.settings.lora, layout)
-        trainer = Trainer(policy, config, self.settings, layout)
-        self._made = _Ready(layout, config, trainer, parallel.beside_group(self.settings))
-        self._rest()
+            lora.attach_adapters(policy, config, self.settings, self.settings.lora, layout)
+        trainer = MegatronTrainer(policy, config, self.settings, layout)
+        self._made = _ReadyRank(layout, config, trainer, parallel.make_background_group(self.settings))
+        self._offload_if_set()
 
     def close(self) -> None:
         """Leave the group.  The rank can be set up again."""
         from learner import parallel
 
         self._made = None
-        parallel.stop()
+        parallel.leave_process_groups()
 
     def sft(self, batch: SftBatch) -> SftReport:
         """One optimizer step of supervised fine-tuning with the batch's learning rate."""
@@ -134,119 +134,125 @@ class LearnerRank:
 
     def sft_run(self, batches: Iterable[SftBatch]) -> list[SftReport]:
         """:meth:`sft` for each batch in order, in one call."""
-        from learner.sft import sft_step
+        from learner.sft import train_sft_step
 
-        with self._awake() as ready:
-            return [sft_step(ready.trainer, batch) for batch in batches]
+        with self._on_device() as ready:
+            return [train_sft_step(ready.trainer, batch) for batch in batches]
 
     def log_likelihoods(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[float]:
         """Σ log π over the tokens with loss of each sequence; nothing is trained.  Each sequence has such tokens."""
         from learner.sft import log_likelihoods
 
-        with self._awake() as ready:
+        with self._on_device() as ready:
             return log_likelihoods(ready.trainer, sequences)
 
     def logprobs(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[Float32Array]:
         """log π of the tokens with loss of each sequence, at the temperature of the settings, by forward passes alone.
         Each sequence has such tokens."""
-        from learner.batch import supervised
+        from learner.batch import make_supervised_samples
 
-        with self._awake() as ready:
-            return ready.trainer.logprobs(supervised(sequences))
+        with self._on_device() as ready:
+            return ready.trainer.logprobs(make_supervised_samples(sequences))
 
-    def learn_from(self, step: int, lr: float) -> None:
+    def set_learning_rate(self, step: int, lr: float) -> None:
         """``lr`` is the learning rate from optimizer step ``step`` on."""
         self.settings = replace(self.settings, lr_changes=(*self.settings.lr_changes, (step, lr)))
 
-    def sleep(self) -> None:
+    def offload_to_host(self) -> None:
         """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call
         of any method brings it back."""
-        self._ready.trainer.sleep()
+        self._ready.trainer.offload()
 
     def reset_optimizer(self) -> None:
         """Forget Adam's moments, as at the start of reinforcement learning."""
-        with self._awake() as ready:
-            ready.trainer.optimizer.reset()
+        with self._on_device() as ready:
+            ready.trainer.optimizer.forget_moments()
 
-    def keep_reference(self, folder: str, write: bool) -> None:
+    def freeze_reference(self, folder: str, write: bool) -> None:
         """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
         folder, else those of that folder.  With adapters it is the base in either case, and no folder is needed."""
         from learner import convert
-        from learner.adapters import adapters
-        from learner.reference import KeptWeights, WithoutAdapters
+        from learner.adapters import adapters_by_weight
+        from learner.reference import BaseModelReference, CopiedReference
 
         ready = self._ready
         if self.settings.lora is not None:
-            ready.reference = WithoutAdapters(adapters(ready.trainer.model).values())
+            ready.reference = BaseModelReference(adapters_by_weight(ready.trainer.model).values())
             return
-        with self._awake():
-            model, reference = ready.trainer.model, KeptWeights(ready.trainer.model)
+        with self._on_device():
+            model, reference = ready.trainer.model, CopiedReference(ready.trainer.model)
             if not write:
                 with reference.in_place():
-                    convert.load_folder(
+                    convert.load_model_folder(
                         model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
                     )
             ready.reference = reference
         if write:
-            self.publish(Version(0), 0, NO_VERSION, folder)
+            self.publish(WeightVersion(0), 0, NO_VERSION, folder)
 
-    def step(self, step: int, payload: list[bytes], lineage: Lineage, using: Version) -> StepReport:
+    def step(self, step: int, payload: list[bytes], lineage: Lineage, using: WeightVersion) -> StepReport:
         """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` what
         :func:`protocol.codec.dumps` wrote, ``using`` the version of the weights that are about to be updated."""
         from learner.batch import read_batch
-        from learner.records import token_records
-        from learner.report import report, throughput
-        from learner.update import Updates, update
+        from learner.records import pack_token_records
+        from learner.report import make_step_report, throughput_metrics
+        from learner.update import BatchUpdateResult, update_policy
 
         began, ready, lr = time.perf_counter(), self._ready, self.settings.lr_at(step)
         if ready.reference is None and self.settings.objective.kl.coefficient:
-            raise NotReadyError("there is a KL penalty and no reference: call keep_reference() first")
+            raise LearnerNotReadyError("there is a KL penalty and no reference: call keep_reference() first")
         batch = read_batch(payload, lineage, using, self.settings)
-        with bound(step=step), self._awake():
-            done = update(ready.trainer, ready.reference, batch.samples, lr) if batch.samples else Updates()
+        with bind_log_ids(step=step), self._on_device():
+            done = (
+                update_policy(ready.trainer, ready.reference, batch.samples, lr)
+                if batch.samples
+                else BatchUpdateResult()
+            )
         seconds = time.perf_counter() - began
         _log.info("step computed", step=step, samples=len(batch.samples), seconds=round(seconds, 3))
-        speed = throughput(batch.samples, seconds, ready.trainer.cost, self.settings.dtype, ready.layout.world)
-        seen = done.seen if ready.layout.writes else ()
-        records = token_records(batch.names, batch.lengths, seen)
-        return report(step, batch, done, {"lr": lr, "seconds": seconds, **speed}, records)
+        speed = throughput_metrics(batch.samples, seconds, ready.trainer.cost, self.settings.dtype, ready.layout.world)
+        seen = done.token_results if ready.layout.is_writer else ()
+        records = pack_token_records(batch.trajectory_ids, batch.lengths, seen)
+        return make_step_report(step, batch, done, {"lr": lr, "seconds": seconds, **speed}, records)
 
-    def publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
+    def publish(self, version: WeightVersion, step: int, parent: WeightVersion, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder, with adapters merged into them, a file at a time.  Rank 0 returns
         its manifest, the others None."""
-        from learner.publish import Named
+        from learner.publish import WeightVersionInfo
 
-        with self._awake() as ready:
-            if ready.layout.writes:
-                return self._write(self._export(), Named(version, step, parent), Path(folder))
+        with self._on_device() as ready:
+            if ready.layout.is_writer:
+                return self._write(self._export(), WeightVersionInfo(version, step, parent), Path(folder))
             deque(self._export(), 0)
         return None
 
     def begin_publish(self) -> None:
         """Copy the weights, or with ``settings.publish_adapters`` the adapters, for :meth:`end_publish`."""
-        with self._awake() as ready:
+        with self._on_device() as ready:
             exported = self._export_adapters() if self.settings.publish_adapters else self._export()
-            self._publishing = [weight for weight in exported if ready.layout.writes]
+            self._publishing = [weight for weight in exported if ready.layout.is_writer]
 
-    def end_publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
+    def end_publish(
+        self, version: WeightVersion, step: int, parent: WeightVersion, folder: str
+    ) -> WeightManifest | None:
         """Write what :meth:`begin_publish` copied, as :meth:`publish` or :meth:`publish_adapter` does.  No collective;
         it may run beside any other call."""
-        from learner.publish import Named
+        from learner.publish import WeightVersionInfo
 
         weights, self._publishing = self._publishing, []
-        if not self._ready.layout.writes:
+        if not self._ready.layout.is_writer:
             return None
         write = self._write_adapter if self.settings.publish_adapters else self._write
-        return write(weights, Named(version, step, parent), Path(folder))
+        return write(weights, WeightVersionInfo(version, step, parent), Path(folder))
 
-    def _write(self, weights: Iterable[NamedWeight], named: Named, folder: Path) -> WeightManifest:
+    def _write(self, weights: Iterable[NamedWeight], named: WeightVersionInfo, folder: Path) -> WeightManifest:
         from learner import convert
-        from learner.publish import write_folder
+        from learner.publish import write_weights_folder
 
         dtype = self._ready.trainer.model.config.params_dtype
-        return write_folder(
+        return write_weights_folder(
             weights,
-            convert.sizes(self._ready.config, dtype),
+            convert.hf_tensor_bytes(self._ready.config, dtype),
             Path(self.settings.model_path),
             folder,
             dtype=dtype,
@@ -254,25 +260,29 @@ class LearnerRank:
             shard_bytes=self.settings.shard_bytes,
         )
 
-    def publish_adapter(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest | None:
+    def publish_adapter(
+        self, version: WeightVersion, step: int, parent: WeightVersion, folder: str
+    ) -> WeightManifest | None:
         """Write the adapters alone as PEFT does, for the base of ``settings.model_path``.  Rank 0 returns the manifest,
         the others None.  SGLang wants both q_proj and v_proj where it has one of them or k_proj, and gate_proj where it
         has up_proj."""
-        from learner.publish import Named
+        from learner.publish import WeightVersionInfo
 
-        with self._awake():
+        with self._on_device():
             matrices = list(self._export_adapters())
-        if not self._ready.layout.writes:
+        if not self._ready.layout.is_writer:
             return None
-        return self._write_adapter(matrices, Named(version, step, parent), Path(folder))
+        return self._write_adapter(matrices, WeightVersionInfo(version, step, parent), Path(folder))
 
-    def _write_adapter(self, matrices: Iterable[NamedWeight], named: Named, folder: Path) -> WeightManifest:
-        from learner.lora import peft_config
-        from learner.publish import write_adapter
+    def _write_adapter(self, matrices: Iterable[NamedWeight], named: WeightVersionInfo, folder: Path) -> WeightManifest:
+        from learner.lora import make_peft_config
+        from learner.publish import write_adapter_folder
 
         if self.settings.lora is None:
             raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish() the weights")
-        return write_adapter(matrices, peft_config(self.settings.lora, self.settings.model_path), folder, named)
+        return write_adapter_folder(
+            matrices, make_peft_config(self.settings.lora, self.settings.model_path), folder, named
+        )
 
     def save(self, folder: str) -> dict[str, FileDigest]:
         """Write a sharded checkpoint: weights, optimizer and random state, synced to disk.  The caller writes the
@@ -284,8 +294,8 @@ class LearnerRank:
         """Copy the state, for :meth:`end_save`."""
         from learner import checkpoint
 
-        with self._awake() as ready:
-            self._saving = checkpoint.begin(ready.trainer, ready.layout, ready.of_model, Path(folder))
+        with self._on_device() as ready:
+            self._saving = checkpoint.begin_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def end_save(self) -> dict[str, FileDigest]:
         """Write what :meth:`begin_save` copied, as :meth:`save` does.  It may run beside any other call."""
@@ -293,46 +303,46 @@ class LearnerRank:
 
         planned, self._saving = self._saving, None
         if planned is None:
-            raise NotReadyError("there is no state to write: call begin_save() first")
-        return checkpoint.write(planned, self._ready.beside)
+            raise LearnerNotReadyError("there is no state to write: call begin_save() first")
+        return checkpoint.write_checkpoint(planned, self._ready.background_group)
 
     def load(self, folder: str) -> None:
         """Take all state from a checkpoint that :meth:`save` wrote.  Raises UserError."""
         from learner import checkpoint
 
-        with self._awake() as ready:
-            checkpoint.load(ready.trainer, ready.layout, ready.of_model, Path(folder))
+        with self._on_device() as ready:
+            checkpoint.load_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def optimizer_digest(self) -> str:
         """sha256 over this rank's Adam state: equal exactly when it is equal bit for bit."""
         from learner import checkpoint
 
-        with self._awake() as ready:
-            return checkpoint.digest(ready.trainer)
+        with self._on_device() as ready:
+            return checkpoint.digest_optimizer(ready.trainer)
 
     def weights_digest(self) -> str:
         """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit, and adapters
         too."""
-        from learner.publish import digest
+        from learner.publish import digest_weights
 
-        with self._awake():
-            return digest(itertools.chain(self._export(), self._export_adapters()))
+        with self._on_device():
+            return digest_weights(itertools.chain(self._export(), self._export_adapters()))
 
     def _export(self) -> Iterable[NamedWeight]:
-        from learner.convert import export
+        from learner.convert import export_weights
 
         ready = self._ready
-        return export(ready.trainer.model, ready.config, ready.layout)
+        return export_weights(ready.trainer.model, ready.config, ready.layout)
 
     def _export_adapters(self) -> Iterable[NamedWeight]:
         """None without LoRA."""
-        from learner.lora import export
+        from learner.lora import export_adapters
 
         ready, lora = self._ready, self.settings.lora
-        return () if lora is None else export(ready.trainer.model, ready.config, lora, ready.layout)
+        return () if lora is None else export_adapters(ready.trainer.model, ready.config, lora, ready.layout)
 
 
-def _layers(config: QwenConfig, layout: Layout) -> range:
+def _layers(config: QwenConfig, layout: ParallelLayout) -> range:
     """Global indices of this stage's layers."""
     count = config.num_hidden_layers // layout.pp
     return range(layout.pp_rank * count, (layout.pp_rank + 1) * count)

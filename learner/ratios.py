@@ -10,7 +10,7 @@ LARGEST_LOG_RATIO = 20.0
 """exp of it is finite in float32, and no clip range reaches it."""
 
 
-def bounded(log_ratio_N: Tensor) -> Tensor:
+def clamp_log_ratio(log_ratio_N: Tensor) -> Tensor:
     """Within ± :data:`LARGEST_LOG_RATIO`; beyond, without gradient."""
     return log_ratio_N.clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
 

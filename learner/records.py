@@ -11,33 +11,35 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learner.packing import Sample
-from protocol.trained import TokenFacts, TokenRecord, pack_facts
+from learner.packing import TrainingSample
+from protocol.trained import PackedTrainedTokens, TrainedTokens, pack_trained_tokens
 
 if TYPE_CHECKING:  # it loads megatron
-    from learner.step import Seen
+    from learner.step import TokenResults
 
 
-def token_records(
-    names: Sequence[str], lengths: Sequence[int], seen: Sequence[tuple[Sample, Seen]]
-) -> Mapping[str, TokenRecord]:
+def pack_token_records(
+    names: Sequence[str], lengths: Sequence[int], seen: Sequence[tuple[TrainingSample, TokenResults]]
+) -> Mapping[str, PackedTrainedTokens]:
     """Of each trajectory (its name and number of tokens, by origin) that has a token in ``seen``."""
-    parts: dict[int, list[tuple[Sample, Seen]]] = {}
+    parts: dict[int, list[tuple[TrainingSample, TokenResults]]] = {}
     for sample, found in seen:
         if len(sample.targets):  # a placeholder has none
-            parts.setdefault(sample.origin, []).append((sample, found))
+            parts.setdefault(sample.trajectory_index, []).append((sample, found))
     return {names[origin]: _record(lengths[origin], own) for origin, own in parts.items()}
 
 
-def _record(length: int, parts: Sequence[tuple[Sample, Seen]]) -> TokenRecord:
+def _record(length: int, parts: Sequence[tuple[TrainingSample, TokenResults]]) -> PackedTrainedTokens:
     logprobs, advantages = (np.full(length, np.nan, np.float32) for _ in range(2))
     marks = np.zeros(length, np.uint8)
     for sample, found in parts:
-        assert sample.places is not None  # noqa: S101  # those that are made of trajectories have them
-        logprobs[sample.places] = found.logprobs
-        advantages[sample.places] = sample.columns.advantages
-        marks[sample.places] = found.marks
+        assert sample.trajectory_positions is not None  # noqa: S101  # those that are made of trajectories have them
+        logprobs[sample.trajectory_positions] = found.logprobs
+        advantages[sample.trajectory_positions] = sample.columns.advantages
+        marks[sample.trajectory_positions] = found.loss_flags
     gaps = np.concatenate([np.abs(found.logprobs - sample.columns.behaviour) for sample, found in parts])
-    return TokenRecord(
-        pack_facts(TokenFacts(logprobs, advantages, marks)), float(np.nanmean(advantages)), float(gaps.mean())
+    return PackedTrainedTokens(
+        pack_trained_tokens(TrainedTokens(logprobs, advantages, marks)),
+        float(np.nanmean(advantages)),
+        float(gaps.mean()),
     )

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:  # it loads megatron
-    from learner.adapters import Adapter
+    from learner.adapters import LoraAdapter
 
 
-class Reference(Protocol):
+class ReferencePolicy(Protocol):
     def in_place(self) -> AbstractContextManager[None]:
         """The model computes what the reference does; then what it did before, bit for bit, whatever happens."""
         ...
 
 
-class KeptWeights:
+class CopiedReference:
     """Copies of this rank's parameters, in host memory (pinned where the model is on CUDA)."""
 
     def __init__(self, model: torch.nn.Module) -> None:
@@ -46,10 +46,10 @@ class KeptWeights:
             kept.copy_(own)
 
 
-class WithoutAdapters:
+class BaseModelReference:
     """The base itself: nothing is copied."""
 
-    def __init__(self, adapters: Iterable[Adapter]) -> None:
+    def __init__(self, adapters: Iterable[LoraAdapter]) -> None:
         self._adapters = tuple(adapters)
 
     @contextmanager

@@ -28,7 +28,7 @@ from torch.overrides import TorchFunctionMode
 from learner.tensors import all_reduce, manual_seed, vector_norm
 
 CPU = torch.device("cpu")
-ACTIVE = not torch.cuda.is_available()
+CPU_ONLY = not torch.cuda.is_available()
 _FACTORIES = (
     "empty",
     "zeros",
@@ -45,13 +45,13 @@ _FACTORIES = (
 )
 
 
-def device() -> torch.device:
+def rank_device() -> torch.device:
     """Where this rank's tensors live."""
-    return CPU if ACTIVE else torch.device("cuda", torch.cuda.current_device())
+    return CPU if CPU_ONLY else torch.device("cuda", torch.cuda.current_device())
 
 
 @contextlib.contextmanager
-def quiet() -> Generator[None]:
+def without_megatron_warnings() -> Generator[None]:
     """Without megatron's warnings about absent CUDA libraries and about options that it deprecates itself."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -59,7 +59,7 @@ def quiet() -> Generator[None]:
 
 
 @contextlib.contextmanager
-def importing() -> Generator[None]:
+def importing_megatron() -> Generator[None]:
     """Import megatron without its warnings about absent CUDA libraries and, on a CPU, without ``torch.compile``: making
     one compiled wrapper imports Dynamo and Inductor (two thirds of megatron's import time), and calling one runs a C++
     compiler."""
@@ -71,8 +71,8 @@ def importing() -> Generator[None]:
     def identity(model: Callable[..., Any] | None = None, **_: object) -> Callable[..., Any]:
         return model if model is not None else unchanged
 
-    with quiet():
-        if not ACTIVE:
+    with without_megatron_warnings():
+        if not CPU_ONLY:
             yield
             return
         torch.compile = identity
@@ -172,9 +172,9 @@ def _module(name: str) -> Any:
     return importlib.import_module(f"megatron.core.{name}")
 
 
-def install() -> None:
+def patch_megatron() -> None:
     """Show the facade to each megatron module imported so far.  Call again after importing more of them."""
-    if not ACTIVE:
+    if not CPU_ONLY:
         return
     if not _facade:
         _facade.append(_make_facade())
@@ -255,10 +255,10 @@ class _CudaIsCpu(TorchFunctionMode):
 
 def cuda_is_cpu() -> contextlib.AbstractContextManager[object]:
     """While it is entered, tensor methods that move to CUDA or ask for a CUDA type answer for the CPU."""
-    return _CudaIsCpu() if ACTIVE else contextlib.nullcontext()
+    return _CudaIsCpu() if CPU_ONLY else contextlib.nullcontext()
 
 
-def own_adam_steps(adam: torch.optim.Optimizer) -> None:
+def separate_adam_steps(adam: torch.optim.Optimizer) -> None:
     """Call after loading optimizer state.  Without Transformer Engine or Apex, megatron puts ONE shared ``step`` tensor
     into every parameter's state (torch's Adam would then count it up once per parameter), and none for step 0."""
     for parameter, state in adam.state.items():
@@ -266,7 +266,7 @@ def own_adam_steps(adam: torch.optim.Optimizer) -> None:
         state["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
 
 
-def give_adam_steps(optimizer: Any, loaded: dict[str, Any]) -> None:
+def restore_adam_steps(optimizer: Any, loaded: dict[str, Any]) -> None:
     """Call before ``optimizer`` takes the ``loaded`` state.  megatron saves no common step where it is 0, and torch's
     Adam refuses a state without one.  And without Transformer Engine or Apex, DistributedOptimizer drops ``step`` from
     the source but copies every key of the destination."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from learner.packing import Sample
-from learner.tokens import Array, columns
+from learner.packing import TrainingSample
+from learner.tokens import TokenArray, make_token_columns
 from protocol.trajectory import Int32Array, Segment, Turn, TurnKind, Uint8Array
 
 
-def model_turns(segments: Sequence[Segment]) -> Iterator[tuple[int, int, Turn]]:
+def iterate_model_turns(segments: Sequence[Segment]) -> Iterator[tuple[int, int, Turn]]:
     """(index of the turn, index of its segment, turn) of each turn of the model, in order."""
     index = 0
     for place, segment in enumerate(segments):
@@ -25,15 +25,15 @@ def model_turns(segments: Sequence[Segment]) -> Iterator[tuple[int, int, Turn]]:
                 index += 1
 
 
-def turn_of_tokens(segments: Sequence[Segment]) -> list[Array]:
+def token_turn_indices(segments: Sequence[Segment]) -> list[TokenArray]:
     """Per segment, int64 [T]: the index of the model's turn that a token is in; 0 for one in none."""
-    found: list[Array] = [np.zeros(len(segment), np.int64) for segment in segments]
-    for index, place, turn in model_turns(segments):
+    found: list[TokenArray] = [np.zeros(len(segment), np.int64) for segment in segments]
+    for index, place, turn in iterate_model_turns(segments):
         found[place][turn.start : turn.end] = index
     return found
 
 
-def own_tokens(segment: Segment, ages: Int32Array) -> Array:
+def on_policy_tokens(segment: Segment, ages: Int32Array) -> TokenArray:
     """bool [T]: where weights of age 0 sampled a whole turn, on a prefix that they had computed, too."""
     found = np.zeros(len(segment), np.bool_)
     for turn in segment.turns:
@@ -45,18 +45,18 @@ def own_tokens(segment: Segment, ages: Int32Array) -> Array:
     return found
 
 
-def samples(
+def make_samples(
     segments: Sequence[Segment],
     masks: Sequence[Uint8Array],
     ages: Sequence[Int32Array],
-    advantages: Sequence[Array],
+    advantages: Sequence[TokenArray],
     *,
     weight: float,
     origin: int,
-) -> list[Sample]:
+) -> list[TrainingSample]:
     """One for each sequence that has a token with loss.  Per segment: ``masks`` says which tokens those are, ``ages``
     and ``advantages`` are theirs; ``weight`` is every token's, ``origin`` the trajectory's index in its batch."""
-    found: list[Sample] = []
+    found: list[TrainingSample] = []
     every = np.split(np.arange(sum(map(len, segments))), np.cumsum([len(segment) for segment in segments])[:-1])
     for chain in _chains(segments):
         parts = [segments[index] for index in chain]
@@ -65,20 +65,20 @@ def samples(
         if len(own) and own[0] + len(prefix) == 0:  # nothing predicts the first token of all
             own = own[1:]
         if len(own):
-            made = columns(
+            made = make_token_columns(
                 np.concatenate([part.logprobs for part in parts])[own],
                 np.concatenate([advantages[index] for index in chain])[own],
                 weight,
                 np.concatenate([ages[index] for index in chain])[own],
-                np.concatenate([own_tokens(segments[index], ages[index]) for index in chain])[own],
+                np.concatenate([on_policy_tokens(segments[index], ages[index]) for index in chain])[own],
             )
             tokens = np.concatenate([prefix, *(part.token_ids for part in parts)])
             places = np.concatenate([every[index] for index in chain])[own]
-            found.append(Sample(tokens, (own + len(prefix)).astype(np.int64), made, origin, places))
+            found.append(TrainingSample(tokens, (own + len(prefix)).astype(np.int64), made, origin, places))
     return found
 
 
-def whole(segments: Sequence[Segment]) -> list[tuple[Int32Array, Uint8Array]]:
+def join_sequences(segments: Sequence[Segment]) -> list[tuple[Int32Array, Uint8Array]]:
     """Token ids and loss mask of each sequence that has a sampled token; each such token has loss in one of them."""
     found: list[tuple[Int32Array, Uint8Array]] = []
     for chain in _chains(segments):

@@ -8,7 +8,7 @@ from enum import StrEnum
 from learner.objective import Objective
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
-from protocol.staleness import StalePolicy
+from protocol.staleness import StaleTokenPolicy
 
 
 class Dtype(StrEnum):
@@ -39,25 +39,25 @@ class Offload(StrEnum):
     """Those, and between two calls weights and gradients too: the device is empty but while the rank computes."""
 
 
-def warm_up(step: int, steps: int) -> float:
+def warmup_factor(step: int, steps: int) -> float:
     """Share of its learning rate that ``step``, counted from 1, has after a warm-up of so many."""
     return min(1.0, step / (steps + 1))
 
 
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """Projections of a layer by their names in Hugging Face's models."""
-ALL_LINEAR = "all-linear"
+LORA_ALL_LINEAR = "all-linear"
 """All of them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lora:
+class LoraSettings:
     """Low-rank adapters (arXiv 2106.09685), which are trained in place of the weights.  Raises UserError."""
 
     rank: int
     alpha: float = 32.0
     """alpha ÷ rank multiplies what an adapter adds."""
-    targets: tuple[str, ...] = (ALL_LINEAR,)
+    targets: tuple[str, ...] = (LORA_ALL_LINEAR,)
     """Projections that have one; in the order of ``TARGETS`` once it is made."""
 
     @property
@@ -70,17 +70,19 @@ class Lora:
         if self.alpha <= 0:
             raise UserError(f"lora.alpha = {self.alpha:g} would leave adapters without effect: set it above 0, 32 say")
         if not self.targets:
-            raise UserError(f"lora.targets is empty, so there is nothing to train: set lora.targets = '{ALL_LINEAR}'")
-        known = (*TARGETS, ALL_LINEAR)
+            raise UserError(
+                f"lora.targets is empty, so there is nothing to train: set lora.targets = '{LORA_ALL_LINEAR}'"
+            )
+        known = (*LORA_TARGETS, LORA_ALL_LINEAR)
         for target in self.targets:
             if target not in known:
                 raise UserError(
                     f"lora.targets has '{target}', which no layer has{did_you_mean(target, known)} "
-                    f"(there are {', '.join(TARGETS)}, and '{ALL_LINEAR}' for all)"
+                    f"(there are {', '.join(LORA_TARGETS)}, and '{LORA_ALL_LINEAR}' for all)"
                 )
         object.__setattr__(self, "alpha", float(self.alpha))
-        asked = TARGETS if ALL_LINEAR in self.targets else self.targets
-        object.__setattr__(self, "targets", tuple(target for target in TARGETS if target in asked))
+        asked = LORA_TARGETS if LORA_ALL_LINEAR in self.targets else self.targets
+        object.__setattr__(self, "targets", tuple(target for target in LORA_TARGETS if target in asked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +124,9 @@ class LearnerSettings:
     """Deal the rewards of a batch out anew before advantages: a control that must not learn."""
     temperature: float = 1.0
     """Of the rollouts: log-probabilities are log softmax(logits ÷ temperature)."""
-    eta: int = 4
+    max_staleness: int = 4
     """Age bound in optimizer steps."""
-    stale_policy: StalePolicy = StalePolicy.MASK
+    stale_policy: StaleTokenPolicy = StaleTokenPolicy.MASK
     micro_batch_tokens: int = 8192
     """Most tokens of one rank in a forward and backward pass; cp ranks hold a sequence of cp times as many."""
     packed: bool = True
@@ -135,7 +137,7 @@ class LearnerSettings:
     """float32 logits held at once."""
     shard_bytes: int = 4 << 30
     """Most bytes of tensors in one file of a published version: so much host memory does publishing need."""
-    lora: Lora | None = None
+    lora: LoraSettings | None = None
     """With it, adapters are trained and all else is frozen."""
     publish_adapters: bool = False
     """What is published beside training are the adapters alone, not merged into the weights."""
@@ -146,13 +148,13 @@ class LearnerSettings:
     """Of each collective: the longest that a rank waits for another."""
 
     @property
-    def shards(self) -> int:
+    def model_parallel_size(self) -> int:
         """Ranks that hold one replica of the weights, or share its sequences."""
         return self.tp * self.pp * self.cp
 
     def lr_at(self, step: int) -> float:
         """Learning rate of optimizer step ``step``, counted from 1."""
-        warm = warm_up(step, self.lr_warmup_steps)
+        warm = warmup_factor(step, self.lr_warmup_steps)
         if (asked := next((lr for first, lr in reversed(self.lr_changes) if first <= step), None)) is not None:
             return warm * asked
         if self.lr_end is None or self.lr_decay_steps < 1:
@@ -163,7 +165,7 @@ class LearnerSettings:
     def __post_init__(self) -> None:
         # A plain string equals its enum member but is not it, and code below asks for identity.
         object.__setattr__(self, "dtype", Dtype(self.dtype))
-        object.__setattr__(self, "stale_policy", StalePolicy(self.stale_policy))
+        object.__setattr__(self, "stale_policy", StaleTokenPolicy(self.stale_policy))
         object.__setattr__(self, "recompute", Recompute(self.recompute))
         object.__setattr__(self, "offload", Offload(self.offload))
         if self.sequence_parallel and self.tp == 1:

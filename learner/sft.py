@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learner.batch import supervised
+from learner.batch import make_supervised_samples
 from learner.losses import LossResult, likelihood_loss
 from learner.messages import SftBatch, SftReport
 from protocol.trajectory import Int32Array, Uint8Array
@@ -17,15 +17,15 @@ from protocol.trajectory import Int32Array, Uint8Array
 if TYPE_CHECKING:  # these load megatron
     from torch import Tensor
 
-    from learner.step import Trainer
+    from learner.step import MegatronTrainer
     from learner.tokens import TokenColumns
 
 
-def sft_step(trainer: Trainer, batch: SftBatch) -> SftReport:
+def train_sft_step(trainer: MegatronTrainer, batch: SftBatch) -> SftReport:
     """Raises ValueError for a batch in which no token has loss, FloatingPointError where its gradient is not finite;
     the weights are then as before."""
     began = time.perf_counter()
-    samples = supervised(batch.sequences, batch.weights)
+    samples = make_supervised_samples(batch.sequences, batch.weights)
     if not samples:
         raise ValueError("no token of this batch has loss")
 
@@ -40,6 +40,6 @@ def sft_step(trainer: Trainer, batch: SftBatch) -> SftReport:
     return SftReport(float(result.sums.totals[0]), result.grad_norm, tokens, trained, time.perf_counter() - began)
 
 
-def log_likelihoods(trainer: Trainer, sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[float]:
+def log_likelihoods(trainer: MegatronTrainer, sequences: Sequence[tuple[Int32Array, Uint8Array]]) -> list[float]:
     """Σ log π over the tokens with loss of each sequence, which all have some, by the weights as they are."""
-    return [float(found.sum(dtype=np.float64)) for found in trainer.logprobs(supervised(sequences))]
+    return [float(found.sum(dtype=np.float64)) for found in trainer.logprobs(make_supervised_samples(sequences))]

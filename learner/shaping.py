@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from learner.objective import Shaping
+from learner.objective import RewardShaping
 
 
-def shaped(reward: float, sampled: int, shaping: Shaping) -> float:
+def shape_reward(reward: float, sampled: int, shaping: RewardShaping) -> float:
     """``reward`` plus the penalty for length, moved, scaled and bounded, in this order (AReaL, trainer/ppo/actor.py)::
 
         r + min(−(L − (overlong_tokens − overlong_buffer)) ÷ overlong_buffer · overlong_factor, 0)

@@ -25,15 +25,15 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from learner import seam
 from learner.megatron import dist_checkpointing
-from learner.messages import SaveError
+from learner.messages import CheckpointSaveError
 from learner.tensors import all_gather_objects
 from protocol.digests import FileDigest, digest_files
-from protocol.filesystem import sync
+from protocol.filesystem import fsync_path
 
 _COMMON, _METADATA, _CONFIG = "common.pt", ".metadata", "metadata.json"
 
 
-class UnreadableError(Exception):
+class UnreadableCheckpointError(Exception):
     """The files are no checkpoint that can be read, and why."""
 
 
@@ -41,13 +41,15 @@ def _megatron(module: str) -> Any:
     return importlib.import_module(f"megatron.core.dist_checkpointing.{module}")
 
 
-with seam.importing():  # megatron itself imports them in its first save, when it is too late to show them the facade
+with (
+    seam.importing_megatron()
+):  # megatron itself imports them in its first save, when it is too late to show them the facade
     _core, _preprocess = _megatron("core"), _megatron("state_dict_utils")
     _strategy, _saver = _megatron("strategies.torch"), _megatron("strategies.state_dict_saver")
     _filesystem = _megatron("strategies.filesystem_async")
     for _late in ("exchange_utils", "strategies.fully_parallel"):
         _megatron(_late)
-seam.install()
+seam.patch_megatron()
 
 _Base: Any = _filesystem.FileSystemWriterAsync
 
@@ -85,7 +87,7 @@ def _copied(data: object) -> object:
 
 
 @dataclass(slots=True)
-class PlannedSave:
+class PlannedCheckpoint:
     """Everything that is to be written, apart from the weights that live on."""
 
     folder: Path
@@ -96,7 +98,7 @@ class PlannedSave:
     """What is no rank's own; on rank 0 alone."""
 
 
-def plan_save(state: dict[str, Any], folder: Path) -> PlannedSave:
+def plan_checkpoint(state: dict[str, Any], folder: Path) -> PlannedCheckpoint:
     """Copy ``state``, a sharded state dict.  All ranks call it."""
     sharded, common = _preprocess.save_preprocess(state)
     names = vars(cast("ModuleType", _strategy))
@@ -107,7 +109,7 @@ def plan_save(state: dict[str, Any], folder: Path) -> PlannedSave:
         writer,
         planner=names["MCoreSavePlanner"](dedup_replicated_tensors=False, flatten_state_dict=False),
     )
-    return PlannedSave(folder, writer, metadata, _saved(common) if dist.get_rank() == 0 else b"")
+    return PlannedCheckpoint(folder, writer, metadata, _saved(common) if dist.get_rank() == 0 else b"")
 
 
 def _saved(common: object) -> bytes:
@@ -116,24 +118,26 @@ def _saved(common: object) -> bytes:
     return stream.getvalue()
 
 
-def write_save(planned: PlannedSave, group: dist.ProcessGroup) -> dict[str, FileDigest]:
+def write_planned_checkpoint(planned: PlannedCheckpoint, group: dist.ProcessGroup) -> dict[str, FileDigest]:
     """Write what was planned, sync it and read it back.  All ranks call it, each in whatever thread; ``group`` is used
     by nothing else meanwhile.  On rank 0: file → digest; nothing elsewhere.  Raises SaveError on every rank where one
     could not write."""
     written = all_gather_objects(_write_own(planned), group)
     for rank, (_, _, error) in enumerate(written):
         if error:
-            raise SaveError(f"{planned.folder}: rank {rank} could not write its part of the checkpoint: {error}")
+            raise CheckpointSaveError(
+                f"{planned.folder}: rank {rank} could not write its part of the checkpoint: {error}"
+            )
     if dist.get_rank() != 0:
         return {}
     files = {name: digest for _, digests, _ in written for name, digest in digests.items()}
     try:
         return files | _write_common(planned, [results for results, _, _ in written])
     except OSError as error:
-        raise SaveError(f"{planned.folder}: the checkpoint could not be completed: {error}") from error
+        raise CheckpointSaveError(f"{planned.folder}: the checkpoint could not be completed: {error}") from error
 
 
-def _write_own(planned: PlannedSave) -> tuple[list[Any], dict[str, FileDigest], str]:
+def _write_own(planned: PlannedCheckpoint) -> tuple[list[Any], dict[str, FileDigest], str]:
     """(what was written, digests, what went wrong)."""
     writer = planned.writer
     try:
@@ -145,18 +149,18 @@ def _write_own(planned: PlannedSave) -> tuple[list[Any], dict[str, FileDigest], 
         return [], {}, str(error)
 
 
-def _write_common(planned: PlannedSave, results: list[list[Any]]) -> dict[str, FileDigest]:
+def _write_common(planned: PlannedCheckpoint, results: list[list[Any]]) -> dict[str, FileDigest]:
     folder = planned.folder
     (folder / _COMMON).write_bytes(planned.common)
     planned.writer.finish(planned.metadata, results)
     _core.save_config(_core.CheckpointingConfig("torch_dist", 1), str(folder))
     for name in (_COMMON, _METADATA, _CONFIG):
-        sync(folder / name)
-    sync(folder)
+        fsync_path(folder / name)
+    fsync_path(folder)
     return digest_files(folder, (_COMMON, _METADATA, _CONFIG))
 
 
-def read_common(folder: Path) -> dict[str, Any]:
+def read_common_state(folder: Path) -> dict[str, Any]:
     """What :func:`plan_save` found to be no rank's own.  Raises UnreadableError, also where a shard is not there or too
     short: :func:`read_state` would have overwritten weights by the time it found out."""
     try:
@@ -165,9 +169,9 @@ def read_common(folder: Path) -> dict[str, Any]:
         metadata: Any = torch_files.FileSystemReader(folder).read_metadata()
         _require_whole(folder, metadata.storage_data.values())
     except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise UnreadableError(f"{type(error).__name__}: {error}") from error
+        raise UnreadableCheckpointError(f"{type(error).__name__}: {error}") from error
     if config is None:
-        raise UnreadableError(f"it has no {_CONFIG}")
+        raise UnreadableCheckpointError(f"it has no {_CONFIG}")
     return found
 
 
@@ -177,13 +181,13 @@ def _require_whole(folder: Path, pieces: Iterable[Any]) -> None:
         sizes[piece.relative_path] = max(sizes.get(piece.relative_path, 0), piece.offset + piece.length)
     for name, size in sizes.items():
         if (found := (folder / name).stat().st_size) < size:
-            raise UnreadableError(f"{name} has {found} bytes of {size}")
+            raise UnreadableCheckpointError(f"{name} has {found} bytes of {size}")
 
 
-def read_state(state: dict[str, Any], folder: Path) -> dict[str, Any]:
+def read_sharded_state(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     """``state`` with the folder's values in it.  All ranks call it.  Raises UnreadableError."""
     failures: tuple[type[BaseException], ...] = (_core.CheckpointingException, CheckpointException, OSError)
     try:
         return cast("dict[str, Any]", dist_checkpointing.load(state, str(folder)))
     except failures as error:
-        raise UnreadableError(str(error).strip().splitlines()[-1]) from error
+        raise UnreadableCheckpointError(str(error).strip().splitlines()[-1]) from error

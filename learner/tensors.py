@@ -16,16 +16,16 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-def wide(dtype: torch.dtype) -> torch.dtype:
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """What sums over values of that type are kept in: float32, or float64 for itself."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    return tensor.to(wide(tensor.dtype))
+    return tensor.to(accumulation_dtype(tensor.dtype))
 
 
-def bytes_of(storage: torch.UntypedStorage, place: torch.device) -> Tensor:
+def storage_bytes(storage: torch.UntypedStorage, place: torch.device) -> Tensor:
     """uint8 over the storage's memory."""
     found = torch.empty(0, dtype=torch.uint8, device=place)
     share: Callable[..., Tensor] = found.set_  # its own types leave storages out

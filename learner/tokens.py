@@ -14,7 +14,7 @@ from protocol.errors import UserError
 
 A = TypeVar("A")
 B = TypeVar("B")
-Array = npt.NDArray[Any]
+TokenArray = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class TokenColumns(Generic[A]):
     """int32: optimizer steps between the weights that sampled it and those of the step."""
     sequence: A
     """int64: index of its sequence in the micro-batch, ascending."""
-    own: A | None = None
+    on_policy: A | None = None
     """bool: True where the step's very weights sampled the token, and all of its turn on a prefix of theirs."""
     place: A | None = None
     """int64: index of the token in the batch, by which a pass over the batch finds it again."""
@@ -48,19 +48,23 @@ class TokenColumns(Generic[A]):
         return TokenColumns(**{name: change(value) for name, value in values if value is not None})
 
 
-def columns(
-    behaviour: Array, advantages: Array, weight: float, ages: Array | None = None, own: Array | None = None
-) -> TokenColumns[Array]:
+def make_token_columns(
+    behaviour: TokenArray,
+    advantages: TokenArray,
+    weight: float,
+    ages: TokenArray | None = None,
+    own: TokenArray | None = None,
+) -> TokenColumns[TokenArray]:
     """Of one sequence, each as its column's type; one weight is that of every token, and no ages are ages 0.  Raises
     UserError where they are not vectors of one length."""
     count = len(behaviour)
-    found: TokenColumns[Array] = TokenColumns(
+    found: TokenColumns[TokenArray] = TokenColumns(
         behaviour=behaviour.astype(np.float32, copy=False),
         advantages=advantages.astype(np.float32, copy=False),
         weights=np.full(count, weight, np.float32),
         ages=np.zeros(count, np.int32) if ages is None else ages.astype(np.int32, copy=False),
         sequence=np.zeros(count, np.int64),
-        own=own,
+        on_policy=own,
     )
     shapes = {name: column.shape for name, column in _present(found).items()}
     if set(shapes.values()) != {(count,)}:
@@ -68,7 +72,7 @@ def columns(
     return found
 
 
-def concatenate(parts: Sequence[TokenColumns[Array]]) -> TokenColumns[Array]:
+def concatenate_token_columns(parts: Sequence[TokenColumns[TokenArray]]) -> TokenColumns[TokenArray]:
     """Of a micro-batch from those of its sequences, which are numbered; those without tokens have no number."""
     present = [_present(part) for part in parts]
     joined = {name: np.concatenate([part[name] for part in present]) for name in present[0]}
@@ -76,6 +80,6 @@ def concatenate(parts: Sequence[TokenColumns[Array]]) -> TokenColumns[Array]:
     return TokenColumns(**joined | {"sequence": np.repeat(np.arange(len(lengths)), lengths)})
 
 
-def _present(found: TokenColumns[Array]) -> dict[str, Array]:
-    named = ((field.name, cast("Array | None", getattr(found, field.name))) for field in fields(found))
+def _present(found: TokenColumns[TokenArray]) -> dict[str, TokenArray]:
+    named = ((field.name, cast("TokenArray | None", getattr(found, field.name))) for field in fields(found))
     return {name: column for name, column in named if column is not None}

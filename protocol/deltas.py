@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from protocol.errors import InfraError
 
-Bytes: TypeAlias = "bytes | memoryview"
+DeltaBytes: TypeAlias = "bytes | memoryview"
 
-MAX_BYTES = 1 << 26
+MAX_DELTA_BYTES = 1 << 26
 """Most that a block's base or result may have, so that no header makes :func:`apply` ask for more memory."""
-WIDTHS = (1, 2, 4, 8)
+ELEMENT_WIDTHS = (1, 2, 4, 8)
 """Bytes that an element can have."""
 _MAGIC = b"LSD1"
 _HEAD = struct.Struct("<4s I I I I I Q Q")
@@ -40,19 +40,19 @@ class DeltaError(InfraError):
     """A block could not be applied; nothing was made of it."""
 
 
-class DamagedDelta(DeltaError):
+class DamagedDeltaError(DeltaError):
     """The block is not what was encoded."""
 
 
-class OtherBase(DeltaError):
+class DeltaBaseMismatchError(DeltaError):
     """The block is sound, and was made for another base than it was given."""
 
 
-def encode(base: Bytes, new: Bytes, width: int) -> bytes:
+def encode_delta(base: DeltaBytes, new: DeltaBytes, width: int) -> bytes:
     """The block that makes ``new`` of ``base``, whose elements have ``width`` bytes (1, 2, 4 or 8).  Any bytes will do;
     where both are arrays of such elements the block is shortest.  Raises ValueError for another width, and for more
     than :data:`MAX_BYTES`."""
-    if width not in WIDTHS or max(len(base), len(new)) > MAX_BYTES:
+    if width not in ELEMENT_WIDTHS or max(len(base), len(new)) > MAX_DELTA_BYTES:
         raise ValueError(f"no block of elements of {width} bytes, or of {max(len(base), len(new))} bytes in all")
     differing = _elements(base, len(new), width) ^ _elements(new, len(new), width)
     places = np.flatnonzero(differing).astype(_GAP)
@@ -67,36 +67,36 @@ def encode(base: Bytes, new: Bytes, width: int) -> bytes:
     return body + _SEAL.pack(_checksum(body))
 
 
-def apply(base: Bytes, block: Bytes) -> bytes:
+def apply_delta(base: DeltaBytes, block: DeltaBytes) -> bytes:
     """What ``block`` makes of ``base``.  Raises :class:`DamagedDelta` or :class:`OtherBase`, and nothing else, whatever
     the bytes are."""
     view = memoryview(block)
     if len(view) < _HEAD.size + _SEAL.size:
-        raise DamagedDelta(f"a block of {len(view)} bytes is cut off")
+        raise DamagedDeltaError(f"a block of {len(view)} bytes is cut off")
     body, (seal,) = view[: -_SEAL.size], _SEAL.unpack(view[-_SEAL.size :])
     head = cast("tuple[bytes, int, int, int, int, int, int, int]", _HEAD.unpack_from(body))
     magic, base_bytes, new_bytes, width, count, gap_bytes, base_sum, new_sum = head
     packed = body[_HEAD.size :]
-    if magic != _MAGIC or _checksum(body) != seal or width not in WIDTHS or gap_bytes > len(packed):
-        raise DamagedDelta("a block is not what was encoded: its checksum differs")
+    if magic != _MAGIC or _checksum(body) != seal or width not in ELEMENT_WIDTHS or gap_bytes > len(packed):
+        raise DamagedDeltaError("a block is not what was encoded: its checksum differs")
     elements = -(-new_bytes // width)
-    if new_bytes > MAX_BYTES or count > elements:
-        raise DamagedDelta(f"a block says that it holds {count} elements of {new_bytes} bytes")
+    if new_bytes > MAX_DELTA_BYTES or count > elements:
+        raise DamagedDeltaError(f"a block says that it holds {count} elements of {new_bytes} bytes")
     if (len(base), _checksum(base)) != (base_bytes, base_sum):
-        raise OtherBase("a block was made for other bytes than those that are here")
+        raise DeltaBaseMismatchError("a block was made for other bytes than those that are here")
     gaps = _unpacked(packed[:gap_bytes], count, _GAP).astype(np.int64)
     places = gaps.cumsum() + np.arange(count)
     if count and places[-1] >= elements:
-        raise DamagedDelta("a block changes what lies behind its end")
+        raise DamagedDeltaError("a block changes what lies behind its end")
     result = _elements(base, new_bytes, width)
     result[places] ^= _unpacked(packed[gap_bytes:], count, result.dtype)
     new = result.tobytes()[:new_bytes]
     if _checksum(new) != new_sum:
-        raise DamagedDelta("a block did not make what it was made of")
+        raise DamagedDeltaError("a block did not make what it was made of")
     return new
 
 
-def _elements(data: Bytes, size: int, width: int) -> NDArray[np.unsignedinteger]:
+def _elements(data: DeltaBytes, size: int, width: int) -> NDArray[np.unsignedinteger]:
     """A copy of the first ``size`` bytes, zeros where there are fewer and up to a whole element."""
     held = np.zeros(size + -size % width, np.uint8)
     taken = min(size, len(data))
@@ -109,16 +109,16 @@ def _planes(array: NDArray[np.unsignedinteger]) -> bytes:
     return array.view(np.uint8).reshape(-1, array.itemsize).T.tobytes()
 
 
-def _unpacked(packed: Bytes, count: int, dtype: np.dtype[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
+def _unpacked(packed: DeltaBytes, count: int, dtype: np.dtype[np.unsignedinteger]) -> NDArray[np.unsignedinteger]:
     size = count * dtype.itemsize
     try:
         if zstandard.frame_content_size(packed) != size:
-            raise DamagedDelta(f"a block does not hold {count} elements")
+            raise DamagedDeltaError(f"a block does not hold {count} elements")
         raw = zstandard.ZstdDecompressor().decompress(packed)
     except zstandard.ZstdError as error:
-        raise DamagedDelta(f"a block cannot be read: {error}") from None
+        raise DamagedDeltaError(f"a block cannot be read: {error}") from None
     return np.frombuffer(raw, np.uint8).reshape(dtype.itemsize, count).T.copy().view(dtype).reshape(count)
 
 
-def _checksum(data: Bytes) -> int:
+def _checksum(data: DeltaBytes) -> int:
     return xxhash.xxh3_64_intdigest(data)

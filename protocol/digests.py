@@ -37,7 +37,7 @@ def digest_files(folder: Path, names: Iterable[str]) -> dict[str, FileDigest]:
     return {name: digest_file(folder / name) for name in names}
 
 
-def first_damage(folder: Path, files: Mapping[str, FileDigest]) -> str | None:
+def find_damage(folder: Path, files: Mapping[str, FileDigest]) -> str | None:
     """What is wrong with the first of ``files`` that is not as it was; None where all are.  Sizes are compared before
     anything is read."""
     for name, known in files.items():

@@ -20,10 +20,10 @@ class InfraError(LongshoreError):
     """Infrastructure failed: retry or replace; never a policy outcome."""
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
+def iterate_leaf_errors(error: BaseException) -> Iterator[BaseException]:
     """The errors in a group of groups; a single error is its own leaf."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]  the group's type argument is lost in isinstance
-            yield from leaves(member)  # pyright: ignore[reportUnknownArgumentType]  as above
+            yield from iterate_leaf_errors(member)  # pyright: ignore[reportUnknownArgumentType]  as above
     else:
         yield error

@@ -17,12 +17,12 @@ from typing import TypeAlias
 
 import orjson
 
-from protocol.filesystem import cut_torn_line, write_whole
+from protocol.filesystem import cut_torn_line, write_atomically
 
 _SET_S = 1.0
 """By less a wall clock may be off what has passed without anybody setting it."""
 
-Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
+JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
 
 
 class EventLog:
@@ -41,7 +41,7 @@ class EventLog:
         self._now, self._steady, self._seq = now, steady, 0
         self._ahead: float | None = None
         """Of the steady clock, at the last event."""
-        self._untold = 0
+        self._unreported_drops = 0
         """Events that could not be written, and of which no event says so."""
         folder = run_dir / "events"
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,14 +49,14 @@ class EventLog:
         cut_torn_line(path)
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def emit(self, kind: str, **fields: Json) -> None:
+    def emit(self, kind: str, **fields: JsonValue) -> None:
         """Append one event; a failure (disk full, say) is told later, not raised."""
         t = self._now()
-        if set_by := self._set_by(t):
+        if set_by := self._clock_set_by(t):
             self._append(t, "clock.jumped", {"seconds": round(set_by, 3)})
         self._append(t, kind, fields)
 
-    def _set_by(self, t: float) -> float:
+    def _clock_set_by(self, t: float) -> float:
         """By how much the clock was set since the last event."""
         if self._steady is None:
             return 0.0
@@ -65,18 +65,18 @@ class EventLog:
         self._ahead = ahead
         return moved if abs(moved) > _SET_S else 0.0
 
-    def _append(self, t: float, kind: str, fields: dict[str, Json]) -> None:
-        self._tell_dropped(t)
+    def _append(self, t: float, kind: str, fields: dict[str, JsonValue]) -> None:
+        self._report_dropped(t)
         if not self._is_written(t, kind, fields):
             self._seq += 1
-            self._untold += 1
+            self._unreported_drops += 1
 
-    def _tell_dropped(self, t: float) -> None:
-        if self._untold and self._is_written(t, "events.dropped", {"events": self._untold}):
-            self._untold = 0
+    def _report_dropped(self, t: float) -> None:
+        if self._unreported_drops and self._is_written(t, "events.dropped", {"events": self._unreported_drops}):
+            self._unreported_drops = 0
 
-    def _is_written(self, t: float, kind: str, fields: dict[str, Json]) -> bool:
-        head: dict[str, Json] = {
+    def _is_written(self, t: float, kind: str, fields: dict[str, JsonValue]) -> bool:
+        head: dict[str, JsonValue] = {
             "t": round(t, 3),
             "kind": kind,
             "node": self.node,
@@ -84,12 +84,12 @@ class EventLog:
             "seq": self._seq,
         }
         try:
-            write_whole(self._fd, orjson.dumps(head | fields) + b"\n")
+            write_atomically(self._fd, orjson.dumps(head | fields) + b"\n")
         except OSError:
             return False
         self._seq += 1
         return True
 
     def close(self) -> None:
-        self._tell_dropped(self._now())
+        self._report_dropped(self._now())
         os.close(self._fd)

@@ -22,19 +22,19 @@ import orjson
 from msgspec import Meta
 
 from protocol import codec
-from protocol.filesystem import append_whole, cut_torn_line
-from protocol.segments import SEGMENT_BYTES, Place, SegmentWriter, read_segment
+from protocol.filesystem import append_atomically, cut_torn_line
+from protocol.segments import BLOB_FILE_BYTES, BlobFileWriter, BlobLocation, read_blob_bytes
 from protocol.trajectory import Trajectory
 
-FOLDER = "trajectories"
-INDEX = "index.jsonl"
+TRAJECTORIES_FOLDER = "trajectories"
+EXPORT_INDEX = "index.jsonl"
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 _Whole: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _LINE_BEGINS, _LINE_ENDS = b'{"trajectory":', b"}\n"
 
 
 @dataclass(frozen=True, slots=True)
-class ExportEntry:
+class ExportIndexEntry:
     """One line of the index."""
 
     trajectory: str
@@ -59,36 +59,38 @@ class ExportEntry:
 
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
 _TAIL_BYTES = 1 << 16
-_ENTRY = msgspec.json.Decoder(ExportEntry)
+_ENTRY = msgspec.json.Decoder(ExportIndexEntry)
 
 
-class Exporter:
+class TrajectoryExporter:
     """Appends to the export of one run directory; one writer at a time."""
 
-    def __init__(self, run_dir: Path, segment_bytes: int = SEGMENT_BYTES, now: Callable[[], float] = time.time) -> None:
-        self._folder, self._now = run_dir / FOLDER, now
+    def __init__(
+        self, run_dir: Path, segment_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time
+    ) -> None:
+        self._folder, self._now = run_dir / TRAJECTORIES_FOLDER, now
         self.failures = 0
         """Trajectories that could not be exported."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            cut_torn_line(self._folder / INDEX)
+            cut_torn_line(self._folder / EXPORT_INDEX)
         except OSError:
             self.failures += 1
-        self._segments = SegmentWriter(self._folder, "segment", segment_bytes)
+        self._segments = BlobFileWriter(self._folder, "segment", segment_bytes)
 
-    def missing(self, names: Iterable[str]) -> list[str]:
+    def find_unexported(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` that are not exported.  Lines are not parsed: after weeks there are millions."""
         left = {_LINE_BEGINS + orjson.dumps(name): name for name in names}
-        with suppress(OSError), (self._folder / INDEX).open("rb") as file:
+        with suppress(OSError), (self._folder / EXPORT_INDEX).open("rb") as file:
             for line in file:
                 if line.endswith(_LINE_ENDS):
                     left.pop(line[: line.find(b",")], None)
         return list(left.values())
 
-    def newest(self) -> str | None:
+    def read_newest_id(self) -> str | None:
         """The trajectory that was exported last, as far as the end of the index can be read."""
         lines: list[bytes] = []
-        with suppress(OSError), (self._folder / INDEX).open("rb") as file:
+        with suppress(OSError), (self._folder / EXPORT_INDEX).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             lines = file.read().splitlines()
         for line in reversed(lines):
@@ -96,12 +98,12 @@ class Exporter:
                 return _ENTRY.decode(line).trajectory
         return None
 
-    def add(self, summary: codec.Summary, blob: bytes) -> None:
+    def export_trajectory(self, summary: codec.TrajectorySummary, blob: bytes) -> None:
         """Export one trajectory.  Never raises for what a disk does."""
-        ticket = summary.ticket
+        ticket = summary.request
         try:
-            place = self._segments.append(blob)
-            entry = ExportEntry(
+            place = self._segments.append_blob(blob)
+            entry = ExportIndexEntry(
                 ticket.trajectory_id,
                 ticket.group,
                 ticket.sample,
@@ -116,14 +118,14 @@ class Exporter:
                 summary.sampled,
                 round(self._now(), 3),
             )
-            append_whole(self._folder / INDEX, orjson.dumps(asdict(entry)) + b"\n")
+            append_atomically(self._folder / EXPORT_INDEX, orjson.dumps(asdict(entry)) + b"\n")
         except OSError:
             self.failures += 1
 
 
-def read_index(run_dir: Path) -> Iterator[ExportEntry]:
+def read_export_index(run_dir: Path) -> Iterator[ExportIndexEntry]:
     """Entries in the order of arrival; a torn last line, and one that a disk has damaged, is left out."""
-    path = run_dir / FOLDER / INDEX
+    path = run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX
     if not path.exists():
         return
     with path.open("rb") as file:
@@ -133,15 +135,15 @@ def read_index(run_dir: Path) -> Iterator[ExportEntry]:
                     yield _ENTRY.decode(line)
 
 
-def read_blob(run_dir: Path, entry: ExportEntry) -> bytes:
+def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
     """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name or place, OSError without a
     segment."""
     try:
-        return read_segment(run_dir / FOLDER, Place(entry.segment, entry.offset), entry.length)
+        return read_blob_bytes(run_dir / TRAJECTORIES_FOLDER, BlobLocation(entry.segment, entry.offset), entry.length)
     except ValueError as error:
         raise codec.CodecError(f"{entry.trajectory} cannot be read: {error}") from error
 
 
-def read_exported(run_dir: Path, entry: ExportEntry) -> Trajectory:
+def read_exported_trajectory(run_dir: Path, entry: ExportIndexEntry) -> Trajectory:
     """The trajectory of ``entry``.  Raises CodecError if the segment does not hold it, OSError if there is none."""
-    return codec.loads(read_blob(run_dir, entry))
+    return codec.unpack_trajectory(read_exported_blob(run_dir, entry))

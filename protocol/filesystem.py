@@ -36,13 +36,13 @@ def filesystem_type(folder: PurePath, mountinfo: str) -> str:
     return found
 
 
-def is_network(kind: str) -> bool:
+def is_network_filesystem(kind: str) -> bool:
     """Whether locks and fsync of a file system of this type depend on another machine."""
     name, _, fuse = kind.partition(".")
     return name in _NETWORK or (name == "fuse" and fuse in _NETWORK_FUSE)
 
 
-def require_local(folder: Path, mountinfo: str | None = None) -> None:
+def require_local_filesystem(folder: Path, mountinfo: str | None = None) -> None:
     """Raises UserError if ``folder`` is on a network file system."""
     if mountinfo is None:
         source = Path("/proc/self/mountinfo")
@@ -50,7 +50,7 @@ def require_local(folder: Path, mountinfo: str | None = None) -> None:
             return
         mountinfo = source.read_text(errors="replace")
     kind = filesystem_type(folder.resolve(), mountinfo)
-    if is_network(kind):
+    if is_network_filesystem(kind):
         raise UserError(
             f"{folder} is on a network file system ({kind}), where SQLite's locks and fsync cannot be trusted: "
             'start again with the folder of runs on a local disk of the head node, such as run.dir = "/var/tmp/runs"'
@@ -63,11 +63,11 @@ def free_bytes(folder: Path) -> int:
     return state.f_bavail * state.f_frsize
 
 
-def append_whole(path: Path, data: bytes) -> None:
+def append_atomically(path: Path, data: bytes) -> None:
     """Append ``data`` whole or, raising OSError, not at all; only the death of the process in between can tear it."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
-        write_whole(fd, data)
+        write_atomically(fd, data)
     finally:
         os.close(fd)
 
@@ -87,7 +87,7 @@ def cut_torn_line(path: Path) -> None:
         file.truncate(kept)
 
 
-def write_whole(fd: int, data: bytes) -> None:
+def write_atomically(fd: int, data: bytes) -> None:
     """The same for a file that is open for appending and has no other writer."""
     written = os.write(fd, data)
     if written != len(data):
@@ -96,7 +96,7 @@ def write_whole(fd: int, data: bytes) -> None:
 
 
 @contextmanager
-def whole_folder(folder: Path) -> Generator[Path]:
+def build_folder(folder: Path) -> Generator[Path]:
     """An empty folder to fill, which becomes ``folder`` at the end: so that is whole or not there, however the process
     ends.  What a killed process left half filled is replaced: no two processes fill the same folder at a time.
 
@@ -112,19 +112,19 @@ def whole_folder(folder: Path) -> Generator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def replace_whole(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that a reader sees the old one or the new one, also after a power loss.  Raises OSError."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         partial.write_bytes(data)
-        sync(partial)
+        fsync_path(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    sync(path.parent)
+    fsync_path(path.parent)
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     """Make what a file holds, or the names in a folder, survive power loss."""
     fd = os.open(path, os.O_RDONLY)
     try:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from protocol.trajectory import DropReason, GroupId, Ticket
+from protocol.trajectory import DropReason, GroupId, RolloutRequest
 
 _SAME_REWARD = 1e-8
 """Rewards that differ by less are the same number after summing parts in another order."""
@@ -34,10 +34,10 @@ class GroupOutcome(StrEnum):
     @property
     def drop_reason(self) -> DropReason | None:
         """Why the members of a group with this outcome are dropped; None where they are not."""
-        return DROP_REASONS.get(self)
+        return OUTCOME_DROP_REASONS.get(self)
 
 
-DROP_REASONS = {
+OUTCOME_DROP_REASONS = {
     GroupOutcome.ZERO_VARIANCE: DropReason.ZERO_VARIANCE,
     GroupOutcome.INFRA_SHORT: DropReason.INFRA_SHORT,
     GroupOutcome.CANCELLED: DropReason.CANCELLED,
@@ -62,9 +62,9 @@ class GroupPlan:
     def size(self) -> int:
         return len(self.seeds)
 
-    def ticket(self, run_id: str, sample: int, attempt: int = 0) -> Ticket:
+    def rollout_request(self, run_id: str, sample: int, attempt: int = 0) -> RolloutRequest:
         """The right to run ``sample`` for the ``attempt``-th time (counted from 0)."""
-        return Ticket(run_id, self.group, sample, self.size, self.task, self.seeds[sample], attempt)
+        return RolloutRequest(run_id, self.group, sample, self.size, self.task, self.seeds[sample], attempt)
 
 
 def minimum_members(size: int) -> int:
@@ -72,7 +72,7 @@ def minimum_members(size: int) -> int:
     return max(2, math.ceil(0.75 * size))
 
 
-def group_outcome(
+def decide_group_outcome(
     size: int, rewards: Mapping[int, float], abandoned: Collection[int], *, dynamic_sampling: bool = True
 ) -> GroupOutcome:
     """Outcome of a group of ``size`` samples, given the rewards of those that arrived and those given up.

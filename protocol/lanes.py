@@ -17,13 +17,13 @@ from pathlib import Path
 
 import orjson
 
-from protocol.filesystem import append_whole, cut_torn_line
+from protocol.filesystem import append_atomically, cut_torn_line
 
-FOLDER = "lanes"
-TELL_S = 1.0
+ACTIVITY_FOLDER = "lanes"
+WRITE_INTERVAL_S = 1.0
 
 
-class LaneLog:
+class ActivityLog:
     """The lane of one process.  Its methods belong to one thread."""
 
     def __init__(
@@ -40,19 +40,19 @@ class LaneLog:
         self._sums: dict[str, float] = {}
         self._since = steady()
         self._begun = now()
-        self._told: dict[str, float] = {}
-        self._told_at = -TELL_S
+        self._written: dict[str, float] = {}
+        self._written_at = -WRITE_INTERVAL_S
         """Of the steady clock."""
-        self._path = run_dir / FOLDER / f"{name}.jsonl"
+        self._path = run_dir / ACTIVITY_FOLDER / f"{name}.jsonl"
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             cut_torn_line(self._path)
         self._write()
 
     @contextmanager
-    def during(self, state: str) -> Generator[None]:
+    def track(self, state: str) -> Generator[None]:
         """One more thing is in ``state`` while the body runs."""
-        if not self._counts.total() and self._steady() - self._told_at > TELL_S:
+        if not self._counts.total() and self._steady() - self._written_at > WRITE_INTERVAL_S:
             self._write()  # the quiet ends here, not at the next line
         self._change(state, 1)
         try:
@@ -60,20 +60,20 @@ class LaneLog:
         finally:
             self._change(state, -1)
 
-    def tell(self) -> None:
+    def write_if_changed(self) -> None:
         """Write a line, if the sums have moved since the last one."""
         self._add_up()
-        if self._sums != self._told:
+        if self._sums != self._written:
             self._write()
 
-    async def keep_telling(self) -> None:
+    async def write_periodically(self) -> None:
         """Every second until cancelled, and then once more."""
         try:
             while True:
-                await asyncio.sleep(TELL_S)
-                self.tell()
+                await asyncio.sleep(WRITE_INTERVAL_S)
+                self.write_if_changed()
         finally:
-            self.tell()
+            self.write_if_changed()
 
     def _change(self, state: str, by: int) -> None:
         self._add_up()
@@ -94,5 +94,5 @@ class LaneLog:
             "seconds": {state: round(seconds, 3) for state, seconds in self._sums.items()},
         }
         with suppress(OSError):
-            append_whole(self._path, orjson.dumps(line) + b"\n")
-            self._told, self._told_at = dict(self._sums), self._steady()
+            append_atomically(self._path, orjson.dumps(line) + b"\n")
+            self._written, self._written_at = dict(self._sums), self._steady()

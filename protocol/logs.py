@@ -43,12 +43,12 @@ structlog.configure(
 )
 
 
-def get_log(name: str) -> BoundLogger:
+def get_logger(name: str) -> BoundLogger:
     """The log of a module (``__name__``)."""
     return structlog.stdlib.get_logger(name)
 
 
-def bound(**ids: int | str) -> AbstractContextManager[None]:
+def bind_log_ids(**ids: int | str) -> AbstractContextManager[None]:
     """What is logged within, in this task and in those that it begins, carries ``ids``: step, group, rollout."""
     return _bound(ids)
 
@@ -60,7 +60,7 @@ def _bound(ids: dict[str, int | str]) -> Generator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class LogPlace:
+class ProcessLog:
     """Where one process of a run logs, and whose it is."""
 
     path: Path
@@ -68,7 +68,7 @@ class LogPlace:
     writer: str
     node: str
 
-    def begin(self) -> logging.Handler:
+    def install_handler(self) -> logging.Handler:
         """From now on, until the process ends or the handler is taken away (:meth:`kept`)."""
         handler = _QuietFile(self.path)
         handler.setFormatter(
@@ -85,9 +85,9 @@ class LogPlace:
         return handler
 
     @contextmanager
-    def kept(self) -> Generator[None]:
+    def handler_installed(self) -> Generator[None]:
         """While the body runs."""
-        handler = self.begin()
+        handler = self.install_handler()
         try:
             yield
         finally:

@@ -14,7 +14,7 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def free_port() -> int:
+def find_free_port() -> int:
     """A port of 127.0.0.1 that nobody listens on at this moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -14,14 +14,14 @@ from msgspec import Meta
 
 from protocol.errors import LongshoreError
 
-PROTOCOL = 2
+STREAM_PROTOCOL_VERSION = 2
 
 
-class MessageError(LongshoreError):
+class StreamMessageError(LongshoreError):
     """These bytes are not a message of this protocol."""
 
 
-class Refusal(StrEnum):
+class RefusalReason(StrEnum):
     """Why a receiver refuses a message."""
 
     MALFORMED = "malformed"
@@ -38,11 +38,11 @@ class Refusal(StrEnum):
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=str.lower):
+class _StreamMessageBase(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=str.lower):
     pass
 
 
-class Hello(_Message, frozen=True):
+class StreamHello(_StreamMessageBase, frozen=True):
     """Sender: here I am; count from here."""
 
     protocol: _Count
@@ -51,25 +51,25 @@ class Hello(_Message, frozen=True):
     epoch: _Count
 
 
-class Data(_Message, frozen=True):
+class StreamData(_StreamMessageBase, frozen=True):
     """Sender: a trajectory."""
 
     epoch: _Count
     seq: _Count
 
 
-class Ping(_Message, frozen=True):
+class StreamPing(_StreamMessageBase, frozen=True):
     """Sender: so many bytes went before this message in this epoch."""
 
     epoch: _Count
     sent: _Count
 
 
-class Bye(_Message, frozen=True):
+class StreamBye(_StreamMessageBase, frozen=True):
     """Sender: nothing more will come."""
 
 
-class Welcome(_Message, frozen=True):
+class StreamWelcome(_StreamMessageBase, frozen=True):
     """Receiver: answer to a hello."""
 
     epoch: _Count
@@ -77,7 +77,7 @@ class Welcome(_Message, frozen=True):
     max_bytes: _Count
 
 
-class Ack(_Message, frozen=True):
+class StreamAck(_StreamMessageBase, frozen=True):
     """Receiver: what became of these trajectories, after they are durable."""
 
     epoch: _Count
@@ -87,7 +87,7 @@ class Ack(_Message, frozen=True):
     """As many as ``seqs``."""
 
 
-class Nack(_Message, frozen=True):
+class StreamNack(_StreamMessageBase, frozen=True):
     """Receiver: this message (``seq`` 0: this sender) is refused; asking again is no use."""
 
     seq: _Count
@@ -95,7 +95,7 @@ class Nack(_Message, frozen=True):
     detail: str
 
 
-class State(_Message, frozen=True):
+class StreamState(_StreamMessageBase, frozen=True):
     """Receiver: answer to a ping.  Everything up to offset ``done`` was answered before this message."""
 
     epoch: _Count
@@ -103,32 +103,42 @@ class State(_Message, frozen=True):
     credit: _Count
 
 
-class Resync(_Message, frozen=True):
+class StreamResync(_StreamMessageBase, frozen=True):
     """Receiver: something of this epoch is missing here; start another."""
 
     epoch: _Count
 
 
-Message: TypeAlias = Hello | Data | Ping | Bye | Welcome | Ack | Nack | State | Resync
+StreamMessage: TypeAlias = (
+    StreamHello
+    | StreamData
+    | StreamPing
+    | StreamBye
+    | StreamWelcome
+    | StreamAck
+    | StreamNack
+    | StreamState
+    | StreamResync
+)
 
-MAX_ANSWERS = 256
+MAX_ACK_SEQS = 256
 """Most trajectories that one ``Ack`` names."""
 _MAX_BYTES = 16384
-_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(Message)
+_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(StreamMessage)
 
 
-def write_message(message: Message) -> bytes:
+def encode_message(message: StreamMessage) -> bytes:
     return _ENCODER.encode(message)
 
 
-def read_message(frame: bytes | memoryview) -> Message:
+def decode_message(frame: bytes | memoryview) -> StreamMessage:
     """Raises MessageError, and nothing else, whatever the bytes are."""
     if len(frame) > _MAX_BYTES:
-        raise MessageError(f"control frame of {len(frame)} bytes")
+        raise StreamMessageError(f"control frame of {len(frame)} bytes")
     try:
         message = _DECODER.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MessageError(f"control frame: {error}") from None
-    if isinstance(message, Ack) and len(message.seqs) != len(message.outcomes):
-        raise MessageError("ack.outcomes has another length than ack.seqs")
+        raise StreamMessageError(f"control frame: {error}") from None
+    if isinstance(message, StreamAck) and len(message.seqs) != len(message.outcomes):
+        raise StreamMessageError("ack.outcomes has another length than ack.seqs")
     return message

@@ -16,9 +16,9 @@ from typing import Self
 
 import orjson
 
-MAX_EVENT_CHARS = 16_000
+MAX_CAST_EVENT_CHARS = 16_000
 """A longer output keeps its head and its tail."""
-MAX_FILE_BYTES = 2_000_000
+MAX_CAST_BYTES = 2_000_000
 """After that only notes, commands and markers are recorded, up to a tenth more."""
 
 PROMPT = "\x1b[1;36m$\x1b[0m "
@@ -27,7 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BARE_NEWLINE = re.compile(r"(?<!\r)\n")
 
 
-def turn_marker(turn: int) -> str:
+def turn_marker_label(turn: int) -> str:
     """Label of the marker at the model's ``turn``-th turn, counted from 0."""
     return f"turn {turn}"
 
@@ -35,7 +35,7 @@ def turn_marker(turn: int) -> str:
 class CastWriter:
     """Records one episode's terminal.  Make it with :meth:`open`; ``close`` it, or use it as a context manager."""
 
-    def __init__(self, fd: int | None, *, clock: Callable[[], float], max_bytes: int = MAX_FILE_BYTES) -> None:
+    def __init__(self, fd: int | None, *, clock: Callable[[], float], max_bytes: int = MAX_CAST_BYTES) -> None:
         self.dropped_events, self.cut_chars, self.bytes = 0, 0, 0
         self._fd, self._clock, self._start, self._max_bytes = fd, clock, clock(), max_bytes
         self._at_line_start, self._said_full = True, False
@@ -48,7 +48,7 @@ class CastWriter:
         height: int = 24,
         title: str = "",
         *,
-        max_bytes: int = MAX_FILE_BYTES,
+        max_bytes: int = MAX_CAST_BYTES,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> Self:
@@ -65,23 +65,23 @@ class CastWriter:
         writer._append(orjson.dumps(header | {"title": _encodable(title)}) + b"\n")
         return writer
 
-    def prompt_command(self, text: str) -> None:
+    def record_command(self, text: str) -> None:
         """The command line that the agent typed."""
         lines = _CONTROL.sub("·", text.rstrip("\n").replace("\t", "    ")).split("\n")
         start = "" if self._at_line_start else "\n"
         self._event(start + PROMPT + ("\n" + CONTINUATION).join(lines) + "\n", always=True)
 
-    def output(self, text: str) -> None:
+    def record_output(self, text: str) -> None:
         """What the sandbox printed, as it came."""
         if text:
             self._event(text)
 
-    def note(self, text: str) -> None:
+    def record_note(self, text: str) -> None:
         """A remark of ours, dim: a grade's verdict, a limit that was reached."""
         start = "" if self._at_line_start else "\n"
         self._event(f"{start}\x1b[0;2m── {_CONTROL.sub('·', text)}\x1b[0m\n", always=True)
 
-    def marker(self, label: str) -> None:
+    def record_marker(self, label: str) -> None:
         """Where something begins: players show it, and can go there."""
         self._append(orjson.dumps([self._seconds(), "m", _encodable(label)]) + b"\n")
 
@@ -97,8 +97,8 @@ class CastWriter:
         self.close()
 
     def _event(self, text: str, *, always: bool = False) -> None:
-        if len(text) > MAX_EVENT_CHARS:
-            half = MAX_EVENT_CHARS // 2
+        if len(text) > MAX_CAST_EVENT_CHARS:
+            half = MAX_CAST_EVENT_CHARS // 2
             cut = len(text) - 2 * half
             self.cut_chars += cut
             text = f"{text[:half]}\r\n\x1b[0;2m── {cut:,} characters not recorded\x1b[0m\r\n{text[-half:]}"

@@ -15,14 +15,14 @@ _BACKLOG = 2048
 """As torch's own."""
 
 
-def listener(host: str, port: int) -> socket.socket:
+def listen_at(host: str, port: int) -> socket.socket:
     """Listens on that address of this host.  Raises OSError where it is none, or is taken."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
 
 
 @functools.cache
-def meet_at_address() -> None:
+def restrict_tcp_stores_to_address() -> None:
     """Let every TCPStore that this process makes from now on keep to its address, those of ``init_process_group``
     and of SGLang included.  Before sglang is imported, which takes the class by its name."""
     import torch.distributed
@@ -41,7 +41,7 @@ def meet_at_address() -> None:
             **more: Any,
         ) -> None:
             if is_master and more.get("master_listen_fd") is None:
-                listening = listener(host_name, port)
+                listening = listen_at(host_name, port)
                 port = int(listening.getsockname()[1])
                 more["master_listen_fd"] = listening.detach()  # the store closes it
             everywhere.__init__(self, host_name, port, world_size, is_master, *rest, **more)

@@ -19,7 +19,7 @@ from typing import TextIO
 
 import orjson
 
-ENDED = "has ended"
+PROCESS_ENDED = "has ended"
 _SIGNAL = signal.SIGUSR1
 _PATIENCE_S = 2.0
 _LOOK_S = 0.05
@@ -28,7 +28,7 @@ _open: list[TextIO] = []
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class _StackDumpHeader:
     """The first line of a file of stacks."""
 
     name: str
@@ -36,11 +36,11 @@ class _Header:
     place: str
 
 
-def offer_stacks(path: Path, name: str) -> None:
+def register_stack_dump(path: Path, name: str) -> None:
     """Let others ask for this process' stacks, which are then written to ``path``; at most one file a process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("w")
-    file.write(orjson.dumps(_Header(name, os.getpid(), _place())).decode() + "\n")
+    file.write(orjson.dumps(_StackDumpHeader(name, os.getpid(), _process_namespace())).decode() + "\n")
     file.flush()
     faulthandler.register(_SIGNAL, file, all_threads=True, chain=False)
     for former in _open:
@@ -48,7 +48,7 @@ def offer_stacks(path: Path, name: str) -> None:
     _open[:] = [file]
 
 
-async def ask_stacks(paths: Sequence[Path], *, wake: bool = True) -> dict[str, str]:
+async def request_stack_dumps(paths: Sequence[Path], *, wake: bool = True) -> dict[str, str]:
     """Have every process that offered its stacks in ``paths`` write them there.  Name → what kept one from it, or that
     it was stopped; nobody else is in the answer.  Without ``wake`` one that is stopped stays so, and is not asked."""
     found: dict[str, str] = {}
@@ -57,10 +57,10 @@ async def ask_stacks(paths: Sequence[Path], *, wake: bool = True) -> dict[str, s
         header = _read_header(path)
         if header is None:
             found[path.stem] = "has not come so far as to offer its stacks"
-        elif header.place != _place():
+        elif header.place != _process_namespace():
             found[header.name] = "runs on another machine"
         elif (state := _state(header.pid)) in {"", "Z"}:
-            found[header.name] = ENDED
+            found[header.name] = PROCESS_ENDED
         elif state == "T" and not wake:
             found[header.name] = "is stopped (SIGSTOP)"
         else:
@@ -91,15 +91,15 @@ def _send(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def _read_header(path: Path) -> _Header | None:
+def _read_header(path: Path) -> _StackDumpHeader | None:
     lines = (_read(path) or b"").splitlines()
     try:
-        return _Header(**orjson.loads(lines[0])) if lines else None
+        return _StackDumpHeader(**orjson.loads(lines[0])) if lines else None
     except (orjson.JSONDecodeError, TypeError):
         return None
 
 
-def _place() -> str:
+def _process_namespace() -> str:
     """Where a process id means the same process."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

@@ -34,7 +34,7 @@ class AdmissionMode(StrEnum):
         return asked if self is AdmissionMode.ASYNC else 1
 
 
-class StalePolicy(StrEnum):
+class StaleTokenPolicy(StrEnum):
     MASK = "mask"
     """Tokens above η get no loss; the trajectory and its baseline stay."""
     WAIT = "wait"
@@ -45,22 +45,22 @@ class StalePolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Admission:
+class AdmissionLimit:
     """How many groups may be out."""
 
     mode: AdmissionMode
     groups_per_step: int
-    eta: int
+    max_staleness: int
     """Age bound in optimizer steps."""
 
     def __post_init__(self) -> None:
-        if self.groups_per_step < 1 or self.eta < 0:
-            raise ValueError(f"groups_per_step {self.groups_per_step} must be ≥ 1 and eta {self.eta} ≥ 0")
-        if self.mode is AdmissionMode.ONE_STEP_OFF and self.eta < 1:
+        if self.groups_per_step < 1 or self.max_staleness < 0:
+            raise ValueError(f"groups_per_step {self.groups_per_step} must be ≥ 1 and eta {self.max_staleness} ≥ 0")
+        if self.mode is AdmissionMode.ONE_STEP_OFF and self.max_staleness < 1:
             raise ValueError("one_step_off makes tokens of age 1: set eta to 1 or more, or mode to sync")
 
     @property
-    def lead(self) -> int:
+    def max_steps_ahead(self) -> int:
         """Steps that rollout may run ahead of the weights in use."""
         match self.mode:
             case AdmissionMode.SYNC:
@@ -68,17 +68,17 @@ class Admission:
             case AdmissionMode.ONE_STEP_OFF:
                 return 1
             case AdmissionMode.ASYNC:
-                return self.eta
+                return self.max_staleness
 
 
-def may_step(step: int, oldest_running_step: int | None, eta: int) -> bool:
+def may_take_step(step: int, oldest_running_step: int | None, max_staleness: int) -> bool:
     """Whether ``wait`` lets the learner go from ``step`` to ``step + 1``: not while a group that is still running
     holds a token made at ``oldest_running_step`` (see :func:`binding_step`) that the weights of ``step + 1`` may no
     longer use."""
-    return oldest_running_step is None or step + 1 - oldest_running_step <= eta
+    return oldest_running_step is None or step + 1 - oldest_running_step <= max_staleness
 
 
-def binding_step(running: Sequence[int], ready: Sequence[int], groups_per_step: int) -> int | None:
+def find_binding_step(running: Sequence[int], ready: Sequence[int], groups_per_step: int) -> int | None:
     """The step that binds the policy ``wait``, for groups opened at the steps ``running`` (still open) and ``ready``
     (closed, to be trained after the step that is about to be taken).
 
@@ -105,7 +105,7 @@ def token_ages(versions: Int32Array, loss_mask: Uint8Array, lineage: Lineage, us
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StaleVerdict:
+class StalenessVerdict:
     """What a policy leaves of one trajectory."""
 
     loss_masks: tuple[Uint8Array, ...]
@@ -124,17 +124,17 @@ def length_bucket(sampled: int) -> str:
     return str(1 << max(0, sampled.bit_length() - 1))
 
 
-def keeps_loss(policy: StalePolicy, ages: Int32Array, eta: int) -> npt.NDArray[np.bool_]:
+def staleness_loss_mask(policy: StaleTokenPolicy, ages: Int32Array, max_staleness: int) -> npt.NDArray[np.bool_]:
     """Which of one trajectory's ``ages`` (−1 where nothing was sampled) keep their loss under ``policy``, the bound
     ``eta``, and whatever each of them stands for: a token, or a run of tokens of one age."""
-    if policy is StalePolicy.DROP and int(ages.max(initial=-1)) > eta:
+    if policy is StaleTokenPolicy.DROP and int(ages.max(initial=-1)) > max_staleness:
         return np.zeros(ages.shape, np.bool_)
-    return (ages >= 0) & (ages <= eta)
+    return (ages >= 0) & (ages <= max_staleness)
 
 
-def apply_policy(
-    policy: StalePolicy, segments: Sequence[Segment], lineage: Lineage, using_version: int, eta: int
-) -> StaleVerdict:
+def apply_stale_token_policy(
+    policy: StaleTokenPolicy, segments: Sequence[Segment], lineage: Lineage, using_version: int, max_staleness: int
+) -> StalenessVerdict:
     """Apply ``policy`` with age bound ``eta`` to one trajectory at the step that uses it.
 
     A trajectory of which no token keeps its loss is dropped, reason ``all_stale``; under ``drop`` one token above
@@ -142,10 +142,10 @@ def apply_policy(
     """
     ages = [token_ages(segment.versions, segment.loss_mask, lineage, using_version) for segment in segments]
     every = np.concatenate(ages) if ages else np.zeros(0, np.int32)
-    kept = keeps_loss(policy, every, eta).astype(np.uint8)
+    kept = staleness_loss_mask(policy, every, max_staleness).astype(np.uint8)
     masks = np.split(kept, np.cumsum([len(age) for age in ages])[:-1]) if ages else []
     trained = int(kept.sum())
-    return StaleVerdict(
+    return StalenessVerdict(
         tuple(masks),
         tuple(ages),
         None if trained else DropReason.ALL_STALE,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from protocol.errors import leaves
+from protocol.errors import iterate_leaf_errors
 
 
 @asynccontextmanager
@@ -16,5 +16,5 @@ async def task_group() -> AsyncGenerator[asyncio.TaskGroup]:
         async with asyncio.TaskGroup() as group:
             yield group
     except BaseExceptionGroup as errors:
-        first = next(leaves(errors))
+        first = next(iterate_leaf_errors(errors))
         raise first from first.__cause__

@@ -17,7 +17,7 @@ import numpy.typing as npt
 GroupId = NewType("GroupId", int)
 """Names one group for the life of a run; issued in cursor order, never reused."""
 
-TRAIN = "train"
+TRAIN_PURPOSE = "train"
 """The purpose of what the learner is to have; an evaluation's is its own name."""
 
 Int32Array = npt.NDArray[np.int32]
@@ -25,7 +25,7 @@ Float32Array = npt.NDArray[np.float32]
 Uint8Array = npt.NDArray[np.uint8]
 
 
-class Status(StrEnum):
+class EpisodeStatus(StrEnum):
     """How an episode ended.  Every value is a policy outcome: it is graded or given the reward of a failed task,
     trained, and counted in its group's baseline.  Infrastructure failures never become a trajectory: see
     :class:`InfraFailure`."""
@@ -147,18 +147,18 @@ class Reward:
     parts: dict[str, float] = field(default_factory=dict[str, float])
 
 
-def trajectory_id(group: int, sample: int, purpose: str = TRAIN) -> str:
+def make_trajectory_id(group: int, sample: int, purpose: str = TRAIN_PURPOSE) -> str:
     """Names the trajectory of a sample, whatever attempt at it made that."""
     return f"{purpose}-g{group:06d}-s{sample:02d}"
 
 
-def is_training(name: str) -> bool:
+def is_training_trajectory(name: str) -> bool:
     """Whether ``name``, a :func:`trajectory_id` or one with its attempt behind it, is of a training sample."""
-    return name.startswith(f"{TRAIN}-g")
+    return name.startswith(f"{TRAIN_PURPOSE}-g")
 
 
 @dataclass(frozen=True, slots=True)
-class Ticket:
+class RolloutRequest:
     """The right to run one episode: one sample of one group.  Durable in the journal before it leaves the conductor."""
 
     run_id: str
@@ -172,7 +172,7 @@ class Ticket:
     """Sampling seed of this sample; the same for each attempt."""
     attempt: int = 0
     """How many earlier tickets for the same sample came back without a trajectory."""
-    purpose: str = TRAIN
+    purpose: str = TRAIN_PURPOSE
     """:data:`TRAIN`, or the name of the evaluation that it belongs to: those never enter the journal."""
     vanished: int = 0
     """How many of the earlier attempts lost their sandbox for no known cause."""
@@ -181,15 +181,15 @@ class Ticket:
 
     @property
     def trajectory_id(self) -> str:
-        return trajectory_id(self.group, self.sample, self.purpose)
+        return make_trajectory_id(self.group, self.sample, self.purpose)
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """One finished episode."""
 
-    ticket: Ticket
-    status: Status
+    request: RolloutRequest
+    status: EpisodeStatus
     reward: Reward
     segments: tuple[Segment, ...]
     tests: tuple[TestResult, ...] = ()
@@ -217,7 +217,7 @@ class Trajectory:
         return sum(int(segment.loss_mask.sum()) for segment in self.segments)
 
     @property
-    def sampled_by(self) -> tuple[int, ...]:
+    def sampled_versions(self) -> tuple[int, ...]:
         """The versions that sampled any of it, each once."""
         masked = (segment.versions[segment.loss_mask > 0] for segment in self.segments)
         return tuple(sorted({int(version) for versions in masked for version in versions}))

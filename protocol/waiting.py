@@ -35,7 +35,7 @@ _WRAPPER = _wrapper_type()
 _KINDS = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
 """Attributes of coroutines, generators and asynchronous generators."""
 
-Names = Callable[[FrameType], str | None]
+AwaitedNameLookup = Callable[[FrameType], str | None]
 """Whom a frame waits for, where that is known."""
 
 
@@ -50,19 +50,19 @@ class TaskStack:
     """Tasks of the group that it waits for."""
 
     @property
-    def place(self) -> str:
+    def innermost_frame(self) -> str:
         """Its innermost frame that is of ours, else its innermost."""
         own = [frame for frame in self.frames if not frame.startswith("/")]
         return (own or list(self.frames) or ["nowhere"])[-1]
 
 
-def task_stacks(tasks: Iterable[asyncio.Task[object]], names: Names) -> tuple[TaskStack, ...]:
+def collect_task_stacks(tasks: Iterable[asyncio.Task[object]], names: AwaitedNameLookup) -> tuple[TaskStack, ...]:
     """Of all ``tasks`` that have not ended, by name."""
     found = [_stack(task, names) for task in tasks if not task.done()]
     return tuple(sorted(found, key=lambda stack: stack.name))
 
 
-def _stack(task: asyncio.Task[object], names: Names) -> TaskStack:
+def _stack(task: asyncio.Task[object], names: AwaitedNameLookup) -> TaskStack:
     frames = list(await_chain(task.get_coro()))
     known = [name for frame in frames if (name := names(frame)) is not None]
     group = _group(frames[-1]) if frames else ()

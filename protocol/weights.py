@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NewType
 
-Version = NewType("Version", int)
+WeightVersion = NewType("WeightVersion", int)
 
 _COUNT_BITS = 20
 _VERSION_BITS = 31
 """So that a token's version is an int32."""
-NO_VERSION = Version(-1)
+NO_VERSION = WeightVersion(-1)
 
 
-def make_version(attempt: int, count: int) -> Version:
+def make_version(attempt: int, count: int) -> WeightVersion:
     """The ``count``-th set of weights that the ``attempt``-th start of a run made.
 
     Raises ValueError beyond a million sets of weights (2²⁰) of one start, or 2,047 starts of one run.
@@ -27,25 +27,25 @@ def make_version(attempt: int, count: int) -> Version:
     version = attempt << _COUNT_BITS | count
     if attempt < 0 or not 0 <= count < 1 << _COUNT_BITS or version >= 1 << _VERSION_BITS:
         raise ValueError(f"attempt {attempt} or count {count} out of range")
-    return Version(version)
+    return WeightVersion(version)
 
 
-def attempt_of(version: int) -> int:
+def version_attempt(version: int) -> int:
     """The start of the run that published ``version``."""
     return version >> _COUNT_BITS
 
 
-def version_label(version: int) -> str:
+def format_version(version: int) -> str:
     """``attempt.count``, for people."""
-    return "-" if version < 0 else f"{attempt_of(version)}.{version & (1 << _COUNT_BITS) - 1}"
+    return "-" if version < 0 else f"{version_attempt(version)}.{version & (1 << _COUNT_BITS) - 1}"
 
 
 @dataclass(frozen=True, slots=True)
 class LineageEntry:
-    version: Version
+    version: WeightVersion
     step: int
     """Optimizer steps taken in this version's lineage."""
-    parent: Version
+    parent: WeightVersion
     """The version it was trained or copied from; ``NO_VERSION`` for the first."""
 
 
@@ -55,17 +55,17 @@ class Lineage:
 
     entries: dict[int, LineageEntry] = field(default_factory=dict[int, LineageEntry])
 
-    def add(self, version: Version, step: int, parent: Version) -> None:
+    def add(self, version: WeightVersion, step: int, parent: WeightVersion) -> None:
         """Record a version.  Raises ValueError if the version is known, or its parent is not, or comes after it."""
         if version in self.entries:
-            raise ValueError(f"version {version_label(version)} exists")
+            raise ValueError(f"version {format_version(version)} exists")
         if parent >= version:
-            raise ValueError(f"parent {version_label(parent)} of version {version_label(version)} is made after it")
+            raise ValueError(f"parent {format_version(parent)} of version {format_version(version)} is made after it")
         if parent != NO_VERSION and parent not in self.entries:
-            raise ValueError(f"parent {version_label(parent)} of version {version_label(version)} is unknown")
+            raise ValueError(f"parent {format_version(parent)} of version {format_version(version)} is unknown")
         self.entries[version] = LineageEntry(version, step, parent)
 
-    def line(self, version: int) -> Iterator[Version]:
+    def walk_ancestors(self, version: int) -> Iterator[WeightVersion]:
         """``version`` and those that it comes from, newest first."""
         while (entry := self.entries.get(version)) is not None:
             yield entry.version
@@ -81,7 +81,7 @@ class Lineage:
             else:
                 right = self.entries[right].parent
         if left == NO_VERSION:
-            raise KeyError(f"versions {version_label(sampled)} and {version_label(using)} have no common ancestor")
+            raise KeyError(f"versions {format_version(sampled)} and {format_version(using)} have no common ancestor")
         return self.entries[sampled].step + self.entries[using].step - 2 * self.entries[left].step
 
 
@@ -89,9 +89,9 @@ class Lineage:
 class WeightManifest:
     """One published set of weights: a Hugging Face folder that is complete and will not change."""
 
-    version: Version
+    version: WeightVersion
     step: int
-    parent: Version
+    parent: WeightVersion
     path: str
     """Folder with config.json and safetensors files."""
     sha256: str

@@ -30,7 +30,7 @@ _FORMS = "use unix:///path, tcp://host:port, or tcp://host:port?certs=/folder fo
 
 
 @dataclass(frozen=True, slots=True)
-class EngineAddress:
+class DockerAddress:
     """Made by :meth:`parse`; ``str`` is its way back."""
 
     socket: str = ""
@@ -41,7 +41,7 @@ class EngineAddress:
     """Folder of ca.pem, cert.pem and key.pem; empty for plain TCP."""
 
     @classmethod
-    def parse(cls, url: str) -> EngineAddress:
+    def parse(cls, url: str) -> DockerAddress:
         """Raises UserError for what is no address of an engine."""
         try:
             parts = urlsplit(url)
@@ -84,24 +84,24 @@ class EngineAddress:
         base = f"{'https' if tls else 'http'}://{self.authority}"
         return aiodocker.Docker(base, connector=connector, timeout=timeout)
 
-    async def open(self, protocol: Callable[[], P]) -> P:
+    async def connect(self, protocol: Callable[[], P]) -> P:
         """A raw connection, for a stream that is hijacked from HTTP.  Raises OSError."""
         loop = asyncio.get_running_loop()
         if self.socket:
             return (await loop.create_unix_connection(protocol, self.socket))[1]
         return (await loop.create_connection(protocol, self.host, self.port, ssl=self.tls()))[1]
 
-    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+    def http_connection(self, timeout_s: float) -> http.client.HTTPConnection:
         """Blocking, for set-up and preflight."""
         if self.socket:
-            return UnixConnection(self.socket, timeout_s)
+            return UnixHttpConnection(self.socket, timeout_s)
         tls = self.tls()
         if tls is not None:
             return http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=tls)
         return http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
 
 
-class UnixConnection(http.client.HTTPConnection):
+class UnixHttpConnection(http.client.HTTPConnection):
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("docker", timeout=timeout_s)
         self._path = path
@@ -112,7 +112,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def from_environment(env: Mapping[str, str]) -> str:
+def docker_address_from_environment(env: Mapping[str, str]) -> str:
     """The address that DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name; empty when they name none."""
     url = env.get("DOCKER_HOST", "")
     if not url or not env.get("DOCKER_TLS_VERIFY") or not url.startswith("tcp://") or "?" in url:

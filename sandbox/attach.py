@@ -12,30 +12,30 @@ import re
 from collections.abc import Callable
 from typing import cast
 
-from sandbox.address import EngineAddress
-from sandbox.docker_stream import DockerDemux, WireError
-from sandbox.engine import EngineError
-from sandbox.wire import FrameParser, Message
+from sandbox.address import DockerAddress
+from sandbox.docker_stream import DockerStreamDemultiplexer, StreamProtocolError
+from sandbox.engine import DockerEngineError
+from sandbox.wire import FrameParser, InitMessage
 
 _OPEN_S = 30.0
 _MAX_HEAD_BYTES = 64 << 10
 
 
-class Attachment(asyncio.Protocol):
+class AttachStream(asyncio.Protocol):
     """Use :func:`attach`."""
 
     def __init__(
         self,
         host: str,
         container: str,
-        on_message: Callable[[Message, int], None],
+        on_message: Callable[[InitMessage, int], None],
         on_lost: Callable[[Exception | None], None],
         marker: bytes,
     ) -> None:
         self._host, self._container = host, container
         self._on_message, self._on_lost = on_message, on_lost
         self._head: bytearray | None = bytearray()
-        self._demux, self._frames = DockerDemux(), FrameParser(marker)
+        self._demux, self._frames = DockerStreamDemultiplexer(), FrameParser(marker)
         self._transport: asyncio.Transport | None = None
         self._error: Exception | None = None
         self._status = 0
@@ -66,7 +66,7 @@ class Attachment(asyncio.Protocol):
                 if not chunk.stderr:
                     for message in self._frames.feed(chunk.data):
                         self._on_message(message, self._frames.position)
-        except WireError as error:
+        except StreamProtocolError as error:
             self._error = error
             self.close()
 
@@ -78,14 +78,14 @@ class Attachment(asyncio.Protocol):
         end = head.find(b"\r\n\r\n")
         if end < 0:
             if len(head) > _MAX_HEAD_BYTES:
-                raise WireError("endless HTTP head")
+                raise StreamProtocolError("endless HTTP head")
             return b""
         self._head = None
         status = bytes(head[: head.find(b"\r\n")]).decode(errors="replace")
         code = (*status.split(" "), "")[1]
         if code not in ("101", "200"):
             self._status = int(code) if code.isdigit() else 0
-            raise WireError(f"attach refused: {status} {_reason(bytes(head[end + 4 :]))}".rstrip())
+            raise StreamProtocolError(f"attach refused: {status} {_reason(bytes(head[end + 4 :]))}".rstrip())
         if not self.opened.done():
             self.opened.set_result(None)
         return bytes(head[end + 4 :])
@@ -94,7 +94,7 @@ class Attachment(asyncio.Protocol):
         error = self._error or exc
         if not self.opened.done():
             what = f"could not attach to {self._container[:12]}: {error or 'closed'}"
-            self.opened.set_exception(EngineError(what, self._status))
+            self.opened.set_exception(DockerEngineError(what, self._status))
         self._on_lost(error)
 
 
@@ -104,21 +104,21 @@ def _reason(body: bytes) -> str:
     return found[1].decode(errors="replace") if found else ""
 
 
-async def attach(
+async def attach_to_container(
     url: str,
     container: str,
-    on_message: Callable[[Message, int], None],
+    on_message: Callable[[InitMessage, int], None],
     on_lost: Callable[[Exception | None], None],
     *,
     marker: bytes = b"",
-) -> Attachment:
+) -> AttachStream:
     """Attach to a container that has been created.  One that ran before may be in the middle of a frame for somebody
     else: then ``marker`` says where ours begin (:func:`sandbox.wire.sync_marker`).  Raises EngineError."""
     try:
         async with asyncio.timeout(_OPEN_S):
-            address = EngineAddress.parse(url)
-            attachment = await address.open(
-                lambda: Attachment(address.authority, container, on_message, on_lost, marker)
+            address = DockerAddress.parse(url)
+            attachment = await address.connect(
+                lambda: AttachStream(address.authority, container, on_message, on_lost, marker)
             )
             try:
                 await attachment.opened
@@ -126,5 +126,5 @@ async def attach(
                 attachment.close()
                 raise
     except (TimeoutError, OSError) as error:
-        raise EngineError(f"could not attach to {container[:12]}: {type(error).__name__} {error}") from error
+        raise DockerEngineError(f"could not attach to {container[:12]}: {type(error).__name__} {error}") from error
     return attachment

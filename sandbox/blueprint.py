@@ -9,25 +9,25 @@ from collections.abc import Callable, Mapping
 from sandbox import owner
 from sandbox.disk import DiskBound
 from sandbox.engine import ContainerLimits, ContainerSpec
-from sandbox.host import Host
-from sandbox.network import SHARED
+from sandbox.host import SandboxHost
+from sandbox.network import SHARED_NETWORK
 from sandbox.pool_settings import PoolSettings
-from sandbox.services import ServiceSettings
-from sandbox.surroundings import Around
-from sandbox.sweep import LABEL
-from sandbox.tasks.task import CAPABILITIES, Task
-from sandbox.warm import Kind
+from sandbox.services import TaskServiceSettings
+from sandbox.surroundings import ContainerNetwork
+from sandbox.sweep import LABEL_PREFIX
+from sandbox.tasks.task import BASE_CAPABILITIES, Task
+from sandbox.warm import ContainerKind
 
-LEASE_LABEL = f"{LABEL}.lease"
-_ALONE = Around()
+LEASE_LABEL = f"{LABEL_PREFIX}.lease"
+_ALONE = ContainerNetwork()
 
 
-class Blueprint:
+class ContainerTemplate:
     """Of one pool in one process."""
 
-    def __init__(self, settings: PoolSettings, host: Host, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, settings: PoolSettings, host: SandboxHost, now: Callable[[], float] = time.time) -> None:
         self._settings, self._host, self._now = settings, host, now
-        self._owner = settings.owner or owner.this_process()
+        self._owner = settings.owner or owner.owner_of_this_process()
         self.lease = uuid.uuid4().hex
         """On everything that this process makes for the pool."""
         self.default_image = settings.image or host.base_image
@@ -35,21 +35,21 @@ class Blueprint:
         self.live_restore = False
         """Containers outlive their daemon, which therefore does not remove what has ended."""
 
-    def kind(self, task: Task, image: str, around: Around = _ALONE) -> Kind:
-        return Kind(
+    def container_kind(self, task: Task, image: str, around: ContainerNetwork = _ALONE) -> ContainerKind:
+        return ContainerKind(
             image,
             task.workdir,
             ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
             tuple(sorted({**around.env, **task.env}.items())),
-            (*CAPABILITIES, *sorted(set(task.capabilities))),
+            (*BASE_CAPABILITIES, *sorted(set(task.capabilities))),
             around.network,
         )
 
-    def spec(self, kind: Kind, max_s: float) -> ContainerSpec:
+    def container_spec(self, kind: ContainerKind, max_s: float) -> ContainerSpec:
         """For a container that lives for ``max_s`` at most."""
         return ContainerSpec(
             image=kind.image,
-            kit=self._host.kit,
+            toolchain=self._host.kit,
             labels=self.labels(max_s),
             env=dict(kind.env),
             limits=kind.limits,
@@ -57,21 +57,21 @@ class Blueprint:
             disk_loop=self.disk_bound is DiskBound.LOOP,
             auto_remove=not self.live_restore,
             network=kind.network,
-            resolves=kind.network == SHARED,
+            resolves_public_names=kind.network == SHARED_NETWORK,
             capabilities=kind.capabilities,
         )
 
     def labels(self, max_s: float) -> Mapping[str, str]:
         return {
-            f"{LABEL}.run": self._settings.run_id,
-            f"{LABEL}.pool": self._settings.pool,
-            f"{LABEL}.owner": self._owner,
+            f"{LABEL_PREFIX}.run": self._settings.run_id,
+            f"{LABEL_PREFIX}.pool": self._settings.pool,
+            f"{LABEL_PREFIX}.owner": self._owner,
             LEASE_LABEL: self.lease,
-            f"{LABEL}.expires": str(int(self._now() + max_s)),
+            f"{LABEL_PREFIX}.expires": str(int(self._now() + max_s)),
         }
 
-    def services(self, max_s: float) -> ServiceSettings:
-        return ServiceSettings(
+    def service_settings(self, max_s: float) -> TaskServiceSettings:
+        return TaskServiceSettings(
             self._host.kit,
             self.labels(max_s),
             max_s,

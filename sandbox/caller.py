@@ -17,14 +17,14 @@ import orjson
 
 from sandbox.server.messages import CLIENT_SPARE_S
 
-AGAIN_S, _CONNECT_S = 0.2, 10.0
-BUSY = frozenset({429, 503})
+RETRY_PAUSE_S, _CONNECT_S = 0.2, 10.0
+BUSY_STATUSES = frozenset({429, 503})
 """Come again, says such a reply, when it says."""
-TRANSPORT = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
+TRANSPORT_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 """Nobody has answered."""
 
 
-class Refused(Exception):
+class HttpStatusError(Exception):
     """A reply that is not a success."""
 
     def __init__(self, status: int, code: str, message: str, retry_after_s: float, errno: int | None) -> None:
@@ -32,7 +32,7 @@ class Refused(Exception):
         self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
 
 
-class Caller:
+class JsonHttpClient:
     def __init__(self, url: str, token: str = "", *, request_s: float = 660.0, unreachable_s: float = 30.0) -> None:
         """``request_s``: longest wait for a reply whose time is not known; ``unreachable_s``: for a server that does
         not answer at all."""
@@ -53,16 +53,18 @@ class Caller:
         if self._http is not None:
             await asyncio.shield(self._http.close())
 
-    async def ask(self, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
+    async def post_with_retries(
+        self, path: str, body: dict[str, Any], deadline_s: float | None = None
+    ) -> dict[str, Any]:
         """One request that may be repeated: again while nobody answers.  Raises Refused, and what aiohttp raises."""
         give_up = time.monotonic() + self.unreachable_s
         while True:
             try:
                 return await self.post(path, body, deadline_s)
-            except TRANSPORT:
+            except TRANSPORT_ERRORS:
                 if time.monotonic() > give_up:
                     raise
-            await asyncio.sleep(AGAIN_S)
+            await asyncio.sleep(RETRY_PAUSE_S)
 
     async def post(self, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
         """Once.  Raises as :meth:`ask` does."""
@@ -81,7 +83,7 @@ class Caller:
             if response.status == 200 and value.get("ok"):
                 return value
             after = response.headers.get("retry-after", "")
-            raise Refused(
+            raise HttpStatusError(
                 response.status,
                 str(value.get("code", "")),
                 str(value.get("error", raw[:200])),

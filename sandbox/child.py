@@ -46,7 +46,7 @@ class _Listener:
         self.ended.set()
 
 
-async def output_of(
+async def collect_child_output(
     session: SandboxSession,
     argv: Sequence[str],
     *,
@@ -62,14 +62,14 @@ async def output_of(
         said.extend(data)
         return len(said) <= most_bytes
 
-    end = await run_child(session, argv, take, env=env, limit_s=limit_s)
+    end = await run_child_process(session, argv, take, env=env, limit_s=limit_s)
     return end, bytes(said)
 
 
-async def run_child(
+async def run_child_process(
     session: SandboxSession,
     argv: Sequence[str],
-    take: Callable[[bytes], bool],
+    accept_output: Callable[[bytes], bool],
     *,
     env: Mapping[str, str],
     limit_s: float,
@@ -81,24 +81,26 @@ async def run_child(
     A session has one at a time.  Raises OSError with the container's errno when none can be started, SandboxLost,
     SandboxDestroyed.
     """
-    child = _Listener(take)
-    session.grading(child)
+    child = _Listener(accept_output)
+    session.set_child_listener(child)
     try:
-        with session.refusable(lambda n: wire.grade(n, cwd, argv, env), child.on_refused) as child.number:
-            await _told(session, child, limit_s)
+        with session.request_expecting_refusal(
+            lambda n: wire.grade_frame(n, cwd, argv, env), child.on_refused
+        ) as child.number:
+            await _wait_until_told(session, child, limit_s)
             if child.enough:
                 await _killed(session, child)
     finally:
-        session.grading(None)
+        session.set_child_listener(None)
     if child.refused:
         raise OSError(child.refused, os.strerror(child.refused), argv[0])
     return None if child.enough else child.end
 
 
-async def _told(session: SandboxSession, child: _Listener, limit_s: float) -> None:
+async def _wait_until_told(session: SandboxSession, child: _Listener, limit_s: float) -> None:
     """Until it has ended, enough of its output has come, or its time is over."""
     try:
-        await session.arrived(child.told, limit_s)
+        await session.wait_for_event(child.told, limit_s)
     except TimeoutError:
         child.enough = True
     except BaseException:
@@ -109,8 +111,8 @@ async def _told(session: SandboxSession, child: _Listener, limit_s: float) -> No
 
 
 async def _killed(session: SandboxSession, child: _Listener) -> None:
-    session.send(wire.interrupt(session.next_request(), wire.GRADE_SLOT))
+    session.send(wire.interrupt_frame(session.next_request(), wire.GRADE_SLOT))
     try:
-        await session.arrived(child.ended, ANSWER_S)
+        await session.wait_for_event(child.ended, ANSWER_S)
     except TimeoutError as error:
         raise SandboxLost("PID 1 did not say that its child is dead") from error

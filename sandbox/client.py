@@ -20,8 +20,8 @@ import aiohttp
 from pydantic import TypeAdapter
 
 from protocol.errors import UserError
-from sandbox.caller import AGAIN_S, BUSY, TRANSPORT, Caller, Refused
-from sandbox.completion import completed
+from sandbox.caller import BUSY_STATUSES, RETRY_PAUSE_S, TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
+from sandbox.completion import call_with_undo
 from sandbox.errors import (
     BuildError,
     SandboxDestroyed,
@@ -32,15 +32,15 @@ from sandbox.errors import (
     TaskFault,
 )
 from sandbox.files import MAX_TREE_BYTES
-from sandbox.grader import GradeResult, longest_s
-from sandbox.images.names import wanted
-from sandbox.provider import READ_BYTES, Together
+from sandbox.grader import GradeResult, max_grading_s
+from sandbox.images.names import image_for
+from sandbox.provider import MAX_READ_BYTES, SandboxGroup
 from sandbox.server import failures
 from sandbox.server.messages import LEAST_DEADLINE_S, MAX_S
 from sandbox.shell import CommandResult
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
-from sandbox.tools import Arguments, ToolResult
+from sandbox.tools import ToolArguments, ToolResult
 
 _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
 _GIVE_BACK_S = 10.0
@@ -74,7 +74,7 @@ class RemotePool:
     ) -> None:
         """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply whose time is not known;
         ``unreachable_s``: for a server that does not answer at all, before its sandboxes count as lost."""
-        self._server = Caller(url, token, request_s=request_s, unreachable_s=unreachable_s)
+        self._server = JsonHttpClient(url, token, request_s=request_s, unreachable_s=unreachable_s)
         self._url, self._acquire_s, self.request_s = self._server.url, acquire_s, request_s
         self._leases: dict[str, float] = {}
         """Lease → its time to live without a heartbeat, in seconds."""
@@ -98,14 +98,14 @@ class RemotePool:
             await self._server.__aexit__(kind, error, trace)
 
     async def open(
-        self, task: Task, deadline_s: float | None = None, together: Together | None = None
+        self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None
     ) -> RemoteSandbox:
         """A sandbox for ``task``; waits while the server is full, or has not room for all that are to be there
         ``together``.  Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for a task
         that the server refuses."""
         give_up = time.monotonic() + self._acquire_s
-        request = {"request_id": uuid.uuid4().hex, "image": wanted(task)}
-        request |= {"task_key": task.id} if together is None else {"task_id": together.group, "n_slots": together.size}
+        request = {"request_id": uuid.uuid4().hex, "image": image_for(task)}
+        request |= {"task_key": task.id} if group is None else {"task_id": group.name, "n_slots": group.size}
         try:
             async with asyncio.timeout(self._acquire_s):
                 lease = await self._slot(request, give_up)
@@ -119,7 +119,7 @@ class RemotePool:
                     raise
         except TimeoutError as error:
             raise SandboxStartError(f"{self._url} gave no sandbox within {self._acquire_s:g} s") from error
-        except (Refused, SandboxLost, SandboxDestroyed, *TRANSPORT) as error:
+        except (HttpStatusError, SandboxLost, SandboxDestroyed, *TRANSPORT_ERRORS) as error:
             raise SandboxStartError(f"{self._url} gave no sandbox: {error}") from error
         return sandbox
 
@@ -127,24 +127,26 @@ class RemotePool:
         """Waits while the server is full.  When this is cancelled, a slot that is on its way is given back."""
         while True:
             try:
-                return await completed(lambda: self._allocated(request), self._give_back, _GIVE_BACK_S)
-            except Refused as refused:
-                if refused.status not in BUSY or time.monotonic() + refused.retry_after_s > give_up:
+                return await call_with_undo(lambda: self._allocated(request), self._give_back, _GIVE_BACK_S)
+            except HttpStatusError as refused:
+                if refused.status not in BUSY_STATUSES or time.monotonic() + refused.retry_after_s > give_up:
                     raise
-                await asyncio.sleep(refused.retry_after_s or AGAIN_S)
+                await asyncio.sleep(refused.retry_after_s or RETRY_PAUSE_S)
 
     async def _allocated(self, request: dict[str, Any]) -> dict[str, Any]:
         if "task_id" not in request:
-            return await self.ask("/allocate", request)
-        given = await self.ask("/allocate_group", request)
+            return await self.post_with_retries("/allocate", request)
+        given = await self.post_with_retries("/allocate_group", request)
         return {"lease_id": given["assignments"][0]["slot_id"], "ttl_s": given["ttl_s"]}
 
     async def _give_back(self, slot: dict[str, Any]) -> None:
         await RemoteSandbox(self, str(slot["lease_id"])).close()
 
-    async def ask(self, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
+    async def post_with_retries(
+        self, path: str, body: dict[str, Any], deadline_s: float | None = None
+    ) -> dict[str, Any]:
         """See :meth:`sandbox.caller.Caller.ask`."""
-        return await self._server.ask(path, body, deadline_s)
+        return await self._server.post_with_retries(path, body, deadline_s)
 
     async def _beat(self) -> None:
         """Keep every lease alive, three times within its time to live."""
@@ -158,7 +160,7 @@ class RemotePool:
         try:
             async with asyncio.timeout(10.0):
                 await self._server.post("/heartbeat", {"lease_id": lease_id})
-        except (Refused, *TRANSPORT):
+        except (HttpStatusError, *TRANSPORT_ERRORS):
             return  # the next one may be heard; the operation on a lost lease says what happened
 
     def forget(self, lease_id: str) -> None:
@@ -189,7 +191,7 @@ class RemoteSandbox:
         packed = {path: base64.b64encode(data).decode() for path, data in files.items()}
         await self.post("/write_files", self._pool.request_s, files=packed, mode=mode)
 
-    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
         reply = await self.post("/read_file", self._pool.request_s, path=path, max_bytes=max_bytes)
         return base64.b64decode(str(reply["content"]))
 
@@ -200,7 +202,7 @@ class RemoteSandbox:
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
         call = {
             "name": name,
-            "arguments": dict(cast("Arguments", arguments)) if isinstance(arguments, Mapping) else arguments,
+            "arguments": dict(cast("ToolArguments", arguments)) if isinstance(arguments, Mapping) else arguments,
         }
         try:
             done = self._ended(await self.post("/exec_tool", self._pool.request_s, tool_call=call))
@@ -210,7 +212,7 @@ class RemoteSandbox:
         return ToolResult(text, done["exit_code"], float(done["ms"]), bool(done["timed_out"]), text)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        most_s = longest_s(self._task, timeout_s) if self._task else self._pool.request_s
+        most_s = max_grading_s(self._task, timeout_s) if self._task else self._pool.request_s
         done = self._ended(await self.post("/evaluate", most_s, timeout_s=timeout_s))
         return _GRADE.validate_python(done["result"])
 
@@ -227,12 +229,12 @@ class RemoteSandbox:
         self._pool.forget(self.lease_id)
         try:
             await asyncio.shield(self._close())
-        except (Refused, *TRANSPORT):
+        except (HttpStatusError, *TRANSPORT_ERRORS):
             return  # unrenewed, it ends at its deadline
 
     async def _close(self) -> None:
         async with asyncio.timeout(20.0):
-            await self._pool.ask("/close", {"lease_id": self.lease_id})
+            await self._pool.post_with_retries("/close", {"lease_id": self.lease_id})
 
     async def post(self, endpoint: str, deadline_s: float, **fields: object) -> dict[str, Any]:
         """``deadline_s``: every hop gives the request up in its turn then.  Raises what the library raises."""
@@ -243,8 +245,8 @@ class RemoteSandbox:
         body = {"lease_id": self.lease_id, "request_id": uuid.uuid4().hex, "deadline_s": deadline_s, **fields}
         try:
             async with asyncio.timeout(left_s):
-                return await self._pool.ask(endpoint, body, deadline_s)
-        except Refused as refused:
+                return await self._pool.post_with_retries(endpoint, body, deadline_s)
+        except HttpStatusError as refused:
             raise self._translated(refused) from None
         except TimeoutError as error:
             await self.close()
@@ -253,7 +255,7 @@ class RemoteSandbox:
             self._gone = True
             raise SandboxLost(f"the pool server does not answer: {type(error).__name__} {error}") from error
 
-    def _translated(self, refused: Refused) -> Exception:
+    def _translated(self, refused: HttpStatusError) -> Exception:
         message = str(refused)
         match refused.code:
             case failures.FILE_ERROR if refused.errno:

@@ -12,18 +12,18 @@ from typing import cast
 import aiodocker
 
 from sandbox import owner
-from sandbox.completion import made
-from sandbox.engine import DockerEngine, EngineError, retried
+from sandbox.completion import temporary_resource
+from sandbox.engine import DockerEngine, DockerEngineError, call_with_retries
 
 _BUSY = frozenset({409, 500, 502, 503})
-COPY_S = 180.0
+COMMIT_TIMEOUT_S = 180.0
 """A healthy host copies within this what a sandbox may write (:class:`sandbox.engine.ContainerLimits`), busy or not."""
 _NOT_FROZEN = frozenset({500, 503})
 """A busy host may fail to freeze a container; then nothing has been copied."""
 
 
 @asynccontextmanager
-async def committed(engine: DockerEngine, container: str, *, pause: bool) -> AsyncGenerator[str]:
+async def committed_image(engine: DockerEngine, container: str, *, pause: bool) -> AsyncGenerator[str]:
     """Id of an image of the container's files as they are now; removed at the end.  Raises EngineError.
 
     ``pause``: the daemon holds the container still while it copies.  The image carries the container's labels.  What
@@ -36,21 +36,23 @@ async def committed(engine: DockerEngine, container: str, *, pause: bool) -> Asy
 
     async def copy() -> str:
         again = _NOT_FROZEN if pause else frozenset[int]()
-        with engine.making():
-            image = await retried(f"copy container {container[:12]}", call, again, idempotent=False, within_s=COPY_S)
-        engine.copies.add(image)
+        with engine.creating():
+            image = await call_with_retries(
+                f"copy container {container[:12]}", call, again, idempotent=False, within_s=COMMIT_TIMEOUT_S
+            )
+        engine.committed_images.add(image)
         return image
 
     async def forget(image: str) -> None:
-        engine.copies.discard(image)
-        with contextlib.suppress(EngineError):
-            await remove(engine, image)
+        engine.committed_images.discard(image)
+        with contextlib.suppress(DockerEngineError):
+            await remove_committed_image(engine, image)
 
-    async with made(copy, forget) as image:
+    async with temporary_resource(copy, forget) as image:
         yield image
 
 
-async def written_bytes(engine: DockerEngine, container: str) -> int:
+async def writable_layer_bytes(engine: DockerEngine, container: str) -> int:
     """The length of all files that the container has beyond its image's, holes included: what a copy of it takes up.
 
     Raises EngineError.
@@ -59,23 +61,23 @@ async def written_bytes(engine: DockerEngine, container: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CommittedImage:
     image: str
     labels: Mapping[str, str]
 
 
-async def copies(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[Copy, ...]:
+async def list_committed_images(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[CommittedImage, ...]:
     """The images of containers that carry all these labels.  Raises EngineError."""
-    filters = {"label": [owner.LABEL, *(f"{key}={value}" for key, value in labels.items())]}
+    filters = {"label": [owner.OWNER_LABEL, *(f"{key}={value}" for key, value in labels.items())]}
 
-    async def call() -> tuple[Copy, ...]:
+    async def call() -> tuple[CommittedImage, ...]:
         listed = await engine.docker.images.list(all=True, filters=filters)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-        return tuple(Copy(each["Id"], each["Labels"] or {}) for each in listed)
+        return tuple(CommittedImage(each["Id"], each["Labels"] or {}) for each in listed)
 
-    return await retried("list the copies of containers", call, _BUSY)
+    return await call_with_retries("list the copies of containers", call, _BUSY)
 
 
-async def remove(engine: DockerEngine, image: str) -> None:
+async def remove_committed_image(engine: DockerEngine, image: str) -> None:
     """Raises EngineError, with status 409 while a container uses it."""
 
     async def call() -> None:
@@ -85,4 +87,4 @@ async def remove(engine: DockerEngine, image: str) -> None:
             if error.status != 404:
                 raise
 
-    await retried(f"remove image {image[:19]}", call, _BUSY)
+    await call_with_retries(f"remove image {image[:19]}", call, _BUSY)

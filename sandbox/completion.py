@@ -17,8 +17,8 @@ from protocol.errors import InfraError
 T = TypeVar("T")
 
 
-async def completed(
-    call: Callable[[], Awaitable[T]], take_back: Callable[[T], Awaitable[object]], within_s: float | None = None
+async def call_with_undo(
+    call: Callable[[], Awaitable[T]], undo_result: Callable[[T], Awaitable[object]], within_s: float | None = None
 ) -> T:
     """The result of ``call``, which has a deadline of its own.  When this is cancelled, ``call`` is waited for, at most
     ``within_s`` from then on, and what it gave is handed to ``take_back``, whose InfraError is nobody's any more.
@@ -39,7 +39,7 @@ async def completed(
                 await working
         for each in results:
             with contextlib.suppress(InfraError):
-                await take_back(each)
+                await undo_result(each)
 
     async with asyncio.TaskGroup() as group:
         working = group.create_task(work())
@@ -57,10 +57,12 @@ async def completed(
 
 
 @asynccontextmanager
-async def made(call: Callable[[], Awaitable[T]], take_back: Callable[[T], Awaitable[object]]) -> AsyncGenerator[T]:
+async def temporary_resource(
+    create: Callable[[], Awaitable[T]], remove: Callable[[T], Awaitable[object]]
+) -> AsyncGenerator[T]:
     """What ``call`` gave, taken back at the end, however that comes.  Raises what ``call`` and ``take_back`` raise."""
-    result = await completed(call, take_back)
+    result = await call_with_undo(create, remove)
     try:
         yield result
     finally:
-        await asyncio.shield(take_back(result))
+        await asyncio.shield(remove(result))

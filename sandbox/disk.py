@@ -27,18 +27,18 @@ from weakref import WeakKeyDictionary
 from protocol.filesystem import free_bytes
 from sandbox import owner
 from sandbox.cgroups import cgroup_procs
-from sandbox.completion import completed, made
-from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine, EngineError, Json
-from sandbox.errors import Ruin, SandboxDestroyed
-from sandbox.loop_disk import give_disk, is_seen, layer_of, upper_layer
-from sandbox.services import SERVICE_LIMITS, service_containers
+from sandbox.completion import call_with_undo, temporary_resource
+from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine, DockerEngineError, Json
+from sandbox.errors import DestructionCause, SandboxDestroyed
+from sandbox.loop_disk import daemon_sees_loop_disk, find_upper_layer, mount_loop_disk, upper_layer_of
+from sandbox.services import SERVICE_LIMITS, inspect_services
 from sandbox.session import SandboxSession
-from sandbox.unlinked import unlinked_bytes
+from sandbox.unlinked import deleted_file_bytes
 
-EVERY_S = 1.0
-LONGEST_UNSEEN_S = 15.0
+MEASURE_INTERVAL_S = 1.0
+MAX_MEASURE_INTERVAL_S = 15.0
 """A layer is measured at least so often, while others may free what it fills."""
-FILE_BYTES = 4096
+MIN_BYTES_PER_FILE = 4096
 """What a file counts for at least: a block, which an empty one does not take, though it takes as long to copy and to
 remove."""
 _DU_S = 60.0
@@ -68,7 +68,7 @@ class DiskBound(StrEnum):
         return self in (DiskBound.XFS_QUOTA, DiskBound.BTRFS_QUOTA)
 
 
-MEANS: Mapping[DiskBound, str] = {
+DISK_BOUND_DESCRIPTIONS: Mapping[DiskBound, str] = {
     DiskBound.XFS_QUOTA: "a write beyond it fails",
     DiskBound.BTRFS_QUOTA: "a write beyond it fails; the image counts too",
     DiskBound.LOOP: "a write beyond it fails",
@@ -79,63 +79,68 @@ MEANS: Mapping[DiskBound, str] = {
 """What becomes of one who goes beyond the limit."""
 
 
-async def probe(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:
+async def probe_disk_bound(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:
     """Try them in order, on a container like ``spec`` that never runs.  Raises EngineError."""
     limited = replace(spec, limits=replace(spec.limits, disk_bytes=_PROBE_BYTES), disk_quota=True)
     if await _can_create(engine, limited):
         driver = (await engine.info()).get("Driver")
         return DiskBound.BTRFS_QUOTA if driver == "btrfs" else DiskBound.XFS_QUOTA
-    async with made(lambda: engine.create(spec), engine.remove) as container:
+    async with temporary_resource(lambda: engine.create(spec), engine.remove) as container:
         return await _without_quota(engine, container, loop=loop)
 
 
 async def _can_create(engine: DockerEngine, spec: ContainerSpec) -> bool:
     """Tried, and taken back."""
     try:
-        container = await completed(lambda: engine.create(spec), engine.remove)
-    except EngineError:
+        container = await call_with_undo(lambda: engine.create(spec), engine.remove)
+    except DockerEngineError:
         return False
     await asyncio.shield(engine.remove(container))
     return True
 
 
 async def _without_quota(engine: DockerEngine, container: str, *, loop: bool) -> DiskBound:
-    upper = await upper_layer(engine, container)
+    upper = await find_upper_layer(engine, container)
     if upper is None or os.geteuid() != 0 or not await asyncio.to_thread(upper.is_dir):
         return DiskBound.FILE_SIZE
     if loop:
-        with contextlib.suppress(EngineError):
-            await give_disk(engine, container, _PROBE_BYTES)
-            if await is_seen(engine, container):
+        with contextlib.suppress(DockerEngineError):
+            await mount_loop_disk(engine, container, _PROBE_BYTES)
+            if await daemon_sees_loop_disk(engine, container):
                 return DiskBound.LOOP
     return DiskBound.WATCH
 
 
-async def bound_of(url: str, image: str, kit: Path) -> DiskBound:
+async def probe_engine_disk_bound(url: str, image: str, kit: Path) -> DiskBound:
     """Of the engine at this address.  Raises EngineError."""
     async with DockerEngine(url) as engine:
-        return await probe(engine, ContainerSpec(image, kit, {owner.LABEL: owner.this_process()}, ("/.sbx/init",)))
+        return await probe_disk_bound(
+            engine, ContainerSpec(image, kit, {owner.OWNER_LABEL: owner.owner_of_this_process()}, ("/.sbx/init",))
+        )
 
 
 @dataclass(slots=True)
-class Seen:
+class MeasuredLayer:
     """A layer, when it was last measured."""
 
-    places: tuple[Path, ...]
+    paths: tuple[Path, ...]
     """On the daemon's host; none where they cannot be seen from here."""
     processes: Path | None
     """The container's ``cgroup.procs``; None where that cannot be seen from here."""
-    limit: int
-    used: int
-    free: int
+    limit_bytes: int
+    used_bytes: int
+    free_disk_bytes: int
     """Of the disk that it lies on."""
-    at_s: float
+    measured_at_s: float
 
 
-def is_due(seen: Seen, free: int, now_s: float) -> bool:
+def is_measurement_due(seen: MeasuredLayer, free: int, now_s: float) -> bool:
     """Whether a layer could be beyond its limit since it was measured: it cannot have grown by more than the disk has
     lost, unless others have freed some."""
-    return seen.used + max(0, seen.free - free) > seen.limit or now_s - seen.at_s > LONGEST_UNSEEN_S
+    return (
+        seen.used_bytes + max(0, seen.free_disk_bytes - free) > seen.limit_bytes
+        or now_s - seen.measured_at_s > MAX_MEASURE_INTERVAL_S
+    )
 
 
 class DiskWatch:
@@ -144,82 +149,86 @@ class DiskWatch:
     def __init__(self, sessions: Callable[[], Iterable[SandboxSession]], bound: DiskBound) -> None:
         """What ``bound`` holds is not watched, but only what lies beside it."""
         self._sessions, self._bound = sessions, bound
-        self._seen: WeakKeyDictionary[SandboxSession, tuple[Seen, ...]] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[SandboxSession, tuple[MeasuredLayer, ...]] = WeakKeyDictionary()
         """Of its own container and of its services'."""
 
     async def run(self) -> None:
         """For ever."""
         while True:
             for session in tuple(self._sessions()):
-                with contextlib.suppress(EngineError, OSError, TimeoutError):  # it is gone, or is looked at again soon
+                with contextlib.suppress(
+                    DockerEngineError, OSError, TimeoutError
+                ):  # it is gone, or is looked at again soon
                     await self._find(session)
             due = [(session, seen) for session, boxes in self._seen.items() for seen in boxes if _due(session, seen)]
-            due.sort(key=lambda each: each[1].at_s)
+            due.sort(key=lambda each: each[1].measured_at_s)
             for first in range(0, len(due), _TOGETHER):
                 with contextlib.suppress(OSError):  # the first of them is gone
                     await self._measure(due[first : first + _TOGETHER])
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(MEASURE_INTERVAL_S)
 
     async def _find(self, session: SandboxSession) -> None:
         if session in self._seen or session.spec is None or not session.alive:
             return
         shown = await session.engine.inspect(session.container)
-        others = await service_containers(session.engine, shown)
+        others = await inspect_services(session.engine, shown)
         self._seen[session] = (
             _first_look(shown, session.spec.limits, layer=self._bound is DiskBound.WATCH),
             *(_first_look(other, SERVICE_LIMITS, layer=not self._bound.by_daemon) for other in others),
         )
 
-    async def _measure(self, due: Sequence[tuple[SandboxSession, Seen]]) -> None:
+    async def _measure(self, due: Sequence[tuple[SandboxSession, MeasuredLayer]]) -> None:
         """One process for many layers: one for each would keep a core busy where there are hundreds."""
         watched = [seen for _, seen in due]
-        free = free_bytes(watched[0].places[0])
-        used = await asyncio.to_thread(_used, [each for seen in watched for each in seen.places])
-        nameless = await asyncio.to_thread(_nameless, watched)
+        free = free_bytes(watched[0].paths[0])
+        used = await asyncio.to_thread(_used, [each for seen in watched for each in seen.paths])
+        nameless = await asyncio.to_thread(_deleted_bytes, watched)
         for (session, seen), more in zip(due, nameless, strict=True):
-            seen.at_s = time.monotonic()
-            if not used.keys() >= set(seen.places):
+            seen.measured_at_s = time.monotonic()
+            if not used.keys() >= set(seen.paths):
                 break  # gone, or so slow that those behind it have no answer either: they come first the next time
-            seen.used, seen.free = sum(used[each] for each in seen.places) + more, free
-            if seen.used > seen.limit:
-                what = f"the agent wrote {seen.used >> 20} MiB, more than its disk limit of {seen.limit >> 20} MiB"
-                note = f" (each file counts for {FILE_BYTES >> 10} KiB or more)"
-                await session.destroy(SandboxDestroyed(what + note, Ruin.DISK))
+            seen.used_bytes, seen.free_disk_bytes = sum(used[each] for each in seen.paths) + more, free
+            if seen.used_bytes > seen.limit_bytes:
+                what = f"the agent wrote {seen.used_bytes >> 20} MiB, more than its disk limit of {seen.limit_bytes >> 20} MiB"
+                note = f" (each file counts for {MIN_BYTES_PER_FILE >> 10} KiB or more)"
+                await session.destroy(SandboxDestroyed(what + note, DestructionCause.DISK))
 
 
-def _due(session: SandboxSession, seen: Seen) -> bool:
-    if not seen.places or not session.alive:
+def _due(session: SandboxSession, seen: MeasuredLayer) -> bool:
+    if not seen.paths or not session.alive:
         return False
     try:
-        return is_due(seen, free_bytes(seen.places[0]), time.monotonic())
+        return is_measurement_due(seen, free_bytes(seen.paths[0]), time.monotonic())
     except OSError:  # it is gone
         return False
 
 
-def _first_look(shown: Json, limits: ContainerLimits, *, layer: bool) -> Seen:
-    there = tuple(filter(os.path.exists, places_of(shown, layer=layer)))  # where this process may look
+def _first_look(shown: Json, limits: ContainerLimits, *, layer: bool) -> MeasuredLayer:
+    there = tuple(filter(os.path.exists, writable_paths(shown, layer=layer)))  # where this process may look
     free = free_bytes(there[0]) if there else 0
-    return Seen(there, cgroup_procs(shown["State"]["Pid"], shown["Id"]), limits.disk_bytes, 0, free, -math.inf)
+    return MeasuredLayer(there, cgroup_procs(shown["State"]["Pid"], shown["Id"]), limits.disk_bytes, 0, free, -math.inf)
 
 
-def places_of(shown: Json, *, layer: bool) -> tuple[Path, ...]:
+def writable_paths(shown: Json, *, layer: bool) -> tuple[Path, ...]:
     """Where a container writes on its daemon's host, by what the daemon says of it."""
-    upper = layer_of(shown) if layer else None
+    upper = upper_layer_of(shown) if layer else None
     mounted = (shown.get(each) for each in _MOUNTED)
     volumes = (each.get("Source") for each in shown.get("Mounts") or () if each.get("Type") == "volume")
     return (*((upper,) if upper else ()), *(Path(each) for each in (*mounted, *volumes) if each))
 
 
-def _nameless(watched: Sequence[Seen]) -> list[int]:
+def _deleted_bytes(watched: Sequence[MeasuredLayer]) -> list[int]:
     """Bytes of files without a name, for each.  Blocks, for use in a thread."""
-    return [unlinked_bytes(seen.processes, seen.places, seen.limit) if seen.processes else 0 for seen in watched]
+    return [
+        deleted_file_bytes(seen.processes, seen.paths, seen.limit_bytes) if seen.processes else 0 for seen in watched
+    ]
 
 
 def _used(places: Sequence[Path]) -> dict[Path, int]:
     """What each takes up: its bytes on disk, or :data:`FILE_BYTES` for each of its files where that is more.  What has
     not been measured in time is left out.  Blocks, for use in a thread."""
     sizes, files = _du("-B1", places), _du("--inodes", places)
-    return {place: max(size, FILE_BYTES * files.get(place, 0)) for place, size in sizes.items()}
+    return {place: max(size, MIN_BYTES_PER_FILE * files.get(place, 0)) for place, size in sizes.items()}
 
 
 def _du(what: str, places: Sequence[Path]) -> dict[Path, int]:

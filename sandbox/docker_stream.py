@@ -10,7 +10,7 @@ _HEADER = struct.Struct(">BxxxI")
 _MAX_CHUNK_BYTES = 16 << 20
 
 
-class WireError(Exception):
+class StreamProtocolError(Exception):
     """The other end does not speak the protocol that it should."""
 
 
@@ -19,7 +19,7 @@ class StreamChunk(NamedTuple):
     data: bytes
 
 
-class DockerDemux:
+class DockerStreamDemultiplexer:
     """Undoes the 8-byte headers that Docker puts around each write."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class DockerDemux:
             while len(self._buffer) - at >= _HEADER.size:
                 kind, length = _HEADER.unpack_from(self._buffer, at)
                 if kind > 2 or length > _MAX_CHUNK_BYTES:
-                    raise WireError(f"not a Docker stream: {bytes(self._buffer[at : at + 8])!r}")
+                    raise StreamProtocolError(f"not a Docker stream: {bytes(self._buffer[at : at + 8])!r}")
                 end = at + _HEADER.size + length
                 if len(self._buffer) < end:
                     return

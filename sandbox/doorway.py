@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from protocol.errors import UserError
-from sandbox.address import EngineAddress
-from sandbox.engine import DockerEngine, EngineError, Json
-from sandbox.gate.doors import listening_in
+from sandbox.address import DockerAddress
+from sandbox.engine import DockerEngine, DockerEngineError, Json
+from sandbox.gate.doors import listen_in_namespace
 
 
-class Running(NamedTuple):
+class ContainerProcess(NamedTuple):
     """A container's first process, by this host's number."""
 
     pid: int
@@ -24,10 +24,10 @@ class Running(NamedTuple):
     """Raises EngineError where the number is not the container's any more."""
 
 
-def running(engine: DockerEngine, container: str, facts: Json) -> Running:
+def container_process(engine: DockerEngine, container: str, facts: Json) -> ContainerProcess:
     """Of a running container, by what the engine says of it.  Raises UserError where the engine may be on another
     machine, whose numbers are not this one's."""
-    if not EngineAddress.parse(engine.url).socket:
+    if not DockerAddress.parse(engine.url).socket:
         raise UserError(
             "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace on this machine, and "
             f"the Docker engine at {engine.url} may be on another: set DOCKER_HOST to the unix:// socket of an engine "
@@ -37,13 +37,13 @@ def running(engine: DockerEngine, container: str, facts: Json) -> Running:
 
     async def confirm() -> None:
         if (await engine.inspect(container))["State"]["Pid"] != pid:
-            raise EngineError(f"container {container[:12]} ended while a door was being opened into it")
+            raise DockerEngineError(f"container {container[:12]} ended while a door was being opened into it")
 
-    return Running(pid, confirm)
+    return ContainerProcess(pid, confirm)
 
 
-async def listening_inside(engine: DockerEngine, container: str, port: int) -> socket.socket:
+async def listen_in_container(engine: DockerEngine, container: str, port: int) -> socket.socket:
     """A socket at 127.0.0.1:``port`` of a running container.  Raises UserError where that cannot be had here, DoorTaken
     where a program of the container's listens there, EngineError."""
-    pid, confirm = running(engine, container, await engine.inspect(container))
-    return await listening_in(pid, confirm, port)
+    pid, confirm = container_process(engine, container, await engine.inspect(container))
+    return await listen_in_namespace(pid, confirm, port)

@@ -18,11 +18,11 @@ import pyte
 from pyte import modes
 from pyte.screens import Char
 
-MOST_IN_A_CELL = 5
+MAX_CELL_CHARS = 5
 """A character and its marks."""
-MOST_SEQUENCE = 8 << 10
+MAX_SEQUENCE_CHARS = 8 << 10
 """Characters after which a sequence that has not ended is given up."""
-MOST_SAVED = 16
+MAX_SAVED_CURSORS = 16
 """Cursors that a program has saved and not restored."""
 _BLANK = Char(" ")
 _SEQUENCES = re.compile(r"(?=[\x1b\x9b\x9d])")
@@ -31,7 +31,7 @@ _UNKNOWN = (TypeError, ValueError, LookupError, UnboundLocalError, AssertionErro
 
 
 @dataclass(frozen=True, slots=True)
-class Screen:
+class TerminalScreen:
     """What a person would see."""
 
     lines: tuple[str, ...]
@@ -44,7 +44,7 @@ class Screen:
         return "\n".join(self.lines).rstrip("\n")
 
 
-class Painted(NamedTuple):
+class StyledText(NamedTuple):
     """Characters beside each other that look alike."""
 
     text: str
@@ -55,7 +55,7 @@ class Painted(NamedTuple):
     reverse: bool
 
 
-class Drawing:
+class TerminalEmulator:
     """Of one terminal."""
 
     def __init__(self, rows: int, columns: int) -> None:
@@ -80,16 +80,18 @@ class Drawing:
     def resize(self, rows: int, columns: int) -> None:
         self._cells.resize(rows, columns)
 
-    def screen(self) -> Screen:
+    def screen(self) -> TerminalScreen:
         cells, columns = self._cells.buffer, range(self._cells.columns)
         lines = tuple("".join(cells[row][at].data for at in columns).rstrip() for row in range(self._cells.lines))
-        return Screen(lines, (self._cells.cursor.y, self._cells.cursor.x))
+        return TerminalScreen(lines, (self._cells.cursor.y, self._cells.cursor.x))
 
-    def painted(self, row: int) -> tuple[Painted, ...]:
+    def styled_row(self, row: int) -> tuple[StyledText, ...]:
         """A line of the screen, whole, as it looks."""
         line = self._cells.buffer[row]
         cells = [line[at] for at in range(self._cells.columns)]
-        return tuple(Painted("".join(cell.data for cell in run), *look) for look, run in groupby(cells, key=_look_of))
+        return tuple(
+            StyledText("".join(cell.data for cell in run), *look) for look, run in groupby(cells, key=_look_of)
+        )
 
 
 def _look_of(cell: Char) -> tuple[str, str, bool, bool]:
@@ -106,7 +108,7 @@ class _Parser(pyte.Stream):
     def feed(self, data: str) -> None:
         super().feed(data)
         self._under_way = 0 if self._taking_plain_text else self._under_way + len(data)
-        if self._under_way > MOST_SEQUENCE:
+        if self._under_way > MAX_SEQUENCE_CHARS:
             self._initialize_parser()
 
 
@@ -132,7 +134,7 @@ class _Cells(pyte.Screen):
         line, at = self.buffer[self.cursor.y], self.cursor.x - 1
         if at >= 0:
             marked = unicodedata.normalize("NFC", line[at].data + mark)
-            line[at] = line[at]._replace(data=marked[:MOST_IN_A_CELL])
+            line[at] = line[at]._replace(data=marked[:MAX_CELL_CHARS])
 
     def erase_in_display(self, how: int = 0, *args: object, **kwargs: object) -> None:
         del args, kwargs
@@ -162,7 +164,7 @@ class _Cells(pyte.Screen):
 
     def save_cursor(self) -> None:
         super().save_cursor()
-        del self.savepoints[:-MOST_SAVED]
+        del self.savepoints[:-MAX_SAVED_CURSORS]
 
     def set_mode(self, *modes: int, **kwargs: bool) -> None:
         super().set_mode(*_heeded(modes, **kwargs), **kwargs)

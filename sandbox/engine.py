@@ -25,8 +25,8 @@ from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError, UserError
 from sandbox import owner
-from sandbox.address import EngineAddress
-from sandbox.tasks.task import CAPABILITIES
+from sandbox.address import DockerAddress
+from sandbox.tasks.task import BASE_CAPABILITIES
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -54,7 +54,7 @@ _CUT = 900
 """aiodocker's word for a connection that cannot be made, or is cut."""
 
 
-class EngineError(InfraError):
+class DockerEngineError(InfraError):
     """The Docker daemon refused, failed or could not be asked.  ``status`` is its HTTP status, 0 for no answer."""
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -62,7 +62,7 @@ class EngineError(InfraError):
         self.status = status
 
 
-def endpoint(network: str, aliases: tuple[str, ...]) -> Json:
+def networking_config(network: str, aliases: tuple[str, ...]) -> Json:
     """The ``NetworkingConfig`` of a container on one network, under these names."""
     return {"EndpointsConfig": {network: {"Aliases": list(aliases)}}} if aliases else {}
 
@@ -96,7 +96,7 @@ def ulimits(limits: ContainerLimits) -> list[Json]:
     return [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in most.items()]
 
 
-def quota(limits: ContainerLimits) -> Json:
+def storage_options(limits: ContainerLimits) -> Json:
     """The storage driver's option for the disk limit, where it has one."""
     return {"size": str(limits.disk_bytes)}
 
@@ -106,7 +106,7 @@ class ContainerSpec:
     """One sandbox container: few capabilities, removed by the daemon when PID 1 ends."""
 
     image: str
-    kit: Path
+    toolchain: Path
     """Folder on the daemon's host, mounted read-only at ``/.sbx``."""
     labels: Mapping[str, str]
     command: tuple[str, ...] = ()
@@ -124,19 +124,19 @@ class ContainerSpec:
     """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
     aliases: tuple[str, ...] = ()
     """Its names on that network."""
-    resolves: bool = False
+    resolves_public_names: bool = False
     """Names of the world are looked up, not only the neighbours'."""
-    capabilities: tuple[str, ...] = CAPABILITIES
-    copy_of: str = ""
+    capabilities: tuple[str, ...] = BASE_CAPABILITIES
+    committed_from: str = ""
     """The task's image, where ``image`` is a copy of a sandbox: what the daemon reads of that is an agent's
     (:mod:`sandbox.users`)."""
 
     @property
-    def origin(self) -> str:
+    def task_image(self) -> str:
         """The task's image."""
-        return self.copy_of or self.image
+        return self.committed_from or self.image
 
-    def request(self) -> Json:
+    def create_body(self) -> Json:
         """The body of Docker's ``POST /containers/create``."""
         limits = self.limits
         joined = self.network.startswith("container:")
@@ -151,7 +151,7 @@ class ContainerSpec:
             "Labels": dict(self.labels),
             "Healthcheck": {"Test": ["NONE"]},  # the image's would run in the container, also while tests do
             "NetworkDisabled": self.network == "none",
-            "NetworkingConfig": {} if joined else endpoint(self.network, self.aliases),
+            "NetworkingConfig": {} if joined else networking_config(self.network, self.aliases),
             "OpenStdin": True,
             "StdinOnce": False,
             "AttachStdin": True,
@@ -162,18 +162,18 @@ class ContainerSpec:
                 "AutoRemove": self.auto_remove,
                 "Init": False,
                 "NetworkMode": self.network,
-                **({} if joined or self.network == "none" or self.resolves else PRIVATE_DNS),
+                **({} if joined or self.network == "none" or self.resolves_public_names else PRIVATE_DNS),
                 "LogConfig": {"Type": "none", "Config": {}},
                 "CapDrop": ["ALL"],
                 "CapAdd": list(self.capabilities),
                 "SecurityOpt": ["no-new-privileges"],
-                "StorageOpt": quota(limits) if self.disk_quota else {},
+                "StorageOpt": storage_options(limits) if self.disk_quota else {},
                 "PidsLimit": limits.pids,
                 "Memory": limits.memory_bytes,
                 "MemorySwap": limits.memory_bytes,
                 "NanoCpus": int(limits.cpus * 1e9),
                 "Ulimits": ulimits(limits),
-                "Mounts": [{"Type": "bind", "Source": str(self.kit), "Target": "/.sbx", "ReadOnly": True}],
+                "Mounts": [{"Type": "bind", "Source": str(self.toolchain), "Target": "/.sbx", "ReadOnly": True}],
             },
         }
 
@@ -186,7 +186,7 @@ class ContainerInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class EndingCause:
+class ContainerEndCause:
     """What the daemon saw happen to a container: why a PID 1 that did not say goodbye is gone."""
 
     out_of_memory: bool
@@ -196,7 +196,7 @@ class EndingCause:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class DockerInventory:
     """Everything that could leak.  Two of them, before and after, are the proof that nothing did."""
 
     containers: frozenset[str]
@@ -205,9 +205,9 @@ class Inventory:
     images: frozenset[str] = frozenset()
     """Copies of sandboxes only: of other images, anybody may make some meanwhile."""
 
-    def since(self, before: Inventory) -> Inventory:
+    def new_since(self, before: DockerInventory) -> DockerInventory:
         """What is here and was not there ``before``."""
-        return Inventory(
+        return DockerInventory(
             self.containers - before.containers,
             self.networks - before.networks,
             self.volumes - before.volumes,
@@ -218,12 +218,12 @@ class Inventory:
         return len(self.containers) + len(self.networks) + len(self.volumes) + len(self.images)
 
 
-def cause_of(events: Iterable[Json]) -> EndingCause:
+def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
     """From the daemon's events on one container.  Pure."""
     known = tuple(events)
     times = _times(known)
     out_of_memory = any(abs(oom - died) <= _OOM_S for oom in times["oom"] for died in times["die"])
-    return EndingCause(out_of_memory, any(each.get("Action") == "kill" for each in known))
+    return ContainerEndCause(out_of_memory, any(each.get("Action") == "kill" for each in known))
 
 
 def _times(events: Iterable[Json]) -> defaultdict[str, list[float]]:
@@ -240,14 +240,14 @@ class DockerEngine:
     def __init__(self, url: str) -> None:
         self.url = url
         self._client: aiodocker.Docker | None = None
-        self.unheard_at: float | None = None
+        self.unanswered_at: float | None = None
         """When a call that makes something went without an answer last, on the monotonic clock; see
         :mod:`sandbox.unheard`."""
-        self.copies: set[str] = set()
+        self.committed_images: set[str] = set()
         """Images of containers that somebody here uses."""
 
     async def __aenter__(self) -> Self:
-        self._client = EngineAddress.parse(self.url).client(_CALL_S)
+        self._client = DockerAddress.parse(self.url).client(_CALL_S)
         return self
 
     async def __aexit__(
@@ -275,25 +275,25 @@ class DockerEngine:
 
     async def create(self, spec: ContainerSpec) -> str:
         """Id of a new container that does not run yet."""
-        return await self.create_raw(f"create a container of {spec.image}", spec.request())
+        return await self.create_from_body(f"create a container of {spec.image}", spec.create_body())
 
-    async def create_raw(self, what: str, body: Json) -> str:
+    async def create_from_body(self, what: str, body: Json) -> str:
         """The same for a container that is no sandbox, from the body of Docker's ``POST /containers/create``."""
 
         async def call() -> str:
             return (await self.docker.containers.create(body)).id
 
-        with self.making():
-            return await retried(what, call, frozenset({500, 503}), idempotent=False)
+        with self.creating():
+            return await call_with_retries(what, call, frozenset({500, 503}), idempotent=False)
 
     @contextmanager
-    def making(self) -> Generator[None]:
+    def creating(self) -> Generator[None]:
         """A call that makes something: where its answer does not come, the daemon may make it all the same."""
         try:
             yield
-        except EngineError as error:
+        except DockerEngineError as error:
             if not error.status:
-                self.unheard_at = time.monotonic()
+                self.unanswered_at = time.monotonic()
             raise
 
     async def start(self, container: str) -> None:
@@ -302,7 +302,7 @@ class DockerEngine:
         async def call() -> None:
             await self._container(container).start()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-        await retried(f"start container {container[:12]}", call, frozenset(), idempotent=False)
+        await call_with_retries(f"start container {container[:12]}", call, frozenset(), idempotent=False)
 
     async def remove(self, container: str) -> None:
         """Kill and remove, until the daemon says that it is gone: under load one try is not enough, and a removal that
@@ -314,8 +314,8 @@ class DockerEngine:
         give_up, pause_s = time.monotonic() + _REMOVAL_S, _FIRST_PAUSE_S
         while True:
             try:
-                await retried(f"remove container {container[:12]}", call, _RETRIED_STATUS - {409})
-            except EngineError as error:
+                await call_with_retries(f"remove container {container[:12]}", call, _RETRIED_STATUS - {409})
+            except DockerEngineError as error:
                 if error.status == 404:
                     return
                 if error.status != 409 or time.monotonic() > give_up:
@@ -331,7 +331,7 @@ class DockerEngine:
             found = await self._containers(filters)
             return tuple(ContainerInfo(each.id, each["Labels"] or {}, each["State"]) for each in found)
 
-        return await retried("list containers", call, _RETRIED_STATUS)
+        return await call_with_retries("list containers", call, _RETRIED_STATUS)
 
     async def inspect(self, container: str, *, size: bool = False) -> Json:
         """All that the daemon says of a container; ``size``: also of how much it holds, for which it looks at every
@@ -340,12 +340,12 @@ class DockerEngine:
         async def call() -> Json:
             return await self._container(container).show(size=int(size))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-        return await retried(f"inspect container {container[:12]}", call, _RETRIED_STATUS)
+        return await call_with_retries(f"inspect container {container[:12]}", call, _RETRIED_STATUS)
 
     async def require_running(self, container: str) -> None:
         """Raises EngineError, as for one that is gone, when it does not run."""
         if not (await self.inspect(container))["State"]["Running"]:
-            raise EngineError(f"container {container[:12]} does not run", 409)
+            raise DockerEngineError(f"container {container[:12]} does not run", 409)
 
     async def logs(self, container: str) -> str:
         """What a container that has a log driver wrote."""
@@ -353,22 +353,22 @@ class DockerEngine:
         async def call() -> str:
             return "".join(await self._container(container).log(stdout=True, stderr=True))  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-        return await retried(f"read the log of {container[:12]}", call, _RETRIED_STATUS)
+        return await call_with_retries(f"read the log of {container[:12]}", call, _RETRIED_STATUS)
 
-    async def inventory(self) -> Inventory:
-        async def call() -> Inventory:
+    async def inventory(self) -> DockerInventory:
+        async def call() -> DockerInventory:
             containers = await self._containers("{}")
             networks = await self.docker.networks.list()
             volumes = cast("Json", await self.docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-            images = await self.docker.images.list(all=True, filters={"label": [owner.LABEL]})  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-            return Inventory(
+            images = await self.docker.images.list(all=True, filters={"label": [owner.OWNER_LABEL]})  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+            return DockerInventory(
                 frozenset(each.id for each in containers),
                 frozenset(cast("str", each["Id"]) for each in networks),
                 frozenset(cast("str", each["Name"]) for each in volumes["Volumes"] or ()),
                 frozenset(cast("str", each["Id"]) for each in images),
             )
 
-        return await retried("list what exists", call, _RETRIED_STATUS)
+        return await call_with_retries("list what exists", call, _RETRIED_STATUS)
 
     async def image_environment(self, image: str) -> dict[str, str]:
         """What an image sets for every process.  Raises EngineError."""
@@ -377,7 +377,7 @@ class DockerEngine:
         pairs = (each.partition("=") for each in cast("list[str]", made.get("Env") or []))
         return {name: value for name, _, value in pairs}
 
-    async def live_restore(self) -> bool:
+    async def has_live_restore(self) -> bool:
         """Whether containers outlive this daemon.  Raises EngineError."""
 
         return bool((await self.info()).get("LiveRestoreEnabled"))
@@ -386,7 +386,7 @@ class DockerEngine:
         """What the daemon says of itself.  Raises EngineError."""
         return json.loads(await self._read("info", "ask the daemon how it is set up"))
 
-    async def ending_cause(self, container: str, since: float) -> EndingCause:
+    async def ending_cause(self, container: str, since: float) -> ContainerEndCause:
         """From the daemon's own memory of the last few hundred events; ``since`` in Unix seconds.  An end that the
         daemon has not noticed yet is waited for where it matters."""
         filters = json.dumps({"container": [container], "event": ["oom", "kill", "die"]})
@@ -397,7 +397,7 @@ class DockerEngine:
             events = [cast("Json", json.loads(line)) for line in said.splitlines() if line.strip()]
             times = _times(events)
             if times["die"] or not times["oom"] or time.monotonic() > give_up:
-                return cause_of(events)
+                return container_end_cause(events)
             await asyncio.sleep(_LONGEST_PAUSE_S)
 
     async def _read(self, path: str, what: str, params: Mapping[str, str] | None = None) -> str:
@@ -408,13 +408,13 @@ class DockerEngine:
             async with docker.session.get(f"{docker.docker_host}/{path}", params=params) as response:
                 said = await response.text()
             if response.status >= 400:
-                raise EngineError(said.strip(), response.status)
+                raise DockerEngineError(said.strip(), response.status)
             return said
 
-        return await retried(what, call, _RETRIED_STATUS)
+        return await call_with_retries(what, call, _RETRIED_STATUS)
 
 
-async def retried(
+async def call_with_retries(
     what: str,
     call: Callable[[], Awaitable[T]],
     statuses: frozenset[int],
@@ -428,15 +428,15 @@ async def retried(
         try:
             async with asyncio.timeout(within_s):
                 return await call()
-        except (aiodocker.DockerError, EngineError) as error:
+        except (aiodocker.DockerError, DockerEngineError) as error:
             cut = error.status == _CUT
             again = idempotent if cut else error.status in statuses
             if not again or attempt == _ATTEMPTS - 1:
-                raise EngineError(f"could not {what}: {error}", 0 if cut else error.status) from error
+                raise DockerEngineError(f"could not {what}: {error}", 0 if cut else error.status) from error
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
             if not idempotent or attempt == _ATTEMPTS - 1:
-                raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
+                raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
         except (TimeoutError, OSError, aiohttp.ClientError) as error:
-            raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
+            raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
         await asyncio.sleep(_FIRST_PAUSE_S * 2**attempt)
     raise AssertionError("unreachable")

@@ -39,7 +39,7 @@ class SandboxVanished(SandboxLost):
     why.  Once is bad luck; a sample that it befalls twice did it."""
 
 
-class Ruin(StrEnum):
+class DestructionCause(StrEnum):
     """How an agent ended its own container."""
 
     MEMORY = "memory"
@@ -53,6 +53,6 @@ class Ruin(StrEnum):
 class SandboxDestroyed(LongshoreError):
     """The agent ended its own container while daemon, host and pool were healthy: a policy outcome."""
 
-    def __init__(self, message: str, how: Ruin = Ruin.MEMORY) -> None:
+    def __init__(self, message: str, how: DestructionCause = DestructionCause.MEMORY) -> None:
         super().__init__(message)
-        self.how = how
+        self.cause = how

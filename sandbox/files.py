@@ -17,9 +17,9 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from sandbox import wire
-from sandbox.child import output_of
+from sandbox.child import collect_child_output
 from sandbox.errors import SandboxLost
-from sandbox.link import ANSWER_S, Link
+from sandbox.link import ANSWER_S, InitConnection
 
 if TYPE_CHECKING:
     from sandbox.session import SandboxSession
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
 MAX_TREE_FILES = 10_000
-CLEAR_S = 60.0
+CLEAR_TIMEOUT_S = 60.0
 """For what stands where a file or a folder is to be."""
-TREE_S = 120.0
+READ_TREE_TIMEOUT_S = 120.0
 _PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
 
 
@@ -38,18 +38,18 @@ class FileTooLarge(Exception):
 
 
 def _put(
-    link: Link, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
+    link: InitConnection, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
 ) -> list[int]:
     """Send one file without waiting.  Returns the requests to await with :meth:`Link.answered`."""
     requests: list[int] = []
     for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
         chunk = data[at : at + wire.FILE_CHUNK_BYTES]
         how = flags if at == 0 else wire.WriteFlag.APPEND
-        requests.append(link.request(lambda n, c=chunk, h=how: wire.write(n, path, c, mode=mode, flags=h)))
+        requests.append(link.request(lambda n, c=chunk, h=how: wire.write_frame(n, path, c, mode=mode, flags=h)))
     return requests
 
 
-async def write_files(link: Link, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+async def write_files(link: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
     """Bring files in, with the folders above them.  A path that ends in ``/`` makes a folder.
 
     Raises OSError with the container's errno, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
@@ -60,21 +60,26 @@ async def write_files(link: Link, contents: Mapping[str, bytes], *, mode: int = 
         raise OSError(error, os.strerror(error), path)
 
 
-async def replace(
-    link: Link, path: str, data: bytes = b"", *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.REPLACE
+async def replace_path(
+    link: InitConnection,
+    path: str,
+    data: bytes = b"",
+    *,
+    mode: int = 0o644,
+    flags: wire.WriteFlag = wire.WriteFlag.REPLACE,
 ) -> None:
     """Put a file, or a folder where ``path`` ends in ``/``, in the place of whatever stands there.
 
     PID 1 clears for a moment at a time, and has time for everything else in between.  Raises OSError with the
     container's errno, ETIME where there is more than is cleared within :data:`CLEAR_S`, SandboxLost, SandboxDestroyed.
     """
-    give_up = time.monotonic() + CLEAR_S
+    give_up = time.monotonic() + CLEAR_TIMEOUT_S
     while error := await _written(link, _put(link, path, data, mode=mode, flags=flags)):
         if error != errno.ETIME or time.monotonic() > give_up:
             raise OSError(error, os.strerror(error), path)
 
 
-async def _written(link: Link, requests: Sequence[int]) -> int:
+async def _written(link: InitConnection, requests: Sequence[int]) -> int:
     """The first error of these requests, 0 for none.  Raises SandboxLost, SandboxDestroyed."""
     try:
         acks = [await link.answered(request) for request in requests]
@@ -83,7 +88,7 @@ async def _written(link: Link, requests: Sequence[int]) -> int:
     return next((ack.error for ack in acks if ack.error), 0)
 
 
-async def read_file(link: Link, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+async def read_file(link: InitConnection, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """A regular file's content.
 
     Raises OSError with the container's errno (ELOOP for a link, EISDIR, EINVAL for a device or pipe, EPERM in /proc),
@@ -116,22 +121,26 @@ async def read_tree(
     SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
-    end, packed = await output_of(session, (*_PACK, path), env={}, limit_s=TREE_S, most_bytes=room)
+    end, packed = await collect_child_output(
+        session, (*_PACK, path), env={}, limit_s=READ_TREE_TIMEOUT_S, most_bytes=room
+    )
     if len(packed) > room:
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
     if end is None:
-        raise OSError(errno.ETIME, f"it was not read within {TREE_S:.0f} s", path)
+        raise OSError(errno.ETIME, f"it was not read within {READ_TREE_TIMEOUT_S:.0f} s", path)
     if end.signalled:
         raise OSError(errno.EINTR, "everything in the sandbox was killed meanwhile", path)
     if end.code and not packed.strip(b"\0"):
         raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
-        return unpack(packed, max_bytes=max_bytes, max_files=max_files)
+        return unpack_archive(packed, max_bytes=max_bytes, max_files=max_files)
     except ValueError as error:
         raise OSError(errno.EIO, f"it changes as it is read, or holds what no archive can ({error})", path) from error
 
 
-def unpack(archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES) -> dict[str, bytes]:
+def unpack_archive(
+    archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
+) -> dict[str, bytes]:
     """The regular files of a tar archive that nobody vouches for, by relative path.  Links and devices are left out.
 
     Raises FileTooLarge, ValueError for what is no archive or names a path outside its root.

@@ -36,27 +36,35 @@ from dataclasses import dataclass
 
 from protocol.errors import InfraError
 from sandbox import wire
-from sandbox.child import run_child
-from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
-from sandbox.files import FileTooLarge, replace, write_files
-from sandbox.grading.alone import leave_alone
-from sandbox.grading.artifacts import Unfit
-from sandbox.grading.environment import TEMPORARY_DIR, TESTS_DIR, environment_of_tests
+from sandbox.child import run_child_process
+from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
+from sandbox.files import FileTooLarge, replace_path, write_files
+from sandbox.grading.alone import kill_agent_processes
+from sandbox.grading.artifacts import UnfitArtifactError
+from sandbox.grading.environment import TEMPORARY_DIR, TESTS_DIR, build_test_environment
 from sandbox.grading.linked import remove_links
-from sandbox.grading.outcome import REWARD, GradedTest, Report, Verdict, contradiction, judge, weighted
-from sandbox.grading.paths import clear
-from sandbox.grading.place import extra_s, place
-from sandbox.grading.reports import MAX_BYTES, read_report
-from sandbox.grading.settings import PLAIN, has_settings
+from sandbox.grading.outcome import (
+    REWARD_TEST,
+    GradedTest,
+    GradingReport,
+    GradingVerdict,
+    find_contradiction,
+    judge_reports,
+    weighted_score,
+)
+from sandbox.grading.paths import clear_paths
+from sandbox.grading.place import longest_overhead_s, open_grading_container
+from sandbox.grading.reports import MAX_REPORT_BYTES, read_report
+from sandbox.grading.settings import EMPTY_SETTINGS, has_pytest_settings
 from sandbox.grading.summary import SummaryParser
-from sandbox.grading.suspicion import Suspicion, suspicions
-from sandbox.grading.whose import Isolation, isolation_of, shell_of, shell_scripts
-from sandbox.kit.phase import FACTS, MADE
+from sandbox.grading.suspicion import Suspicion, find_suspicions
+from sandbox.grading.whose import Isolation, choose_shell, decide_isolation, shell_scripts
+from sandbox.kit.phase import CREATED_PATHS_FILE, FACTS_FILE
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, NetworkMode, Task
-from sandbox.truncate import HeadTail
+from sandbox.truncate import HeadTailBuffer
 
-SCRIPT = ".longshore-tests.sh"
+TEST_SCRIPT_NAME = ".longshore-tests.sh"
 """What is run: a name in :data:`TESTS_DIR` that no task gives a file of its own."""
 _KNOWN_AS = ("run-tests.sh", "test.sh")
 """What Terminal-Bench and Harbor call it, where the task has nothing else by that name."""
@@ -99,15 +107,15 @@ class GradeResult:
     @property
     def score(self) -> float:
         """Weight of what passed ÷ weight of all, 0 … 1; the reward itself where it is all that the tests wrote."""
-        alone = [test.name for test in self.tests] == [REWARD]
-        return self.reward if alone and self.reward is not None else weighted(self.tests)
+        alone = [test.name for test in self.tests] == [REWARD_TEST]
+        return self.reward if alone and self.reward is not None else weighted_score(self.tests)
 
 
 @dataclass(slots=True)
-class _Ran:
+class _TestRun:
     """A test run, as far as it came."""
 
-    verdict: Verdict | None = None
+    verdict: GradingVerdict | None = None
     """None where it proves nothing; ``note`` says why."""
     log: str = ""
     note: str = ""
@@ -116,7 +124,7 @@ class _Ran:
     """Links that led among the tests, as the log says it."""
 
 
-async def grade(
+async def grade_sandbox(
     session: SandboxSession, task: Task, timeout_s: float | None = None, commands: Sequence[str] = ()
 ) -> GradeResult:
     """Grade what the agent left, at the task's level.  Except at ``sibling`` the session's shell does not survive.
@@ -132,39 +140,39 @@ async def grade(
     isolation = None
     try:
         async with (
-            place(session, task, limit_s) as bench,
-            session.verifying(bench) as network,
+            open_grading_container(session, task, limit_s) as bench,
+            session.verification_network(bench) as network,
             _taken_back(bench, task, wanted=bench is session),
         ):
             verifier = await _has_verifier(bench)
-            isolation = isolation_of(task.run_tests, task.tests, verifier=verifier)
+            isolation = decide_isolation(task.run_tests, task.tests, verifier=verifier)
             env = await _environment(session, task, isolation, network)
             ran = await _prepared(bench, task, isolation, limit_s, env, verifier=verifier)
-    except Unfit as error:
-        ran = _Ran(note=f"what the agent left could not be carried to its tests: {error}")
-    tests, reward = ran.verdict or judge(task.expected_tests, task.weights, ())
+    except UnfitArtifactError as error:
+        ran = _TestRun(note=f"what the agent left could not be carried to its tests: {error}")
+    tests, reward = ran.verdict or judge_reports(task.expected_tests, task.weights, ())
     passed = bool(tests) and all(test.passed for test in tests)
     return GradeResult(
         tests,
         reward,
         ran.log + "".join(f"\n[{each}]\n" for each in (ran.removed, ran.note) if each),
         task.grading,
-        isolation or isolation_of(task.run_tests, task.tests),
+        isolation or decide_isolation(task.run_tests, task.tests),
         ran.timed_out,
         (time.perf_counter() - started) * 1000,
-        suspicions(commands, task) if passed else (),
+        find_suspicions(commands, task) if passed else (),
     )
 
 
-def longest_s(task: Task, timeout_s: float | None = None) -> float:
+def max_grading_s(task: Task, timeout_s: float | None = None) -> float:
     """What :func:`grade` takes at most on a host that answers."""
-    return (timeout_s or task.test_timeout_s) + extra_s(task.grading)
+    return (timeout_s or task.test_timeout_s) + longest_overhead_s(task.grading)
 
 
 async def _has_verifier(bench: SandboxSession) -> bool:
     """Whether the kit that is mounted there has its verifier half."""
     try:
-        return bool(await bench.read_file(FACTS))
+        return bool(await bench.read_file(FACTS_FILE))
     except FileNotFoundError:
         return False
 
@@ -176,7 +184,7 @@ async def _environment(
     image = await session.image_environment()
     offline = task.network.verify is NetworkMode.NONE
     folders = (task.workdir, *task.artifacts)
-    return environment_of_tests(image, task.env, network, isolation, folders, offline=offline)
+    return build_test_environment(image, task.env, network, isolation, folders, offline=offline)
 
 
 async def _prepared(
@@ -187,38 +195,40 @@ async def _prepared(
     env: Mapping[str, str],
     *,
     verifier: bool,
-) -> _Ran:
+) -> _TestRun:
     """Bring the tests in, remove the links that lead among them, run them."""
     why = await _bring_in(bench, task, isolation)
     if why:
-        return _Ran(note=why)
-    removed, why = await remove_links(bench, tuple(folders_of_tests(task)))
-    ran = _Ran(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
+        return _TestRun(note=why)
+    removed, why = await remove_links(bench, tuple(folders_for_tests(task)))
+    ran = _TestRun(note=why) if why else await _test(bench, task, limit_s, env, verifier=verifier)
     return dataclasses.replace(ran, removed=removed)
 
 
-async def _test(bench: SandboxSession, task: Task, limit_s: float, env: Mapping[str, str], *, verifier: bool) -> _Ran:
+async def _test(
+    bench: SandboxSession, task: Task, limit_s: float, env: Mapping[str, str], *, verifier: bool
+) -> _TestRun:
     """Run the tests, collect what they said."""
-    summary, log = SummaryParser(), HeadTail(_LOG_BYTES, _LOG_BYTES)
+    summary, log = SummaryParser(), HeadTailBuffer(_LOG_BYTES, _LOG_BYTES)
 
     def take(data: bytes) -> bool:
         summary.feed(data)
         log.feed(data)
         return True
 
-    argv = (*shell_of(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{SCRIPT}")
+    argv = (*choose_shell(task.run_tests, verifier=verifier).argv, f"{TESTS_DIR}/{TEST_SCRIPT_NAME}")
     try:
-        end = await run_child(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
+        end = await run_child_process(bench, argv, take, env=env, limit_s=limit_s, cwd=task.workdir)
     except OSError as error:
         raise SandboxLost(f"the tests could not be started: {error}") from error
     if end is None:
-        await leave_alone(bench)
-        return _Ran(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
+        await kill_agent_processes(bench)
+        return _TestRun(log=log.text(), note=f"the tests ran out of their {limit_s:g} s", timed_out=True)
     files, silent = await _reports(bench, task.reports) if task.reports else ((), "")
     xfails = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
-    verdict = judge(task.expected_tests, task.weights, (*files, summary.report()), xfails=xfails)
-    note = contradiction(end.code, end.signalled, verdict.tests) or silent
-    return _Ran(None if note else verdict, log.text(), note)
+    verdict = judge_reports(task.expected_tests, task.weights, (*files, summary.report()), xfails=xfails)
+    note = find_contradiction(end.code, end.signalled, verdict.tests) or silent
+    return _TestRun(None if note else verdict, log.text(), note)
 
 
 @asynccontextmanager
@@ -235,76 +245,78 @@ async def _taken_back(bench: SandboxSession, task: Task, *, wanted: bool) -> Asy
 
 async def _take_back(bench: SandboxSession, task: Task) -> None:
     try:
-        await leave_alone(bench)
+        await kill_agent_processes(bench)
         made = await _made(bench)
         for at in range(0, len(made), _AT_ONCE):
-            await clear(bench, made[at : at + _AT_ONCE])
-        for folder in folders_of_tests(task):
-            await replace(bench, f"{folder}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
+            await clear_paths(bench, made[at : at + _AT_ONCE])
+        for folder in folders_for_tests(task):
+            await replace_path(bench, f"{folder}/", mode=0o700, flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
         for report in task.reports:
-            await replace(bench, report, mode=0o600)
+            await replace_path(bench, report, mode=0o600)
     except (OSError, FileTooLarge, InfraError, SandboxDestroyed) as error:
-        await bench.destroy(SandboxDestroyed(f"its tests could not be taken out of it again: {error}", Ruin.TESTED))
+        await bench.destroy(
+            SandboxDestroyed(f"its tests could not be taken out of it again: {error}", DestructionCause.TESTED)
+        )
 
 
 async def _made(bench: SandboxSession) -> list[str]:
     """What the kit's stand-ins have made, by their own note."""
     try:
-        noted = await bench.read_file(MADE, _MOST_MADE_BYTES)
+        noted = await bench.read_file(CREATED_PATHS_FILE, _MOST_MADE_BYTES)
     except FileNotFoundError:
         return []
     return [os.fsdecode(each) for each in dict.fromkeys(noted.split(b"\0")) if each.startswith(b"/")]
 
 
-def tests_folder(task: Task, isolation: Isolation) -> dict[str, bytes]:
+def files_for_tests(task: Task, isolation: Isolation) -> dict[str, bytes]:
     """Path below :data:`TESTS_DIR` → content: the task's script and its other files, none in another's place.  With
     settings of pytest's there, it looks for settings and conftest.py nowhere above."""
     script, taken = task.run_tests.encode(), {path.partition("/")[0] for path in task.tests}
-    files = {name: script for name in _KNOWN_AS if name not in taken} | task.tests | {SCRIPT: script}
-    if not has_settings(files, newest=isolation is Isolation.IMAGE):
-        files |= PLAIN
+    files = {name: script for name in _KNOWN_AS if name not in taken} | task.tests | {TEST_SCRIPT_NAME: script}
+    if not has_pytest_settings(files, newest=isolation is Isolation.IMAGE):
+        files |= EMPTY_SETTINGS
     return files
 
 
-def _says(task: Task, path: str) -> bool:
+def _mentions(task: Task, path: str) -> bool:
     """Whether a script of the tests, or what says where their reports are, speaks of it, wherever its quotes are."""
     texts = (task.run_tests, *task.reports, *shell_scripts(task.tests).values())
     return any(path in text.translate(_UNQUOTED) for text in texts)
 
 
-def folders_of_tests(task: Task) -> dict[str, int]:
+def folders_for_tests(task: Task) -> dict[str, int]:
     """The tests' own, which are empty when they begin → mode."""
-    verdicts = {_VERDICTS: 0o700} if _says(task, _VERDICTS) else {}
+    verdicts = {_VERDICTS: 0o700} if _mentions(task, _VERDICTS) else {}
     return {TESTS_DIR: 0o700, TEMPORARY_DIR: 0o1777, **verdicts}
 
 
 async def _bring_in(bench: SandboxSession, task: Task, isolation: Isolation) -> str:
     """Put the tests in place and empty files where their reports go.  Returns why not, when what the agent left
     prevents it."""
-    files = {f"{TESTS_DIR}/{name}": data for name, data in tests_folder(task, isolation).items()}
+    files = {f"{TESTS_DIR}/{name}": data for name, data in files_for_tests(task, isolation).items()}
     try:
-        for folder, mode in folders_of_tests(task).items():
-            await replace(bench, f"{folder}/", mode=mode)
+        for folder, mode in folders_for_tests(task).items():
+            await replace_path(bench, f"{folder}/", mode=mode)
         await write_files(bench, {**files, _OF_ROOT: b""}, mode=0o700)
-        if isolation is Isolation.KIT and _says(task, _INSTALLED):
+        if isolation is Isolation.TOOLCHAIN and _mentions(task, _INSTALLED):
             installed = f"/root/{_INSTALLED}"
-            await replace(bench, installed)
-            await write_files(bench, {MADE: installed.encode() + b"\0"}, mode=0o600)
+            await replace_path(bench, installed)
+            await write_files(bench, {CREATED_PATHS_FILE: installed.encode() + b"\0"}, mode=0o600)
         for report in task.reports:
-            await replace(bench, report, mode=0o600)
+            await replace_path(bench, report, mode=0o600)
     except OSError as error:
         return f"the tests could not be written into the container: {error.strerror}"
     return ""
 
 
-async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[tuple[Report, ...], str]:
+async def _reports(bench: SandboxSession, paths: Sequence[str]) -> tuple[tuple[GradingReport, ...], str]:
     """What the report files say, once nobody is left who could write them, and why the run proves nothing: none says
     anything, or one is more than is read.  Links and empty files say nothing."""
-    await leave_alone(bench)
-    found: list[Report] = []
+    await kill_agent_processes(bench)
+    found: list[GradingReport] = []
     for path in paths:
         try:
-            report = read_report(path, await bench.read_file(path, MAX_BYTES))
+            report = read_report(path, await bench.read_file(path, MAX_REPORT_BYTES))
         except FileTooLarge as error:
             return (), str(error)
         except OSError:

@@ -20,13 +20,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.parser import Parser
+from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
 from sandbox import address, owner, provision
 from sandbox.images import base
-from sandbox.images.names import tagged
+from sandbox.images.names import with_tag
 from sandbox.kit import build as kits
-from sandbox.provision import Say
+from sandbox.provision import ReportLine
 
 _RECORD = "host.json"
 _PATIENCE_S = 30.0
@@ -34,7 +34,7 @@ _PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class SandboxHost:
     """What a pool needs to know of its machine."""
 
     docker_url: str
@@ -68,7 +68,7 @@ class HostSettings:
         busybox = env.get("LONGSHORE_BUSYBOX")
         return cls(
             home=Path(env.get("LONGSHORE_HOME") or _default_home()).absolute(),
-            docker_url=address.from_environment(env),
+            docker_url=address.docker_address_from_environment(env),
             base_image=env.get("LONGSHORE_BASE_IMAGE", ""),
             busybox=Path(busybox).absolute() if busybox else None,
         )
@@ -84,17 +84,17 @@ def docker_url(settings: HostSettings | None = None) -> str:
     return current_host(settings).docker_url
 
 
-def current_host(settings: HostSettings | None = None) -> Host:
+def current_host(settings: HostSettings | None = None) -> SandboxHost:
     """What ``ensure`` recorded.  Raises UserError when it has not run."""
     settings = settings or HostSettings.from_environment()
     try:
         record = json.loads((settings.home / _RECORD).read_text())
-        return Host(record["docker_url"], record["base_image"], Path(record["kit"]), record["engine_owner"])
+        return SandboxHost(record["docker_url"], record["base_image"], Path(record["kit"]), record["engine_owner"])
     except (OSError, ValueError, KeyError) as error:
         raise UserError("this machine is not set up for sandboxes: run `python -m sandbox.host up`") from error
 
 
-def set_up(settings: HostSettings | None = None) -> bool:
+def is_set_up(settings: HostSettings | None = None) -> bool:
     """Whether ``ensure`` has run here."""
     try:
         current_host(settings)
@@ -103,14 +103,14 @@ def set_up(settings: HostSettings | None = None) -> bool:
     return True
 
 
-def answering(host: Host) -> Host:
+def require_answering_engine(host: SandboxHost) -> SandboxHost:
     """The same, whose engine answers.  Raises UserError with what to do."""
     if not provision.engine_answers(host.docker_url, _PATIENCE_S):
         raise UserError(f"the Docker engine at {host.docker_url} does not answer: run `python -m sandbox.host up`")
     return host
 
 
-def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host:
+def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = None) -> SandboxHost:
     """Make this machine ready and return how to use it.  Blocking.  Raises UserError with what to do."""
     settings = settings or HostSettings.from_environment()
     say = say or _nothing
@@ -122,15 +122,15 @@ def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host
                 raise UserError(f"no Docker engine answers at DOCKER_HOST={settings.docker_url}: start it, or unset it")
             url, engine_owner = settings.docker_url, ""
         else:
-            url, engine_owner = provision.find_engine((provision.SYSTEM_SOCKET, own_socket)) or "", ""
+            url, engine_owner = provision.find_answering_engine((provision.SYSTEM_SOCKET, own_socket)) or "", ""
             if not url:
                 url, pid = provision.start_engine(settings.engine_root, settings.engine_runtime, say)
-                engine_owner = owner.of_process(pid) if pid else ""
+                engine_owner = owner.owner_of_process(pid) if pid else ""
             elif before is not None and url == before.docker_url:
                 engine_owner = before.engine_owner
         image = _base_image(settings, url, say)
-        kit = kits.ensure_kit(settings.home, settings.busybox, before.kit if before else None, say)
-        host = Host(url, image, kit, engine_owner)
+        kit = kits.ensure_toolchain(settings.home, settings.busybox, before.kit if before else None, say)
+        host = SandboxHost(url, image, kit, engine_owner)
         if host != before:
             temporary = settings.home / f".{_RECORD}.{os.getpid()}"
             temporary.write_text(json.dumps({**asdict(host), "kit": str(kit)}, indent=1))
@@ -140,16 +140,16 @@ def ensure(settings: HostSettings | None = None, say: Say | None = None) -> Host
     return host
 
 
-def _base_image(settings: HostSettings, url: str, say: Say) -> str:
+def _base_image(settings: HostSettings, url: str, say: ReportLine) -> str:
     """The configured image if the engine has it or a registry gives it; else ours, built where it is absent."""
-    built = base.recipe_tag()
+    built = base.base_image_tag()
     wanted = settings.base_image or built
     if provision.has_image(url, wanted):
         return wanted
     if settings.base_image:
         say(f"pulling {wanted} …")
         try:
-            provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=tagged(wanted))
+            provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=with_tag(wanted))
         except UserError as error:
             say(f"{' '.join(str(error).split())}; the one built from Debian packages is used instead")
         else:
@@ -157,7 +157,7 @@ def _base_image(settings: HostSettings, url: str, say: Say) -> str:
     return built if provision.has_image(url, built) else base.build_base_image(url, say)
 
 
-def _recorded(settings: HostSettings) -> Host | None:
+def _recorded(settings: HostSettings) -> SandboxHost | None:
     try:
         return current_host(settings)
     except UserError:
@@ -176,7 +176,7 @@ def _nothing(line: str) -> None:
     del line
 
 
-def status(settings: HostSettings, say: Say) -> bool:
+def report_status(settings: HostSettings, say: ReportLine) -> bool:
     """Say what is set up.  Returns whether sandboxes can start."""
     host = current_host(settings)
     answers = provision.engine_answers(host.docker_url)
@@ -187,27 +187,27 @@ def status(settings: HostSettings, say: Say) -> bool:
         return False
     from sandbox import disk  # with the engine's client, which nobody else here needs
 
-    bound = asyncio.run(disk.bound_of(host.docker_url, host.base_image, host.kit))
-    say(f"disk limit: {bound}: {disk.MEANS[bound]}")
+    bound = asyncio.run(disk.probe_engine_disk_bound(host.docker_url, host.base_image, host.kit))
+    say(f"disk limit: {bound}: {disk.DISK_BOUND_DESCRIPTIONS[bound]}")
     return True
 
 
-def down(settings: HostSettings, say: Say) -> None:
+def stop_engine(settings: HostSettings, say: ReportLine) -> None:
     """Stop the engine, if it is one that we started.  Images and kit stay."""
     host = current_host(settings)
-    if not host.engine_owner or owner.proved_dead(host.engine_owner):
+    if not host.engine_owner or owner.is_proved_dead(host.engine_owner):
         say(f"docker engine: {host.docker_url} was not started by us; nothing to stop")
         return
-    pid = owner.pid_of(host.engine_owner)
+    pid = owner.owner_pid(host.engine_owner)
     os.kill(pid, signal.SIGTERM)
     give_up = time.monotonic() + 30
-    while not owner.proved_dead(host.engine_owner) and time.monotonic() < give_up:
+    while not owner.is_proved_dead(host.engine_owner) and time.monotonic() < give_up:
         time.sleep(0.1)
     say(f"docker engine: stopped (pid {pid})")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(prog="python -m sandbox.host", description=(__doc__ or "").split("\n\n")[0])
+    parser = CommandLineParser(prog="python -m sandbox.host", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("command", choices=("up", "status", "down"))
     chosen = parser.parse_args(arguments).command
     settings = HostSettings.from_environment()
@@ -217,10 +217,10 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
 
     if chosen == "up":
-        ensure(settings, say)
+        ensure_host(settings, say)
     elif chosen == "down":
-        down(settings, say)
-    elif not status(settings, say):
+        stop_engine(settings, say)
+    elif not report_status(settings, say):
         return EXIT_FAILED
     return EXIT_OK
 

@@ -72,7 +72,7 @@ class LeaseLimits:
 
 
 @dataclass(slots=True)
-class Lease:
+class SlotLease:
     id: str
     task_key: str
     deadline: float
@@ -86,8 +86,8 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
-    leases: tuple[Lease, ...]
+class LeaseAllocation:
+    leases: tuple[SlotLease, ...]
     reused: bool
     """It had been made before, with the same request id or group."""
 
@@ -98,12 +98,12 @@ class LeaseTable:
 
     limits: LeaseLimits
     now: Callable[[], float]
-    _leases: dict[str, Lease] = field(default_factory=dict[str, Lease])
+    _leases: dict[str, SlotLease] = field(default_factory=dict[str, SlotLease])
     _freed_at: float | None = None
     _freed_every_s: float = 0.0
     """Smoothed."""
 
-    def allocate(self, task_key: str, request_id: str = "") -> Allocation:
+    def allocate(self, task_key: str, request_id: str = "") -> LeaseAllocation:
         """One slot.  Raises SlotsExhausted."""
         if request_id:
             again = [
@@ -115,10 +115,10 @@ class LeaseTable:
             ]
             if again:
                 self.renew(again[0].id)
-                return Allocation((again[0],), reused=True)
-        return Allocation(self._give(task_key, 1, request_id=request_id), reused=False)
+                return LeaseAllocation((again[0],), reused=True)
+        return LeaseAllocation(self._give(task_key, 1, request_id=request_id), reused=False)
 
-    def allocate_group(self, group: str, slots: int, *, keep: bool = False) -> Allocation:
+    def allocate_group(self, group: str, slots: int, *, keep: bool = False) -> LeaseAllocation:
         """``slots`` slots of one task, or none; to ``keep`` for those that take them one by one.  Raises
         SlotsExhausted, GroupConflict, GroupTooLarge."""
         if slots > self.limits.slots:
@@ -131,23 +131,23 @@ class LeaseTable:
         given = held or self._give(group, slots, group=group)
         for lease in given if keep and not held else ():
             lease.kept = True
-        return Allocation(given, reused=bool(held))
+        return LeaseAllocation(given, reused=bool(held))
 
-    def take_of_group(self, group: str, slots: int, request_id: str) -> Allocation:
+    def allocate_from_group(self, group: str, slots: int, request_id: str) -> LeaseAllocation:
         """One slot of a group's, of which there are none before there are ``slots``.  A request that comes when all are
         taken, another attempt of a member's say, gets one more.  Raises SlotsExhausted, GroupTooLarge."""
         held = self.group(group)
         for lease in held:
             if lease.request_id == request_id:
                 self.renew(lease.id)
-                return Allocation((lease,), reused=True)
+                return LeaseAllocation((lease,), reused=True)
         held = held or self.allocate_group(group, slots, keep=True).leases
         taken = next((lease for lease in held if lease.kept), None) or self._give(group, 1, group=group)[0]
         taken.kept, taken.request_id = False, request_id
         self.renew(taken.id)
-        return Allocation((taken,), reused=False)
+        return LeaseAllocation((taken,), reused=False)
 
-    def _give(self, task_key: str, count: int, *, request_id: str = "", group: str = "") -> tuple[Lease, ...]:
+    def _give(self, task_key: str, count: int, *, request_id: str = "", group: str = "") -> tuple[SlotLease, ...]:
         runs = sum(lease.task_key == task_key for lease in self._leases.values())
         keys = self.task_keys()
         if task_key not in keys and len(keys) >= self.limits.tasks:
@@ -163,7 +163,9 @@ class LeaseTable:
                 raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", said, self._retry_s())
         now = self.now()
         given = tuple(
-            Lease(f"run-{uuid.uuid4().hex[:16]}", task_key, now + self.limits.ttl_s, request_id, group, given_at=now)
+            SlotLease(
+                f"run-{uuid.uuid4().hex[:16]}", task_key, now + self.limits.ttl_s, request_id, group, given_at=now
+            )
             for _ in range(count)
         )
         self._leases.update((lease.id, lease) for lease in given)
@@ -179,21 +181,21 @@ class LeaseTable:
             self._freed_every_s += _SMOOTHING * (now - self._freed_at - self._freed_every_s)
         self._freed_at = now
 
-    def restore(self, lease: Lease) -> None:
+    def restore(self, lease: SlotLease) -> None:
         """Take over a lease that an earlier server gave, as if it had been given now; it counts even beyond the
         limits."""
         lease.given_at = self.now()
         lease.deadline = lease.given_at + self.limits.ttl_s
         self._leases[lease.id] = lease
 
-    def get(self, lease_id: str) -> Lease:
+    def get(self, lease_id: str) -> SlotLease:
         """Raises UnknownLease; a lease whose time is over is unknown, whether or not it was reaped."""
         lease = self._leases.get(lease_id)
         if lease is None or self._over(lease):
             raise UnknownLease(lease_id)
         return lease
 
-    def renew(self, lease_id: str) -> Lease:
+    def renew(self, lease_id: str) -> SlotLease:
         """A sign of life.  Raises UnknownLease."""
         lease = self.get(lease_id)
         lease.deadline = self.now() + self.limits.ttl_s
@@ -203,7 +205,7 @@ class LeaseTable:
         return lease
 
     @contextmanager
-    def operation(self, lease_id: str) -> Generator[Lease]:
+    def operation(self, lease_id: str) -> Generator[SlotLease]:
         """Renewed at its start and at its end; not reaped between.  Raises UnknownLease."""
         lease = self.renew(lease_id)
         lease.busy += 1
@@ -213,10 +215,10 @@ class LeaseTable:
             lease.busy -= 1
             lease.deadline = self.now() + self.limits.ttl_s
 
-    def _over(self, lease: Lease) -> bool:
+    def _over(self, lease: SlotLease) -> bool:
         return not lease.busy and self.now() >= lease.deadline
 
-    def reap(self) -> tuple[Lease, ...]:
+    def reap(self) -> tuple[SlotLease, ...]:
         """Remove the leases whose time is over.  Whoever calls must close what they held."""
         over = tuple(lease for lease in self._leases.values() if self._over(lease))
         for lease in over:
@@ -224,14 +226,14 @@ class LeaseTable:
             self._freed()
         return over
 
-    def close(self, lease_id: str) -> Lease | None:
+    def close(self, lease_id: str) -> SlotLease | None:
         """Remove a lease; None when there was none."""
         lease = self._leases.pop(lease_id, None)
         if lease is not None:
             self._freed()
         return lease
 
-    def group(self, name: str) -> tuple[Lease, ...]:
+    def group(self, name: str) -> tuple[SlotLease, ...]:
         return tuple(lease for lease in self._leases.values() if lease.group == name and not self._over(lease))
 
     def groups(self) -> dict[str, int]:
@@ -249,7 +251,7 @@ class LeaseTable:
             counts[lease.task_key] = counts.get(lease.task_key, 0) + 1
         return counts
 
-    def all(self) -> Iterable[Lease]:
+    def all(self) -> Iterable[SlotLease]:
         return tuple(self._leases.values())
 
     def __len__(self) -> int:

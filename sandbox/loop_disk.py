@@ -16,8 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import cast
 
-from sandbox.completion import completed
-from sandbox.engine import DockerEngine, EngineError, Json, retried
+from sandbox.completion import call_with_undo
+from sandbox.engine import DockerEngine, DockerEngineError, Json, call_with_retries
 
 _STEP_S = 60.0
 _SEEN = ".sbx-disk"
@@ -26,25 +26,25 @@ _MAKE = ("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-i", str(_BY
 _MOUNT = ("mount", "-t", "ext4", "-o", "loop,noatime,noinit_itable")
 
 
-async def upper_layer(engine: DockerEngine, container: str) -> Path | None:
+async def find_upper_layer(engine: DockerEngine, container: str) -> Path | None:
     """The folder on the daemon's host with what a container has written; None where the driver has none.
 
     Raises EngineError.
     """
-    return layer_of(await engine.inspect(container))
+    return upper_layer_of(await engine.inspect(container))
 
 
-def layer_of(shown: Json) -> Path | None:
+def upper_layer_of(shown: Json) -> Path | None:
     """The same, of what the daemon says of the container."""
     layers = cast("dict[str, str]", shown.get("GraphDriver", {}).get("Data") or {})
     return Path(layers["UpperDir"]) if "UpperDir" in layers else None
 
 
-async def give_disk(engine: DockerEngine, container: str, size: int) -> None:
+async def mount_loop_disk(engine: DockerEngine, container: str, size: int) -> None:
     """To a container that has been created and does not run.  Raises EngineError where it cannot be done here."""
-    upper = await upper_layer(engine, container)
+    upper = await find_upper_layer(engine, container)
     if upper is None:
-        raise EngineError("the engine's storage keeps no layer that a disk could be given to")
+        raise DockerEngineError("the engine's storage keeps no layer that a disk could be given to")
     layer = upper.parent
 
     async def mount() -> None:
@@ -54,15 +54,15 @@ async def give_disk(engine: DockerEngine, container: str, size: int) -> None:
         """It goes with its container, which is not to be removed while it is being mounted."""
 
     try:
-        await completed(mount, keep)
+        await call_with_undo(mount, keep)
     except (OSError, subprocess.SubprocessError) as error:
         said = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
-        raise EngineError(
+        raise DockerEngineError(
             f"container {container[:12]} could not be given a disk of its own: {said or error}"
         ) from error
 
 
-async def is_seen(engine: DockerEngine, container: str) -> bool:
+async def daemon_sees_loop_disk(engine: DockerEngine, container: str) -> bool:
     """Whether what the daemon writes into a container is on the disk that it was given: a daemon in a mount namespace
     of its own does not see that.  Raises EngineError."""
     packed = io.BytesIO()
@@ -73,8 +73,8 @@ async def is_seen(engine: DockerEngine, container: str) -> bool:
         handle = engine.docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
         await handle.put_archive("/", packed.getvalue())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-    await retried(f"write into container {container[:12]}", call, frozenset({500, 503}))
-    upper = await upper_layer(engine, container)
+    await call_with_retries(f"write into container {container[:12]}", call, frozenset({500, 503}))
+    upper = await find_upper_layer(engine, container)
     return upper is not None and await asyncio.to_thread((upper / _SEEN).exists)
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sandbox.shell import Shell
-from sandbox.terminal import Terminal
+from sandbox.shell import SandboxShell
+from sandbox.terminal import PseudoTerminal
 
 
 @dataclass(slots=True)
-class Named:
+class NamedSession:
     name: str
-    shell: Shell | None = None
-    process: Terminal | None = None
+    shell: SandboxShell | None = None
+    process: PseudoTerminal | None = None
     """The one that was started last, ended or not."""
     file: str = ""
     """Where the last command's whole output goes."""
 
     @property
-    def running(self) -> Shell | Terminal | None:
+    def running(self) -> SandboxShell | PseudoTerminal | None:
         """What runs, or has ended without being looked at."""
         if self.shell is not None and self.shell.busy:
             return self.shell

@@ -17,33 +17,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sandbox import owner, private
-from sandbox.completion import completed
-from sandbox.doorway import running
-from sandbox.engine import ContainerSpec, DockerEngine, EngineError, Json, retried
-from sandbox.gate.on_need import GateOnNeed
-from sandbox.images.store import BuildPlace
-from sandbox.init.command import command
-from sandbox.sweep import LABEL
-from sandbox.tasks.task import Network, NetworkMode
+from sandbox.completion import call_with_undo
+from sandbox.doorway import container_process
+from sandbox.engine import ContainerSpec, DockerEngine, DockerEngineError, Json, call_with_retries
+from sandbox.gate.on_need import LazyEgressProxy
+from sandbox.images.store import BuildNetworkAccess
+from sandbox.init.command import init_command
+from sandbox.sweep import LABEL_PREFIX
+from sandbox.tasks.task import NetworkMode, TaskNetwork
 
-NONE = "none"
-SHARED = f"{private.PREFIX}full"
+NO_NETWORK = "none"
+SHARED_NETWORK = f"{private.NETWORK_PREFIX}full"
 _RETRIED = frozenset({500, 502, 503})
 _BUILD_MAX_S = 6 * 3600.0
 _TABLES = ("HostsPath", "ResolvConfPath")
 _TABLE_BYTES = 1 << 20
 
 
-class NetworkSpoilt(EngineError):
+class NetworkTamperedError(DockerEngineError):
     """What a program in the sandbox wrote keeps its container off a network."""
 
 
 @dataclass(frozen=True, slots=True)
-class BuildHost:
+class BuildNetworkContainer:
     """What holds the namespace in which a build's RUN steps run behind the gate."""
 
     image: str
-    kit: Path
+    toolchain: Path
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     """Beside the owner's: whose sweep removes it when its process dies."""
 
@@ -51,46 +51,52 @@ class BuildHost:
 class SandboxNetworks:
     """Of one engine.  Made by :meth:`open`."""
 
-    def __init__(self, engine: DockerEngine, gate: GateOnNeed, build_host: BuildHost, *, has_bridge: bool) -> None:
+    def __init__(
+        self, engine: DockerEngine, gate: LazyEgressProxy, build_host: BuildNetworkContainer, *, has_bridge: bool
+    ) -> None:
         self._engine, self._gate, self._build_host = engine, gate, build_host
         self.has_bridge = has_bridge
         """The engine forwards packets of a bridge to the world."""
 
     @classmethod
-    async def open(cls, engine: DockerEngine, gate: GateOnNeed, build_host: BuildHost) -> SandboxNetworks:
+    async def open(
+        cls, engine: DockerEngine, gate: LazyEgressProxy, build_host: BuildNetworkContainer
+    ) -> SandboxNetworks:
         """Raises EngineError."""
 
         async def call() -> bool:
             return any(each["Name"] in ("bridge", "podman") for each in await engine.docker.networks.list())
 
-        return cls(engine, gate, build_host, has_bridge=await retried("list the networks", call, _RETRIED))
+        return cls(engine, gate, build_host, has_bridge=await call_with_retries("list the networks", call, _RETRIED))
 
-    async def of_container(self, network: Network, private: str) -> str:
+    async def container_network(self, network: TaskNetwork, private: str) -> str:
         """The network on which a session's container is created; ``private`` is its services', if it has any.
 
         On :data:`SHARED` the container is to be created with ``resolves``.
         """
         if private or network.agent is not NetworkMode.FULL or not self.has_bridge:
-            return private or NONE
+            return private or NO_NETWORK
         await self._share()
-        return SHARED
+        return SHARED_NETWORK
 
-    def environment(self, network: Network, private: str, beside: Iterable[str] = ()) -> Mapping[str, str]:
+    def proxy_environment(
+        self, network: TaskNetwork, private: str, service_names: Iterable[str] = ()
+    ) -> Mapping[str, str]:
         """What the agent's shell needs in its environment; ``beside`` are its services' names."""
         direct = network.agent is NetworkMode.FULL and self.has_bridge and not private
-        return {} if network.agent is NetworkMode.NONE or direct else self._gate.environment(beside)
+        return {} if network.agent is NetworkMode.NONE or direct else self._gate.environment(service_names)
 
     @asynccontextmanager
     async def phase(
-        self, container: str, mode: NetworkMode, hosts: tuple[str, ...] = (), beside: Iterable[str] = ()
+        self, container: str, mode: NetworkMode, hosts: tuple[str, ...] = (), service_names: Iterable[str] = ()
     ) -> AsyncGenerator[Mapping[str, str]]:
         """Give a running container this phase's network.  Yields what its programs need in their environment.
 
         Raises UserError where ``proxy`` cannot be had, NetworkSpoilt where the agent keeps it away, EngineError.
         """
         facts = await self._engine.inspect(container)
-        is_on_it = SHARED in (facts["NetworkSettings"]["Networks"] or {})
-        made_for_it = is_on_it or facts["HostConfig"]["NetworkMode"] == SHARED
+        is_on_it = SHARED_NETWORK in (facts["NetworkSettings"]["Networks"] or {})
+        made_for_it = is_on_it or facts["HostConfig"]["NetworkMode"] == SHARED_NETWORK
         everywhere = mode is NetworkMode.FULL
         if made_for_it and everywhere != is_on_it:
             await asyncio.to_thread(_check_tables, facts)
@@ -98,43 +104,49 @@ class SandboxNetworks:
         if mode is NetworkMode.NONE or (made_for_it and everywhere):
             yield {}
             return
-        pid, confirm = running(self._engine, container, facts)
+        pid, confirm = container_process(self._engine, container, facts)
         gate = await self._gate.get()
-        async with gate.opened(pid, hosts, everywhere=everywhere, beside=beside, confirm=confirm) as env:
+        async with gate.opened(pid, hosts, everywhere=everywhere, beside=service_names, confirm=confirm) as env:
             yield env
 
     @asynccontextmanager
-    async def for_build(self, mode: NetworkMode, hosts: tuple[str, ...]) -> AsyncGenerator[BuildPlace]:
+    async def build_network(self, mode: NetworkMode, hosts: tuple[str, ...]) -> AsyncGenerator[BuildNetworkAccess]:
         """Where the RUN steps of a build run; an :data:`~sandbox.images.store.BuildNetwork`."""
         if mode is NetworkMode.NONE or (mode is NetworkMode.FULL and self.has_bridge):
-            yield BuildPlace(NONE if mode is NetworkMode.NONE else "default", {})
+            yield BuildNetworkAccess(NO_NETWORK if mode is NetworkMode.NONE else "default", {})
             return
         host = self._build_host
-        labels = {f"{LABEL}.pool": "build", f"{LABEL}.owner": owner.this_process(), **host.labels}
-        spec = ContainerSpec(host.image, host.kit, labels, command(_BUILD_MAX_S, _BUILD_MAX_S, "/"))
-        container = await completed(lambda: self._engine.create(spec), self._engine.remove)
+        labels = {
+            f"{LABEL_PREFIX}.pool": "build",
+            f"{LABEL_PREFIX}.owner": owner.owner_of_this_process(),
+            **host.labels,
+        }
+        spec = ContainerSpec(host.image, host.toolchain, labels, init_command(_BUILD_MAX_S, _BUILD_MAX_S, "/"))
+        container = await call_with_undo(lambda: self._engine.create(spec), self._engine.remove)
         try:
             await self._engine.start(container)
             async with self.phase(container, mode, hosts) as env:
-                yield BuildPlace(f"container:{container}", env)
+                yield BuildNetworkAccess(f"container:{container}", env)
         finally:
             await asyncio.shield(self._engine.remove(container))
 
     @asynccontextmanager
-    async def private(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:
+    async def private_network(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:
         """A network for one session, removed at the end.  Yields its name.  Raises EngineError."""
-        name = await private.create(self._engine, {f"{LABEL}.owner": owner.this_process(), **labels})
+        name = await private.create_private_network(
+            self._engine, {f"{LABEL_PREFIX}.owner": owner.owner_of_this_process(), **labels}
+        )
         try:
             yield name
         finally:
-            await asyncio.shield(private.remove(self._engine, name))
+            await asyncio.shield(private.remove_network(self._engine, name))
 
     async def _share(self) -> None:
         options = {"com.docker.network.bridge.enable_icc": "false"}  # no sandbox reaches another
         try:
-            body: Json = {"Name": SHARED, "CheckDuplicate": True, "Driver": "bridge", "Options": options}
+            body: Json = {"Name": SHARED_NETWORK, "CheckDuplicate": True, "Driver": "bridge", "Options": options}
             await private.create_network(self._engine, body)
-        except EngineError as error:
+        except DockerEngineError as error:
             if "already exists" not in str(error):
                 raise
 
@@ -142,13 +154,13 @@ class SandboxNetworks:
         """Put a container on the shared bridge, or take it off."""
 
         async def call() -> None:
-            network = await self._engine.docker.networks.get(SHARED)
+            network = await self._engine.docker.networks.get(SHARED_NETWORK)
             if on:
                 await network.connect({"Container": container})
             else:
                 await network.disconnect({"Container": container, "Force": True})
 
-        await retried(f"put container {container[:12]} {'on' if on else 'off'} the network", call, _RETRIED)
+        await call_with_retries(f"put container {container[:12]} {'on' if on else 'off'} the network", call, _RETRIED)
 
 
 def _check_tables(facts: Json) -> None:
@@ -159,4 +171,4 @@ def _check_tables(facts: Json) -> None:
         with contextlib.suppress(OSError):
             size = path.stat().st_size
         if size > _TABLE_BYTES:
-            raise NetworkSpoilt(f"its {path.name} is {size >> 10} KiB long")
+            raise NetworkTamperedError(f"its {path.name} is {size >> 10} KiB long")

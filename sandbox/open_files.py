@@ -6,7 +6,7 @@ import resource
 from contextlib import suppress
 
 
-def raise_limit() -> None:
+def raise_open_file_limit() -> None:
     """The soft limit to the hard one, as far as the system allows it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

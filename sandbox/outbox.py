@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from sandbox import wire
 
 
-class Outbox:
+class ResendBuffer:
     """In their order.  Pure.  A client counts its requests upwards, and PID 1 takes them in turn: an answer to one says
     that all before it have come."""
 
@@ -18,7 +18,7 @@ class Outbox:
     def add(self, frame: bytes) -> None:
         self._frames.append((wire.request_of(frame), frame))
 
-    def came(self, request: int) -> None:
+    def acknowledge(self, request: int) -> None:
         """PID 1 has taken this request, and with it those before."""
         while self._frames and self._frames[0][0] <= request:
             self._frames.popleft()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-LABEL = "longshore.owner"
+OWNER_LABEL = "longshore.owner"
 """Where it stands, on containers and networks; the copy of a container has it too."""
 
 
@@ -27,31 +27,31 @@ def _place() -> str:
     return f"{boot}/{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def of_process(pid: int) -> str:
+def owner_of_process(pid: int) -> str:
     """The label of a process of this PID namespace."""
     return f"{_place()}/{pid}/{_start_ticks(pid)}"
 
 
-def this_process() -> str:
+def owner_of_this_process() -> str:
     """The label of the process that asks."""
-    return of_process(os.getpid())
+    return owner_of_process(os.getpid())
 
 
-def file_name(owner: str) -> str:
+def owner_to_file_name(owner: str) -> str:
     """The label as a part of a file's name, in which are neither dots nor commas."""
     return owner.replace("/", "_")
 
 
-def of_file_name(part: str) -> str:
+def owner_from_file_name(part: str) -> str:
     """The label that :func:`file_name` made ``part`` of."""
     return part.replace("_", "/")
 
 
-def pid_of(owner: str) -> int:
+def owner_pid(owner: str) -> int:
     return int(owner.split("/")[-2])
 
 
-def proved_dead(owner: str) -> bool:
+def is_proved_dead(owner: str) -> bool:
     """Whether the owner was a process of this boot and namespace that runs no more."""
     place, _, process = owner.rpartition("/")[0].rpartition("/")
     start = owner.rpartition("/")[2]

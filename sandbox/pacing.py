@@ -28,7 +28,7 @@ _ASSUMED_S = 10.0
 """Duration of a start before one has been seen."""
 
 
-class Pace:
+class StartConcurrencyLimit:
     """The rule's state.  ``limit`` starts may be under way; tell it of each that ended."""
 
     def __init__(self, first: int, most: int, least: int = 1) -> None:
@@ -47,7 +47,7 @@ class Pace:
         """Ways in a row that were not worth it; rounds until the next look."""
         self._round: list[float] = []
 
-    def started(self, seconds: float, at_once: int) -> None:
+    def record_start(self, seconds: float, at_once: int) -> None:
         """A start took so long, waiting for its turn not counted, among ``at_once`` that were under way."""
         seconds = max(seconds, 1e-6)
         self.start_s = seconds if not self.start_s else self.start_s + _SMOOTHING * (seconds - self.start_s)
@@ -86,22 +86,22 @@ class Pace:
         if self._refused == 2:
             self._refused, self._rest = 0, _REST
 
-    def failed(self) -> None:
+    def record_timeout(self) -> None:
         """A start ran out of its time."""
         self.limit = self._best = max(self._least, self.limit // 2)
         self._way, self._refused, self._rest = 1, 0, 0
         self._round.clear()
 
-    def wait_s(self, ahead: int) -> float:
+    def estimate_wait_s(self, ahead: int) -> float:
         """How long one that comes now waits for its turn behind ``ahead`` others."""
         return ahead * (self.start_s or _ASSUMED_S) / self.limit
 
 
-class StartGate:
+class StartLimiter:
     """``async with gate.turn(): start()``: at most ``pace.limit`` at once."""
 
-    def __init__(self, pace: Pace, now: Callable[[], float] = time.perf_counter) -> None:
-        self.pace = pace
+    def __init__(self, pace: StartConcurrencyLimit, now: Callable[[], float] = time.perf_counter) -> None:
+        self.concurrency_limit = pace
         self.under_way = 0
         self._now = now
         self._urgent: deque[asyncio.Future[None]] = deque()
@@ -113,15 +113,15 @@ class StartGate:
         return sum(not each.done() for each in self._urgent)
 
     @asynccontextmanager
-    async def turn(self, *, urgent: bool = True) -> AsyncGenerator[None]:
+    async def start_slot(self, *, urgent: bool = True) -> AsyncGenerator[None]:
         """Wait for a turn; measure what is done in it."""
         await self._enter(self._urgent if urgent else self._idle)
         began, at_once = self._now(), self.under_way
         try:
             yield
-            self.pace.started(self._now() - began, max(at_once, self.under_way))
+            self.concurrency_limit.record_start(self._now() - began, max(at_once, self.under_way))
         except TimeoutError:
-            self.pace.failed()
+            self.concurrency_limit.record_timeout()
             raise
         finally:
             self._leave()
@@ -142,7 +142,7 @@ class StartGate:
         self._admit()
 
     def _admit(self) -> None:
-        while self.under_way < self.pace.limit and (queue := self._urgent or self._idle):
+        while self.under_way < self.concurrency_limit.limit and (queue := self._urgent or self._idle):
             turn = queue.popleft()
             if not turn.done():  # else its waiter has given up
                 self.under_way += 1

@@ -12,13 +12,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from protocol.errors import InfraError
 from sandbox.errors import SandboxDestroyed
-from sandbox.gate.doors import DoorTaken
-from sandbox.network import NetworkSpoilt, SandboxNetworks
+from sandbox.gate.doors import PortTakenError
+from sandbox.network import NetworkTamperedError, SandboxNetworks
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 
 
-class Phases:
+class NetworkPhases:
     """Of one session; :attr:`SandboxSession.verifying` is its :meth:`verifying`."""
 
     def __init__(self, networks: SandboxNetworks, session: SandboxSession, task: Task) -> None:
@@ -28,7 +28,7 @@ class Phases:
         self._env: Mapping[str, str] = {}
         self._closed = False
 
-    async def begin(self) -> None:
+    async def enter_agent_network(self) -> None:
         """The agent's.  Raises UserError where it cannot be had, EngineError."""
         network = self._network
         self._env = await self._agents.enter_async_context(
@@ -40,7 +40,7 @@ class Phases:
         await self._agents.aclose()
 
     @asynccontextmanager
-    async def verifying(self, bench: SandboxSession) -> AsyncGenerator[Mapping[str, str]]:
+    async def verification_network(self, bench: SandboxSession) -> AsyncGenerator[Mapping[str, str]]:
         """``bench`` has the tests' network.  Yields what they need in their environment.
 
         Raises UserError where it cannot be had, SandboxDestroyed where the agent prevents it, EngineError.
@@ -56,7 +56,7 @@ class Phases:
                 async with AsyncExitStack() as stack:
                     try:
                         env = await stack.enter_async_context(self._verify(self._session.container))
-                    except (DoorTaken, NetworkSpoilt) as error:
+                    except (PortTakenError, NetworkTamperedError) as error:
                         raise SandboxDestroyed(f"the agent keeps its tests from their network: {error}") from error
                     yield env
             finally:
@@ -75,4 +75,4 @@ class Phases:
         """The agent's network, for one that goes on after its tests; without it where it cannot be had."""
         if self._session.alive and not self._closed:
             with contextlib.suppress(InfraError):
-                await self.begin()
+                await self.enter_agent_network()

@@ -23,25 +23,25 @@ from typing import Self
 
 from protocol.errors import InfraError, UserError
 from sandbox import commit, open_files, private
-from sandbox.blueprint import LEASE_LABEL, Blueprint
-from sandbox.disk import DiskBound, DiskWatch, probe
-from sandbox.engine import DockerEngine, EngineError
+from sandbox.blueprint import LEASE_LABEL, ContainerTemplate
+from sandbox.disk import DiskBound, DiskWatch, probe_disk_bound
+from sandbox.engine import DockerEngine, DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.gate.on_need import GateOnNeed
-from sandbox.host import Host, current_host
+from sandbox.gate.on_need import LazyEgressProxy
+from sandbox.host import SandboxHost, current_host
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.network import NONE, BuildHost, SandboxNetworks
+from sandbox.network import NO_NETWORK, BuildNetworkContainer, SandboxNetworks
 from sandbox.pool_settings import PoolSettings, PoolStatistics
 from sandbox.services import NETWORK_LABEL
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.snapshot import snapshot
-from sandbox.supply import Supply
-from sandbox.surroundings import Surroundings, is_alone
-from sandbox.sweep import LABEL, remove_copy, sweep
+from sandbox.supply import WarmPool
+from sandbox.surroundings import TaskServices, is_single_container
+from sandbox.sweep import LABEL_PREFIX, remove_unused_image, sweep_labelled
 from sandbox.tasks.task import Task
-from sandbox.unheard import Unheard
-from sandbox.upkeep import Upkeep
-from sandbox.warm import Kind
+from sandbox.unheard import OrphanRemover
+from sandbox.upkeep import SessionHeartbeat
+from sandbox.warm import ContainerKind
 
 _CLAIM_S = 60.0
 """Beyond the longest start, before a container that was created and is not started is nobody's."""
@@ -50,51 +50,55 @@ _CLAIM_S = 60.0
 class SandboxPool:
     """``async with SandboxPool(settings) as pool: async with pool.acquire(task) as session: ...``"""
 
-    def __init__(self, settings: PoolSettings, host: Host | None = None, now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, settings: PoolSettings, host: SandboxHost | None = None, now: Callable[[], float] = time.time
+    ) -> None:
         self.settings = settings
         self.host = host or current_host()
         self.engine = DockerEngine(self.host.docker_url)
-        self.gate = GateOnNeed(self.host.home / "gate", settings.gate)
+        self.egress_proxy = LazyEgressProxy(self.host.home / "gate", settings.egress_proxy)
         self._now = now
-        self._blueprint = Blueprint(settings, self.host, now)
-        self._supply = Supply(self.engine, settings, self._blueprint.spec)
-        self._upkeep = Upkeep(settings.unattended_s, self._supply)
-        self._supply.on_warm = self._upkeep.mend
+        self._blueprint = ContainerTemplate(settings, self.host, now)
+        self._supply = WarmPool(self.engine, settings, self._blueprint.container_spec)
+        self._upkeep = SessionHeartbeat(settings.unattended_s, self._supply)
+        self._supply.on_warm_started = self._upkeep.resume_when_broken
         self._held: dict[SandboxSession, AsyncExitStack] = {}
         """Handed out → what ends with it: its container and everything around that."""
         self._closing = asyncio.TaskGroup()
         self._images: ImageStore | None = None
-        self._surroundings: Surroundings | None = None
+        self._surroundings: TaskServices | None = None
         self._open = AsyncExitStack()
         self._closed = self._failed = self._swept = 0
 
     async def __aenter__(self) -> Self:
-        open_files.raise_limit()
+        open_files.raise_open_file_limit()
         blueprint = self._blueprint
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.engine)
             await self.sweep()
-            blueprint.live_restore = await self.engine.live_restore()
-            await stack.enter_async_context(self.gate)
+            blueprint.live_restore = await self.engine.has_live_restore()
+            await stack.enter_async_context(self.egress_proxy)
             labels = blueprint.labels(self.settings.session_max_s)
             networks = await SandboxNetworks.open(
-                self.engine, self.gate, BuildHost(self.host.base_image, self.host.kit, labels)
+                self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.kit, labels)
             )
             settings = ImageSettings(self.host.home, blueprint.default_image)
-            self._images = await ImageStore.open(self.engine, settings, networks.for_build)
-            self._surroundings = Surroundings(self.engine, self._images, networks, blueprint.services)
-            probed = blueprint.kind(Task("probe", ""), blueprint.default_image)
-            like = blueprint.spec(probed, self.settings.start_timeout_s)
-            blueprint.disk_bound = await probe(self.engine, like, loop=self.settings.disk_loop)
+            self._images = await ImageStore.open(self.engine, settings, networks.build_network)
+            self._surroundings = TaskServices(self.engine, self._images, networks, blueprint.service_settings)
+            probed = blueprint.container_kind(Task("probe", ""), blueprint.default_image)
+            like = blueprint.container_spec(probed, self.settings.start_timeout_s)
+            blueprint.disk_bound = await probe_disk_bound(self.engine, like, loop=self.settings.disk_loop)
             stack.push_async_callback(self._drained)
             await stack.enter_async_context(self._supply)
             self._closing = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end_all)
             others = [
-                Unheard(self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S).run()
+                OrphanRemover(
+                    self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S
+                ).run()
             ]
             if blueprint.disk_bound is not DiskBound.FILE_SIZE:
-                others.append(DiskWatch(self._upkeep.writing, blueprint.disk_bound).run())
+                others.append(DiskWatch(self._upkeep.writable_sessions, blueprint.disk_bound).run())
             await stack.enter_async_context(self._upkeep.running(*others))
             self._open = stack.pop_all()
         return self
@@ -128,25 +132,25 @@ class SandboxPool:
             async with AsyncExitStack() as stack:
                 session, kind = await self._opened(task, deadline_s or self.settings.session_max_s, stack)
                 self._held[session] = stack.pop_all()
-        except EngineError as error:
+        except DockerEngineError as error:
             raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
-        if is_alone(task):
+        if is_single_container(task):
             self._supply.refill(kind)
         return session
 
-    async def _opened(self, task: Task, max_s: float, stack: AsyncExitStack) -> tuple[SandboxSession, Kind]:
+    async def _opened(self, task: Task, max_s: float, stack: AsyncExitStack) -> tuple[SandboxSession, ContainerKind]:
         """A session that ends with ``stack``."""
-        image = await stack.enter_async_context(self.images.reserved(task))
-        kind = self._blueprint.kind(task, image)
-        session = await self._supply.warm(kind) if is_alone(task) else None
+        image = await stack.enter_async_context(self.images.reserve(task))
+        kind = self._blueprint.container_kind(task, image)
+        session = await self._supply.take_warm(kind) if is_single_container(task) else None
         if session is None:
-            await self._supply.enter()
-            stack.callback(self._supply.leave)
-            around = await stack.enter_async_context(self.surroundings.of(task, max_s))
-            kind = self._blueprint.kind(task, image, around)
-            session = await self._supply.start(kind, max_s)
+            await self._supply.acquire_slot()
+            stack.callback(self._supply.release_slot)
+            around = await stack.enter_async_context(self.task_services.started_for(task, max_s))
+            kind = self._blueprint.container_kind(task, image, around)
+            session = await self._supply.start_sandbox(kind, max_s)
         else:
-            stack.callback(self._supply.leave)
+            stack.callback(self._supply.release_slot)
         await self._begin(session, task, max_s, stack)
         try:
             await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
@@ -164,17 +168,17 @@ class SandboxPool:
         max_s = deadline_s or self.settings.session_max_s
         try:
             async with AsyncExitStack() as stack:
-                await self._supply.enter()
-                stack.callback(self._supply.leave)
-                image = await stack.enter_async_context(self.images.kept(task))
-                around = await stack.enter_async_context(self.surroundings.left_behind(task, container))
+                await self._supply.acquire_slot()
+                stack.callback(self._supply.release_slot)
+                image = await stack.enter_async_context(self.images.keep(task))
+                around = await stack.enter_async_context(self.task_services.adopted_for(task, container))
                 session = await SandboxSession.adopt(self.engine, container, task.workdir)
-                session.spec = self._blueprint.spec(
-                    self._blueprint.kind(task, image, around), max_s
+                session.spec = self._blueprint.container_spec(
+                    self._blueprint.container_kind(task, image, around), max_s
                 )  # so it can be copied and graded
                 await self._begin(session, task, max_s, stack)
                 self._held[session] = stack.pop_all()
-        except (EngineError, SandboxStartError) as error:
+        except (DockerEngineError, SandboxStartError) as error:
             raise SandboxLost(f"container {container[:12]} could not be taken over: {error}") from error
         return session
 
@@ -185,13 +189,13 @@ class SandboxPool:
         Raises UserError for a sandbox that has a network, SandboxLost where it cannot be copied, SandboxStartError.
         """
         spec, max_s = session.spec, deadline_s or self.settings.session_max_s
-        if spec is None or spec.network != NONE:
+        if spec is None or spec.network != NO_NETWORK:
             raise UserError("a sandbox with services or a network of its own cannot be forked: open another one")
         async with AsyncExitStack() as stack:
-            await self._supply.enter()
-            stack.callback(self._supply.leave)
+            await self._supply.acquire_slot()
+            stack.callback(self._supply.release_slot)
             image = await stack.enter_async_context(snapshot(session))
-            like = replace(spec, image=image, copy_of=spec.origin, labels=self._blueprint.labels(max_s))
+            like = replace(spec, image=image, copy_of=spec.task_image, labels=self._blueprint.labels(max_s))
             limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
@@ -203,9 +207,9 @@ class SandboxPool:
     async def _begin(self, session: SandboxSession, task: Task, max_s: float, stack: AsyncExitStack) -> None:
         """A container that runs becomes a session, which ends with ``stack``."""
         stack.push_async_callback(session.close)
-        self._upkeep.begin(session, max_s)
-        stack.callback(self._upkeep.end, session)
-        await stack.enter_async_context(self.surroundings.phases(task, session))
+        self._upkeep.watch(session, max_s)
+        stack.callback(self._upkeep.unwatch, session)
+        await stack.enter_async_context(self.task_services.network_phases(task, session))
 
     async def close(self, session: SandboxSession) -> None:
         """End a session that :meth:`open` or :meth:`adopt` gave; cancelled, it is ended all the same.  Does not raise:
@@ -223,23 +227,23 @@ class SandboxPool:
         while self._held:
             self._closing.create_task(self._ended(self._held.popitem()[1]))
 
-    async def warm(self, task: Task, count: int) -> None:
+    async def prewarm(self, task: Task, count: int) -> None:
         """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for; none for a task
         that needs more than a container."""
-        if not is_alone(task):
+        if not is_single_container(task):
             return
-        async with self.images.reserved(task) as image:
-            self._supply.refill(self._blueprint.kind(task, image), count)
-            await self._supply.filled()
+        async with self.images.reserve(task) as image:
+            self._supply.refill(self._blueprint.container_kind(task, image), count)
+            await self._supply.wait_until_filled()
 
     def wait_s(self) -> float:
         """How long one that asks now waits for its start to begin, as starts go at present."""
-        return self._supply.gate.pace.wait_s(self._supply.queued)
+        return self._supply.start_limiter.concurrency_limit.estimate_wait_s(self._supply.queued)
 
     async def sweep(self) -> int:
         """Remove this pool's containers, copies of them and networks whose owner is proved dead or whose expiry is
         past.  How many."""
-        removed = await sweep(self.engine, "pool", self.settings.pool, self._now)
+        removed = await sweep_labelled(self.engine, "pool", self.settings.pool, self._now)
         self._swept += removed
         return removed
 
@@ -248,18 +252,18 @@ class SandboxPool:
         else is to use the name.  How many.  Raises EngineError."""
         containers = {session.container for session in self._upkeep}
         networks = {session.spec.network for session in self._upkeep if session.spec is not None}
-        named, removed = {f"{LABEL}.pool": self.settings.pool}, 0
+        named, removed = {f"{LABEL_PREFIX}.pool": self.settings.pool}, 0
         for each in await self.engine.containers(named):
             ours = each.labels.get(LEASE_LABEL) == self._blueprint.lease or each.labels.get(NETWORK_LABEL) in networks
             if not ours and each.id not in containers:
                 await self.engine.remove(each.id)
                 removed += 1
-        for copy in await commit.copies(self.engine, named):
+        for copy in await commit.list_committed_images(self.engine, named):
             if copy.labels.get(LEASE_LABEL) != self._blueprint.lease:
-                removed += await remove_copy(self.engine, copy)
-        for each in await private.networks(self.engine, named):
+                removed += await remove_unused_image(self.engine, copy)
+        for each in await private.list_networks(self.engine, named):
             if each.labels.get(LEASE_LABEL) != self._blueprint.lease and each.name not in networks:
-                removed += await private.remove(self.engine, each.name, wait_s=0.0)
+                removed += await private.remove_network(self.engine, each.name, wait_s=0.0)
         return removed
 
     @property
@@ -270,7 +274,7 @@ class SandboxPool:
         return self._images
 
     @property
-    def surroundings(self) -> Surroundings:
+    def task_services(self) -> TaskServices:
         """What its tasks get around their containers, while the pool is open."""
         if self._surroundings is None:
             raise RuntimeError("use `async with SandboxPool(...)`")
@@ -306,5 +310,5 @@ class SandboxPool:
             mean,
             len(supply),
             supply.hits,
-            supply.gate.pace.limit,
+            supply.start_limiter.concurrency_limit.limit,
         )

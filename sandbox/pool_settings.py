@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from protocol.errors import UserError
-from sandbox.gate import GateSettings
+from sandbox.gate import EgressProxySettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class PoolSettings:
     disk_loop: bool = False
     """Where the daemon has no quota, each sandbox writes to a file system of its own, an ext4 in a sparse file: root's
     work on the daemon's own host, in the daemon's folder, some 20 ms a start."""
-    gate: GateSettings = field(default_factory=GateSettings)
+    egress_proxy: EgressProxySettings = field(default_factory=EgressProxySettings)
     """The proxy of tasks with network ``proxy``."""
     owner: str = ""
     """Whose the containers are, as their label says; empty for this process: when it has died, they are swept."""

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import aiodocker
 
-from sandbox.completion import completed
-from sandbox.engine import DockerEngine, EngineError, Json, retried
+from sandbox.completion import call_with_undo
+from sandbox.engine import DockerEngine, DockerEngineError, Json, call_with_retries
 
-MOST_SERVICES = 10
+MAX_SERVICES = 10
 """As many as a network has addresses for, beside the agent's container and those that its tests run in."""
-PREFIX = "longshore-"
+NETWORK_PREFIX = "longshore-"
 """How the names of all networks of ours begin."""
 SUBNET_RANGE = "10.213.0.0/16"
 """Where all of them are."""
@@ -38,7 +38,7 @@ class NetworkInfo:
     labels: Mapping[str, str]
 
 
-async def networks(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[NetworkInfo, ...]:
+async def list_networks(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[NetworkInfo, ...]:
     """Those that carry all these labels.  Raises EngineError."""
     filters = {"label": [f"{key}={value}" for key, value in labels.items()]}
 
@@ -46,12 +46,12 @@ async def networks(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[Net
         listed = await engine.docker.networks.list(filters=filters)
         return tuple(NetworkInfo(each["Id"], each["Name"], each["Labels"] or {}) for each in listed)
 
-    return await retried("list the networks", call, _RETRIED)
+    return await call_with_retries("list the networks", call, _RETRIED)
 
 
-async def create(engine: DockerEngine, labels: Mapping[str, str]) -> str:
+async def create_private_network(engine: DockerEngine, labels: Mapping[str, str]) -> str:
     """A new network's name.  Cancelled, it leaves none.  Raises EngineError."""
-    name = f"{PREFIX}{uuid.uuid4().hex[:16]}"
+    name = f"{NETWORK_PREFIX}{uuid.uuid4().hex[:16]}"
     first = random.randrange(_SUBNETS)
     for attempt in range(_TRIES):
         at = _FIRST_SUBNET + (first + attempt) % _SUBNETS * _SUBNET_ADDRESSES
@@ -66,8 +66,8 @@ async def create(engine: DockerEngine, labels: Mapping[str, str]) -> str:
             "IPAM": {"Config": [{"Subnet": subnet}]},
         }
         try:
-            await completed(lambda made=body: create_network(engine, made), lambda _: remove(engine, name))
-        except EngineError as error:
+            await call_with_undo(lambda made=body: create_network(engine, made), lambda _: remove_network(engine, name))
+        except DockerEngineError as error:
             if "overlap" not in str(error) or attempt == _TRIES - 1:
                 raise
         else:
@@ -81,10 +81,10 @@ async def create_network(engine: DockerEngine, body: Json) -> None:
     async def call() -> None:
         await engine.docker.networks.create(body)
 
-    await retried(f"create the network {body['Name']}", call, frozenset(), idempotent=False)
+    await call_with_retries(f"create the network {body['Name']}", call, frozenset(), idempotent=False)
 
 
-async def remove(engine: DockerEngine, name: str, wait_s: float = _TEARDOWN_S) -> bool:
+async def remove_network(engine: DockerEngine, name: str, wait_s: float = _TEARDOWN_S) -> bool:
     """Until it is gone: the engine refuses while a container that has ended is still being removed.
 
     False where it is in use and ``wait_s`` is 0.  Raises EngineError.
@@ -101,9 +101,9 @@ async def remove(engine: DockerEngine, name: str, wait_s: float = _TEARDOWN_S) -
             if time.monotonic() >= give_up:
                 if error.status == 403 and not wait_s:
                     return False
-                raise EngineError(f"could not remove the network {name}: {error}", error.status) from error
+                raise DockerEngineError(f"could not remove the network {name}: {error}", error.status) from error
         except (OSError, TimeoutError) as error:
-            raise EngineError(f"could not remove the network {name}: {error}") from error
+            raise DockerEngineError(f"could not remove the network {name}: {error}") from error
         else:
             return True
         await asyncio.sleep(_LOOK_AGAIN_S)

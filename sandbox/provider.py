@@ -12,20 +12,20 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
-from sandbox.engine import DockerEngine, retried
+from sandbox.engine import DockerEngine, call_with_retries
 from sandbox.files import MAX_FILE_BYTES, MAX_TREE_BYTES, FileTooLarge
-from sandbox.grader import GradeResult, grade
-from sandbox.grading.suspicion import command_of
+from sandbox.grader import GradeResult, grade_sandbox
+from sandbox.grading.suspicion import command_text
 from sandbox.pool import PoolStatistics, SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
-from sandbox.sweep import LABEL
+from sandbox.sweep import LABEL_PREFIX
 from sandbox.tasks.task import Task
 from sandbox.tools import ToolContext, ToolResult, call_tool
 
-COMMAND_S = 20.0
+COMMAND_TIMEOUT_S = 20.0
 """How long an agent's blocking command may take: SETA's and OpenClaw's limit."""
-READ_BYTES = MAX_FILE_BYTES
+MAX_READ_BYTES = MAX_FILE_BYTES
 """Largest file that is read, unless the caller says otherwise."""
 
 
@@ -45,7 +45,7 @@ class Sandbox(Protocol):
         """Absolute path → content; folders are made.  Raises OSError, ValueError for a path that is not absolute."""
         ...
 
-    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
         """A regular file.  Raises OSError: ENOENT, EISDIR, ELOOP for a link, EINVAL for anything else, EFBIG."""
         ...
 
@@ -69,23 +69,25 @@ class Sandbox(Protocol):
 
 
 @runtime_checkable
-class Provider(Protocol):
+class SandboxProvider(Protocol):
     async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
         """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, and UserError where
         the task needs what cannot be given."""
         ...
 
 
-class Together(NamedTuple):
+class SandboxGroup(NamedTuple):
     """Of sandboxes that are of use together alone: none of them is begun before there is a place for all."""
 
-    group: str
+    name: str
     """Names them, wherever they are asked for."""
     size: int
 
 
 @asynccontextmanager
-async def acquired(provider: Provider, task: Task, deadline_s: float | None = None) -> AsyncGenerator[Sandbox]:
+async def open_sandbox(
+    provider: SandboxProvider, task: Task, deadline_s: float | None = None
+) -> AsyncGenerator[Sandbox]:
     """``async with acquired(provider, task) as sandbox: ...``"""
     sandbox = await provider.open(task, deadline_s)
     try:
@@ -132,7 +134,7 @@ class LocalSandbox:
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         await self._session.write_files(files, mode=mode)
 
-    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
         try:
             return await self._session.read_file(path, max_bytes)
         except FileTooLarge as error:
@@ -151,11 +153,11 @@ class LocalSandbox:
         return LocalSandbox(self._pool, copy, self._task, self._tools.command_timeout_s, self._commands)
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
-        self._commands.append(command_of(arguments))
+        self._commands.append(command_text(arguments))
         return await call_tool(self._tools, name, arguments)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        return await grade(self._session, self._task, timeout_s, self._commands)
+        return await grade_sandbox(self._session, self._task, timeout_s, self._commands)
 
     async def close(self) -> None:
         if not self._closed:
@@ -166,7 +168,7 @@ class LocalSandbox:
 class LocalProvider:
     """The library: sandboxes of a pool in this process."""
 
-    def __init__(self, pool: SandboxPool, command_timeout_s: float = COMMAND_S) -> None:
+    def __init__(self, pool: SandboxPool, command_timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self.pool, self._command_timeout_s = pool, command_timeout_s
 
     async def open(self, task: Task, deadline_s: float | None = None) -> LocalSandbox:
@@ -180,7 +182,7 @@ class LocalProvider:
 
     async def containers(self) -> frozenset[str]:
         """Ids of this pool's containers, in any state, whoever started them."""
-        found = await self.pool.engine.containers({f"{LABEL}.pool": self.pool.settings.pool})
+        found = await self.pool.engine.containers({f"{LABEL_PREFIX}.pool": self.pool.settings.pool})
         return frozenset(each.id for each in found)
 
     async def remove_strays(self) -> int:
@@ -189,7 +191,7 @@ class LocalProvider:
 
     async def images(self) -> tuple[str, ...]:
         """Names of the images that the daemon has.  Raises EngineError."""
-        return await image_names(self.pool.engine)
+        return await list_image_names(self.pool.engine)
 
     def wait_s(self) -> float:
         return self.pool.wait_s()
@@ -198,9 +200,9 @@ class LocalProvider:
         return self.pool.statistics()
 
 
-async def image_names(engine: DockerEngine) -> tuple[str, ...]:
+async def list_image_names(engine: DockerEngine) -> tuple[str, ...]:
     async def call() -> tuple[str, ...]:
         found: list[dict[str, Any]] = await engine.docker.images.list()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
         return tuple(sorted({name for image in found for name in cast("list[str]", image.get("RepoTags") or [])}))
 
-    return await retried("list images", call, frozenset({500, 502, 503}))
+    return await call_with_retries("list images", call, frozenset({500, 502, 503}))

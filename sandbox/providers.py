@@ -12,14 +12,14 @@ from typing import TypeAlias, cast
 
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin
-from sandbox.provider import Provider
+from sandbox.provider import SandboxProvider
 
-Options: TypeAlias = Mapping[str, str | int | float | bool]
-_Open: TypeAlias = Callable[[Options], AbstractAsyncContextManager[object]]
+ProviderOptions: TypeAlias = Mapping[str, str | int | float | bool]
+_Open: TypeAlias = Callable[[ProviderOptions], AbstractAsyncContextManager[object]]
 
 
 @asynccontextmanager
-async def added_provider(name: str, options: Options) -> AsyncGenerator[Provider]:
+async def open_plugin_provider(name: str, options: ProviderOptions) -> AsyncGenerator[SandboxProvider]:
     """``async with added_provider("lab", {"url": …}) as provider``.  Raises UserError for one that is not there, or
     that is none."""
     made = load_plugin(PluginGroup.SANDBOX_PROVIDERS, name)
@@ -27,7 +27,7 @@ async def added_provider(name: str, options: Options) -> AsyncGenerator[Provider
     if not isinstance(opening, AbstractAsyncContextManager):
         raise UserError(_none(name))
     async with opening as provider:
-        if not isinstance(provider, Provider):
+        if not isinstance(provider, SandboxProvider):
             raise UserError(_none(name))
         yield provider
 

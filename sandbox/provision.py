@@ -18,9 +18,9 @@ from typing import IO
 from urllib.parse import quote, urlencode
 
 from protocol.errors import UserError
-from sandbox.address import EngineAddress
+from sandbox.address import DockerAddress
 
-Say = Callable[[str], None]
+ReportLine = Callable[[str], None]
 
 SYSTEM_SOCKET = "unix:///var/run/docker.sock"
 _ENGINE_PACKAGES = ("docker.io", "iptables")
@@ -31,7 +31,7 @@ _ENGINE_PID_S = 10.0
 """A dockerd that has written no pid file by then has given up."""
 
 
-class EngineForbidden(UserError):
+class DockerAccessDeniedError(UserError):
     """There is a Docker engine, and this user may not talk to it."""
 
     def __init__(self, url: str) -> None:
@@ -43,19 +43,21 @@ class EngineForbidden(UserError):
 
 def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
     """Whether a Docker engine answers ``/_ping`` at this address.  Raises :class:`EngineForbidden`."""
-    connection = EngineAddress.parse(url).connection(timeout_s)
+    connection = DockerAddress.parse(url).http_connection(timeout_s)
     try:
         connection.request("GET", "/_ping")
         return connection.getresponse().read().strip() == b"OK"
     except PermissionError as error:
-        raise EngineForbidden(url) from error
+        raise DockerAccessDeniedError(url) from error
     except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
 
 
-def run(arguments: Sequence[str], what: str, *, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+def run_program(
+    arguments: Sequence[str], what: str, *, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> str:
     """Run a program to its end and return its output.  Raises UserError with the end of what it said."""
     try:
         done = subprocess.run(
@@ -69,7 +71,9 @@ def run(arguments: Sequence[str], what: str, *, env: dict[str, str] | None = Non
     return done.stdout
 
 
-def apt_install(packages: Sequence[str], say: Say, *, where_known: Sequence[str] = (), otherwise: str = "") -> None:
+def apt_install(
+    packages: Sequence[str], say: ReportLine, *, where_known: Sequence[str] = (), otherwise: str = ""
+) -> None:
     """Install Debian packages, as root, and of ``where_known`` those that this release has.  Raises UserError that says
     what to do by hand, or ``otherwise``."""
     by_hand = f"apt-get install {' '.join(packages)}"
@@ -81,35 +85,35 @@ def apt_install(packages: Sequence[str], say: Say, *, where_known: Sequence[str]
         raise UserError(f"{needed}, and only root can install packages: as root run `{by_hand}`{instead}")
     say(f"installing {', '.join(packages)} …")
     quiet = {"DEBIAN_FRONTEND": "noninteractive"}
-    run(("apt-get", "update", "-qq"), "read the package lists", env=quiet)
+    run_program(("apt-get", "update", "-qq"), "read the package lists", env=quiet)
     chosen = (*packages, *filter(_apt_knows, where_known))
-    run(("apt-get", "install", "-y", "-qq", "--no-install-recommends", *chosen), f"run {by_hand}", env=quiet)
+    run_program(("apt-get", "install", "-y", "-qq", "--no-install-recommends", *chosen), f"run {by_hand}", env=quiet)
 
 
 def _apt_knows(package: str) -> bool:
     try:
-        run(("apt-cache", "show", package), f"look for {package}")
+        run_program(("apt-cache", "show", package), f"look for {package}")
     except UserError:
         return False
     return True
 
 
-def find_engine(addresses: Sequence[str]) -> str | None:
+def find_answering_engine(addresses: Sequence[str]) -> str | None:
     """The first address at which an engine answers.  Raises :class:`EngineForbidden` when the only one may not be
     used."""
-    forbidden: EngineForbidden | None = None
+    forbidden: DockerAccessDeniedError | None = None
     for url in dict.fromkeys(addresses):
         try:
             if engine_answers(url):
                 return url
-        except EngineForbidden as error:
+        except DockerAccessDeniedError as error:
             forbidden = error
     if forbidden is not None:
         raise forbidden
     return None
 
 
-def start_engine(root: Path, runtime: Path, say: Say, *, options: Sequence[str] = ()) -> tuple[str, int]:
+def start_engine(root: Path, runtime: Path, say: ReportLine, *, options: Sequence[str] = ()) -> tuple[str, int]:
     """Start a dockerd of our own in a session of its own.  Returns its address and pid."""
     if os.geteuid() != 0:
         raise UserError(
@@ -140,9 +144,11 @@ def start_engine(root: Path, runtime: Path, say: Say, *, options: Sequence[str] 
     return url, int(pid_file.read_text())
 
 
-def ask(url: str, method: str, path: str, body: IO[bytes] | None = None, timeout_s: float = 60.0) -> tuple[int, bytes]:
+def call_engine_api(
+    url: str, method: str, path: str, body: IO[bytes] | None = None, timeout_s: float = 60.0
+) -> tuple[int, bytes]:
     """One blocking call of the engine's API: HTTP status and body.  Raises UserError when no answer comes."""
-    connection = EngineAddress.parse(url).connection(timeout_s)
+    connection = DockerAddress.parse(url).http_connection(timeout_s)
     try:
         connection.request(method, path, body, {"Content-Type": "application/x-tar"} if body else {})
         response = connection.getresponse()
@@ -159,13 +165,13 @@ def create_image(
     url: str, what: str, *, body: IO[bytes] | None = None, timeout_s: float = 1800.0, **query: str
 ) -> None:
     """Pull or import, by ``POST /images/create``.  Raises UserError with the engine's own words."""
-    status, answer = ask(url, "POST", f"/images/create?{urlencode(query)}", body, timeout_s)
-    problem = error_of(answer) if status == http.HTTPStatus.OK else answer.decode(errors="replace").strip()
+    status, answer = call_engine_api(url, "POST", f"/images/create?{urlencode(query)}", body, timeout_s)
+    problem = find_stream_error(answer) if status == http.HTTPStatus.OK else answer.decode(errors="replace").strip()
     if problem:
         raise UserError(f"could not {what}: {problem}")
 
 
-def error_of(stream: bytes) -> str:
+def find_stream_error(stream: bytes) -> str:
     """The error in the engine's stream of JSON lines; empty when there is none."""
     lines = [json.loads(line) for line in stream.splitlines() if line.strip().startswith(b"{")]
     return next((str(each["error"]) for each in lines if "error" in each), "")
@@ -174,7 +180,7 @@ def error_of(stream: bytes) -> str:
 def image_id(url: str, name: str) -> str:
     """The image's content id; empty when the engine does not have it."""
     try:
-        status, answer = ask(url, "GET", f"/images/{quote(name)}/json")
+        status, answer = call_engine_api(url, "GET", f"/images/{quote(name)}/json")
     except UserError:
         return ""
     return str(json.loads(answer)["Id"]) if status == http.HTTPStatus.OK else ""

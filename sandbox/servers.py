@@ -14,7 +14,7 @@ from typing import Self
 
 from sandbox.client import RemotePool, RemoteSandbox
 from sandbox.errors import SandboxStartError, TaskFault
-from sandbox.router.placement import Node, order
+from sandbox.router.placement import WorkerNode, rank_nodes
 from sandbox.tasks.task import Task
 
 _UNREACHABLE_S = 30.0
@@ -47,7 +47,7 @@ class PoolServers:
         """Raises SandboxStartError with what each server said (TaskFault for what is the task's own doing), and
         UserError for a task that a server refuses."""
         said: list[str] = []
-        for node in order(task.id, "", map(Node, self._pools)):
+        for node in rank_nodes(task.id, "", map(WorkerNode, self._pools)):
             try:
                 return await self._pools[node.url].open(task, deadline_s)
             except TaskFault:

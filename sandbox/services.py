@@ -16,26 +16,26 @@ from typing import Any
 
 from protocol.errors import UserError
 from sandbox import private
-from sandbox.completion import completed
+from sandbox.completion import call_with_undo
 from sandbox.engine import (
     PRIVATE_DNS,
     ContainerLimits,
     DockerEngine,
-    EngineError,
+    DockerEngineError,
     Json,
-    endpoint,
-    quota,
-    retried,
+    call_with_retries,
+    networking_config,
+    storage_options,
     ulimits,
 )
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.network import SandboxNetworks
-from sandbox.private import MOST_SERVICES
-from sandbox.sweep import LABEL
-from sandbox.tasks.task import CAPABILITIES, Service
+from sandbox.private import MAX_SERVICES
+from sandbox.sweep import LABEL_PREFIX
+from sandbox.tasks.task import BASE_CAPABILITIES, TaskService
 
-NETWORK_LABEL, SERVICE_LABEL = f"{LABEL}.network", f"{LABEL}.service"
+NETWORK_LABEL, SERVICE_LABEL = f"{LABEL_PREFIX}.network", f"{LABEL_PREFIX}.service"
 """Of a service's container: the network that it is on, and its name there."""
 SERVICE_LIMITS = ContainerLimits(pids=256)
 """Of each service, where the task says nothing else."""
@@ -44,8 +44,8 @@ _RETRIED = frozenset({500, 502, 503})
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSettings:
-    kit: Path
+class TaskServiceSettings:
+    toolchain: Path
     labels: Mapping[str, str]
     max_s: float = 3600.0
     """A service ends after this long, whatever happens."""
@@ -58,12 +58,12 @@ class ServiceSettings:
 
 
 @asynccontextmanager
-async def services_running(
+async def start_services(
     engine: DockerEngine,
     images: ImageStore,
     networks: SandboxNetworks,
-    services: Sequence[Service],
-    settings: ServiceSettings,
+    services: Sequence[TaskService],
+    settings: TaskServiceSettings,
 ) -> AsyncGenerator[str]:
     """Yields the name of the private network on which the services answer; empty when there are none.
 
@@ -72,13 +72,13 @@ async def services_running(
     if not services:
         yield ""
         return
-    if len(services) > MOST_SERVICES:
-        raise UserError(f"a task has at most {MOST_SERVICES} services beside its own container, not {len(services)}")
+    if len(services) > MAX_SERVICES:
+        raise UserError(f"a task has at most {MAX_SERVICES} services beside its own container, not {len(services)}")
     async with AsyncExitStack() as stack:
-        network = await stack.enter_async_context(networks.private(settings.labels))
-        started: list[tuple[Service, str]] = []
+        network = await stack.enter_async_context(networks.private_network(settings.labels))
+        started: list[tuple[TaskService, str]] = []
         for service in services:
-            image = await stack.enter_async_context(images.reserved(service))
+            image = await stack.enter_async_context(images.reserve(service))
             body = _request(service, image, network, settings, await _command_of(engine, service, image))
             container = await stack.enter_async_context(_container(engine, service, body))
             started.append((service, container))
@@ -88,8 +88,8 @@ async def services_running(
 
 
 @asynccontextmanager
-async def services_adopted(
-    engine: DockerEngine, images: ImageStore, services: Sequence[Service], container: str
+async def adopt_services(
+    engine: DockerEngine, images: ImageStore, services: Sequence[TaskService], container: str
 ) -> AsyncGenerator[str]:
     """The services that run beside a container that an earlier process left: from here on all of it is ours to remove.
 
@@ -107,13 +107,13 @@ async def services_adopted(
             raise SandboxLost(f"container {container[:12]} has lost its services {', '.join(gone)}")
         async with AsyncExitStack() as stack:
             for service in services:
-                await stack.enter_async_context(images.kept(service))
+                await stack.enter_async_context(images.keep(service))
             yield network
     finally:
         await asyncio.shield(_removed(engine, [container, *(each.id for each in there)], network))
 
 
-async def service_containers(engine: DockerEngine, shown: Json) -> list[Json]:
+async def inspect_services(engine: DockerEngine, shown: Json) -> list[Json]:
     """The services that run beside a container, each as the daemon shows it.  Raises EngineError."""
     network = _network_of(shown)
     there = await engine.containers({NETWORK_LABEL: network}) if network else ()
@@ -123,17 +123,19 @@ async def service_containers(engine: DockerEngine, shown: Json) -> list[Json]:
 def _network_of(shown: Json) -> str:
     """The private network that a container is on; empty for none."""
     joined: Json = shown["NetworkSettings"]["Networks"]
-    return next((name for name in joined or () if name.startswith(private.PREFIX)), "")
+    return next((name for name in joined or () if name.startswith(private.NETWORK_PREFIX)), "")
 
 
 async def _removed(engine: DockerEngine, containers: Sequence[str], network: str) -> None:
     for each in containers:
         await engine.remove(each)
     if network:
-        await private.remove(engine, network)
+        await private.remove_network(engine, network)
 
 
-def _request(service: Service, image: str, network: str, settings: ServiceSettings, command: Sequence[str]) -> Json:
+def _request(
+    service: TaskService, image: str, network: str, settings: TaskServiceSettings, command: Sequence[str]
+) -> Json:
     """The body of Docker's ``POST /containers/create``."""
     check: Json = {"Test": ["NONE"]}
     if service.healthcheck:
@@ -147,7 +149,7 @@ def _request(service: Service, image: str, network: str, settings: ServiceSettin
         "Hostname": service.name,
         "Labels": {**settings.labels, NETWORK_LABEL: network, SERVICE_LABEL: service.name},
         "Healthcheck": check,
-        "NetworkingConfig": endpoint(network, (service.name,)),
+        "NetworkingConfig": networking_config(network, (service.name,)),
         "HostConfig": {
             "AutoRemove": settings.auto_remove,
             "Init": True,
@@ -155,26 +157,26 @@ def _request(service: Service, image: str, network: str, settings: ServiceSettin
             **PRIVATE_DNS,
             "LogConfig": {"Type": "none", "Config": {}},
             "CapDrop": ["ALL"],
-            "CapAdd": list(CAPABILITIES),
+            "CapAdd": list(BASE_CAPABILITIES),
             "SecurityOpt": ["no-new-privileges"],
             "PidsLimit": SERVICE_LIMITS.pids,
             "Ulimits": ulimits(SERVICE_LIMITS),
-            "StorageOpt": quota(SERVICE_LIMITS) if settings.disk_quota else {},
+            "StorageOpt": storage_options(SERVICE_LIMITS) if settings.disk_quota else {},
             "Memory": memory,
             "MemorySwap": memory,
             "NanoCpus": int(service.cpus * 1e9),
-            "Mounts": [{"Type": "bind", "Source": str(settings.kit), "Target": "/.sbx", "ReadOnly": True}],
+            "Mounts": [{"Type": "bind", "Source": str(settings.toolchain), "Target": "/.sbx", "ReadOnly": True}],
         },
     }
 
 
-async def _command_of(engine: DockerEngine, service: Service, image: str) -> Sequence[str]:
+async def _command_of(engine: DockerEngine, service: TaskService, image: str) -> Sequence[str]:
     """The image's entry point and the service's command, else the image's."""
 
     async def call() -> Mapping[str, Any]:
         return (await engine.docker.images.inspect(image))["Config"]
 
-    config = await retried(f"inspect the image {image}", call, _RETRIED)
+    config = await call_with_retries(f"inspect the image {image}", call, _RETRIED)
     command = (*(config.get("Entrypoint") or ()), *(service.command or config.get("Cmd") or ()))
     if not command:
         raise TaskFault(f"service {service.name}: neither the task nor {image} says what to run")
@@ -182,8 +184,10 @@ async def _command_of(engine: DockerEngine, service: Service, image: str) -> Seq
 
 
 @asynccontextmanager
-async def _container(engine: DockerEngine, service: Service, body: Json) -> AsyncGenerator[str]:
-    container = await completed(lambda: engine.create_raw(f"create service {service.name}", body), engine.remove)
+async def _container(engine: DockerEngine, service: TaskService, body: Json) -> AsyncGenerator[str]:
+    container = await call_with_undo(
+        lambda: engine.create_from_body(f"create service {service.name}", body), engine.remove
+    )
     try:
         await engine.start(container)
         yield container
@@ -191,7 +195,7 @@ async def _container(engine: DockerEngine, service: Service, body: Json) -> Asyn
         await asyncio.shield(engine.remove(container))
 
 
-async def _healthy(engine: DockerEngine, service: Service, container: str, ready_s: float) -> None:
+async def _healthy(engine: DockerEngine, service: TaskService, container: str, ready_s: float) -> None:
     try:
         async with asyncio.timeout(ready_s):
             while True:
@@ -203,7 +207,7 @@ async def _healthy(engine: DockerEngine, service: Service, container: str, ready
                 await asyncio.sleep(_INTERVAL_S)
     except TimeoutError as error:
         raise SandboxStartError(f"service {service.name} was not healthy within {ready_s:g} s") from error
-    except EngineError as error:
+    except DockerEngineError as error:
         if error.status == 404:
             raise TaskFault(f"service {service.name} ended before the agent began") from error
         raise

@@ -20,30 +20,30 @@ from typing import Protocol
 
 from protocol.errors import InfraError
 from sandbox import files, link, wire
-from sandbox.completion import completed
-from sandbox.engine import ContainerSpec, DockerEngine, EngineError
+from sandbox.completion import call_with_undo
+from sandbox.engine import ContainerSpec, DockerEngine, DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
-from sandbox.init.command import command, key_of
-from sandbox.link import Link
-from sandbox.loop_disk import give_disk
-from sandbox.named import Named
-from sandbox.shell import CommandResult, Shell
-from sandbox.terminal import Terminal
+from sandbox.init.command import init_command, init_key
+from sandbox.link import InitConnection
+from sandbox.loop_disk import mount_loop_disk
+from sandbox.named import NamedSession
+from sandbox.shell import CommandResult, SandboxShell
+from sandbox.terminal import PseudoTerminal
 from sandbox.users import check_user_files
 
-HELLO_S = 60.0
+HELLO_TIMEOUT_S = 60.0
 ANSWER_S = link.ANSWER_S
-CLOSE_S = 20.0
+CLOSE_TIMEOUT_S = 20.0
 _TERMINAL_ENV = {"TERM": "xterm-256color"}
 
 
-class GradeListener(Protocol):
+class ChildProcessListener(Protocol):
     """Takes the grade child's messages."""
 
     def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None: ...
 
 
-class NoFreeSlot(Exception):
+class NoFreeSlotError(Exception):
     """As many shells and terminals as a session can have are open."""
 
 
@@ -55,7 +55,7 @@ class SessionLimits:
     """How long it lives at most."""
 
 
-class SandboxSession(Link):
+class SandboxSession(InitConnection):
     """Made by :meth:`start` or :meth:`adopt`; ended by :meth:`close`, which never raises."""
 
     def __init__(self, engine: DockerEngine, container: str, key: bytes, workdir: str = "/") -> None:
@@ -64,43 +64,45 @@ class SandboxSession(Link):
         self.workdir = workdir
         self.spec: ContainerSpec | None = None
         """How the container was made; None where nobody knows."""
-        self.verifying: Callable[[SandboxSession], AbstractAsyncContextManager[Mapping[str, str]]] = _without_network
+        self.verification_network: Callable[[SandboxSession], AbstractAsyncContextManager[Mapping[str, str]]] = (
+            _without_network
+        )
         """``async with session.verifying(bench) as env``: ``bench``, where this session's tests run, has their network,
         and ``env`` is what programs need for it.  Set by who gives the session a network."""
-        self.beside: Callable[[SandboxSession], AbstractContextManager[object]] = nullcontext
+        self.watch_verifier: Callable[[SandboxSession], AbstractContextManager[object]] = nullcontext
         """``with session.beside(bench)``: who looks after this one looks after ``bench`` too, where its tests run."""
-        self._grade: GradeListener | None = None
-        self.shell = Shell(self, wire.MAIN_SLOT, workdir)
+        self._grade: ChildProcessListener | None = None
+        self.shell = SandboxShell(self, wire.MAIN_SLOT, workdir)
         """The one that is there from the start."""
-        self.named: dict[str, Named] = {}
+        self.named_sessions: dict[str, NamedSession] = {}
         """The sessions that the agent has named."""
-        self.terminal: Terminal | None = None
+        self.terminal: PseudoTerminal | None = None
         """The one that the agent's keystrokes go to."""
-        self._slots: dict[int, Shell | Terminal | None] = {wire.MAIN_SLOT: self.shell}
+        self._slots: dict[int, SandboxShell | PseudoTerminal | None] = {wire.MAIN_SLOT: self.shell}
 
     @classmethod
     async def start(
         cls, engine: DockerEngine, spec: ContainerSpec, workdir: str, limits: SessionLimits
     ) -> SandboxSession:
         """A running container whose shell stands in ``workdir``.  Raises SandboxStartError; leaves nothing behind."""
-        spec = replace(spec, command=command(limits.first_deadline_s, limits.max_s, workdir))
+        spec = replace(spec, command=init_command(limits.first_deadline_s, limits.max_s, workdir))
         try:
-            container = await completed(lambda: engine.create(spec), engine.remove)
-        except EngineError as error:
+            container = await call_with_undo(lambda: engine.create(spec), engine.remove)
+        except DockerEngineError as error:
             raise SandboxStartError(str(error)) from error
-        session = cls(engine, container, key_of(spec.command), workdir)
+        session = cls(engine, container, init_key(spec.command), workdir)
         session.spec = spec
         try:
-            if spec.copy_of:
+            if spec.committed_from:
                 await check_user_files(engine, container)
             if spec.disk_loop:
-                await give_disk(engine, container, spec.limits.disk_bytes)
+                await mount_loop_disk(engine, container, spec.limits.disk_bytes)
             await session.open()
             await engine.start(container)
-            await session.arrived(session.greeted, HELLO_S)
+            await session.wait_for_event(session.greeted, HELLO_TIMEOUT_S)
         except BaseException as error:
             await session._abandon()
-            if isinstance(error, (EngineError, SandboxDestroyed, SandboxLost, TimeoutError)):
+            if isinstance(error, (DockerEngineError, SandboxDestroyed, SandboxLost, TimeoutError)):
                 raise SandboxStartError(f"sandbox did not start: {error or 'PID 1 is silent'}") from error
             raise
         return session
@@ -116,9 +118,9 @@ class SandboxSession(Link):
         shells go on; a command whose client is gone is killed.  Raises SandboxLost."""
         try:
             made = (await engine.inspect(container))["Config"]["Cmd"]
-        except EngineError as error:
+        except DockerEngineError as error:
             raise SandboxLost(f"the Docker daemon does not know it: {error}") from error
-        session = cls(engine, container, key_of(made or ()), workdir)
+        session = cls(engine, container, init_key(made or ()), workdir)
         session.number_requests_from(secrets.randbelow(1 << 30) + (1 << 30))  # no late answer to another fits ours
         try:
             await session.reattach()
@@ -135,9 +137,9 @@ class SandboxSession(Link):
         """See :meth:`sandbox.shell.Shell.run`."""
         return await self.shell.run(command, timeout_s, on_output)
 
-    def open_shell(self) -> Shell:
+    def open_shell(self) -> SandboxShell:
         """One more shell, in the working directory.  It starts with its first command.  Raises NoFreeSlot."""
-        shell = Shell(self, self._free_slot(), self.workdir)
+        shell = SandboxShell(self, self._free_slot(), self.workdir)
         self._slots[shell.slot] = shell
         return shell
 
@@ -150,13 +152,13 @@ class SandboxSession(Link):
         cwd: str = "",
         env: Mapping[str, str] | None = None,
         spool: wire.Spool | None = None,
-    ) -> Terminal:
+    ) -> PseudoTerminal:
         """A process on a terminal of its own, in the working directory.
 
         Raises ValueError for rows or columns that no terminal has, NoFreeSlot, OSError when the container has no
         process left for it, SandboxLost, SandboxDestroyed.
         """
-        terminal = Terminal(self, self._free_slot(), rows, columns)
+        terminal = PseudoTerminal(self, self._free_slot(), rows, columns)
         self._slots[terminal.slot] = terminal
         try:
             await terminal.start(cwd or self.workdir, argv, {**_TERMINAL_ENV, **(env or {})}, spool)
@@ -165,12 +167,12 @@ class SandboxSession(Link):
             raise
         return terminal
 
-    def close_slot(self, used: Shell | Terminal) -> None:
+    def close_slot(self, used: SandboxShell | PseudoTerminal) -> None:
         """Kill what runs in a shell or a terminal.  Does not wait: the place is free when PID 1 says so."""
         slot = used.slot
         if self._slots.get(slot) is used:
             self._slots[slot] = None  # what is still told of it is for nobody
-            self.request_then(lambda n: wire.close(n, slot), lambda: self._free(slot))
+            self.request_with_callback(lambda n: wire.close_frame(n, slot), lambda: self._free(slot))
 
     def _free(self, slot: int) -> None:
         self._slots.pop(slot, None)
@@ -178,7 +180,7 @@ class SandboxSession(Link):
     def _free_slot(self) -> int:
         free = next((slot for slot in range(wire.SLOTS) if slot not in self._slots), None)
         if free is None:
-            raise NoFreeSlot(f"{wire.SLOTS} shells and terminals are open")
+            raise NoFreeSlotError(f"{wire.SLOTS} shells and terminals are open")
         return free
 
     # ---- files ----
@@ -214,7 +216,7 @@ class SandboxSession(Link):
 
     async def image_environment(self) -> Mapping[str, str]:
         """What its task's image sets for every process; nothing where nobody knows the image.  Raises EngineError."""
-        return await self.engine.image_environment(self.spec.origin) if self.spec else {}
+        return await self.engine.image_environment(self.spec.task_image) if self.spec else {}
 
     # ---- life ----
 
@@ -222,9 +224,9 @@ class SandboxSession(Link):
         """Let the container live for ``seconds`` from now, or to its maximum.  Does not wait: PID 1's answer moves
         ``remaining_s``."""
         if self.alive:
-            self.send(wire.extend(self.next_request(), round(seconds * 1000)))
+            self.send(wire.extend_frame(self.next_request(), round(seconds * 1000)))
 
-    def grading(self, listener: GradeListener | None) -> None:
+    def set_child_listener(self, listener: ChildProcessListener | None) -> None:
         """Who gets the grade child's messages.  Raises OSError (EBUSY) while somebody else does."""
         if listener is not None and self._grade is not None:
             raise OSError(errno.EBUSY, "the sandbox's tests run, or a tree of files is being read")
@@ -232,11 +234,11 @@ class SandboxSession(Link):
 
     async def close(self) -> None:
         """End the container.  The request leaves before the first await, so that a cancelled close still closes."""
-        if not self.asking_to_end():
+        if not self.mark_closing():
             return
-        self.send(wire.quit_(self.next_request()))
+        self.send(wire.quit_frame(self.next_request()))
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await self.stream_ended()
         except TimeoutError:
             await self._abandon()
@@ -248,22 +250,22 @@ class SandboxSession(Link):
 
     async def destroy(self, why: SandboxDestroyed) -> None:
         """End it for what the agent did; whoever waits for an answer is told so."""
-        self.condemn(why)
+        self.mark_destroyed(why)
         await self._abandon()
 
     async def _abandon(self) -> None:
         """Remove by force.  A daemon that does not answer leaves the container to its own deadline."""
-        self.asking_to_end()
+        self.mark_closing()
         self.close_stream()
         with contextlib.suppress(InfraError):
             await asyncio.shield(self.engine.remove(self.container))
 
-    def handle(self, message: wire.Message) -> None:
+    def handle(self, message: wire.InitMessage) -> None:
         match message:
-            case wire.Output() | wire.Status() | wire.Died():
+            case wire.SlotOutput() | wire.CommandStatus() | wire.ProcessDied():
                 if (used := self._slots.get(message.slot)) is not None:
                     used.handle(message)
-                    if isinstance(used, Terminal) and not used.running:  # PID 1 has freed its place
+                    if isinstance(used, PseudoTerminal) and not used.running:  # PID 1 has freed its place
                         del self._slots[message.slot]
             case wire.SlotState():
                 self._told_again(message)
@@ -271,18 +273,18 @@ class SandboxSession(Link):
                 if self._grade is not None:
                     self._grade.on_message(message)
             case _:
-                raise wire.WireError(f"{type(message).__name__} is nobody's")
+                raise wire.StreamProtocolError(f"{type(message).__name__} is nobody's")
 
-    def never_came(self, after: int, up_to: int) -> None:
+    def on_requests_lost(self, after: int, up_to: int) -> None:
         for used in self._slots.values():
-            if isinstance(used, Shell) and after < used.request <= up_to:
+            if isinstance(used, SandboxShell) and after < used.request <= up_to:
                 used.lost()
 
     def _told_again(self, state: wire.SlotState) -> None:
         if (used := self._slots.get(state.slot)) is not None:
             used.handle(state)
         elif state.slot != wire.MAIN_SLOT:  # of a client that is gone
-            self.send(wire.close(self.next_request(), state.slot))
+            self.send(wire.close_frame(self.next_request(), state.slot))
 
 
 def _without_network(bench: SandboxSession) -> AbstractAsyncContextManager[Mapping[str, str]]:

@@ -21,9 +21,9 @@ from typing import Protocol
 
 from sandbox import wire
 from sandbox.errors import SandboxLost, ShellBusy
-from sandbox.truncate import HeadTail
+from sandbox.truncate import HeadTailBuffer
 
-KEEP_BYTES = 64 << 10
+KEPT_OUTPUT_BYTES = 64 << 10
 """Of each end of a command's output."""
 INTERRUPT_S = 30.0
 """PID 1 answers an interrupt in milliseconds; a host that needs longer than this is not healthy."""
@@ -44,7 +44,7 @@ class CommandResult:
     """File in the sandbox with the whole output, up to its limit; empty when there was no need for one."""
 
 
-class SlotLink(Protocol):
+class SlotConnection(Protocol):
     """The session, as its shells and terminals see it."""
 
     def next_request(self) -> int: ...
@@ -53,39 +53,39 @@ class SlotLink(Protocol):
 
     def request(self, make: Callable[[int], bytes]) -> int: ...
 
-    async def answered(self, request: int, timeout_s: float) -> wire.Ack:
+    async def answered(self, request: int, timeout_s: float) -> wire.InitAck:
         """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
-    async def arrived(self, event: asyncio.Event, timeout_s: float) -> None:
+    async def wait_for_event(self, event: asyncio.Event, timeout_s: float) -> None:
         """Wait for an event that a message sets.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
-    async def silence(self, asked: str) -> SandboxLost:
+    async def explain_silence(self, asked: str) -> SandboxLost:
         """Why nothing answers."""
         ...
 
 
-async def interrupt(link: SlotLink, slot: int) -> None:
+async def interrupt_slot(link: SlotConnection, slot: int) -> None:
     """Kill what runs in a slot.  Raises SandboxLost, SandboxDestroyed."""
     try:
-        await link.answered(link.request(lambda n: wire.interrupt(n, slot)), INTERRUPT_S)
+        await link.answered(link.request(lambda n: wire.interrupt_frame(n, slot)), INTERRUPT_S)
     except TimeoutError as error:
-        raise await link.silence(f"an interrupt within {INTERRUPT_S:.0f} s") from error
+        raise await link.explain_silence(f"an interrupt within {INTERRUPT_S:.0f} s") from error
 
 
-class Shell:
+class SandboxShell:
     """A session's shell.  Not safe for two commands at once: it says so."""
 
-    def __init__(self, link: SlotLink, slot: int = wire.MAIN_SLOT, cwd: str = "/") -> None:
+    def __init__(self, link: SlotConnection, slot: int = wire.MAIN_SLOT, cwd: str = "/") -> None:
         self._link = link
         self.slot = slot
-        self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
+        self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         self.request = 0
         """The number of the command that has been started and whose result has not been taken; 0 for none."""
         self._started = 0.0
         self._ended = asyncio.Event()
-        self._end: wire.Status | wire.Died | None = None
+        self._end: wire.CommandStatus | wire.ProcessDied | None = None
         self._live: Callable[[str], None] | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._spool: wire.Spool | None = None
@@ -99,14 +99,14 @@ class Shell:
         return self.request != 0
 
     @property
-    def has_ended(self) -> bool:
+    def has_result(self) -> bool:
         """Whether the command's result waits to be taken."""
         return self.busy and self._end is not None
 
-    def handle(self, message: wire.Output | wire.Status | wire.Died | wire.SlotState) -> None:
+    def handle(self, message: wire.SlotOutput | wire.CommandStatus | wire.ProcessDied | wire.SlotState) -> None:
         """Called by the session, in the order in which PID 1 spoke."""
         match message:
-            case wire.Output():
+            case wire.SlotOutput():
                 self._output.feed(message.data)
                 if self._live is not None:
                     self._live(self._decoder.decode(message.data))
@@ -114,12 +114,12 @@ class Shell:
             case wire.SlotState():
                 self._told_again(message)
                 return
-            case wire.Status():
+            case wire.CommandStatus():
                 self.cwd = message.cwd
-            case wire.Died():
+            case wire.ProcessDied():
                 self._restarted = True
                 if message.request not in (0, self.request):  # of a command that was abandoned
-                    self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
+                    self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         if message.request == self.request and self._end is None:
             self._end = message
             self._ended.set()
@@ -127,7 +127,7 @@ class Shell:
     def _told_again(self, state: wire.SlotState) -> None:
         self.cwd = state.cwd
         if state.running and state.request != self.request:  # whoever waited for it is gone
-            self._link.send(wire.interrupt(self._link.next_request(), self.slot))
+            self._link.send(wire.interrupt_frame(self._link.next_request(), self.slot))
 
     def start(
         self, command: str, on_output: Callable[[str], None] | None = None, spool: wire.Spool | None = None
@@ -139,34 +139,34 @@ class Shell:
         if self.request:
             raise ShellBusy
         request = self._link.next_request()
-        spool = spool or wire.Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEEP_BYTES)  # noqa: S108  the sandbox's
-        frame = wire.run(request, command.encode(errors="surrogateescape"), self.slot, spool)
+        spool = spool or wire.Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEPT_OUTPUT_BYTES)  # noqa: S108  the sandbox's
+        frame = wire.run_frame(request, command.encode(errors="surrogateescape"), self.slot, spool)
         self.request, self._end, self._live, self._spool = request, None, on_output, spool
         self._started = time.perf_counter()
         self._ended.clear()
         self._link.send(frame)
 
-    async def ended(self, timeout_s: float) -> bool:
+    async def wait_until_ended(self, timeout_s: float) -> bool:
         """Whether the command ends within this time.  Raises SandboxLost or SandboxDestroyed."""
         try:
-            await self._link.arrived(self._ended, timeout_s)
+            await self._link.wait_for_event(self._ended, timeout_s)
         except TimeoutError:
             return False
         return True
 
     def new_output(self) -> str:
         """What came since this was last asked, of a command that was started.  Head and tail, if it was much."""
-        kept, self._output = self._output, HeadTail(KEEP_BYTES, KEEP_BYTES)
+        kept, self._output = self._output, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         return kept.text()
 
     async def interrupt(self) -> None:
         """Kill the command and the shell; returns when both are dead.  Raises SandboxLost or SandboxDestroyed."""
-        await interrupt(self._link, self.slot)
+        await interrupt_slot(self._link, self.slot)
 
     def finish(self, *, timed_out: bool = False) -> CommandResult:
         """The result of a command that has ended, with the output that was not asked for before."""
         end, kept, spool = self._end, self._output, self._spool
-        self._output = HeadTail(KEEP_BYTES, KEEP_BYTES)
+        self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         restarted, self._restarted = self._restarted, False
         self.release()
         self.commands += 1
@@ -182,13 +182,13 @@ class Shell:
     def lost(self) -> None:
         """PID 1 never got the command."""
         if self.request and self._end is None:
-            self._end = wire.Died(self.slot, self.request, -1, 0, wire.Death.INTERRUPTED)
+            self._end = wire.ProcessDied(self.slot, self.request, -1, 0, wire.DeathCause.INTERRUPTED)
             self._ended.set()
 
     def abandon(self) -> None:
         """Kill what runs, without waiting: nobody will ask for its result.  What comes late belongs to no command."""
         if self.request and self._end is None:
-            self._link.send(wire.interrupt(self._link.next_request(), self.slot))
+            self._link.send(wire.interrupt_frame(self._link.next_request(), self.slot))
         self.release()
 
     async def run(
@@ -200,7 +200,7 @@ class Shell:
         """
         self.start(command, on_output)
         try:
-            timed_out = not await self.ended(timeout_s)
+            timed_out = not await self.wait_until_ended(timeout_s)
             if timed_out:
                 await self.interrupt()
         except BaseException:  # cancelled, or the container is gone

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from sandbox.commit import committed, written_bytes
-from sandbox.engine import EngineError
+from sandbox.commit import committed_image, writable_layer_bytes
+from sandbox.engine import DockerEngineError
 from sandbox.errors import SandboxLost
 from sandbox.session import SandboxSession
 
@@ -22,10 +22,13 @@ async def snapshot(session: SandboxSession) -> AsyncGenerator[str]:
     async with AsyncExitStack() as stack:
         try:
             if session.spec is not None:
-                size, most = await written_bytes(session.engine, session.container), session.spec.limits.disk_bytes
+                size, most = (
+                    await writable_layer_bytes(session.engine, session.container),
+                    session.spec.limits.disk_bytes,
+                )
                 if size > most:
                     raise SandboxLost(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
-            image = await stack.enter_async_context(committed(session.engine, session.container, pause=True))
-        except EngineError as error:
+            image = await stack.enter_async_context(committed_image(session.engine, session.container, pause=True))
+        except DockerEngineError as error:
             raise SandboxLost(f"the sandbox could not be copied: {error}") from error
         yield image

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from functools import partial
 
 from sandbox import wire
-from sandbox.attach import Attachment, attach
-from sandbox.engine import DockerEngine, EngineError
-from sandbox.outbox import Outbox
+from sandbox.attach import AttachStream, attach_to_container
+from sandbox.engine import DockerEngine, DockerEngineError
+from sandbox.outbox import ResendBuffer
 
 _HEARD_BYTES = 64 << 10
 """PID 1 is told as often what it need not keep any more; it keeps, and waits for, eight times as much."""
@@ -25,7 +25,7 @@ _SYNC_S = 1.0
 _FIND_AGAIN_S = 0.2
 
 
-class Stream:
+class ResumableStream:
     """``on_message`` gets what PID 1 says, in its order; ``on_break`` is called whenever the stream has broken, unless
     it is just being followed by another."""
 
@@ -34,12 +34,12 @@ class Stream:
         engine: DockerEngine,
         container: str,
         key: bytes,
-        on_message: Callable[[wire.Message], None],
+        on_message: Callable[[wire.InitMessage], None],
         on_break: Callable[[Exception | None], None],
     ) -> None:
         self._engine, self._container, self._key = engine, container, key
         self._on_message, self._on_break = on_message, on_break
-        self._attachment: Attachment | None = None
+        self._attachment: AttachStream | None = None
         self._number = 0
         """The attachment's: what an earlier one still says is not heard."""
         self._flows = False
@@ -47,7 +47,7 @@ class Stream:
         self._following = self._broken = False
         self._heard = self._told_heard = 0
         self._taken = 0
-        self._outbox = Outbox()
+        self._outbox = ResendBuffer()
         self.greeted, self._news = asyncio.Event(), asyncio.Event()
 
     async def open(self) -> None:
@@ -69,7 +69,7 @@ class Stream:
         if self._attachment is not None:
             self._attachment.close()
 
-    async def follow(self, last_request: int) -> int:
+    async def reconnect(self, last_request: int) -> int:
         """A new stream to the same PID 1, as soon as the daemon is back; nobody waits for one that is there.  Returns
         the last request that PID 1 has taken; those of a new client are beyond ``last_request``.
 
@@ -86,7 +86,7 @@ class Stream:
                 await self._find(wire.sync_marker(nonce))
                 while not (self.greeted.is_set() or self._broken):
                     self._news.clear()
-                    self._write(self._key + wire.sync(number, nonce, asked_from))
+                    self._write(self._key + wire.sync_frame(number, nonce, asked_from))
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_SYNC_S):
                             await self._news.wait()
@@ -99,7 +99,7 @@ class Stream:
             try:
                 await self._attach(marker)
                 await self._engine.require_running(self._container)
-            except EngineError as error:
+            except DockerEngineError as error:
                 self.close()
                 if 400 <= error.status < 500:
                     raise
@@ -110,14 +110,14 @@ class Stream:
     async def _attach(self, marker: bytes) -> None:
         self._number, self._broken = self._number + 1, False
         lost = partial(self._on_lost, self._number)
-        self._attachment = await attach(self._engine.url, self._container, self._take, lost, marker=marker)
+        self._attachment = await attach_to_container(self._engine.url, self._container, self._take, lost, marker=marker)
 
     def _write(self, frame: bytes) -> None:
         if self._attachment is not None:
             self._attachment.write(frame)
 
-    def _take(self, message: wire.Message, position: int) -> None:
-        if isinstance(message, wire.Resumed):
+    def _take(self, message: wire.InitMessage, position: int) -> None:
+        if isinstance(message, wire.StreamResumed):
             self._resume(message)
             return
         if position <= self._heard:  # PID 1 could not know that it had come
@@ -125,30 +125,30 @@ class Stream:
         self._heard = position
         if position - self._told_heard >= _HEARD_BYTES:
             self._told_heard = position
-            self._write(wire.heard(position))
+            self._write(wire.heard_frame(position))
         match message:
-            case wire.Hello(protocol):
+            case wire.InitHello(protocol):
                 self._greet(protocol)
-            case wire.Ack() | wire.FileData() | wire.Status() | wire.Died() | wire.GradeExit():
-                self._outbox.came(message.request)
+            case wire.InitAck() | wire.FileData() | wire.CommandStatus() | wire.ProcessDied() | wire.GradeExit():
+                self._outbox.acknowledge(message.request)
             case _:
                 pass
         self._on_message(message)
 
     def _greet(self, protocol: int) -> None:
         if protocol != wire.PROTOCOL:
-            raise wire.WireError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
+            raise wire.StreamProtocolError(f"PID 1 speaks protocol {protocol}, this is {wire.PROTOCOL}")
         self.greeted.set()
         self._news.set()
 
-    def _resume(self, message: wire.Resumed) -> None:
+    def _resume(self, message: wire.StreamResumed) -> None:
         """The way is open for what has waited."""
         if self._heard and message.position > self._heard:
-            raise wire.WireError(f"{message.position - self._heard} bytes of PID 1's are missing")
+            raise wire.StreamProtocolError(f"{message.position - self._heard} bytes of PID 1's are missing")
         self._heard = self._told_heard = max(self._heard, message.position)
         self._greet(message.protocol)
         self._taken = message.last_request
-        self._outbox.came(message.last_request)
+        self._outbox.acknowledge(message.last_request)
         for frame in self._outbox:
             self._write(frame)
         self._flows = True

@@ -14,50 +14,50 @@ import time
 from collections.abc import Callable, Mapping
 
 from protocol.cli.exits import EXIT_OK, main_guard
-from protocol.cli.parser import Parser
+from protocol.cli.parser import CommandLineParser
 from sandbox import commit, owner, private
-from sandbox.engine import DockerEngine, EngineError
+from sandbox.engine import DockerEngine, DockerEngineError
 from sandbox.host import docker_url
 
-LABEL = "longshore"
-SETTLED_S = 20.0
+LABEL_PREFIX = "longshore"
+SETTLE_S = 20.0
 """So long after its owner's death the daemon may still be creating what it had asked for."""
 _EXPIRY_GRACE_S = 300.0
 _PAUSE_S = 1.0
 
 
-async def sweep(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
+async def sweep_labelled(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
     """Remove what is left of ``longshore.<label>=<value>``; how many.  Raises EngineError."""
-    labels = {f"{LABEL}.{label}": value}
+    labels = {f"{LABEL_PREFIX}.{label}": value}
     removed = 0
     for each in await engine.containers(labels):
-        if _left_over(each.labels, now()):
+        if _is_left_over(each.labels, now()):
             await engine.remove(each.id)
             removed += 1
-    for copy in await commit.copies(engine, labels):
-        if _left_over(copy.labels, now()):
-            removed += await remove_copy(engine, copy)
-    for each in await private.networks(engine, labels):
-        if _left_over(each.labels, now()):
-            removed += await private.remove(engine, each.name, wait_s=0.0)
+    for copy in await commit.list_committed_images(engine, labels):
+        if _is_left_over(copy.labels, now()):
+            removed += await remove_unused_image(engine, copy)
+    for each in await private.list_networks(engine, labels):
+        if _is_left_over(each.labels, now()):
+            removed += await private.remove_network(engine, each.name, wait_s=0.0)
     return removed
 
 
-async def remove_copy(engine: DockerEngine, copy: commit.Copy) -> bool:
+async def remove_unused_image(engine: DockerEngine, copy: commit.CommittedImage) -> bool:
     """False where a container that is no leftover uses it.  Raises EngineError."""
     try:
-        await commit.remove(engine, copy.image)
-    except EngineError as error:
+        await commit.remove_committed_image(engine, copy.image)
+    except DockerEngineError as error:
         if error.status == http.HTTPStatus.CONFLICT:
             return False
         raise
     return True
 
 
-def _left_over(labels: Mapping[str, str], now: float) -> bool:
-    expires = labels.get(f"{LABEL}.expires", "")
+def _is_left_over(labels: Mapping[str, str], now: float) -> bool:
+    expires = labels.get(f"{LABEL_PREFIX}.expires", "")
     expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now
-    return expired or owner.proved_dead(labels.get(owner.LABEL, ""))
+    return expired or owner.is_proved_dead(labels.get(owner.OWNER_LABEL, ""))
 
 
 async def sweep_run(run_id: str, for_s: float) -> int:
@@ -66,18 +66,18 @@ async def sweep_run(run_id: str, for_s: float) -> int:
     give_up, removed = time.monotonic() + for_s, 0
     async with DockerEngine(docker_url()) as engine:
         while True:
-            removed += await sweep(engine, "run", run_id)
+            removed += await sweep_labelled(engine, "run", run_id)
             if time.monotonic() >= give_up:
                 return removed
             await asyncio.sleep(_PAUSE_S)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = Parser(prog="python -m sandbox.sweep", description=(__doc__ or "").split("\n\n")[0])
+    parser = CommandLineParser(prog="python -m sandbox.sweep", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("run", help="the run's id")
     parser.add_argument(
-        "--settle", dest="for_s", action="store_const", const=SETTLED_S, default=0.0,
-        help=f"go on looking for {SETTLED_S:g} s: the workers have died just now",
+        "--settle", dest="for_s", action="store_const", const=SETTLE_S, default=0.0,
+        help=f"go on looking for {SETTLE_S:g} s: the workers have died just now",
     )  # fmt: skip
     chosen = parser.parse_args(arguments)
     removed = asyncio.run(sweep_run(chosen.run, chosen.for_s))

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protocol.errors import UserError
 from sandbox.images.names import is_reference
-from sandbox.private import MOST_SERVICES
-from sandbox.tasks.task import ImageBuild, Service, Task
+from sandbox.private import MAX_SERVICES
+from sandbox.tasks.task import ImageBuild, Task, TaskService
 
 _ID = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -49,10 +49,10 @@ def decode_task(value: object) -> Task:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         raise TaskRefused(f"no task: {'.'.join(map(str, first['loc'][1:]))}: {first['msg']}") from error
-    return bounded(task)
+    return check_task_bounds(task)
 
 
-def bounded(task: Task) -> Task:
+def check_task_bounds(task: Task) -> Task:
     """The task itself.  Raises TaskRefused when it is outside what a host gives."""
     own = {
         "id": _ID.fullmatch(task.id),
@@ -76,7 +76,7 @@ def bounded(task: Task) -> Task:
         "build_timeout_s": 0 < task.build_timeout_s <= MAX_SECONDS,
         "network.allowed_hosts": len(task.network.allowed_hosts) <= MAX_NAMES
         and all(map(_ALLOWED_HOST.fullmatch, task.network.allowed_hosts)),
-        "services": len(task.services) <= MOST_SERVICES and _differ(service.name for service in task.services),
+        "services": len(task.services) <= MAX_SERVICES and _differ(service.name for service in task.services),
     }
     judged = own | _build("build", task.build)
     for number, service in enumerate(task.services):
@@ -103,7 +103,7 @@ def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
     }
 
 
-def _service(where: str, service: Service) -> dict[str, object]:
+def _service(where: str, service: TaskService) -> dict[str, object]:
     return _build(f"{where}.build", service.build) | {
         f"{where}.name": _HOST_NAME.fullmatch(service.name),
         f"{where}.image": not service.image or is_reference(service.image),

@@ -14,25 +14,25 @@ import os
 from collections.abc import Callable, Sequence
 
 from sandbox import wire
-from sandbox.drawing import Drawing, Screen
+from sandbox.drawing import TerminalEmulator, TerminalScreen
 from sandbox.errors import SandboxLost
 from sandbox.keys import encode_keys
-from sandbox.shell import KEEP_BYTES, SlotLink, interrupt
-from sandbox.truncate import HeadTail
+from sandbox.shell import KEPT_OUTPUT_BYTES, SlotConnection, interrupt_slot
+from sandbox.truncate import HeadTailBuffer
 
 SCREEN_BYTES = 64 << 10
 ANSWER_S = 60.0
 
 
-class Terminal:
+class PseudoTerminal:
     """Made by :meth:`sandbox.session.SandboxSession.open_terminal`."""
 
-    def __init__(self, link: SlotLink, slot: int, rows: int, columns: int) -> None:
+    def __init__(self, link: SlotConnection, slot: int, rows: int, columns: int) -> None:
         self._link = link
         self.slot = slot
-        self._unseen = HeadTail(KEEP_BYTES, KEEP_BYTES)
-        self._undrawn = HeadTail(0, SCREEN_BYTES)
-        self._drawing = Drawing(rows, columns)
+        self._unseen = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        self._undrawn = HeadTailBuffer(0, SCREEN_BYTES)
+        self._drawing = TerminalEmulator(rows, columns)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._news, self._ended = asyncio.Event(), asyncio.Event()
         self._spool: wire.Spool | None = None
@@ -50,17 +50,19 @@ class Terminal:
         self._spool = spool
         rows, columns = self._drawing.size
         await self._ask(
-            lambda n: wire.terminal(n, self.slot, cwd=cwd, argv=argv, env=env, rows=rows, columns=columns, spool=spool),
+            lambda n: wire.terminal_frame(
+                n, self.slot, cwd=cwd, argv=argv, env=env, rows=rows, columns=columns, spool=spool
+            ),
             "open a terminal",
         )
 
-    def handle(self, message: wire.Output | wire.Died | wire.Status | wire.SlotState) -> None:
+    def handle(self, message: wire.SlotOutput | wire.ProcessDied | wire.CommandStatus | wire.SlotState) -> None:
         """Called by the session, in the order in which PID 1 spoke."""
         match message:
-            case wire.Output():
+            case wire.SlotOutput():
                 self._unseen.feed(message.data)
                 self._undrawn.feed(message.data)
-            case wire.Died():
+            case wire.ProcessDied():
                 self.exit_code = message.code
                 self.saved = self._spool.path if self._spool and message.spooled else ""
                 self._ended.set()
@@ -78,40 +80,40 @@ class Terminal:
         await self.send_bytes(encode_keys(keys))
 
     async def send_bytes(self, data: bytes) -> None:
-        await self._ask(lambda n: wire.type_(n, self.slot, data), "type")
+        await self._ask(lambda n: wire.type_frame(n, self.slot, data), "type")
 
     async def resize(self, rows: int, columns: int) -> None:
         """The program is told as by a window system.  Raises ValueError for more or less than a terminal has."""
         self._draw()
-        await self._ask(lambda n: wire.resize(n, self.slot, rows, columns), "resize the terminal")
+        await self._ask(lambda n: wire.resize_frame(n, self.slot, rows, columns), "resize the terminal")
         self._drawing.resize(rows, columns)
 
-    def screen(self) -> Screen:
+    def screen(self) -> TerminalScreen:
         self._draw()
         return self._drawing.screen()
 
     def new_output(self) -> str:
         """The text since this was last asked, escape sequences and all; head and tail, if it was much."""
-        kept, self._unseen = self._unseen, HeadTail(KEEP_BYTES, KEEP_BYTES)
+        kept, self._unseen = self._unseen, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         return kept.text().replace("\r\n", "\n")
 
-    async def ended(self, timeout_s: float) -> bool:
+    async def wait_until_ended(self, timeout_s: float) -> bool:
         """Whether the process ends within this time.  Raises SandboxLost or SandboxDestroyed."""
         try:
-            await self._link.arrived(self._ended, timeout_s)
+            await self._link.wait_for_event(self._ended, timeout_s)
         except TimeoutError:
             return False
         return True
 
-    async def settled(self, idle_s: float, most_s: float) -> None:
+    async def wait_until_settled(self, idle_s: float, most_s: float) -> None:
         """Wait until nothing has been printed for ``idle_s``, the process has ended, or ``most_s`` are over."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most_s):
                 while self.running:
                     self._news.clear()
-                    await self._link.arrived(self._news, idle_s)
+                    await self._link.wait_for_event(self._news, idle_s)
 
-    async def wait_for(self, shows: Callable[[Screen], bool], timeout_s: float) -> bool:
+    async def wait_for_screen(self, shows: Callable[[TerminalScreen], bool], timeout_s: float) -> bool:
         """Whether the screen comes to show something within this time, or before the process ends."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -119,7 +121,7 @@ class Terminal:
                     if not self.running:
                         return False
                     self._news.clear()
-                    await self._link.arrived(self._news, timeout_s)
+                    await self._link.wait_for_event(self._news, timeout_s)
         except TimeoutError:
             return False
         return True
@@ -127,10 +129,10 @@ class Terminal:
     async def kill(self) -> None:
         """Kill the process and what it started; returns when it is dead.  Raises SandboxLost or SandboxDestroyed."""
         if self.running:
-            await interrupt(self._link, self.slot)
+            await interrupt_slot(self._link, self.slot)
 
     def _draw(self) -> None:
-        undrawn, self._undrawn = self._undrawn, HeadTail(0, SCREEN_BYTES)
+        undrawn, self._undrawn = self._undrawn, HeadTailBuffer(0, SCREEN_BYTES)
         if undrawn.dropped:
             self._drawing.clear()
             self._decoder.reset()

@@ -7,7 +7,7 @@ import re
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
-class HeadTail:
+class HeadTailBuffer:
     """Keeps the first ``head`` and the last ``tail`` bytes of what it is fed, and counts the rest."""
 
     def __init__(self, head: int, tail: int) -> None:
@@ -54,12 +54,12 @@ class HeadTail:
         return head.decode(errors="replace") + cut + tail[start:].decode(errors="replace")
 
 
-def shorten(text: str, limit: int, note: str = "Output truncated") -> str:
+def truncate_middle(text: str, limit: int, note: str = "Output truncated") -> str:
     """Half of ``limit`` characters from each end when the text has more than ``limit``."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]}\n... [{note}] ...\n{text[len(text) - half :]}"
 
 
-def without_escapes(text: str) -> str:
+def strip_escapes(text: str) -> str:
     """Text without ANSI escape sequences."""
     return _ESCAPES.sub("", text)

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 
 from sandbox import commit
-from sandbox.engine import DockerEngine, EngineError
+from sandbox.engine import DockerEngine, DockerEngineError
 
-EVERY_S = 20.0
-LOOKED_FOR_S = 1800.0
+LOOK_INTERVAL_S = 20.0
+LOOK_WINDOW_S = 1800.0
 """After the call; a daemon that comes back later has forgotten it."""
 
 
-class Unheard:
+class OrphanRemover:
     """Of one pool in one process, whose ``labels`` nobody else's containers carry."""
 
     def __init__(
@@ -37,20 +37,22 @@ class Unheard:
     async def run(self) -> None:
         """For ever."""
         while True:
-            with contextlib.suppress(EngineError):  # it is looked for again
-                await self.look()
-            await asyncio.sleep(EVERY_S)
+            with contextlib.suppress(DockerEngineError):  # it is looked for again
+                await self.remove_orphans()
+            await asyncio.sleep(LOOK_INTERVAL_S)
 
-    async def look(self) -> int:
+    async def remove_orphans(self) -> int:
         """Remove what has been unclaimed for too long; how many.  Raises EngineError."""
-        now, asked_at = self._now(), self._engine.unheard_at
-        if asked_at is None or now - asked_at > LOOKED_FOR_S:
+        now, asked_at = self._now(), self._engine.unanswered_at
+        if asked_at is None or now - asked_at > LOOK_WINDOW_S:
             self._since.clear()
             return 0
         containers = {each.id for each in await self._engine.containers(self._labels) if each.state == "created"}
-        copies = {each.image for each in await commit.copies(self._engine, self._labels)} - self._engine.copies
+        copies = {
+            each.image for each in await commit.list_committed_images(self._engine, self._labels)
+        } - self._engine.committed_images
         self._since = {each: self._since.get(each, now) for each in containers | copies}
         late = [each for each, since in self._since.items() if now - since > self._claim_s]
         for each in late:
-            await (commit.remove(self._engine, each) if each in copies else self._engine.remove(each))
+            await (commit.remove_committed_image(self._engine, each) if each in copies else self._engine.remove(each))
         return len(late)

@@ -10,7 +10,7 @@ from pathlib import Path
 _BLOCK = 512
 
 
-def unlinked_bytes(processes: Path, places: Sequence[Path], enough: int, proc: Path = Path("/proc")) -> int:
+def deleted_file_bytes(processes: Path, places: Sequence[Path], enough: int, proc: Path = Path("/proc")) -> int:
     """Bytes on disk of the nameless files that these processes (a ``cgroup.procs``) hold open or mapped, on their root
     file system or on those of ``places``; in memory (``/dev/shm``, memfd) they count there.  Ends beyond ``enough``.
 

@@ -11,13 +11,13 @@ from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from sandbox.session import SandboxSession
-from sandbox.supply import Supply
+from sandbox.supply import WarmPool
 
 
-class Upkeep:
+class SessionHeartbeat:
     """Of the sessions that were handed out, and of those that wait in ``supply``."""
 
-    def __init__(self, unattended_s: float, supply: Supply) -> None:
+    def __init__(self, unattended_s: float, supply: WarmPool) -> None:
         self._unattended_s, self._supply = unattended_s, supply
         self._ends_at: dict[SandboxSession, float] = {}
         """On the monotonic clock."""
@@ -31,34 +31,34 @@ class Upkeep:
     def __len__(self) -> int:
         return len(self._ends_at)
 
-    def begin(self, session: SandboxSession, max_s: float) -> None:
+    def watch(self, session: SandboxSession, max_s: float) -> None:
         """It lives for ``max_s`` from now at most."""
         self._ends_at[session] = time.monotonic() + max_s
         self._extend(session)
-        self.mend(session)
-        session.beside = self._watched
+        self.resume_when_broken(session)
+        session.watch_verifier = self._watched
 
-    def end(self, session: SandboxSession) -> None:
-        session.on_cut = None
+    def unwatch(self, session: SandboxSession) -> None:
+        session.on_stream_broken = None
         del self._ends_at[session]
 
-    def mend(self, session: SandboxSession) -> None:
+    def resume_when_broken(self, session: SandboxSession) -> None:
         """From here on a stream of its that breaks is followed by another."""
         if session.spec is not None and not session.spec.auto_remove:  # it outlives its daemon
-            session.on_cut = lambda: self._revive(session)
+            session.on_stream_broken = lambda: self._revive(session)
 
-    def writing(self) -> tuple[SandboxSession, ...]:
+    def writable_sessions(self) -> tuple[SandboxSession, ...]:
         """All in which somebody may write."""
         return (*self._ends_at, *self._beside)
 
     @contextmanager
     def _watched(self, bench: SandboxSession) -> Generator[None]:
         self._beside.add(bench)
-        self.mend(bench)
+        self.resume_when_broken(bench)
         try:
             yield
         finally:
-            bench.on_cut = None
+            bench.on_stream_broken = None
             self._beside.discard(bench)
 
     @asynccontextmanager
@@ -86,7 +86,7 @@ class Upkeep:
             await asyncio.sleep(self._unattended_s / 3)
             for session in self._ends_at:
                 self._extend(session)
-            self._supply.tend()
+            self._supply.maintain()
 
     def _extend(self, session: SandboxSession) -> None:
         """Never past its own end: a warm container's maximum is not its task's."""

@@ -8,19 +8,19 @@ daemon's memory.
 
 from __future__ import annotations
 
-from sandbox.engine import DockerEngine, EngineError
-from sandbox.file_status import status
+from sandbox.engine import DockerEngine, DockerEngineError
+from sandbox.file_status import container_file_status
 
 USER_FILES = ("/etc/passwd", "/etc/group")
-MOST_BYTES = 1 << 20
+MAX_USER_FILE_BYTES = 1 << 20
 
 
 async def check_user_files(engine: DockerEngine, container: str) -> None:
     """Of a container in which nothing runs that could change them.  Raises EngineError where the daemon had better not
     read them."""
     for path in USER_FILES:
-        found = await status(engine, container, path)
+        found = await container_file_status(engine, container, path)
         if found is not None and found.is_link:
-            found = await status(engine, container, found.target)
-        if found is not None and not (found.is_file and found.size <= MOST_BYTES):
-            raise EngineError(f"{path} is no regular file of {MOST_BYTES >> 10} KiB or less")
+            found = await container_file_status(engine, container, found.target)
+        if found is not None and not (found.is_file and found.size <= MAX_USER_FILE_BYTES):
+            raise DockerEngineError(f"{path} is no regular file of {MAX_USER_FILE_BYTES >> 10} KiB or less")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
-from sandbox.docker_stream import WireError
+from sandbox.docker_stream import StreamProtocolError
 
 PROTOCOL = 6
 SLOTS = 32
@@ -24,7 +24,7 @@ GRADE_SLOT = 0xFFFF
 MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
 MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 """And columns, of a terminal."""
 NONCE_BYTES = 16
 KEY_BYTES = 32
@@ -48,7 +48,7 @@ class WriteFlag(IntFlag):
     """With REPLACE: a folder is emptied, never put aside."""
 
 
-class Death(IntEnum):
+class DeathCause(IntEnum):
     """Why a shell or a terminal's process ended."""
 
     BY_ITSELF = 0
@@ -121,14 +121,14 @@ def _path(path: str) -> bytes:
     return name
 
 
-def run(request: int, command: bytes, slot: int = MAIN_SLOT, spool: Spool | None = None) -> bytes:
+def run_frame(request: int, command: bytes, slot: int = MAIN_SLOT, spool: Spool | None = None) -> bytes:
     """Evaluate in a shell, which is opened if it is not there.  No NUL, at most ``MAX_COMMAND_BYTES``."""
     if b"\0" in command or len(command) > MAX_COMMAND_BYTES:
         raise ValueError("a command has no NUL byte and at most 1 MiB")
     return _slot_frame(b"R", request, slot, (spool.encode() if spool else _NO_SPOOL) + command)
 
 
-def terminal(
+def terminal_frame(
     request: int,
     slot: int,
     *,
@@ -144,60 +144,60 @@ def terminal(
     return _slot_frame(b"P", request, slot, size + (spool.encode() if spool else _NO_SPOOL) + _strings(cwd, argv, env))
 
 
-def type_(request: int, slot: int, data: bytes) -> bytes:
+def type_frame(request: int, slot: int, data: bytes) -> bytes:
     """Keys for a terminal."""
     if len(data) > MAX_COMMAND_BYTES:
         raise ValueError("at most 1 MiB at once")
     return _slot_frame(b"T", request, slot, data)
 
 
-def resize(request: int, slot: int, rows: int, columns: int) -> bytes:
+def resize_frame(request: int, slot: int, rows: int, columns: int) -> bytes:
     return _slot_frame(b"Z", request, slot, _size(rows, columns))
 
 
 def _size(rows: int, columns: int) -> bytes:
-    if not (0 < rows <= MOST_ROWS and 0 < columns <= MOST_ROWS):
-        raise ValueError(f"a terminal has 1 to {MOST_ROWS} rows and columns, not {rows} and {columns}")
+    if not (0 < rows <= MAX_ROWS and 0 < columns <= MAX_ROWS):
+        raise ValueError(f"a terminal has 1 to {MAX_ROWS} rows and columns, not {rows} and {columns}")
     return struct.pack("<HH", rows, columns)
 
 
-def interrupt(request: int, slot: int = MAIN_SLOT) -> bytes:
+def interrupt_frame(request: int, slot: int = MAIN_SLOT) -> bytes:
     """Kill a slot's process and what its running command started."""
     return _slot_frame(b"I", request, slot)
 
 
-def close(request: int, slot: int) -> bytes:
+def close_frame(request: int, slot: int) -> bytes:
     """Interrupt, and free the slot."""
     return _slot_frame(b"C", request, slot)
 
 
-def write(request: int, path: str, data: bytes, *, mode: int = 0o644, flags: WriteFlag = WriteFlag.NONE) -> bytes:
+def write_frame(request: int, path: str, data: bytes, *, mode: int = 0o644, flags: WriteFlag = WriteFlag.NONE) -> bytes:
     """Write one chunk of a file; a path that ends in ``/`` makes a directory."""
     name = _path(path)
     return _frame(b"W", request, struct.pack("<IBH", mode, flags, len(name)) + name + data)
 
 
-def read(request: int, path: str, offset: int, most: int) -> bytes:
+def read_frame(request: int, path: str, offset: int, most: int) -> bytes:
     """Ask for a piece of a regular file; a :class:`FileData` answers."""
     return _frame(b"F", request, struct.pack("<QI", offset, most) + _path(path))
 
 
-def extend(request: int, ms: int) -> bytes:
+def extend_frame(request: int, ms: int) -> bytes:
     """Move the deadline to ``ms`` from now, or to the maximum if that comes first."""
     return _frame(b"D", request, struct.pack("<I", min(ms, 0xFFFFFFFF)))
 
 
-def kill_all(request: int) -> bytes:
+def kill_all_frame(request: int) -> bytes:
     """Kill and reap every process but PID 1."""
     return _frame(b"K", request)
 
 
-def grade(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
+def grade_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
     """Start one child with exactly these arguments and this environment."""
     return _frame(b"G", request, _strings(cwd, argv, env))
 
 
-def sync(request: int, nonce: bytes, heard: int) -> bytes:
+def sync_frame(request: int, nonce: bytes, heard: int) -> bytes:
     """Ask for what comes after the position ``heard``: it follows the :class:`Resumed` that begins with what
     :func:`sync_marker` gives.  The requests of a new client have greater numbers than ``request``."""
     return _frame(b"Y", request, nonce + struct.pack("<Q", heard))
@@ -209,7 +209,7 @@ def sync_marker(nonce: bytes) -> bytes:
     return _HEADER.pack(b"Y", NONCE_BYTES + _SYNC.size) + nonce
 
 
-def heard(position: int) -> bytes:
+def heard_frame(position: int) -> bytes:
     """Everything before this position has come, and need not be kept."""
     return _frame(b"N", 0, struct.pack("<Q", position))
 
@@ -220,18 +220,18 @@ def request_of(frame: bytes) -> int:
     return int.from_bytes(frame[start : start + 4], "little")
 
 
-def quit_(request: int) -> bytes:
+def quit_frame(request: int) -> bytes:
     """End the container."""
     return _frame(b"Q", request)
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class InitHello:
     protocol: int
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class StreamResumed:
     """A new stream's beginning."""
 
     protocol: int
@@ -242,13 +242,13 @@ class Resumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class SlotOutput:
     slot: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class CommandStatus:
     slot: int
     request: int
     code: int
@@ -258,7 +258,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
+class ProcessDied:
     """A slot's process ended."""
 
     slot: int
@@ -266,11 +266,11 @@ class Died:
     """The command that was running; 0 for none."""
     code: int
     spooled: int
-    why: Death
+    why: DeathCause
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class InitAck:
     request: int
     error: int
     """errno, 0 for success."""
@@ -313,21 +313,33 @@ class GradeExit:
 
 
 @dataclass(frozen=True, slots=True)
-class Bye:
+class InitBye:
     why: ByeReason
 
 
-Message = Hello | Resumed | Output | Status | Died | Ack | FileData | SlotState | GradeOutput | GradeExit | Bye
+InitMessage = (
+    InitHello
+    | StreamResumed
+    | SlotOutput
+    | CommandStatus
+    | ProcessDied
+    | InitAck
+    | FileData
+    | SlotState
+    | GradeOutput
+    | GradeExit
+    | InitBye
+)
 
 
-def _status(payload: bytes) -> Status:
+def _status(payload: bytes) -> CommandStatus:
     slot, request, code, spooled = struct.unpack_from("<HIiI", payload)
-    return Status(slot, request, code, spooled, payload[14:].decode(errors="replace"))
+    return CommandStatus(slot, request, code, spooled, payload[14:].decode(errors="replace"))
 
 
-def _died(payload: bytes) -> Died:
+def _died(payload: bytes) -> ProcessDied:
     slot, request, code, spooled, why = struct.unpack("<HIiIB", payload)
-    return Died(slot, request, code, spooled, Death(why))
+    return ProcessDied(slot, request, code, spooled, DeathCause(why))
 
 
 def _slot_state(payload: bytes) -> SlotState:
@@ -340,30 +352,30 @@ def _grade_exit(payload: bytes) -> GradeExit:
     return GradeExit(request, code, bool(signalled))
 
 
-_DECODERS: Mapping[bytes, Callable[[bytes], Message]] = {
-    b"H": lambda payload: Hello(payload[0]),
-    b"Y": lambda payload: Resumed(*_SYNC.unpack(payload[NONCE_BYTES:])),
-    b"O": lambda payload: Output(int.from_bytes(payload[:2], "little"), payload[2:]),
+_DECODERS: Mapping[bytes, Callable[[bytes], InitMessage]] = {
+    b"H": lambda payload: InitHello(payload[0]),
+    b"Y": lambda payload: StreamResumed(*_SYNC.unpack(payload[NONCE_BYTES:])),
+    b"O": lambda payload: SlotOutput(int.from_bytes(payload[:2], "little"), payload[2:]),
     b"S": _status,
     b"X": _died,
-    b"A": lambda payload: Ack(*struct.unpack("<IiI", payload)),
+    b"A": lambda payload: InitAck(*struct.unpack("<IiI", payload)),
     b"f": lambda payload: FileData(*struct.unpack_from("<IiQ", payload), payload[16:]),
     b"V": _slot_state,
     b"g": GradeOutput,
     b"E": _grade_exit,
-    b"B": lambda payload: Bye(ByeReason(payload[0])),
+    b"B": lambda payload: InitBye(ByeReason(payload[0])),
 }
 
 
-def decode(kind: bytes, payload: bytes) -> Message:
+def decode_frame(kind: bytes, payload: bytes) -> InitMessage:
     """One frame from PID 1.  Raises WireError."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
-        raise WireError(f"unknown frame type {kind!r}")
+        raise StreamProtocolError(f"unknown frame type {kind!r}")
     try:
         return decoder(payload)
     except (struct.error, IndexError, ValueError) as error:
-        raise WireError(f"bad frame of type {kind!r}: {error}") from error
+        raise StreamProtocolError(f"bad frame of type {kind!r}: {error}") from error
 
 
 class FrameParser:
@@ -376,7 +388,7 @@ class FrameParser:
         self.position = 0
         """After the last frame that was given, in bytes of all that PID 1 ever told."""
 
-    def feed(self, data: bytes) -> Iterator[Message]:
+    def feed(self, data: bytes) -> Iterator[InitMessage]:
         self._buffer += data
         at = 0
         try:
@@ -385,13 +397,13 @@ class FrameParser:
             while len(self._buffer) - at >= _HEADER.size:
                 kind, length = _HEADER.unpack_from(self._buffer, at)
                 if length > MAX_FRAME_BYTES:
-                    raise WireError(f"frame of {length} bytes")
+                    raise StreamProtocolError(f"frame of {length} bytes")
                 end = at + _HEADER.size + length
                 if len(self._buffer) < end:
                     return
                 payload = bytes(self._buffer[at + _HEADER.size : end])
-                message = decode(kind, payload)
-                self.position = message.position if isinstance(message, Resumed) else self.position + end - at
+                message = decode_frame(kind, payload)
+                self.position = message.position if isinstance(message, StreamResumed) else self.position + end - at
                 at = end
                 yield message
         finally:

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import settings
 
 from protocol.errors import UserError
-from sandbox.host import Host, ensure
+from sandbox.host import SandboxHost, ensure_host
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")
-def docker_engine() -> Host:
+def docker_engine() -> SandboxHost:
     """A Docker engine, the base image and the kit.  Where they cannot be had: a failure in CI, a skip elsewhere."""
     try:
-        return ensure()
+        return ensure_host()
     except UserError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(f"sandboxes cannot run here: {error}")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from launch.cli import commands  # noqa: E402  the checkout is not always installed
-from protocol.cli.parser import Parser  # noqa: E402  as above
+from protocol.cli.parser import CommandLineParser  # noqa: E402  as above
 
 PAGE = ROOT / "docs" / "commands.md"
 ROOMS = ("sandbox", "actors", "learner", "protocol")
@@ -64,7 +64,7 @@ def parser_of(module: str) -> argparse.ArgumentParser:
         del given, settings
         raise Taken(self)
 
-    with mock.patch.object(Parser, "parse_args", hand_over), mock.patch.object(sys, "argv", [module]):
+    with mock.patch.object(CommandLineParser, "parse_args", hand_over), mock.patch.object(sys, "argv", [module]):
         try:
             runpy.run_module(module, run_name="__main__")
         except Taken as taken:

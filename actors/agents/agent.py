@@ -11,42 +11,42 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from actors.agents.chat import Message
-from actors.agents.prompt import Prompt
+from actors.agents.chat import ChatMessage
+from actors.agents.prompt import PromptTemplate
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class AgentToolCall:
     name: str
     arguments: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Malformed:
+class MalformedAction:
     """What did not parse, and why: the model is told."""
 
     reason: str
 
 
-Action = ToolCall | Malformed
+AgentAction = AgentToolCall | MalformedAction
 
 
-class Reading(NamedTuple):
+class ParsedReply(NamedTuple):
     """A reply, as an agent understands it."""
 
-    actions: Sequence[Action]
+    actions: Sequence[AgentAction]
     """In the order in which the model wrote them."""
     final: bool = False
     """The agent has finished, once they are done."""
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ActionOutcome:
     """What became of one action."""
 
-    action: Action
+    action: AgentAction
     text: str
     """For the agent: what the tool answered, or what is wrong with the action."""
     output: str = ""
@@ -65,30 +65,30 @@ class Agent(Protocol):
         ...
 
     @property
-    def offered(self) -> Toolset:
+    def offered_tools(self) -> Toolset:
         """Those of them that the model's chat template names in the first prompt."""
         ...
 
-    def opening(self, task: Task) -> list[Message]:
+    def opening_messages(self, task: Task) -> list[ChatMessage]:
         """The messages that every episode of ``task`` begins with."""
         ...
 
-    def read(self, reply: str) -> Reading:
+    def parse_reply(self, reply: str) -> ParsedReply:
         """``reply`` is the text of what was sampled, thoughts included, without the turn's end."""
         ...
 
-    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
+    def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         """What the model reads next: of each action of its reply, in order, what became of it.  None where the agent
         has finished by what it did."""
         ...
 
 
-def opening(prompt: Prompt, task: Task, tools: Toolset) -> list[Message]:
+def render_opening(prompt: PromptTemplate, task: Task, tools: Toolset) -> list[ChatMessage]:
     """``prompt`` with what it says of ``task`` and ``tools``."""
     lines = (
         f"- {tool.name}({', '.join(each.name for each in tool.parameters)}): {tool.description}"
         for tool in tools.values()
     )
-    filled = prompt.filled(instruction=task.instruction, name=task.id, tools="\n".join(lines))
-    first: list[Message] = [{"role": "system", "content": filled.system}] if filled.system else []
+    filled = prompt.render(instruction=task.instruction, name=task.id, tools="\n".join(lines))
+    first: list[ChatMessage] = [{"role": "system", "content": filled.system}] if filled.system else []
     return [*first, {"role": "user", "content": filled.user}]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from actors.agents.agent import Malformed, Outcome, Reading, ToolCall, opening
-from actors.agents.chat import Message
-from actors.agents.fences import Unclosed, blocks
-from actors.agents.prompt import Prompt
-from actors.agents.thoughts import UNENDED, spoken
+from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction, ParsedReply, render_opening
+from actors.agents.chat import ChatMessage
+from actors.agents.fences import UnclosedBlockError, parse_fenced_blocks
+from actors.agents.prompt import PromptTemplate
+from actors.agents.thoughts import UNCLOSED_REASONING, strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, Toolset
 from sandbox.tools.shell_only import SHELL_EXEC
@@ -25,48 +25,48 @@ _FORM = "write exactly one, which begins with a line ```bash and ends with a lin
 
 @dataclass(frozen=True, slots=True)
 class BashBlockAgent:
-    prompt: Prompt
+    prompt: PromptTemplate
 
     @property
     def tools(self) -> Toolset:
         return SHELL_ONLY
 
     @property
-    def offered(self) -> Toolset:
+    def offered_tools(self) -> Toolset:
         return {}
 
-    def opening(self, task: Task) -> list[Message]:
-        return opening(self.prompt, task, self.tools)
+    def opening_messages(self, task: Task) -> list[ChatMessage]:
+        return render_opening(self.prompt, task, self.tools)
 
-    def read(self, reply: str) -> Reading:
-        return Reading([_action(reply)])
+    def parse_reply(self, reply: str) -> ParsedReply:
+        return ParsedReply([_action(reply)])
 
-    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
+    def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         (outcome,) = outcomes
         if _submits(outcome):
             return None
         return [{"role": "user", "content": _observation(outcome)}]
 
 
-def _action(reply: str) -> ToolCall | Malformed:
-    if (said := spoken(reply)) is None:
-        return Malformed(UNENDED)
+def _action(reply: str) -> AgentToolCall | MalformedAction:
+    if (said := strip_reasoning(reply)) is None:
+        return MalformedAction(UNCLOSED_REASONING)
     try:
-        found = [block.body for block in blocks(said) if block.language == "bash"]
-    except Unclosed:
-        return Malformed(f"a block of three backticks in the reply has no end, and none of it was run: {_FORM}")
+        found = [block.body for block in parse_fenced_blocks(said) if block.language == "bash"]
+    except UnclosedBlockError:
+        return MalformedAction(f"a block of three backticks in the reply has no end, and none of it was run: {_FORM}")
     if len(found) != 1:
-        return Malformed(f"the reply has {len(found) or 'no'} blocks of bash, and none was run: {_FORM}")
-    return ToolCall(SHELL_EXEC.name, {"command": found[0]})
+        return MalformedAction(f"the reply has {len(found) or 'no'} blocks of bash, and none was run: {_FORM}")
+    return AgentToolCall(SHELL_EXEC.name, {"command": found[0]})
 
 
-def _submits(outcome: Outcome) -> bool:
+def _submits(outcome: ActionOutcome) -> bool:
     return outcome.exit_code == 0 and outcome.output.lstrip().partition("\n")[0].strip() == SUBMIT
 
 
-def _observation(outcome: Outcome) -> str:
+def _observation(outcome: ActionOutcome) -> str:
     """As mini-SWE-agent tells it."""
-    if isinstance(outcome.action, Malformed):
+    if isinstance(outcome.action, MalformedAction):
         return outcome.text
     if outcome.exit_code is None:
         return f"<output>\n{outcome.text}\n</output>"

@@ -13,7 +13,7 @@ from typing import Literal, NotRequired, Protocol, TypedDict, cast
 
 from jinja2 import TemplateError
 
-from actors.agents.thoughts import BEGIN
+from actors.agents.thoughts import THINK_START
 from protocol.errors import UserError
 from sandbox.tools import Toolset
 
@@ -25,19 +25,19 @@ class FunctionCall(TypedDict):
     arguments: dict[str, object]
 
 
-class CallMessage(TypedDict):
+class ToolCallMessage(TypedDict):
     """One call of a tool, as templates expect it."""
 
     type: Literal["function"]
     function: FunctionCall
 
 
-class Message(TypedDict):
+class ChatMessage(TypedDict):
     role: str
     content: str
     reasoning_content: NotRequired[str]
     """What an assistant thought before; content may hold it too, between ``<think>`` and ``</think>``."""
-    tool_calls: NotRequired[list[CallMessage]]
+    tool_calls: NotRequired[list[ToolCallMessage]]
 
 
 class Tokenizer(Protocol):
@@ -49,7 +49,7 @@ class Tokenizer(Protocol):
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
     def apply_chat_template(
         self,
-        conversation: Sequence[Message],
+        conversation: Sequence[ChatMessage],
         *,
         tokenize: bool,
         add_generation_prompt: bool,
@@ -58,7 +58,7 @@ class Tokenizer(Protocol):
     ) -> str: ...
 
 
-_PROBES: Sequence[Message] = ({"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE})
+_PROBES: Sequence[ChatMessage] = ({"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE})
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:
@@ -75,7 +75,7 @@ def load_tokenizer(model_path: str) -> Tokenizer:
     return cast("Tokenizer", tokenizer)
 
 
-def chat_format(model_path: str, offered: Toolset, *, thinking: bool | None = None) -> ChatFormat:
+def load_chat_format(model_path: str, offered: Toolset, *, thinking: bool | None = None) -> ChatFormat:
     """The format in which episodes and demonstrations speak with the model in ``model_path``; the first prompt says
     which tools are ``offered`` and how to call them.  Raises UserError where the model or its template cannot."""
     schemas = [tool.schema for tool in offered.values()]
@@ -107,12 +107,12 @@ class ChatFormat:
                 "the chat template of this model ends an assistant's turn with no special token, so no reply would "
                 "have an end: give the tokenizer a template that writes one, <|im_end|> in Qwen's models"
             )
-        self.turn_end = end[0]
+        self.turn_end_id = end[0]
         """Follows each assistant's turn.  Not always the tokenizer's end of text: Qwen3's base models have another."""
         self._turn_end_text = tokenizer.decode(end, skip_special_tokens=False)
-        self._ends = {self.turn_end, tokenizer.eos_token_id}
+        self._ends = {self.turn_end_id, tokenizer.eos_token_id}
         asked = self._render(_PROBES[:1], generate=True)
-        self.begun = f"{BEGIN}\n" if asked.rstrip().endswith(BEGIN) else ""
+        self.reply_prefix = f"{THINK_START}\n" if asked.rstrip().endswith(THINK_START) else ""
         """What the prompt has said already of each reply: templates of models that always think open the thoughts."""
 
     def _check_thinking(self, thinking: bool) -> None:
@@ -126,7 +126,7 @@ class ChatFormat:
                 "leave agent.thinking out, or set agent.thinking = 'no_think' where the model was taught that word"
             )
 
-    def _render(self, messages: Sequence[Message], *, generate: bool, offer: bool = True) -> str:
+    def _render(self, messages: Sequence[ChatMessage], *, generate: bool, offer: bool = True) -> str:
         try:
             return self.tokenizer.apply_chat_template(
                 messages,
@@ -142,11 +142,11 @@ class ChatFormat:
     def _encode(self, text: str) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False)
 
-    def first_prompt(self, messages: Sequence[Message]) -> list[int]:
+    def encode_first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Ids of ``messages`` and the generation prompt."""
         return self._encode(self._render(messages, generate=True))
 
-    def reply(self, message: Message) -> list[int]:
+    def encode_reply(self, message: ChatMessage) -> list[int]:
         """Ids that follow the generation prompt where an assistant answers with ``message``, as a model would sample
         them: its thoughts, and its turn's end.  Raises UserError where the template begins the turn with something
         else, or leaves thoughts or calls out."""
@@ -165,18 +165,18 @@ class ChatFormat:
                     f"the chat template of this model leaves {part[:40]!r} out of a reply (reasoning_content and "
                     "tool_calls are not every template's): write it into the content, or remove it"
                 )
-        return [*self._encode(reply), self.turn_end]
+        return [*self._encode(reply), self.turn_end_id]
 
-    def delta(self, messages: Sequence[Message], *, closed: bool) -> list[int]:
+    def encode_delta(self, messages: Sequence[ChatMessage], *, closed: bool) -> list[int]:
         """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template
         puts around ``messages``, and the generation prompt."""
         whole = self._render([*_PROBES, *messages], generate=True)
         reply = whole.index(_PROBE, whole.index(_PROBE) + 1)  # whatever ``messages`` hold comes after it
         end = whole.index(self._turn_end_text, reply) + len(self._turn_end_text)
         added = self._encode(whole[end:])
-        return added if closed else [self.turn_end, *added]
+        return added if closed else [self.turn_end_id, *added]
 
-    def text(self, token_ids: Sequence[int]) -> str:
+    def decode_reply(self, token_ids: Sequence[int]) -> str:
         """What was sampled, without the turn's end, or that of the text."""
         ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
         return self.tokenizer.decode(ids, skip_special_tokens=False)

@@ -12,25 +12,33 @@ from actors.agents.code_interpreter import CodeInterpreterAgent
 from actors.agents.hermes import HermesAgent
 from actors.agents.json_action import JsonActionAgent
 from actors.agents.keystrokes import KeystrokesAgent
-from actors.agents.settings import AgentKind, AgentSettings, Tools
+from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tools import CODE_INTERPRETER, OPENCLAW, SETA, SHELL_ONLY, Toolset
 
-_TOOLSETS: dict[Tools, Toolset] = {Tools.SHELL_ONLY: SHELL_ONLY, Tools.SETA: SETA, Tools.OPENCLAW: OPENCLAW}
+_TOOLSETS: dict[ToolsetKind, Toolset] = {
+    ToolsetKind.SHELL_ONLY: SHELL_ONLY,
+    ToolsetKind.SETA: SETA,
+    ToolsetKind.OPENCLAW: OPENCLAW,
+}
 
 
-def agent_kinds() -> list[str]:
+def list_agent_kinds() -> list[str]:
     """All that there are."""
     return [*AgentKind, *plugin_names(PluginGroup.AGENTS)]
 
 
-def agent_of(settings: AgentSettings) -> Agent:
+def make_agent(settings: AgentSettings) -> Agent:
     """Raises UserError for a kind that is not there, or that makes no agent."""
-    return _own(AgentKind(settings.kind), settings) if settings.kind in list(AgentKind) else _added(settings)
+    return (
+        _make_builtin(AgentKind(settings.kind), settings)
+        if settings.kind in list(AgentKind)
+        else _make_plugin(settings)
+    )
 
 
-def _own(kind: AgentKind, settings: AgentSettings) -> Agent:
+def _make_builtin(kind: AgentKind, settings: AgentSettings) -> Agent:
     prompt, tools = settings.prompt, _TOOLSETS[settings.toolset]
     match kind:
         case AgentKind.HERMES:
@@ -45,7 +53,7 @@ def _own(kind: AgentKind, settings: AgentSettings) -> Agent:
             return CodeInterpreterAgent(prompt, CODE_INTERPRETER if settings.offered else {})
 
 
-def _added(settings: AgentSettings) -> Agent:
+def _make_plugin(settings: AgentSettings) -> Agent:
     make = load_plugin(PluginGroup.AGENTS, settings.kind)
     made: object = make(settings) if callable(make) else None
     if not isinstance(made, Agent):

@@ -9,33 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from actors.agents.agent import Outcome, Reading, ToolCall, opening
-from actors.agents.chat import Message
-from actors.agents.hermes import read_calls, tell_calls
-from actors.agents.prompt import Prompt
-from actors.agents.thoughts import spoken
+from actors.agents.agent import ActionOutcome, AgentToolCall, ParsedReply, render_opening
+from actors.agents.chat import ChatMessage
+from actors.agents.hermes import format_tool_messages, parse_hermes_reply
+from actors.agents.prompt import PromptTemplate
+from actors.agents.thoughts import strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, Toolset
-from sandbox.tools.answer import ANSWER
+from sandbox.tools.answer import ANSWER_TOOL
 
 
 @dataclass(frozen=True, slots=True)
 class CodeInterpreterAgent:
-    prompt: Prompt
-    offered: Toolset
+    prompt: PromptTemplate
+    offered_tools: Toolset
 
     @property
     def tools(self) -> Toolset:
-        return {**CODE_INTERPRETER, ANSWER.name: ANSWER}
+        return {**CODE_INTERPRETER, ANSWER_TOOL.name: ANSWER_TOOL}
 
-    def opening(self, task: Task) -> list[Message]:
-        return opening(self.prompt, task, CODE_INTERPRETER)
+    def opening_messages(self, task: Task) -> list[ChatMessage]:
+        return render_opening(self.prompt, task, CODE_INTERPRETER)
 
-    def read(self, reply: str) -> Reading:
-        reading = read_calls(reply)
+    def parse_reply(self, reply: str) -> ParsedReply:
+        reading = parse_hermes_reply(reply)
         if not reading.final:
             return reading
-        return Reading([ToolCall(ANSWER.name, {"answer": spoken(reply) or ""})], final=True)
+        return ParsedReply([AgentToolCall(ANSWER_TOOL.name, {"answer": strip_reasoning(reply) or ""})], final=True)
 
-    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
-        return tell_calls(outcomes)
+    def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
+        return format_tool_messages(outcomes)

@@ -7,29 +7,29 @@ from typing import NamedTuple
 _FENCE = "```"
 
 
-class Block(NamedTuple):
+class FencedBlock(NamedTuple):
     language: str
     body: str
 
 
-class Unclosed(Exception):
+class UnclosedBlockError(Exception):
     """A block has no end: the lines of backticks do not come in pairs."""
 
 
-def blocks(text: str) -> list[Block]:
+def parse_fenced_blocks(text: str) -> list[FencedBlock]:
     """In order.  Raises :class:`Unclosed`, so that no half of a command is taken for a command."""
-    found: list[Block] = []
-    inside: Block | None = None
+    found: list[FencedBlock] = []
+    inside: FencedBlock | None = None
     lines: list[str] = []
     for line in text.split("\n"):
         mark = line.strip()
         if inside is None and mark.startswith(_FENCE) and "`" not in mark[len(_FENCE) :]:
-            inside, lines = Block(mark[len(_FENCE) :].strip(), ""), []
+            inside, lines = FencedBlock(mark[len(_FENCE) :].strip(), ""), []
         elif inside is not None and mark == _FENCE:
             found.append(inside._replace(body="\n".join(lines)))
             inside = None
         else:
             lines.append(line)
     if inside is not None:
-        raise Unclosed
+        raise UnclosedBlockError
     return found

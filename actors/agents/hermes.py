@@ -12,83 +12,83 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from actors.agents.agent import Action, Malformed, Outcome, Reading, ToolCall, opening
-from actors.agents.chat import Message
-from actors.agents.prompt import Prompt
-from actors.agents.thoughts import UNENDED, spoken
+from actors.agents.agent import ActionOutcome, AgentAction, AgentToolCall, MalformedAction, ParsedReply, render_opening
+from actors.agents.chat import ChatMessage
+from actors.agents.prompt import PromptTemplate
+from actors.agents.thoughts import UNCLOSED_REASONING, strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
-OPENS_CALL, _CLOSES_CALL = "<tool_call>", "</tool_call>"
+CALL_START, _CALL_END = "<tool_call>", "</tool_call>"
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class FinalReply:
     """The agent's last word."""
 
     text: str
 
 
-def _parse_call(text: str) -> Action:
+def _parse_call(text: str) -> AgentAction:
     try:
         value: object = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        return Malformed(f"the tool call is not valid JSON: {error}")
+        return MalformedAction(f"the tool call is not valid JSON: {error}")
     if not isinstance(value, dict):
-        return Malformed("the tool call is not a JSON object")
+        return MalformedAction("the tool call is not a JSON object")
     call = cast("dict[str, object]", value)
     name, arguments = call.get("name"), call.get("arguments")
     if not isinstance(name, str):
-        return Malformed('the tool call has no "name"')
+        return MalformedAction('the tool call has no "name"')
     if not isinstance(arguments, dict):
-        return Malformed('the tool call\'s "arguments" is not an object')
-    return ToolCall(name, cast("dict[str, object]", arguments))
+        return MalformedAction('the tool call\'s "arguments" is not an object')
+    return AgentToolCall(name, cast("dict[str, object]", arguments))
 
 
-class _Parted(NamedTuple):
+class _SplitReply(NamedTuple):
     calls: list[str]
     """What stands in each."""
     rest: str
 
 
-def _parted(text: str) -> _Parted:
+def _split_calls(text: str) -> _SplitReply:
     """In time that grows with the text alone: a policy may write any number of blanks and of marks."""
     calls: list[str] = []
     rest: list[str] = []
     at = 0
-    while (begin := text.find(OPENS_CALL, at)) >= 0:
-        end = text.find(_CLOSES_CALL, begin)
+    while (begin := text.find(CALL_START, at)) >= 0:
+        end = text.find(_CALL_END, begin)
         if end < 0:
             break
         rest.append(text[at:begin])
-        calls.append(text[begin + len(OPENS_CALL) : end].strip())
-        at = end + len(_CLOSES_CALL)
-    return _Parted(calls, "".join((*rest, text[at:])).strip())
+        calls.append(text[begin + len(CALL_START) : end].strip())
+        at = end + len(_CALL_END)
+    return _SplitReply(calls, "".join((*rest, text[at:])).strip())
 
 
-def beside_calls(text: str) -> str:
+def text_outside_calls(text: str) -> str:
     """What a reply says beside its calls."""
-    return _parted(text).rest
+    return _split_calls(text).rest
 
 
-def parse(text: str) -> Final | list[Action]:
+def parse_tool_calls(text: str) -> FinalReply | list[AgentAction]:
     """The actions in a reply, in order, or its last word when it calls nothing."""
-    found, rest = _parted(text)
+    found, rest = _split_calls(text)
     calls = [_parse_call(call) for call in found]
-    if OPENS_CALL in rest or _CLOSES_CALL in rest:
-        calls.append(Malformed("a <tool_call> block is not closed or not opened"))
-    return calls or Final(text)
+    if CALL_START in rest or _CALL_END in rest:
+        calls.append(MalformedAction("a <tool_call> block is not closed or not opened"))
+    return calls or FinalReply(text)
 
 
-def read_calls(reply: str) -> Reading:
+def parse_hermes_reply(reply: str) -> ParsedReply:
     """What a reply calls once it has thought; one that calls nothing is final."""
-    if (said := spoken(reply)) is None:
-        return Reading([Malformed(UNENDED)])
-    actions = parse(said)
-    return Reading((), final=True) if isinstance(actions, Final) else Reading(actions)
+    if (said := strip_reasoning(reply)) is None:
+        return ParsedReply([MalformedAction(UNCLOSED_REASONING)])
+    actions = parse_tool_calls(said)
+    return ParsedReply((), final=True) if isinstance(actions, FinalReply) else ParsedReply(actions)
 
 
-def tell_calls(outcomes: Sequence[Outcome]) -> list[Message]:
+def format_tool_messages(outcomes: Sequence[ActionOutcome]) -> list[ChatMessage]:
     return [{"role": "tool", "content": outcome.text} for outcome in outcomes]
 
 
@@ -96,15 +96,15 @@ def tell_calls(outcomes: Sequence[Outcome]) -> list[Message]:
 class HermesAgent:
     """Calls any of ``tools``, as many as it likes in one reply."""
 
-    prompt: Prompt
+    prompt: PromptTemplate
     tools: Toolset
-    offered: Toolset
+    offered_tools: Toolset
 
-    def opening(self, task: Task) -> list[Message]:
-        return opening(self.prompt, task, self.tools)
+    def opening_messages(self, task: Task) -> list[ChatMessage]:
+        return render_opening(self.prompt, task, self.tools)
 
-    def read(self, reply: str) -> Reading:
-        return read_calls(reply)
+    def parse_reply(self, reply: str) -> ParsedReply:
+        return parse_hermes_reply(reply)
 
-    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
-        return tell_calls(outcomes)
+    def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
+        return format_tool_messages(outcomes)

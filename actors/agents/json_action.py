@@ -13,14 +13,14 @@ from typing import cast
 
 import orjson
 
-from actors.agents.agent import Malformed, Outcome, Reading, ToolCall, opening
-from actors.agents.chat import Message
-from actors.agents.fences import Unclosed, blocks
-from actors.agents.prompt import Prompt
-from actors.agents.thoughts import UNENDED, spoken
+from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction, ParsedReply, render_opening
+from actors.agents.chat import ChatMessage
+from actors.agents.fences import UnclosedBlockError, parse_fenced_blocks
+from actors.agents.prompt import PromptTemplate
+from actors.agents.thoughts import UNCLOSED_REASONING, strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
-from sandbox.tools.answer import ANSWER
+from sandbox.tools.answer import ANSWER_TOOL
 
 STOP = "stop"
 _FORM = 'write one object, {"action": {"type": NAME, "params": {…}}}, in one block ```json'
@@ -28,63 +28,65 @@ _FORM = 'write one object, {"action": {"type": NAME, "params": {…}}}, in one b
 
 @dataclass(frozen=True, slots=True)
 class JsonActionAgent:
-    prompt: Prompt
+    prompt: PromptTemplate
     actions: Toolset
 
     @property
     def tools(self) -> Toolset:
-        return {**self.actions, ANSWER.name: ANSWER}
+        return {**self.actions, ANSWER_TOOL.name: ANSWER_TOOL}
 
     @property
-    def offered(self) -> Toolset:
+    def offered_tools(self) -> Toolset:
         return {}
 
-    def opening(self, task: Task) -> list[Message]:
-        return opening(self.prompt, task, self.actions)
+    def opening_messages(self, task: Task) -> list[ChatMessage]:
+        return render_opening(self.prompt, task, self.actions)
 
-    def read(self, reply: str) -> Reading:
+    def parse_reply(self, reply: str) -> ParsedReply:
         found = _object(reply)
-        action = found if isinstance(found, Malformed) else self._action(found)
-        return Reading([action], final=isinstance(action, ToolCall) and action.name == ANSWER.name)
+        action = found if isinstance(found, MalformedAction) else self._action(found)
+        return ParsedReply([action], final=isinstance(action, AgentToolCall) and action.name == ANSWER_TOOL.name)
 
-    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
+    def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         return [{"role": "user", "content": outcome.text} for outcome in outcomes]
 
-    def _action(self, said: Mapping[str, object]) -> ToolCall | Malformed:
+    def _action(self, said: Mapping[str, object]) -> AgentToolCall | MalformedAction:
         action = said.get("action")
         if not isinstance(action, dict):
-            return Malformed(f'the object has no "action" that is an object: {_FORM}')
+            return MalformedAction(f'the object has no "action" that is an object: {_FORM}')
         described = cast("dict[str, object]", action)
         kind, params = described.get("type"), described.get("params", {})
         if not isinstance(params, dict):
-            return Malformed('the action\'s "params" is not an object')
+            return MalformedAction('the action\'s "params" is not an object')
         if kind == STOP:
             return _stop(cast("dict[str, object]", params))
         if not isinstance(kind, str) or kind not in self.actions:
-            return Malformed(f"no action has the type {kind!r}: the types are {', '.join([*self.actions, STOP])}")
-        return ToolCall(kind, cast("dict[str, object]", params))
+            return MalformedAction(f"no action has the type {kind!r}: the types are {', '.join([*self.actions, STOP])}")
+        return AgentToolCall(kind, cast("dict[str, object]", params))
 
 
-def _object(reply: str) -> dict[str, object] | Malformed:
-    if (said := spoken(reply)) is None:
-        return Malformed(UNENDED)
+def _object(reply: str) -> dict[str, object] | MalformedAction:
+    if (said := strip_reasoning(reply)) is None:
+        return MalformedAction(UNCLOSED_REASONING)
     try:
-        found = [block.body for block in blocks(said) if block.language == "json"]
-    except Unclosed:
-        return Malformed(f"a block of three backticks in the reply has no end: {_FORM}")
+        found = [block.body for block in parse_fenced_blocks(said) if block.language == "json"]
+    except UnclosedBlockError:
+        return MalformedAction(f"a block of three backticks in the reply has no end: {_FORM}")
     if len(found) > 1:
-        return Malformed(f"the reply has {len(found)} blocks of JSON: {_FORM}")
+        return MalformedAction(f"the reply has {len(found)} blocks of JSON: {_FORM}")
     try:
         value: object = orjson.loads(found[0] if found else said)
     except orjson.JSONDecodeError as error:
-        return Malformed(f"the reply is not valid JSON ({error}): {_FORM}")
-    return cast("dict[str, object]", value) if isinstance(value, dict) else Malformed(f"it is no object: {_FORM}")
+        return MalformedAction(f"the reply is not valid JSON ({error}): {_FORM}")
+    return cast("dict[str, object]", value) if isinstance(value, dict) else MalformedAction(f"it is no object: {_FORM}")
 
 
-def _stop(params: Mapping[str, object]) -> ToolCall | Malformed:
+def _stop(params: Mapping[str, object]) -> AgentToolCall | MalformedAction:
     """LIVEWEB has the answers under ``final``; they may stand alone."""
     final = params.get("final", params)
     answers = cast("dict[str, object]", final).get("answers") if isinstance(final, dict) else None
     if not isinstance(answers, dict):
-        return Malformed('"stop" needs its answers: {"type": "stop", "params": {"final": {"answers": {NAME: ANSWER}}}}')
-    return ToolCall(ANSWER.name, {"answer": cast("dict[str, object]", answers)})
+        return MalformedAction(
+            '"stop" needs its answers: {"type": "stop", "params": {"final": {"answers": {NAME: ANSWER}}}}'
+        )
+    return AgentToolCall(ANSWER_TOOL.name, {"answer": cast("dict[str, object]", answers)})

@@ -12,67 +12,69 @@ from typing import cast
 
 import orjson
 
-from actors.agents.agent import Action, Malformed, Outcome, Reading, ToolCall, opening
-from actors.agents.chat import Message
-from actors.agents.prompt import Prompt
-from actors.agents.thoughts import UNENDED, spoken
+from actors.agents.agent import ActionOutcome, AgentAction, AgentToolCall, MalformedAction, ParsedReply, render_opening
+from actors.agents.chat import ChatMessage
+from actors.agents.prompt import PromptTemplate
+from actors.agents.thoughts import UNCLOSED_REASONING, strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import TERMINAL_BENCH, Toolset
-from sandbox.tools.keystrokes import KEYSTROKES
+from sandbox.tools.keystrokes import KEYSTROKES_TOOL
 
 _FORM = 'write one object, {"commands": [{"keystrokes": "ls\\n", "duration": 0.5}], "task_complete": false}'
-_LOOK = ToolCall(KEYSTROKES.name, {"keystrokes": "", "duration": 0})
+_LOOK = AgentToolCall(KEYSTROKES_TOOL.name, {"keystrokes": "", "duration": 0})
 
 
 @dataclass(frozen=True, slots=True)
 class KeystrokesAgent:
-    prompt: Prompt
+    prompt: PromptTemplate
 
     @property
     def tools(self) -> Toolset:
         return TERMINAL_BENCH
 
     @property
-    def offered(self) -> Toolset:
+    def offered_tools(self) -> Toolset:
         return {}
 
-    def opening(self, task: Task) -> list[Message]:
-        return opening(self.prompt, task, self.tools)
+    def opening_messages(self, task: Task) -> list[ChatMessage]:
+        return render_opening(self.prompt, task, self.tools)
 
-    def read(self, reply: str) -> Reading:
+    def parse_reply(self, reply: str) -> ParsedReply:
         found = _object(reply)
-        if isinstance(found, Malformed):
-            return Reading([found])
+        if isinstance(found, MalformedAction):
+            return ParsedReply([found])
         commands, complete = found.get("commands", []), found.get("task_complete", False)
         if not isinstance(commands, list) or not isinstance(complete, bool):
-            return Reading([Malformed(f'"commands" is not a list, or "task_complete" neither true nor false: {_FORM}')])
+            return ParsedReply(
+                [MalformedAction(f'"commands" is not a list, or "task_complete" neither true nor false: {_FORM}')]
+            )
         actions = [_action(command) for command in cast("list[object]", commands)]
-        if wrong := [action for action in actions if isinstance(action, Malformed)]:
-            return Reading(wrong)
-        return Reading(actions if actions or complete else [_LOOK], final=complete)
+        if wrong := [action for action in actions if isinstance(action, MalformedAction)]:
+            return ParsedReply(wrong)
+        return ParsedReply(actions if actions or complete else [_LOOK], final=complete)
 
-    def tell(self, outcomes: Sequence[Outcome]) -> list[Message] | None:
+    def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
         """The screen as the last keys left it."""
-        wrong = [outcome.text for outcome in outcomes if isinstance(outcome.action, Malformed)]
+        wrong = [outcome.text for outcome in outcomes if isinstance(outcome.action, MalformedAction)]
         return [{"role": "user", "content": "\n".join(wrong) or outcomes[-1].text}]
 
 
-def _object(reply: str) -> dict[str, object] | Malformed:
-    if (said := spoken(reply)) is None:
-        return Malformed(UNENDED)
+def _object(reply: str) -> dict[str, object] | MalformedAction:
+    if (said := strip_reasoning(reply)) is None:
+        return MalformedAction(UNCLOSED_REASONING)
     begin, end = said.find("{"), said.rfind("}")
     if end < begin or begin < 0:
-        return Malformed(f"the reply holds no JSON object: {_FORM}")
+        return MalformedAction(f"the reply holds no JSON object: {_FORM}")
     try:
         value: object = orjson.loads(said[begin : end + 1])
     except orjson.JSONDecodeError as error:
-        return Malformed(f"the reply's object is not valid JSON ({error}), and nothing was typed: {_FORM}")
+        return MalformedAction(f"the reply's object is not valid JSON ({error}), and nothing was typed: {_FORM}")
     return cast("dict[str, object]", value)
 
 
-def _action(command: object) -> Action:
+def _action(command: object) -> AgentAction:
     if isinstance(command, dict):
         said = cast("dict[str, object]", command)
         if isinstance(said.get("keystrokes"), str):
-            return ToolCall(KEYSTROKES.name, said)
-    return Malformed(f'a command has no "keystrokes" that are a string, and nothing was typed: {_FORM}')
+            return AgentToolCall(KEYSTROKES_TOOL.name, said)
+    return MalformedAction(f'a command has no "keystrokes" that are a string, and nothing was typed: {_FORM}')

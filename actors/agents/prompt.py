@@ -18,46 +18,46 @@ import orjson
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
-FOLDER = Path(__file__).parent / "prompts"
+PROMPTS_FOLDER = Path(__file__).parent / "prompts"
 _SECTION = re.compile(r"^--- (\w+)[ \t]*\n", re.MULTILINE)
 _FIELD = re.compile(r"\{(instruction|name|tools)\}")
 _INSTRUCTION = "{instruction}"
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class PromptTemplate:
     system: str
     """Empty for no system message."""
     user: str = _INSTRUCTION
 
-    def filled(self, **fields: str) -> Prompt:
+    def render(self, **fields: str) -> PromptTemplate:
         """With a value for each of the fields; what they contain is taken as it is."""
 
         def fill(text: str) -> str:
             return _FIELD.sub(lambda found: fields[found[1]], text)
 
-        return Prompt(fill(self.system), fill(self.user))
+        return PromptTemplate(fill(self.system), fill(self.user))
 
     @property
     def checksum(self) -> str:
         return f"sha256:{hashlib.sha256(orjson.dumps([self.system, self.user])).hexdigest()}"
 
-    def with_last_line(self, line: str) -> Prompt:
+    def with_last_line(self, line: str) -> PromptTemplate:
         """Its system message ends with ``line``."""
-        return Prompt(f"{self.system}\n{line}" if self.system else line, self.user)
+        return PromptTemplate(f"{self.system}\n{line}" if self.system else line, self.user)
 
 
-def prompt_names() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.txt"))
+def list_agent_prompts() -> list[str]:
+    return sorted(path.stem for path in PROMPTS_FOLDER.glob("*.txt"))
 
 
-def read_prompt(name: str) -> Prompt:
+def load_agent_prompt(name: str) -> PromptTemplate:
     """One of ours by its name, or a file by its path, ending in ``.txt``.  Raises UserError."""
-    path = Path(name) if name.endswith(".txt") else FOLDER / f"{name}.txt"
+    path = Path(name) if name.endswith(".txt") else PROMPTS_FOLDER / f"{name}.txt"
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        known = prompt_names()
+        known = list_agent_prompts()
         raise UserError(
             f"no prompt is called '{name}' ({error}); the prompts are {', '.join(known)}, and a file of your own is "
             f"given by its path, ending in .txt{did_you_mean(name, known)}"
@@ -69,7 +69,7 @@ def read_prompt(name: str) -> Prompt:
             f"{path}: a prompt has the sections '--- system' and '--- user', each on a line of its own, and this one "
             f"has {', '.join(sections) or 'none'}"
         )
-    made = Prompt(sections.get("system", ""), sections.get("user", _INSTRUCTION))
+    made = PromptTemplate(sections.get("system", ""), sections.get("user", _INSTRUCTION))
     if _INSTRUCTION not in made.system + made.user:
         raise UserError(f"{path}: {_INSTRUCTION} is nowhere in it, so that no agent would know its task: add it")
     return made

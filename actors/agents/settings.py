@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from actors.agents.prompt import Prompt
+from actors.agents.prompt import PromptTemplate
 
-Option: TypeAlias = str | int | float | bool
+AgentOption: TypeAlias = str | int | float | bool
 
 
 class AgentKind(StrEnum):
@@ -27,7 +27,7 @@ class AgentKind(StrEnum):
     """Calls one tool, which runs Python."""
 
 
-class Thinking(StrEnum):
+class ThinkingMode(StrEnum):
     """Whether the model thinks before it acts."""
 
     TEMPLATE = "template"
@@ -40,12 +40,12 @@ class Thinking(StrEnum):
     """The system message ends with ``/no_think``, which Qwen3's models were taught."""
 
     @property
-    def argument(self) -> bool | None:
+    def template_argument(self) -> bool | None:
         """What the template is told."""
-        return {Thinking.ON: True, Thinking.OFF: False}.get(self)
+        return {ThinkingMode.ON: True, ThinkingMode.OFF: False}.get(self)
 
 
-class History(StrEnum):
+class HistoryMode(StrEnum):
     """What a turn's prompt holds of the turns before."""
 
     WHOLE = "whole"
@@ -56,7 +56,7 @@ class History(StrEnum):
     """The same without its middle where it is too long, as OpenClaw's ``--dynamic_history`` has it."""
 
 
-class Tools(StrEnum):
+class ToolsetKind(StrEnum):
     """What an agent that calls tools by their names may call."""
 
     SHELL_ONLY = "shell_only"
@@ -71,10 +71,10 @@ class Tools(StrEnum):
 class AgentSettings:
     kind: str = AgentKind.HERMES
     """An :class:`AgentKind`, or one that a package adds."""
-    prompt: Prompt
-    toolset: Tools = Tools.SHELL_ONLY
+    prompt: PromptTemplate
+    toolset: ToolsetKind = ToolsetKind.SHELL_ONLY
     offered: bool = True
     """The first prompt says, by the model's chat template, which tools there are."""
-    thinking: Thinking = Thinking.TEMPLATE
-    options: Mapping[str, Option] = field(default_factory=dict[str, Option])
+    thinking: ThinkingMode = ThinkingMode.TEMPLATE
+    options: Mapping[str, AgentOption] = field(default_factory=dict[str, AgentOption])
     """For agents that packages add: their own keys."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-BEGIN, END = "<think>", "</think>"
+THINK_START, THINK_END = "<think>", "</think>"
 
 
-def spoken(reply: str) -> str | None:
+def strip_reasoning(reply: str) -> str | None:
     """What a reply says when it has thought; None where its thoughts do not end."""
-    if not reply.lstrip().startswith(BEGIN):
+    if not reply.lstrip().startswith(THINK_START):
         return reply
-    _, end, said = reply.partition(END)
+    _, end, said = reply.partition(THINK_END)
     return said.lstrip("\n") if end else None
 
 
-UNENDED = f"the reply ends inside its thoughts, without {END}: think less, and then act"
+UNCLOSED_REASONING = f"the reply ends inside its thoughts, without {THINK_END}: think less, and then act"
 """What is wrong with one of which nothing is said."""

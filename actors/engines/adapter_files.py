@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import cast
 
 from actors.engines import weight_files
-from actors.engines.messages import BadWeights
+from actors.engines.messages import InvalidWeights
 from actors.engines.weight_files import ModelShape
-from protocol.weights import WeightManifest, version_label
+from protocol.weights import WeightManifest, format_version
 
-CONFIG_FILE = "adapter_config.json"
+ADAPTER_CONFIG_FILE = "adapter_config.json"
 _PEFT, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 
 
@@ -29,21 +29,21 @@ class AdapterSettings:
     """alpha ÷ rank multiplies what an adapter adds."""
     targets: tuple[str, ...]
     """Projections of each layer that have one."""
-    most: int
+    max_adapters: int
     """Adapters that a server holds at once; at least 2, that which serves and the next."""
 
-    def arguments(self, device: str) -> list[str]:
+    def sglang_arguments(self, device: str) -> list[str]:
         """Of SGLang's command line.  Beside the adapters there is a place for requests without one: the probes."""
-        places = str(self.most + 1)
+        places = str(self.max_adapters + 1)
         return [
             "--enable-lora", "--max-lora-rank", str(self.rank), "--lora-target-modules", *self.targets,
             "--max-loaded-loras", places, "--max-loras-per-batch", places,
             *(("--lora-backend", "torch_native") if device == "cpu" else ()),
         ]  # fmt: skip
 
-    def shape(self, model: ModelShape) -> ModelShape:
+    def adapter_shape(self, model: ModelShape) -> ModelShape:
         """The matrices that every adapter of ``model`` has, under PEFT's names."""
-        matrices: weight_files.Shapes = {}
+        matrices: weight_files.TensorShapes = {}
         for name, shape in model.shapes.items():
             layer = name.removesuffix(".weight")
             if name != layer and layer.rpartition(".")[2] in self.targets:
@@ -52,21 +52,21 @@ class AdapterSettings:
         return ModelShape(matrices, model.vocabulary, tied=False)
 
 
-def check(manifest: WeightManifest, model: ModelShape, settings: AdapterSettings) -> None:
+def check_adapter(manifest: WeightManifest, model: ModelShape, settings: AdapterSettings) -> None:
     """Read every byte and raise :class:`BadWeights` unless the manifest's folder is a whole adapter of ``model``."""
-    weight_files.check(manifest, settings.shape(model))
+    weight_files.check_weights(manifest, settings.adapter_shape(model))
     _check_config(manifest, settings)
 
 
 def _check_config(manifest: WeightManifest, settings: AdapterSettings) -> None:
     """The digest is of the matrices alone, and the server scales them by what the configuration says."""
-    file, label = Path(manifest.path) / CONFIG_FILE, version_label(manifest.version)
+    file, label = Path(manifest.path) / ADAPTER_CONFIG_FILE, format_version(manifest.version)
     try:
         config = cast("dict[str, object]", json.loads(file.read_bytes()))
         targets = set(cast("list[str]", config["target_modules"]))
         said = (config["peft_type"], config["r"], config["lora_alpha"], targets)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BadWeights(f"version {label} has no adapter configuration in {file}: {error!r}") from error
+        raise InvalidWeights(f"version {label} has no adapter configuration in {file}: {error!r}") from error
     told = ("LORA", settings.rank, settings.alpha, set(settings.targets))
     if said != told:
-        raise BadWeights(f"version {label}: {file} says (type, r, lora_alpha, targets) {said}, the run {told}")
+        raise InvalidWeights(f"version {label}: {file} says (type, r, lora_alpha, targets) {said}, the run {told}")

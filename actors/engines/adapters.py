@@ -22,14 +22,14 @@ from contextlib import AbstractContextManager, suppress
 
 from actors.engines import adapter_files, weight_files
 from actors.engines.adapter_files import AdapterSettings
-from actors.engines.client import EngineClient
-from actors.engines.dispatch import Dispatch
-from actors.engines.exchange import Confirmed, Serving
-from actors.engines.handover import Load
-from actors.engines.messages import LoadError, RequestRefused, ServerLost
-from actors.engines.server import Server
+from actors.engines.client import SGLangClient
+from actors.engines.dispatch import RequestQueue
+from actors.engines.exchange import ActiveServer, ConfirmedWeights
+from actors.engines.handover import StagedLoad
+from actors.engines.messages import RequestRefused, ServerLost, WeightLoadError
+from actors.engines.server import SGLangServer
 from actors.engines.weight_files import ModelShape
-from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_version
 
 _UNLOAD_S = 60.0
 """Longest wait for the server to unload one."""
@@ -39,40 +39,40 @@ def adapter_name(version: int) -> str:
     return f"v{version}"
 
 
-class ByName:
+class AdapterUpdater:
     """See the module, and :class:`actors.engines.updates.Updates` for what each method does."""
 
-    def __init__(self, settings: AdapterSettings, model_path: str, dispatch: Dispatch) -> None:
+    def __init__(self, settings: AdapterSettings, model_path: str, dispatch: RequestQueue) -> None:
         self._settings, self._dispatch = settings, dispatch
         self._base = WeightManifest(NO_VERSION, 0, NO_VERSION, model_path, "", 0, 0)
         self._lock = asyncio.Lock()
-        self._serving: Serving | None = None
-        self._old: set[Version] = set()
+        self._serving: ActiveServer | None = None
+        self._old: set[WeightVersion] = set()
         """What the server has loaded beside what it serves."""
 
-    async def check(self, manifest: WeightManifest, model: ModelShape) -> None:
-        await asyncio.to_thread(adapter_files.check, manifest, model, self._settings)
+    async def check_version(self, manifest: WeightManifest, model: ModelShape) -> None:
+        await asyncio.to_thread(adapter_files.check_adapter, manifest, model, self._settings)
 
-    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
-        await self.check(manifest, model)
-        return by_name(manifest)
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
+        await self.check_version(manifest, model)
+        return staged_adapter_load(manifest)
 
-    def base(self, manifest: WeightManifest) -> WeightManifest:
+    def start_weights(self, manifest: WeightManifest) -> WeightManifest:
         """The run's model, whatever the version."""
         del manifest
         return self._base
 
-    async def adopt(self, serving: Serving, manifest: WeightManifest) -> None:
+    async def attach_server(self, serving: ActiveServer, manifest: WeightManifest) -> None:
         await asyncio.to_thread(weight_files.check_digest, manifest)
         async with self._lock:
             self._serving, self._old = serving, set()
-            await self._load(serving, manifest, by_name(manifest))
+            await self._load(serving, manifest, staged_adapter_load(manifest))
 
-    async def take(
+    async def apply_weights(
         self,
-        serving: Serving,
+        serving: ActiveServer,
         manifest: WeightManifest,
-        staged: Load,
+        staged: StagedLoad,
         still: AbstractContextManager[None],
         deadline: float,
     ) -> float:
@@ -84,68 +84,70 @@ class ByName:
                 begun = time.monotonic()
                 await self._load(serving, manifest, staged)
         except TimeoutError:
-            there = f"{len(self._old) + 1} of {self._settings.most} adapters that the server holds"
-            raise LoadError(f"no answer in time, with {there}") from None
-        self._dispatch.left.set()  # nobody may be left who uses the one before
+            there = f"{len(self._old) + 1} of {self._settings.max_adapters} adapters that the server holds"
+            raise WeightLoadError(f"no answer in time, with {there}") from None
+        self._dispatch.request_ended.set()  # nobody may be left who uses the one before
         return (time.monotonic() - begun) * 1000
 
-    async def tidy(self) -> None:
+    async def run_cleanup(self) -> None:
         while True:
-            await self._dispatch.left.wait()
-            self._dispatch.left.clear()
+            await self._dispatch.request_ended.wait()
+            self._dispatch.request_ended.clear()
             async with self._lock:
-                if self._serving is not None and self._old - self._dispatch.in_use:
+                if self._serving is not None and self._old - self._dispatch.versions_in_use:
                     with suppress(ServerLost, TimeoutError):  # the next load, or the next request's end, tries again
                         await self._unload_unused(self._serving)
 
-    async def _make_room(self, serving: Serving) -> None:
+    async def _make_room(self, serving: ActiveServer) -> None:
         await self._unload_unused(serving)
-        while len(self._old) + 1 >= self._settings.most:
-            await self._dispatch.left.wait()
-            self._dispatch.left.clear()
+        while len(self._old) + 1 >= self._settings.max_adapters:
+            await self._dispatch.request_ended.wait()
+            self._dispatch.request_ended.clear()
             await self._unload_unused(serving)
 
-    async def _unload_unused(self, serving: Serving) -> None:
+    async def _unload_unused(self, serving: ActiveServer) -> None:
         client = serving.server.client
         self._old = await self._beside(serving)
-        for version in self._old - self._dispatch.in_use:
+        for version in self._old - self._dispatch.versions_in_use:
             async with asyncio.timeout(_UNLOAD_S):
                 await client.unload_adapter(adapter_name(version))
             self._old.remove(version)
 
-    async def _beside(self, serving: Serving) -> set[Version]:
+    async def _beside(self, serving: ActiveServer) -> set[WeightVersion]:
         """By the server's own list: what a load that was given up may have left is in it."""
-        listed = await serving.server.client.adapters()
-        return {Version(int(name[1:])) for name in listed} - {serving.confirmed.manifest.version}
+        listed = await serving.server.client.list_adapters()
+        return {WeightVersion(int(name[1:])) for name in listed} - {serving.confirmed.manifest.version}
 
-    async def _load(self, serving: Serving, manifest: WeightManifest, load: Load) -> None:
+    async def _load(self, serving: ActiveServer, manifest: WeightManifest, load: StagedLoad) -> None:
         """Load it, confirm it, and let requests have it from here on."""
         client, name, before = serving.server.client, adapter_name(manifest.version), serving.confirmed
         try:
             await load(client)
             await self._confirm(serving.server, name, manifest)
-        except (ServerLost, LoadError):
+        except (ServerLost, WeightLoadError):
             with suppress(ServerLost):
                 await client.unload_adapter(name)
             raise
         if before.adapter:
             self._old.add(before.manifest.version)
-        serving.confirmed = Confirmed(manifest, before.checksum, adapter=name)
+        serving.confirmed = ConfirmedWeights(manifest, before.checksum, adapter=name)
 
-    async def _confirm(self, server: Server, name: str, manifest: WeightManifest) -> None:
-        label, listed = version_label(manifest.version), await server.client.adapters()
+    async def _confirm(self, server: SGLangServer, name: str, manifest: WeightManifest) -> None:
+        label, listed = format_version(manifest.version), await server.client.list_adapters()
         if listed.get(name) != manifest.path:
-            raise LoadError(f"the server says that it has version {label} from {listed.get(name)}, not {manifest.path}")
+            raise WeightLoadError(
+                f"the server says that it has version {label} from {listed.get(name)}, not {manifest.path}"
+            )
         try:
             await server.probe(f"adapter-{name}", adapter=name)
         except RequestRefused as error:
-            raise LoadError(f"the server does not answer under version {label}: {error}") from error
+            raise WeightLoadError(f"the server does not answer under version {label}: {error}") from error
 
 
-def by_name(manifest: WeightManifest) -> Load:
+def staged_adapter_load(manifest: WeightManifest) -> StagedLoad:
     """Of a folder that was checked before."""
 
-    async def load(client: EngineClient) -> None:
+    async def load(client: SGLangClient) -> None:
         await client.load_adapter(adapter_name(manifest.version), manifest.path)
 
     return load

@@ -15,7 +15,7 @@ BUCKET_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TensorBucketSpec:
     """Tensors of one type in one file."""
 
     file: Path
@@ -26,10 +26,10 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class TensorBucket:
     """A piece in memory: its tensors, one right behind the other."""
 
-    piece: Piece
+    spec: TensorBucketSpec
     flat: torch.Tensor
     """[numbers], of the piece's type."""
 
@@ -38,14 +38,14 @@ class Bucket:
         import torch
 
         flat = self.flat.to(device)
-        parts = torch.split(flat, [torch.Size(shape).numel() for shape in self.piece.shapes])
-        named = zip(self.piece.names, parts, self.piece.shapes, strict=True)
+        parts = torch.split(flat, [torch.Size(shape).numel() for shape in self.spec.shapes])
+        named = zip(self.spec.names, parts, self.spec.shapes, strict=True)
         return [(name, part.view(shape)) for name, part, shape in named]
 
 
-def pieces(folder: Path, bucket_bytes: int = BUCKET_BYTES) -> list[Piece]:
+def plan_buckets(folder: Path, bucket_bytes: int = BUCKET_BYTES) -> list[TensorBucketSpec]:
     """A tensor that is larger than ``bucket_bytes`` has a piece of its own.  Raises OSError, and safetensors' error."""
-    found = list[Piece]()
+    found = list[TensorBucketSpec]()
     for path in sorted(folder.glob("*.safetensors")):
         names, shapes, room, dtype = list[str](), list[tuple[int, ...]](), 0, ""
         with _opened(path) as file:
@@ -54,14 +54,14 @@ def pieces(folder: Path, bucket_bytes: int = BUCKET_BYTES) -> list[Piece]:
                 if not names or tensor.nbytes > room or str(tensor.dtype) != dtype:
                     names, shapes = list[str](), list[tuple[int, ...]]()
                     room, dtype = bucket_bytes, str(tensor.dtype)
-                    found.append(Piece(path, dtype.removeprefix("torch."), names, shapes))
+                    found.append(TensorBucketSpec(path, dtype.removeprefix("torch."), names, shapes))
                 names.append(name)
                 shapes.append(tuple(tensor.shape))
                 room -= tensor.nbytes
     return found
 
 
-def read(piece: Piece, *, shared: bool = False, pinned: bool = False) -> Bucket:
+def read_bucket(piece: TensorBucketSpec, *, shared: bool = False, pinned: bool = False) -> TensorBucket:
     """In memory that other processes can open if ``shared``, or that a GPU can copy by itself if ``pinned``.  Raises
     OSError, and RuntimeError where there is no room."""
     import torch
@@ -70,7 +70,7 @@ def read(piece: Piece, *, shared: bool = False, pinned: bool = False) -> Bucket:
     flat = torch.empty(numbers, dtype=getattr(torch, piece.dtype), pin_memory=pinned)
     if shared:
         flat.share_memory_()
-    bucket = Bucket(piece, flat)
+    bucket = TensorBucket(piece, flat)
     with _opened(piece.file) as file:
         for name, tensor in bucket.tensors(flat.device):
             tensor.copy_(file.get_tensor(name))

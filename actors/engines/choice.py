@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from actors.engines.adapters import ByName
-from actors.engines.direct import FromSender, Sender
-from actors.engines.dispatch import Dispatch
-from actors.engines.handover import FromFiles, Handover
+from actors.engines.adapters import AdapterUpdater
+from actors.engines.direct import BroadcastSender, BroadcastWeightLoader
+from actors.engines.dispatch import RequestQueue
+from actors.engines.handover import FileWeightLoader, WeightLoader
 from actors.engines.settings import EngineSettings
-from actors.engines.tensors import FromTensors
-from actors.engines.updates import InPlace, Updates
+from actors.engines.tensors import TensorWeightLoader
+from actors.engines.updates import InPlaceUpdater, WeightUpdater
 
 
-def updates_of(settings: EngineSettings, dispatch: Dispatch, sender: Sender | None) -> Updates:
+def create_weight_updater(
+    settings: EngineSettings, dispatch: RequestQueue, sender: BroadcastSender | None
+) -> WeightUpdater:
     """``sender``: weights come straight from the learner's host."""
     if settings.adapters is not None:
-        return ByName(settings.adapters, settings.model_path, dispatch)
-    return InPlace(_handover(settings, sender), grace_s=settings.load_grace_s, item_bytes=settings.item_bytes)
+        return AdapterUpdater(settings.adapters, settings.model_path, dispatch)
+    return InPlaceUpdater(
+        _create_weight_loader(settings, sender), grace_s=settings.load_grace_s, item_bytes=settings.item_bytes
+    )
 
 
-def _handover(settings: EngineSettings, sender: Sender | None) -> Handover:
+def _create_weight_loader(settings: EngineSettings, sender: BroadcastSender | None) -> WeightLoader:
     if sender is not None:
-        return FromSender(settings.name, settings.tp, sender)
-    return FromFiles() if settings.handover == "files" else FromTensors(settings.device, settings.tp)
+        return BroadcastWeightLoader(settings.name, settings.tp, sender)
+    return FileWeightLoader() if settings.weight_loader == "files" else TensorWeightLoader(settings.device, settings.tp)

@@ -18,9 +18,9 @@ from typing import Self
 import aiohttp
 import orjson
 
-from actors.engines.buckets import Piece
-from actors.engines.messages import Pause, Rendezvous, RequestRefused, ServerLost, StrangeServer
-from actors.engines.replies import ReplyStream, Sampled
+from actors.engines.buckets import TensorBucketSpec
+from actors.engines.messages import PauseMode, PortTaken, Rendezvous, RequestRefused, ServerLost
+from actors.engines.replies import ReplyStream, SampledReply
 from protocol.structured import task_group
 from protocol.weights import NO_VERSION
 
@@ -33,7 +33,7 @@ _BEHIND_S = 0.01
 _SERVES = re.compile(rb"Weight version updated to (\d+)\.")
 """SGLang's word on a load that it has done."""
 
-MEMORY = ("weights", "kv_cache", "cuda_graph")
+MEMORY_TAGS = ("weights", "kv_cache", "cuda_graph")
 """What a server can give away of a device's memory, by SGLang's names; all that is not small."""
 
 
@@ -48,7 +48,7 @@ class SamplingOptions:
     seed: int | None = None
     """Only for servers that were started for deterministic inference."""
 
-    def wire(self) -> dict[str, object]:
+    def to_request(self) -> dict[str, object]:
         options: dict[str, object] = {
             "max_new_tokens": self.max_new_tokens,
             "temperature": 0.0 if self.greedy else self.temperature,
@@ -61,7 +61,7 @@ class SamplingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ServerWeights:
     """What a server says that it holds."""
 
     version: int
@@ -69,13 +69,13 @@ class Held:
     """Of the weights in use, bit for bit, over all ranks."""
 
 
-class EngineClient:
+class SGLangClient:
     """One server's client.  An async context manager."""
 
-    def __init__(self, port: int, api_key: str, *, pause: Pause = "in_place") -> None:
+    def __init__(self, port: int, api_key: str, *, pause: PauseMode = "in_place") -> None:
         self._base = f"http://127.0.0.1:{port}"
         self._headers = {"Authorization": f"Bearer {api_key}"}
-        self._pause: Pause = pause
+        self._pause: PauseMode = pause
         self._session: aiohttp.ClientSession | None = None
         self._responses: set[aiohttp.ClientResponse] = set()
         """Under way."""
@@ -116,13 +116,13 @@ class EngineClient:
         stream: ReplyStream | None = None,
         *,
         adapter: str = "",
-    ) -> Sampled:
+    ) -> SampledReply:
         """Sample one continuation, under the ``adapter`` of that name if there is one; ``key`` separates prefix caches,
         ``rid`` names the request for :meth:`abort`.  What comes is in ``stream`` at once."""
         message: dict[str, object] = {
             "rid": rid,
             "input_ids": input_ids,
-            "sampling_params": options.wire(),
+            "sampling_params": options.to_request(),
             "return_logprob": True,
             "extra_key": key,
             "stream": True,
@@ -132,7 +132,7 @@ class EngineClient:
         stream = stream or ReplyStream(options.max_new_tokens, NO_VERSION)
         async with self._asked("POST", "/generate", message) as response:
             async for line in response.content:
-                if line.startswith(b"data:") and (whole := stream.take(line[5:])) is not None:
+                if line.startswith(b"data:") and (whole := stream.parse_chunk(line[5:])) is not None:
                     return whole
         raise ServerLost("/generate: the stream ended before the reply did")
 
@@ -153,12 +153,12 @@ class EngineClient:
         that saves no memory, as one on a CPU."""
         await self._post("/pause_generation", {"mode": "abort"})
         await self._post(f"/flush_cache?timeout={drain_s:g}", {})  # answers when the server is idle
-        await self._post("/release_memory_occupation", {"tags": MEMORY})
+        await self._post("/release_memory_occupation", {"tags": MEMORY_TAGS})
 
     async def resume_memory(self) -> None:
         """Take back what :meth:`release_memory` gave away, once: the server dies of a second time.  The weights are
         unknown until they are loaded."""
-        await self._post("/resume_memory_occupation", {"tags": MEMORY})
+        await self._post("/resume_memory_occupation", {"tags": MEMORY_TAGS})
 
     async def update_weights(self, path: str, version: int) -> int:
         """Exchange the weights for those in ``path``, checked before; the version that the server says it then serves.
@@ -168,9 +168,9 @@ class EngineClient:
             {"model_path": path, "weight_version": str(version), "abort_all_requests": False, "flush_cache": False},
         )
         found = _SERVES.search(said)
-        return int(found[1]) if found else await self.version()
+        return int(found[1]) if found else await self.read_version()
 
-    async def update_weights_and_look(self, path: str, version: int) -> Held:
+    async def update_weights_and_checksum(self, path: str, version: int) -> ServerWeights:
         """:meth:`update_weights`, and what the server holds, without a round trip in between.
 
         The server does one after the other; if the question came first, the checksum is that of the weights before.
@@ -178,8 +178,8 @@ class EngineClient:
         async with task_group() as group:
             served = group.create_task(self.update_weights(path, version))
             await asyncio.sleep(_BEHIND_S)
-            checksum = group.create_task(self.checksum())
-        return Held(served.result(), checksum.result())
+            checksum = group.create_task(self.read_checksum())
+        return ServerWeights(served.result(), checksum.result())
 
     @asynccontextmanager
     async def weight_update(self) -> AsyncGenerator[None]:
@@ -198,7 +198,7 @@ class EngineClient:
         message: dict[str, object] = {"serialized_named_tensors": list(ranks), "flush_cache": False}
         await self._post("/update_weights_from_tensor", message | _labelled(version))
 
-    async def join(self, place: Rendezvous) -> None:
+    async def init_weights_update_group(self, place: Rendezvous) -> None:
         """Be the ranks from 1 on of a process group; it is made while the server stands still."""
         await self._post(
             "/init_weights_update_group",
@@ -212,7 +212,7 @@ class EngineClient:
             },
         )
 
-    async def receive_weights(self, group: str, piece: Piece, version: int | None) -> None:
+    async def update_weights_from_broadcast(self, group: str, piece: TensorBucketSpec, version: int | None) -> None:
         """Take a piece that is broadcast in one; ``version`` with the last of a version."""
         message: dict[str, object] = {
             "names": piece.names,
@@ -232,7 +232,7 @@ class EngineClient:
         """Return when it is gone: once no request uses it any more."""
         await self._post("/unload_lora_adapter", {"lora_name": name})
 
-    async def adapters(self) -> dict[str, str]:
+    async def list_adapters(self) -> dict[str, str]:
         """Name → folder of those that are loaded."""
         body = await self._request("GET", "/v1/models", None)
         try:
@@ -240,17 +240,17 @@ class EngineClient:
         except (ValueError, TypeError, KeyError) as error:
             raise ServerLost(f"the server's list of adapters cannot be read: {body[:200]!r}") from error
 
-    async def held(self) -> Held:
+    async def read_server_weights(self) -> ServerWeights:
         async with task_group() as both:
-            asked = both.create_task(self.version()), both.create_task(self.checksum())
-        return Held(asked[0].result(), asked[1].result())
+            asked = both.create_task(self.read_version()), both.create_task(self.read_checksum())
+        return ServerWeights(asked[0].result(), asked[1].result())
 
-    async def checksum(self) -> str:
+    async def read_checksum(self) -> str:
         """See :class:`Held`."""
         body = await self._post("/weights_checker", {"action": "checksum"})
         return _field(body, "per_engine_checksum")
 
-    async def version(self) -> int:
+    async def read_version(self) -> int:
         """The version that the server says it serves."""
         text = _field(await self._request("GET", "/model_info", None), "weight_version")
         try:
@@ -280,7 +280,7 @@ class EngineClient:
                 if response.status != 200:
                     said = f"{path}: {response.status} {(await response.read())[:500].decode(errors='replace')}"
                     if response.status == 401:
-                        raise StrangeServer(said)
+                        raise PortTaken(said)
                     raise RequestRefused(said) if response.status == 400 and path == "/generate" else ServerLost(said)
                 self._responses.add(response)
                 try:

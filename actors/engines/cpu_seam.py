@@ -85,7 +85,7 @@ def _itself(tensor: Any, *_args: object, **_kwargs: object) -> Any:
     return tensor
 
 
-def install() -> bool:
+def install_cpu_patches() -> bool:
     """Put the seam in place for this process.  Returns False, and changes nothing, where CUDA is available."""
     import torch
 
@@ -103,7 +103,7 @@ def install() -> bool:
     return True
 
 
-def hash_fast() -> None:
+def patch_weight_checksum() -> None:
     """Let the server's weights checker take :func:`_xxh3`."""
     checker: Any = importlib.import_module("sglang.srt.utils.weight_checker")
     checker.tensor_hash = _xxh3

@@ -27,18 +27,17 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.background import Background
+from actors.background import StoppableTask
 from actors.engines import weight_files
-from actors.engines.choice import updates_of
-from actors.engines.direct import Sender
-from actors.engines.dispatch import Dispatch
-from actors.engines.exchange import Confirmed, Serving, come_back, stand_aside
-from actors.engines.handover import Load
+from actors.engines.choice import create_weight_updater
+from actors.engines.direct import BroadcastSender
+from actors.engines.dispatch import RequestQueue
+from actors.engines.exchange import ActiveServer, ConfirmedWeights, release_server_memory, resume_server_with_weights
+from actors.engines.handover import StagedLoad
 from actors.engines.messages import (
-    BadWeights,
     EngineLoad,
-    EngineNews,
     EnginePids,
+    EngineSnapshot,
     EngineStartError,
     EngineState,
     EngineStatistics,
@@ -46,20 +45,21 @@ from actors.engines.messages import (
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
-    LoadError,
-    LoadReport,
-    NoServer,
-    Received,
+    InvalidWeights,
+    OnPartialReply,
+    PartialReply,
     RequestRefused,
     ServerLost,
-    Watch,
+    ServerRestarting,
+    WeightLoadError,
+    WeightLoadReport,
 )
-from actors.engines.server import Server
+from actors.engines.server import SGLangServer
 from actors.engines.settings import EngineSettings
-from actors.engines.turn import Turn
+from actors.engines.turn import MemoryLease
 from protocol.events import EventLog
-from protocol.lanes import LaneLog
-from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+from protocol.lanes import ActivityLog
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_version
 
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _WELL_S = 60.0
@@ -70,25 +70,25 @@ _DRAINED = "it was drained, as it was asked to"
 
 
 @dataclass(frozen=True, slots=True)
-class _Lease:
+class _PauseLease:
     """The right to hold the server paused for ``version`` until ``deadline`` on the loop's clock."""
 
-    version: Version
+    version: WeightVersion
     deadline: float
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
+class _StagedVersion:
     """A version that the server can be told of at once."""
 
     manifest: WeightManifest
-    load: Load
+    load: StagedLoad
     ms: float
     """What that took."""
 
 
 @dataclass(slots=True)
-class _Still:
+class _PauseRecord:
     """How long the engine stood still for a load, and how many requests with it."""
 
     ms: float = 0.0
@@ -98,33 +98,33 @@ class _Still:
 class Engine:
     """See the module.  ``start`` once, ``stop`` at the end; everything else between them, from any number of tasks."""
 
-    def __init__(self, settings: EngineSettings, sender: Sender | None = None) -> None:
+    def __init__(self, settings: EngineSettings, sender: BroadcastSender | None = None) -> None:
         """``sender``: weights come straight from the learner's host (:mod:`.direct`)."""
-        self._settings, self._server_settings = settings, settings.server()
+        self._settings, self._server_settings = settings, settings.server_settings()
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
-        self._lane = LaneLog(settings.run_dir, settings.name, "engine")
+        self._lane = ActivityLog(settings.run_dir, settings.name, "engine")
         self._state, self._error, self._start_s = EngineState.NEW, "", 0.0
-        self._dispatch = Dispatch(
+        self._dispatch = RequestQueue(
             settings.name,
             max_running=settings.max_running,
-            max_queued=settings.most_queued,
+            max_queued=settings.queue_limit,
             context_length=settings.context_length,
             deterministic=settings.deterministic,
-            kv=settings.kv,
+            prefix_reuse=settings.prefix_reuse,
             state=lambda: self._state,
-            sending=lambda: self._lane.during("generating"),
+            sending=lambda: self._lane.track("generating"),
         )
-        self._updates = updates_of(settings, self._dispatch, sender)
-        self._staged: _Staged | None = None
+        self._updates = create_weight_updater(settings, self._dispatch, sender)
+        self._staged: _StagedVersion | None = None
         self._update_lock = asyncio.Lock()
-        self._lease: _Lease | None = None
+        self._lease: _PauseLease | None = None
         self._still_since = 0.0
         """Of the last pause for new weights; monotonic seconds."""
-        self._turn: Turn | None = None
+        self._turn: MemoryLease | None = None
         self._model: weight_files.ModelShape | None = None
-        self._serving: Serving | None = None
+        self._serving: ActiveServer | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._background: Background | None = None
+        self._background: StoppableTask | None = None
 
     # life
 
@@ -134,9 +134,9 @@ class Engine:
             raise EngineStartError(f"engine {self._settings.name} is {self._state} and cannot be started")
         self._state = EngineState.STARTING
         try:
-            model = await asyncio.to_thread(weight_files.read_model, Path(self._settings.model_path))
-            await self._updates.check(manifest, model)
-            self._model, self._dispatch.vocabulary = model, model.vocabulary
+            model = await asyncio.to_thread(weight_files.read_model_shape, Path(self._settings.model_path))
+            await self._updates.check_version(manifest, model)
+            self._model, self._dispatch.vocabulary_size = model, model.vocabulary
             self._serving = await self._launch(manifest)
         except BaseException as error:
             self._state, self._error = EngineState.NEW, str(error)
@@ -147,7 +147,7 @@ class Engine:
         self._emit_started("engine.started", self._serving)
         self._serve(self._serving)
         running = asyncio.Event()
-        self._background = Background(self._run(running), f"engine-{self._settings.name}")
+        self._background = StoppableTask(self._run(running), f"engine-{self._settings.name}")
         await running.wait()
         return await self.status()
 
@@ -174,13 +174,13 @@ class Engine:
             pid=serving.server.pids.server if serving else 0,
             port=serving.server.port if serving else 0,
             node=self._settings.node,
-            restarts=self._dispatch.counts.restarts,
+            restarts=self._dispatch.counters.restarts,
             start_s=self._start_s,
             error=self._error,
         )
 
     async def statistics(self) -> EngineStatistics:
-        return replace(self._dispatch.counts)
+        return replace(self._dispatch.counters)
 
     async def drain(self, patience_s: float) -> bool:
         """Dispatch nothing, let what is being sampled end, and have another server take this one's place; whether all
@@ -195,17 +195,17 @@ class Engine:
             raise EngineUnavailable(f"engine {self._settings.name} lost its server before it was drained")
         return ended
 
-    async def _drain(self, serving: Serving, patience_s: float) -> bool | None:
+    async def _drain(self, serving: ActiveServer, patience_s: float) -> bool | None:
         """None where the server is not there any more."""
         async with self._update_lock:
-            if serving is not self._serving or serving.trouble.done():
+            if serving is not self._serving or serving.failure.done():
                 return None
-            self._dispatch.gate.clear()
+            self._dispatch.dispatch_open.clear()
             self._state = EngineState.DRAINING
             self._events.emit("engine.draining", engine=self._settings.name)
-            ended = await self._dispatch.all_left(patience_s)
-            serving.condemn(_DRAINED)
-        await self._dispatch.gate.wait()
+            ended = await self._dispatch.wait_until_idle(patience_s)
+            serving.mark_failed(_DRAINED)
+        await self._dispatch.dispatch_open.wait()
         return ended
 
     def pids(self) -> EnginePids:
@@ -216,7 +216,7 @@ class Engine:
 
     # requests
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         """Sample one continuation.  ``watch`` is for callers in this process.
 
         Raises :class:`RequestRefused`, :class:`EngineBusy` at once; :class:`EngineUnavailable` after the deadline, or
@@ -224,56 +224,58 @@ class Engine:
         """
         return await self._dispatch.generate(request, watch)
 
-    async def received(self, known: Mapping[str, int]) -> dict[str, Received]:
+    async def partial_replies(self, known: Mapping[str, int]) -> dict[str, PartialReply]:
         """What has come of those of these requests (by name) that are under way, behind as many tokens as are known."""
-        return self._dispatch.received(known)
+        return self._dispatch.partial_replies(known)
 
-    async def news(self, known: Mapping[str, int]) -> EngineNews:
+    async def snapshot(self, known: Mapping[str, int]) -> EngineSnapshot:
         """For a router: :meth:`received` of its requests, and what is to be known of the engine."""
         load = EngineLoad(
             state=self._state,
             paused_s=time.monotonic() - self._still_since if self._state is EngineState.UPDATING else 0.0,
             version=self._serving.confirmed.manifest.version if self._serving else NO_VERSION,
-            tokens=self._dispatch.tokens_under_way(known),
+            tokens=self._dispatch.count_tokens(known),
         )
-        return EngineNews(await self.received(known), load)
+        return EngineSnapshot(await self.partial_replies(known), load)
 
     # weights
 
-    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+    async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         """Do what :meth:`load` of this version can do while the server decodes.  Raises :class:`BadWeights` or
         :class:`LoadError`."""
-        if self._serves(manifest) or (self._staged is not None and self._staged.manifest == manifest):
+        if self._serves_version(manifest) or (self._staged is not None and self._staged.manifest == manifest):
             return
         self._staged = None  # it takes as much memory, of which there may be no more
         try:
             async with asyncio.timeout(deadline_s):
                 self._staged = await self._stage(manifest)
         except TimeoutError:
-            label = version_label(manifest.version)
-            raise LoadError(
+            label = format_version(manifest.version)
+            raise WeightLoadError(
                 f"engine {self._settings.name} has not read version {label} in {deadline_s:g} s: raise "
                 "engine.update_timeout_s if its disk takes longer"
             ) from None
 
-    def _serves(self, manifest: WeightManifest) -> bool:
+    def _serves_version(self, manifest: WeightManifest) -> bool:
         serving = self._serving
         return serving is not None and serving.confirmed.manifest.version == manifest.version and self._turn is None
 
-    async def _stage(self, manifest: WeightManifest) -> _Staged:
+    async def _stage(self, manifest: WeightManifest) -> _StagedVersion:
         if self._model is None:
-            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
+            raise WeightLoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
         begun = time.monotonic()
-        with self._lane.during("loading"):
-            load = await self._updates.stage(manifest, self._model)
-        return _Staged(manifest, load, (time.monotonic() - begun) * 1000)
+        with self._lane.track("loading"):
+            load = await self._updates.stage_weights(manifest, self._model)
+        return _StagedVersion(manifest, load, (time.monotonic() - begun) * 1000)
 
-    def _take_staged(self, manifest: WeightManifest) -> _Staged | None:
+    def _take_staged(self, manifest: WeightManifest) -> _StagedVersion | None:
         """What was staged, if it is this version; of another one nothing is kept."""
         staged, self._staged = self._staged, None
         return staged if staged is not None and staged.manifest == manifest else None
 
-    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True) -> LoadReport:
+    async def load_weights(
+        self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True
+    ) -> WeightLoadReport:
         """Exchange the weights in place, or take the memory back with them.  A version that is served already is a
         success at once.  ``patient``: a restart of the server is waited for.
 
@@ -282,9 +284,9 @@ class Engine:
         """
         serving, group = self._serving, self._group
         if serving is None or group is None or self._state is EngineState.STOPPED:
-            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
-        if self._serves(manifest):
-            return LoadReport(
+            raise WeightLoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
+        if self._serves_version(manifest):
+            return WeightLoadReport(
                 version=manifest.version,
                 pause_ms=0.0,
                 load_ms=0.0,
@@ -299,48 +301,48 @@ class Engine:
                 staged = self._take_staged(manifest) or await self._stage(manifest)
                 outcome = None
                 if self._turn is not None:
-                    outcome = await self._turn.give_back(manifest)
-                    if isinstance(outcome, LoadReport) and outcome.version != manifest.version:
+                    outcome = await self._turn.end_with_weights(manifest)
+                    if isinstance(outcome, WeightLoadReport) and outcome.version != manifest.version:
                         outcome = None  # it had ended by itself, on the weights before
                 while outcome is None:
                     self._check_server(patient=patient)
-                    swap = group.create_task(self._swap(staged, _Lease(manifest.version, deadline)))
+                    swap = group.create_task(self._swap(staged, _PauseLease(manifest.version, deadline)))
                     outcome = await asyncio.shield(swap)
         except TimeoutError:
-            raise LoadError(
-                f"engine {self._settings.name} did not take version {version_label(manifest.version)} within "
+            raise WeightLoadError(
+                f"engine {self._settings.name} did not take version {format_version(manifest.version)} within "
                 f"{deadline_s:g} s; it is {self._state}"
             ) from None
-        if isinstance(outcome, LoadError):
+        if isinstance(outcome, WeightLoadError):
             raise outcome
         return outcome
 
     def _check_server(self, *, patient: bool) -> None:
         """Raises :class:`NoServer` where there is none to exchange weights with, and nobody waits for the next."""
-        if not patient and (self._serving is None or self._serving.trouble.done()):
-            raise NoServer(f"engine {self._settings.name} lost its server and starts another")
+        if not patient and (self._serving is None or self._serving.failure.done()):
+            raise ServerRestarting(f"engine {self._settings.name} lost its server and starts another")
 
-    async def _swap(self, staged: _Staged, lease: _Lease) -> LoadReport | LoadError | None:
+    async def _swap(self, staged: _StagedVersion, lease: _PauseLease) -> WeightLoadReport | WeightLoadError | None:
         """The exchange under the update lock; every error that it can have is its value.
 
         None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again.
         """
         manifest, prefetch_ms = staged.manifest, staged.ms
         async with self._update_lock:
-            serving, label = self._serving, version_label(manifest.version)
-            if serving is None or serving.trouble.done():
+            serving, label = self._serving, format_version(manifest.version)
+            if serving is None or serving.failure.done():
                 return None
             if asyncio.get_running_loop().time() >= lease.deadline:
-                return LoadError(f"version {label} did not begin to load before its deadline")
+                return WeightLoadError(f"version {label} did not begin to load before its deadline")
             if serving.confirmed.manifest.version == manifest.version:
                 checksum = serving.confirmed.checksum
-                return LoadReport(version=manifest.version, prefetch_ms=prefetch_ms, checksum=checksum)
-            still = _Still()
+                return WeightLoadReport(version=manifest.version, prefetch_ms=prefetch_ms, checksum=checksum)
+            still = _PauseRecord()
             try:
-                load_ms = await self._updates.take(
-                    serving, manifest, staged.load, self._standing_still(serving, lease, still), lease.deadline
+                load_ms = await self._updates.apply_weights(
+                    serving, manifest, staged.load, self._paused_for_load(serving, lease, still), lease.deadline
                 )
-            except (ServerLost, LoadError, TimeoutError) as error:
+            except (ServerLost, WeightLoadError, TimeoutError) as error:
                 why = f"version {label} was not taken: {str(error) or 'no answer in time'}"
                 self._events.emit(
                     "engine.load_failed",
@@ -349,8 +351,8 @@ class Engine:
                     why=why,
                     pause_ms=round(still.ms, 2),
                 )
-                return LoadError(why)
-            self._dispatch.counts.loads += 1
+                return WeightLoadError(why)
+            self._dispatch.counters.loads += 1
             self._events.emit(
                 "engine.load",
                 engine=self._settings.name,
@@ -359,31 +361,31 @@ class Engine:
                 load_ms=round(load_ms, 2),
                 prefetch_ms=round(prefetch_ms, 2),
             )
-            return LoadReport(
+            return WeightLoadReport(
                 version=manifest.version,
                 pause_ms=still.ms,
-                stood=still.requests,
+                paused_requests=still.requests,
                 load_ms=load_ms,
                 prefetch_ms=prefetch_ms,
                 checksum=serving.confirmed.checksum,
             )
 
-    async def doubt(self, version: Version, checksum: str) -> None:
+    async def distrust_weights(self, version: WeightVersion, checksum: str) -> None:
         """What the server holds as ``version``, of this checksum, may be other weights: start another on its files.
         Harmless where it holds something else."""
         serving = self._serving
         if serving and (serving.confirmed.manifest.version, serving.confirmed.checksum) == (version, checksum):
-            serving.condemn(f"its weights are in doubt: another engine holds others as {version_label(version)}")
+            serving.mark_failed(f"its weights are in doubt: another engine holds others as {format_version(version)}")
 
     @contextmanager
-    def _standing_still(self, serving: Serving, lease: _Lease, still: _Still) -> Generator[None]:
+    def _paused_for_load(self, serving: ActiveServer, lease: _PauseLease, still: _PauseRecord) -> Generator[None]:
         """Nothing is dispatched, and health is not judged."""
-        self._dispatch.gate.clear()
+        self._dispatch.dispatch_open.clear()
         self._state, self._lease = EngineState.UPDATING, lease
         self._still_since = begun = time.monotonic()
-        still.requests = self._dispatch.counts.running
+        still.requests = self._dispatch.counters.running
         try:
-            with self._lane.during("paused"):
+            with self._lane.track("paused"):
                 yield
         finally:
             self._lease = None
@@ -393,52 +395,52 @@ class Engine:
 
     # memory
 
-    async def lend(self, lease_s: float, deadline_s: float) -> None:
+    async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
         """Give the server's memory away until the next :meth:`load`, or until ``lease_s`` are over.  While it is lent
         only the lease begins anew; an engine that was not started has nothing to lend.  Raises :class:`LoadError` where
         it is not done by ``deadline_s``; it may be later."""
         if self._state is EngineState.NEW:
             return
         if self._group is None or self._state is EngineState.STOPPED:
-            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot lend its memory")
+            raise WeightLoadError(f"engine {self._settings.name} is {self._state} and cannot lend its memory")
         turn = self._turn
-        if turn is None or turn.over:  # of the latter the lock lets go once the server is back
-            turn = self._turn = Turn()
-            turn.task = self._group.create_task(self._take_turn(turn))
-        turn.lease(lease_s)
+        if turn is None or turn.is_ending:  # of the latter the lock lets go once the server is back
+            turn = self._turn = MemoryLease()
+            turn.task = self._group.create_task(self._hold_offloaded(turn))
+        turn.renew(lease_s)
         try:
             async with asyncio.timeout(deadline_s):
-                await turn.lent.wait()
+                await turn.released.wait()
         except TimeoutError:
-            raise LoadError(
+            raise WeightLoadError(
                 f"engine {self._settings.name} has not given its memory away within {deadline_s:g} s; it is "
                 f"{self._state}"
             ) from None
 
-    async def _take_turn(self, turn: Turn) -> LoadReport | LoadError | None:
+    async def _hold_offloaded(self, turn: MemoryLease) -> WeightLoadReport | WeightLoadError | None:
         """The learner's turn, under the update lock from its beginning to its end; what came of the load that ended it.
         None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again."""
         async with self._update_lock:
-            with self._lane.during("lent"):
-                return await self._whole_turn(turn)
+            with self._lane.track("lent"):
+                return await self._offload_until_returned(turn)
 
-    async def _whole_turn(self, turn: Turn) -> LoadReport | LoadError | None:
+    async def _offload_until_returned(self, turn: MemoryLease) -> WeightLoadReport | WeightLoadError | None:
         """:meth:`_take_turn`, under the lock."""
         serving, begun = self._serving, time.monotonic()
         assert serving is not None  # noqa: S101  # it was started
-        self._dispatch.gate.clear()
-        self._state = EngineState.LENT
+        self._dispatch.dispatch_open.clear()
+        self._state = EngineState.OFFLOADED
         self._events.emit("engine.lent", engine=self._settings.name)
-        await stand_aside(serving, self._settings.load_grace_s)
-        turn.lent.set()
-        manifest, why = await turn.returned(), ""
+        await release_server_memory(serving, self._settings.load_grace_s)
+        turn.released.set()
+        manifest, why = await turn.wait_until_ended(), ""
         if manifest is None:
             manifest, why = serving.confirmed.manifest, "the learner's turn outlasted its lease"
         before = serving.confirmed.manifest.version
-        outcome = await self._come_back(serving, manifest, begun)
+        outcome = await self._resume_after_offload(serving, manifest, begun)
         if outcome is None:
-            why = serving.trouble.result()
-        elif isinstance(outcome, LoadError):
+            why = serving.failure.result()
+        elif isinstance(outcome, WeightLoadError):
             why = str(outcome)
         self._events.emit(
             "engine.returned",
@@ -446,30 +448,34 @@ class Engine:
             version=serving.confirmed.manifest.version,
             new=serving.confirmed.manifest.version != before,
             lent_s=round(time.monotonic() - begun, 3),
-            load_ms=round(outcome.load_ms, 2) if isinstance(outcome, LoadReport) else 0.0,
+            load_ms=round(outcome.load_ms, 2) if isinstance(outcome, WeightLoadReport) else 0.0,
             why=why,
         )
         if self._turn is turn:
             self._turn = None
         return outcome
 
-    async def _come_back(
-        self, serving: Serving, manifest: WeightManifest, begun: float
-    ) -> LoadReport | LoadError | None:
-        if serving.trouble.done():
+    async def _resume_after_offload(
+        self, serving: ActiveServer, manifest: WeightManifest, begun: float
+    ) -> WeightLoadReport | WeightLoadError | None:
+        if serving.failure.done():
             return None
         try:
             settings = self._settings
-            load_ms = await come_back(serving, manifest, grace_s=settings.load_grace_s, item_bytes=settings.item_bytes)
-        except (ServerLost, LoadError, TimeoutError) as error:
-            label, why = version_label(manifest.version), str(error) or "no answer in time"
-            return LoadError(f"version {label} was not taken after the learner's turn: {why}")
+            load_ms = await resume_server_with_weights(
+                serving, manifest, grace_s=settings.load_grace_s, item_bytes=settings.item_bytes
+            )
+        except (ServerLost, WeightLoadError, TimeoutError) as error:
+            label, why = format_version(manifest.version), str(error) or "no answer in time"
+            return WeightLoadError(f"version {label} was not taken after the learner's turn: {why}")
         finally:
-            if self._state is EngineState.LENT:
+            if self._state is EngineState.OFFLOADED:
                 self._serve(serving)
-        self._dispatch.counts.loads += 1
+        self._dispatch.counters.loads += 1
         lent_s = time.monotonic() - begun
-        return LoadReport(version=manifest.version, load_ms=load_ms, lent_s=lent_s, checksum=serving.confirmed.checksum)
+        return WeightLoadReport(
+            version=manifest.version, load_ms=load_ms, offloaded_s=lent_s, checksum=serving.confirmed.checksum
+        )
 
     # supervision
 
@@ -480,9 +486,9 @@ class Engine:
                 running.set()
                 group.create_task(self._supervise())
                 group.create_task(self._probe())
-                group.create_task(self._dispatch.abort_gone())
-                group.create_task(self._updates.tidy())
-                group.create_task(self._lane.keep_telling())
+                group.create_task(self._dispatch.abort_abandoned())
+                group.create_task(self._updates.run_cleanup())
+                group.create_task(self._lane.write_periodically())
         finally:
             if self._state is not EngineState.STOPPED:
                 self._state, self._error = EngineState.STOPPED, "its supervision ended: a defect"
@@ -492,41 +498,43 @@ class Engine:
         failures = 0
         while (serving := self._serving) is not None:
             began = time.monotonic()
-            why = await asyncio.shield(serving.trouble)
+            why = await asyncio.shield(serving.failure)
             died, pid = why != _DRAINED, serving.server.pids.server
             failures = failures + 1 if died and time.monotonic() - began < _WELL_S else 0
             self._state, self._error = EngineState.RESTARTING, why
             kind = "engine.died" if died else "engine.drained"
             self._events.emit(kind, engine=self._settings.name, why=why, pid=pid)
             async with self._update_lock:
-                with self._lane.during("down"):
+                with self._lane.track("down"):
                     await self._end(serving.server)
                     self._serving = await self._relaunch(serving.confirmed, failures)
                     await self._catch_up(self._serving)
-                self._dispatch.counts.restarts += 1
+                self._dispatch.counters.restarts += 1
                 self._emit_started("engine.restarted", self._serving)
                 self._serve(self._serving)
 
-    async def _end(self, server: Server) -> None:
+    async def _end(self, server: SGLangServer) -> None:
         """Of one whose processes do not end, a device's driver holds them, say, that is told."""
         patience_s = self._settings.stop_grace_s + _END_S
         try:
             async with asyncio.timeout(patience_s):
                 await server.stop()
         except TimeoutError:
-            self._not_up(f"process {server.pids.server} and its children have not ended within {patience_s:g} s")
+            self._report_failed_start(
+                f"process {server.pids.server} and its children have not ended within {patience_s:g} s"
+            )
             await server.stop()
 
-    async def _catch_up(self, serving: Serving) -> None:
+    async def _catch_up(self, serving: ActiveServer) -> None:
         """Take what was staged meanwhile, before anything is dispatched: where it is not taken, the next load tells."""
         staged, grace_s = self._staged, self._settings.load_grace_s
         if staged is None or staged.manifest.version == serving.confirmed.manifest.version:
             return
         deadline = asyncio.get_running_loop().time() + grace_s
-        with suppress(ServerLost, LoadError, TimeoutError):
-            await self._updates.take(serving, staged.manifest, staged.load, nullcontext(), deadline)
+        with suppress(ServerLost, WeightLoadError, TimeoutError):
+            await self._updates.apply_weights(serving, staged.manifest, staged.load, nullcontext(), deadline)
 
-    async def _relaunch(self, confirmed: Confirmed, failures: int) -> Serving:
+    async def _relaunch(self, confirmed: ConfirmedWeights, failures: int) -> ActiveServer:
         """A new server, tried until it starts: on what is staged and, every other time, on the last confirmed weights,
         whose files may be gone.  Where a server that begins with these holds others than the one before did, and the
         files are as published, that one was wrong.  ``failures``: how often in succession the one before ended soon."""
@@ -538,36 +546,42 @@ class Engine:
             try:
                 serving = await self._launch(manifest)
             except (EngineStartError, OSError) as error:
-                self._not_up(str(error))
+                self._report_failed_start(str(error))
                 continue
             if manifest != confirmed.manifest or serving.confirmed.checksum == confirmed.checksum:
                 return serving
             try:
-                await asyncio.to_thread(weight_files.check_published, self._updates.base(manifest))
-            except BadWeights as error:
+                await asyncio.to_thread(weight_files.check_published, self._updates.start_weights(manifest))
+            except InvalidWeights as error:
                 await serving.server.stop()
-                self._not_up(str(error))
+                self._report_failed_start(str(error))
             else:
                 self._events.emit("engine.weights_were_wrong", engine=self._settings.name, version=manifest.version)
                 return serving
 
-    def _not_up(self, why: str) -> None:
+    def _report_failed_start(self, why: str) -> None:
         self._error = why
         self._events.emit("engine.restart_failed", engine=self._settings.name, why=why)
 
-    async def _launch(self, manifest: WeightManifest) -> Serving:
+    async def _launch(self, manifest: WeightManifest) -> ActiveServer:
         begun = time.monotonic()
-        base = self._updates.base(manifest)
-        server = await Server.launch(self._server_settings, base)
+        base = self._updates.start_weights(manifest)
+        server = await SGLangServer.launch(self._server_settings, base)
         trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         patience_s = self._settings.start_timeout_s
         try:
             async with asyncio.timeout(patience_s):
-                checksum = await server.client.checksum()
+                checksum = await server.client.read_checksum()
                 dispatch = self._dispatch
-                serving = Serving(server, Confirmed(base, checksum), dispatch.gate, trouble, dispatch.weights_change)
-                await self._updates.adopt(serving, manifest)
-        except (TimeoutError, ServerLost, LoadError) as error:
+                serving = ActiveServer(
+                    server,
+                    ConfirmedWeights(base, checksum),
+                    dispatch.dispatch_open,
+                    trouble,
+                    dispatch.note_weight_change,
+                )
+                await self._updates.attach_server(serving, manifest)
+        except (TimeoutError, ServerLost, WeightLoadError) as error:
             await server.stop()
             why = str(error) or f"not within {patience_s:g} s"
             raise EngineStartError(f"what the server has loaded could not be confirmed: {why}") from error
@@ -575,7 +589,7 @@ class Engine:
             await server.stop()
             raise
         self._start_s = time.monotonic() - begun
-        server.ended.add_done_callback(lambda ended: serving.condemn(ended.result()))
+        server.ended.add_done_callback(lambda ended: serving.mark_failed(ended.result()))
         return serving
 
     async def _probe(self) -> None:
@@ -584,7 +598,7 @@ class Engine:
         while True:
             await asyncio.sleep(self._settings.probe_every_s)
             serving, asked_at = self._serving, time.monotonic()
-            recent = asked_at - self._dispatch.heard_at < self._settings.probe_every_s
+            recent = asked_at - self._dispatch.last_token_at < self._settings.probe_every_s
             if recent or serving is not probed:
                 failures, probed = 0, serving
             if serving is None or self._state is not EngineState.SERVING or recent:
@@ -594,23 +608,23 @@ class Engine:
                 async with asyncio.timeout(self._settings.stall_timeout_s):
                     await serving.server.probe(f"{self._settings.name}-probe-{number}")
             except TimeoutError:
-                silent = self._dispatch.heard_at < asked_at
+                silent = self._dispatch.last_token_at < asked_at
                 if silent and self._lease is None and self._turn is None:
-                    serving.condemn(f"it was silent for {self._settings.stall_timeout_s:g} s")
+                    serving.mark_failed(f"it was silent for {self._settings.stall_timeout_s:g} s")
             except (ServerLost, RequestRefused) as error:
                 failures += self._turn is None  # whose beginning ends every request
                 if failures >= _FAILED_PROBES:
-                    serving.condemn(f"{failures} probes failed: {error}")
+                    serving.mark_failed(f"{failures} probes failed: {error}")
             else:
                 failures = 0
 
-    def _serve(self, serving: Serving) -> None:
+    def _serve(self, serving: ActiveServer) -> None:
         """Open the gate to a server that is well; one in trouble is the supervisor's."""
-        if not serving.trouble.done():
+        if not serving.failure.done():
             self._state = EngineState.SERVING
             self._dispatch.open(serving)
 
-    def _emit_started(self, kind: str, serving: Serving) -> None:
+    def _emit_started(self, kind: str, serving: ActiveServer) -> None:
         self._events.emit(
             kind,
             engine=self._settings.name,

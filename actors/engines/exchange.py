@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.engines import weight_files
-from actors.engines.client import EngineClient, Held
-from actors.engines.handover import Load
-from actors.engines.messages import LoadError, ServerLost
-from actors.engines.server import Server
-from protocol.weights import Version, WeightManifest, version_label
+from actors.engines.client import ServerWeights, SGLangClient
+from actors.engines.handover import StagedLoad
+from actors.engines.messages import ServerLost, WeightLoadError
+from actors.engines.server import SGLangServer
+from protocol.weights import WeightManifest, WeightVersion, format_version
 
 
 @dataclass(frozen=True, slots=True)
-class Confirmed:
+class ConfirmedWeights:
     """Weights that a server was seen to hold."""
 
     manifest: WeightManifest
@@ -37,30 +37,36 @@ class Confirmed:
 
 
 @dataclass(slots=True, eq=False)
-class Serving:
-    server: Server
-    confirmed: Confirmed
-    gate: asyncio.Event
+class ActiveServer:
+    server: SGLangServer
+    confirmed: ConfirmedWeights
+    dispatch_open: asyncio.Event
     """Set while requests may be dispatched; the engine's."""
-    trouble: asyncio.Future[str]
+    failure: asyncio.Future[str]
     """What is wrong with the server, once it is known."""
-    weights_change: Callable[[Version], None]
+    on_weight_change: Callable[[WeightVersion], None]
     """Told before the server goes on with other weights under the requests that it has."""
 
-    def confirm(self, manifest: WeightManifest, checksum: str) -> None:
+    def confirm_weights(self, manifest: WeightManifest, checksum: str) -> None:
         """It stands still and was seen to hold these."""
-        self.confirmed = Confirmed(manifest, checksum)
-        self.weights_change(manifest.version)
+        self.confirmed = ConfirmedWeights(manifest, checksum)
+        self.on_weight_change(manifest.version)
 
-    def condemn(self, why: str) -> None:
+    def mark_failed(self, why: str) -> None:
         """Shut the gate and let the supervisor replace the server.  The first reason counts."""
-        if not self.trouble.done():
-            self.trouble.set_result(why)
-            self.gate.clear()
+        if not self.failure.done():
+            self.failure.set_result(why)
+            self.dispatch_open.clear()
 
 
-async def exchange(
-    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, item_bytes: int
+async def swap_weights(
+    serving: ActiveServer,
+    manifest: WeightManifest,
+    load: StagedLoad,
+    *,
+    deadline: float,
+    grace_s: float,
+    item_bytes: int,
 ) -> float:
     """Give the server the manifest's weights by ``load``, checked before; give the load's milliseconds.
 
@@ -78,27 +84,29 @@ async def exchange(
     return await _load(serving, manifest, load, deadline=deadline, grace_s=grace_s, item_bytes=item_bytes)
 
 
-async def stand_aside(serving: Serving, grace_s: float) -> None:
+async def release_server_memory(serving: ActiveServer, grace_s: float) -> None:
     """After it the server has given its memory away, or is condemned and has ended."""
     try:
         async with asyncio.timeout(grace_s):
             await serving.server.client.release_memory(grace_s)
     except (ServerLost, TimeoutError) as error:
-        serving.condemn(f"it did not give its memory away: {str(error) or 'no answer in time'}")
-    if serving.trouble.done():
+        serving.mark_failed(f"it did not give its memory away: {str(error) or 'no answer in time'}")
+    if serving.failure.done():
         await serving.server.stop()
 
 
-async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: float, item_bytes: int) -> float:
+async def resume_server_with_weights(
+    serving: ActiveServer, manifest: WeightManifest, *, grace_s: float, item_bytes: int
+) -> float:
     """Take the memory back and go on with the manifest's weights, checked before; as :func:`exchange` otherwise."""
     try:
         async with asyncio.timeout(grace_s):
             await serving.server.client.resume_memory()
     except BaseException:
-        serving.condemn("it did not get its memory back")
+        serving.mark_failed("it did not get its memory back")
         raise
 
-    async def load(client: EngineClient) -> None:
+    async def load(client: SGLangClient) -> None:
         """What it holds is asked afterwards: before the load that is nothing known, and not told from the new."""
         await client.update_weights(manifest.path, manifest.version)
 
@@ -107,7 +115,13 @@ async def come_back(serving: Serving, manifest: WeightManifest, *, grace_s: floa
 
 
 async def _load(
-    serving: Serving, manifest: WeightManifest, load: Load, *, deadline: float, grace_s: float, item_bytes: int
+    serving: ActiveServer,
+    manifest: WeightManifest,
+    load: StagedLoad,
+    *,
+    deadline: float,
+    grace_s: float,
+    item_bytes: int,
 ) -> float:
     """Exchange the weights of a server that stands still, and let it go on."""
     client = serving.server.client
@@ -117,50 +131,52 @@ async def _load(
             held = await _tell(client, load)
             load_ms = (time.monotonic() - begun) * 1000
             checksum = await _confirm(serving, manifest, held, item_bytes=item_bytes)
-    except (ServerLost, LoadError):
+    except (ServerLost, WeightLoadError):
         await _continue_as_old(serving, grace_s, reload=True)
         raise
     except BaseException:
-        serving.condemn("its weights are unknown: a load did not end")
+        serving.mark_failed("its weights are unknown: a load did not end")
         raise
-    serving.confirm(manifest, checksum)
+    serving.confirm_weights(manifest, checksum)
     try:
         async with asyncio.timeout(grace_s):
             await client.resume()
     except BaseException:
-        serving.condemn("it did not continue after a load")
+        serving.mark_failed("it did not continue after a load")
         raise
     return load_ms
 
 
-async def _tell(client: EngineClient, load: Load) -> Held | None:
+async def _tell(client: SGLangClient, load: StagedLoad) -> ServerWeights | None:
     """Raises :class:`ServerLost` or :class:`LoadError`, whatever went wrong with what is handed over here: a device
     without room for a bucket, say."""
     try:
         return await load(client)
     except (OSError, RuntimeError) as error:
-        raise LoadError(f"the weights could not be handed over: {type(error).__name__}: {error}") from error
+        raise WeightLoadError(f"the weights could not be handed over: {type(error).__name__}: {error}") from error
 
 
-async def _confirm(serving: Serving, manifest: WeightManifest, held: Held | None, *, item_bytes: int) -> str:
+async def _confirm(
+    serving: ActiveServer, manifest: WeightManifest, held: ServerWeights | None, *, item_bytes: int
+) -> str:
     """The checksum of the weights in use; ``held`` is believed where it cannot be of those before.  Raises
     :class:`LoadError` unless they are the manifest's."""
     before = serving.confirmed
     if held is None or held.checksum == before.checksum:
-        held = await serving.server.client.held()
+        held = await serving.server.client.read_server_weights()
     if held.version != manifest.version:
-        raise LoadError(f"the server says that it serves version {version_label(Version(held.version))}")
+        raise WeightLoadError(f"the server says that it serves version {format_version(WeightVersion(held.version))}")
     same_file = bool(manifest.sha256) and manifest.sha256 == before.manifest.sha256
     if same_file and held.checksum != before.checksum:
-        raise LoadError("equal files gave the server unequal weights")
+        raise WeightLoadError("equal files gave the server unequal weights")
     if not same_file and held.checksum == before.checksum:
         old, new = Path(before.manifest.path), Path(manifest.path)
-        if await asyncio.to_thread(weight_files.differ, old, new, item_bytes):
-            raise LoadError("the server says that it loaded the new weights but holds the old ones")
+        if await asyncio.to_thread(weight_files.weights_differ, old, new, item_bytes):
+            raise WeightLoadError("the server says that it loaded the new weights but holds the old ones")
     return held.checksum
 
 
-async def _continue_as_old(serving: Serving, grace_s: float, *, reload: bool) -> None:
+async def _continue_as_old(serving: ActiveServer, grace_s: float, *, reload: bool) -> None:
     """Go on with the last confirmed weights, loaded again and compared if ``reload``; or condemn the server.
 
     The explicit load is needed because the server's own rollback reads from the new path.
@@ -170,9 +186,9 @@ async def _continue_as_old(serving: Serving, grace_s: float, *, reload: bool) ->
         async with asyncio.timeout(grace_s):
             if reload:
                 await client.update_weights(confirmed.manifest.path, confirmed.manifest.version)
-            if reload and await client.checksum() != confirmed.checksum:
-                serving.condemn("the last confirmed weights did not come back after a failed load")
+            if reload and await client.read_checksum() != confirmed.checksum:
+                serving.mark_failed("the last confirmed weights did not come back after a failed load")
             else:
                 await client.resume()
     except (ServerLost, TimeoutError) as error:
-        serving.condemn(f"its weights are unknown after a failed load: {str(error) or 'no answer in time'}")
+        serving.mark_failed(f"its weights are unknown after a failed load: {str(error) or 'no answer in time'}")

@@ -11,34 +11,34 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from actors.engines import weight_files
-from actors.engines.client import EngineClient, Held
+from actors.engines.client import ServerWeights, SGLangClient
 from actors.engines.weight_files import ModelShape
 from protocol.weights import WeightManifest
 
-Load = Callable[[EngineClient], Awaitable[Held | None]]
+StagedLoad = Callable[[SGLangClient], Awaitable[ServerWeights | None]]
 """Tells a server that stands still to take what was staged.  What it gives, if anything, is what the server said it
 held, before or after, not between.  Raises :class:`~actors.engines.messages.ServerLost` or
 :class:`~actors.engines.messages.LoadError`; its weights are unknown then."""
 
 
-class Handover(Protocol):
-    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
+class WeightLoader(Protocol):
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
         """Raises :class:`~actors.engines.messages.BadWeights` for what must not be given to a server."""
         ...
 
 
-class FromFiles:
+class FileWeightLoader:
     """The server reads the folder, which is in the page cache by then."""
 
-    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
-        await asyncio.to_thread(weight_files.check, manifest, model)
-        return from_files(manifest)
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
+        await asyncio.to_thread(weight_files.check_weights, manifest, model)
+        return staged_file_load(manifest)
 
 
-def from_files(manifest: WeightManifest) -> Load:
+def staged_file_load(manifest: WeightManifest) -> StagedLoad:
     """Of files that were checked before."""
 
-    async def load(client: EngineClient) -> Held:
-        return await client.update_weights_and_look(manifest.path, manifest.version)
+    async def load(client: SGLangClient) -> ServerWeights:
+        return await client.update_weights_and_checksum(manifest.path, manifest.version)
 
     return load

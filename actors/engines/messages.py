@@ -11,11 +11,11 @@ from enum import StrEnum
 from typing import Literal, Protocol
 
 from protocol.errors import InfraError, LongshoreError
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
-Finish = Literal["stop", "length"]
+FinishReason = Literal["stop", "length"]
 
-Pause = Literal["in_place", "retract"]
+PauseMode = Literal["in_place", "retract"]
 """What a server does with requests that it is sampling while its weights are exchanged: it keeps their KV, or gives
 that back and prefills it anew.  With the first its scheduler must not run ahead of the device, else the token in flight
 bears the new version though the old weights sampled it."""
@@ -26,7 +26,7 @@ class EngineStartError(InfraError):
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class PartialReply:
     """The beginning of a reply that was cut off: lists of equal length, each token with the weights that sampled it.
     Of a token for which two come into question, the older: none is taken for younger than it is."""
 
@@ -39,13 +39,13 @@ class Received:
     def __len__(self) -> int:
         return len(self.token_ids)
 
-    def behind(self, count: int) -> Received:
+    def skip_tokens(self, count: int) -> PartialReply:
         """Without the first ``count`` tokens."""
-        return Received(self.token_ids[count:], self.logprobs[count:], self.versions[count:], self.mixed_prefix)
+        return PartialReply(self.token_ids[count:], self.logprobs[count:], self.versions[count:], self.mixed_prefix)
 
-    def plus(self, later: Received) -> Received:
+    def plus(self, later: PartialReply) -> PartialReply:
         """Both, one after the other."""
-        return Received(
+        return PartialReply(
             self.token_ids + later.token_ids,
             self.logprobs + later.logprobs,
             self.versions + later.versions,
@@ -53,26 +53,26 @@ class Received:
         )
 
 
-NOTHING_RECEIVED = Received([], [], [])
+EMPTY_PARTIAL_REPLY = PartialReply([], [], [])
 
 
 class EngineUnavailable(InfraError):
     """The engine could not answer before the request's deadline or within its patience; another engine may."""
 
-    def __init__(self, message: str, received: Received = NOTHING_RECEIVED) -> None:
+    def __init__(self, message: str, received: PartialReply = EMPTY_PARTIAL_REPLY) -> None:
         super().__init__(message)
-        self.received = received
+        self.partial_reply = received
         """With it another engine goes on where this one was cut off."""
 
-    def __reduce__(self) -> tuple[type[EngineUnavailable], tuple[str, Received]]:
-        return type(self), (str(self), self.received)
+    def __reduce__(self) -> tuple[type[EngineUnavailable], tuple[str, PartialReply]]:
+        return type(self), (str(self), self.partial_reply)
 
 
 class EngineBusy(EngineUnavailable):
     """The engine's queue is full; another engine, or a later moment, may do."""
 
 
-class OutOfTime(EngineUnavailable):
+class RequestTimedOut(EngineUnavailable):
     """The request's own time was over while the engine served: that says nothing of the engine."""
 
 
@@ -80,19 +80,19 @@ class ServerLost(InfraError):
     """The server's connection broke, or what it says makes no sense."""
 
 
-class LoadError(InfraError):
+class WeightLoadError(InfraError):
     """New weights were not taken; the engine serves, or will serve after a restart, the last confirmed ones."""
 
 
-class StrangeServer(ServerLost):
+class PortTaken(ServerLost):
     """What listens on its port is not the server: it does not know our key."""
 
 
-class NoServer(LoadError):
+class ServerRestarting(WeightLoadError):
     """There is none to load them at present: another one is being started, and nothing is sampled meanwhile."""
 
 
-class BadWeights(LoadError):
+class InvalidWeights(WeightLoadError):
     """A manifest's files are not the model's, or not what the manifest says; the server was not told of them."""
 
 
@@ -126,13 +126,13 @@ class GenerateRequest:
     """Seconds that may pass beside, until a server is back or has a place: its restart is not the request's fault."""
     patience_s: float | None = None
     """Seconds that a request may wait for an engine that serves nobody; None: until both are over."""
-    received: Received = NOTHING_RECEIVED
+    resume_from: PartialReply = EMPTY_PARTIAL_REPLY
     """What another server has sampled of this reply already: sampling goes on behind it."""
     name: str = ""
     """By which :meth:`actors.engines.engine.Engine.received` knows it while it is under way; empty: not at all."""
 
     @property
-    def tokens(self) -> int:
+    def token_budget(self) -> int:
         """Prompt and reply, at most: what it may take up of an engine."""
         return len(self.input_ids) + self.max_new_tokens
 
@@ -145,7 +145,7 @@ class GenerateReply:
     token_ids: list[int]
     logprobs: list[float]
     versions: list[int]
-    finish: Finish
+    finish: FinishReason
     """``stop``: a stop token came and is the last one; ``length``: ``max_new_tokens`` were sampled."""
     key_version: int
     """The version in the KV key under which the request was dispatched, last."""
@@ -160,19 +160,19 @@ class GenerateReply:
     engine: str
 
 
-Generate = Callable[[GenerateRequest], Awaitable[GenerateReply]]
+GenerateFunction = Callable[[GenerateRequest], Awaitable[GenerateReply]]
 """An engine, or a router before several, as who asks sees it."""
 
-Watch = Callable[[Received], None]
+OnPartialReply = Callable[[PartialReply], None]
 """Told of a reply under way, again and again: all that has come of it, and will not be sampled again whatever dies.  So
 each begins with the one before, and the reply with each.  Called where requests are served: must not raise, or take
 long."""
 
 
-class GenerateWatched(Protocol):
+class StreamingGenerateFunction(Protocol):
     """The same, for who wants to see a reply as it comes."""
 
-    def __call__(self, request: GenerateRequest, watch: Watch | None = None) -> Awaitable[GenerateReply]: ...
+    def __call__(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> Awaitable[GenerateReply]: ...
 
 
 class EngineState(StrEnum):
@@ -185,7 +185,7 @@ class EngineState(StrEnum):
     """Paused in place while weights are exchanged; dispatch is held."""
     DRAINING = "draining"
     """As it was asked to: dispatch is held, what is being sampled ends, and another server takes its place."""
-    LENT = "lent"
+    OFFLOADED = "lent"
     """It is the learner's turn on the device: memory given away, dispatch held."""
     RESTARTING = "restarting"
     """The server was lost; requests wait for the next one."""
@@ -196,7 +196,7 @@ class EngineState(StrEnum):
 class EngineStatus:
     name: str
     state: EngineState
-    version: Version
+    version: WeightVersion
     """Last version confirmed by the server."""
     pid: int
     port: int
@@ -209,19 +209,19 @@ class EngineStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TokensUnderWay:
+class TokensInFlight:
     """What an engine's requests may take up (:attr:`GenerateRequest.tokens`), whoever asked for them."""
 
     running: int
     """Of those that its server works on."""
     queued: int
     """Of those that wait for a place or for the server."""
-    of_asker: int
+    of_caller: int
     """Of both: those of whoever wants to know."""
 
     @property
     def of_others(self) -> int:
-        return self.running + self.queued - self.of_asker
+        return self.running + self.queued - self.of_caller
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,16 +231,16 @@ class EngineLoad:
     state: EngineState
     paused_s: float
     """How long it has stood still for new weights; 0 while it does not."""
-    version: Version
+    version: WeightVersion
     """That it serves."""
-    tokens: TokensUnderWay
+    tokens: TokensInFlight
 
 
 @dataclass(frozen=True, slots=True)
-class EngineNews:
+class EngineSnapshot:
     """What an engine tells one router, again and again."""
 
-    received: dict[str, Received]
+    partial_replies: dict[str, PartialReply]
     """Of the router's requests that are under way: what has come, by name."""
     load: EngineLoad
 
@@ -269,17 +269,17 @@ class EngineStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadReport:
-    version: Version
+class WeightLoadReport:
+    version: WeightVersion
     pause_ms: float = 0.0
     """How long the engine stood still."""
-    stood: int = 0
+    paused_requests: int = 0
     """Requests that were being sampled, and stood still with it."""
     load_ms: float = 0.0
     """The part of the pause that the server took to read and exchange the weights."""
     prefetch_ms: float = 0.0
     """Reading and checking the files, while the engine decoded."""
-    lent_s: float = 0.0
+    offloaded_s: float = 0.0
     """How long the device was the learner's, where this load ended that: no pause for a load."""
     checksum: str = ""
     """The server's own, of the weights in use: the same on every engine of a fleet."""
@@ -289,7 +289,7 @@ class LoadReport:
 class EnginePids:
     """Processes of one engine, for tests that kill."""
 
-    guardian: int
+    reaper: int
     server: int
     """Leader of the server's process group."""
 

@@ -26,7 +26,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from actors.engines.messages import EngineLoad, EngineState
-from protocol.weights import NO_VERSION, attempt_of
+from protocol.weights import NO_VERSION, version_attempt
 
 
 class _Rank(IntEnum):
@@ -39,7 +39,7 @@ class _Rank(IntEnum):
     """It failed a request."""
 
 
-class _Standing(NamedTuple):
+class _Candidate(NamedTuple):
     """Engines are chosen in this order."""
 
     rank: _Rank
@@ -50,22 +50,22 @@ class _Standing(NamedTuple):
     engine: int
 
 
-class _Heard(NamedTuple):
+class _ReportedLoad(NamedTuple):
     load: EngineLoad
     until: float
     """When it is too old to be believed."""
 
 
 @dataclass(slots=True)
-class Placement:
+class LoadBalancer:
     engines: int
     slack: int = 8
     avoid_s: float = 10.0
-    blink_s: float = 1.0
-    believe_s: float = 5.0
+    short_pause_s: float = 1.0
+    load_ttl_s: float = 5.0
     max_sessions: int = 100_000
     first: int = 0
-    lag: int = 0
+    max_version_lag: int = 0
     """Versions, of one start of a run; 0 for any number."""
     moved: int = 0
     """Sessions sent elsewhere because their engine was overloaded, stale, out or failed."""
@@ -73,9 +73,9 @@ class Placement:
     """Requests under way, by engine."""
     _own: list[int] = field(init=False)
     """Their tokens."""
-    _standings: list[_Standing] = field(init=False)
+    _standings: list[_Candidate] = field(init=False)
     _turns: Iterator[int] = field(init=False)
-    _heard: dict[int, _Heard] = field(default_factory=dict[int, _Heard])
+    _heard: dict[int, _ReportedLoad] = field(default_factory=dict[int, _ReportedLoad])
     _avoided: dict[int, float] = field(default_factory=dict[int, float])
     """Engine → until when."""
     _newest: int = NO_VERSION
@@ -87,7 +87,7 @@ class Placement:
             raise ValueError("a router needs at least one engine")
         self.in_flight, self._own = [0] * self.engines, [0] * self.engines
         turns = [(engine - self.first) % self.engines for engine in range(self.engines)]
-        self._standings = [_Standing(_Rank.SERVES, 0, turn, engine) for engine, turn in enumerate(turns)]
+        self._standings = [_Candidate(_Rank.SERVES, 0, turn, engine) for engine, turn in enumerate(turns)]
         self._turns = itertools.count(self.engines)
 
     @property
@@ -99,7 +99,7 @@ class Placement:
         """Load that is expected, by engine."""
         return [standing.tokens for standing in self._standings]
 
-    def begin(self, session: str, tokens: int, now: float) -> int:
+    def begin_request(self, session: str, tokens: int, now: float) -> int:
         """The engine for ``session``'s next request, of so many tokens at most; it is under way until :meth:`end`."""
         self._forget(now)
         best, most = min(self._standings), self.slack * tokens
@@ -116,36 +116,36 @@ class Placement:
         self._change(engine, 1, tokens)
         return engine
 
-    def end(self, engine: int, tokens: int) -> None:
+    def end_request(self, engine: int, tokens: int) -> None:
         """A request to ``engine`` is over, however."""
         self._change(engine, -1, -tokens)
 
-    def failed(self, engine: int, now: float, *, busy: bool = False) -> None:
+    def mark_failed(self, engine: int, now: float, *, busy: bool = False) -> None:
         """``engine`` failed a request: it is avoided for a while, a short one if it was only ``busy``."""
-        until = now + (self.blink_s if busy else self.avoid_s)
+        until = now + (self.short_pause_s if busy else self.avoid_s)
         self._avoided[engine] = max(until, self._avoided.get(engine, until))
         self._stand(engine)
 
-    def hear(self, engine: int, load: EngineLoad, now: float) -> None:
+    def update_load(self, engine: int, load: EngineLoad, now: float) -> None:
         """What ``engine`` says of itself."""
-        self._heard[engine] = _Heard(load, now + self.believe_s)
+        self._heard[engine] = _ReportedLoad(load, now + self.load_ttl_s)
         self._stand(engine)
         self._compare()
 
-    def at_hand(self, now: float) -> int:
+    def count_available(self, now: float) -> int:
         """How many engines are neither avoided nor out."""
         self._forget(now)
         return sum(standing.rank < _Rank.OUT for standing in self._standings)
 
-    def another_at_hand(self, engine: int, now: float) -> bool:
+    def has_other_available(self, engine: int, now: float) -> bool:
         """Whether an engine other than ``engine`` is neither avoided nor out."""
-        return self.at_hand(now) > (self._standings[engine].rank < _Rank.OUT)
+        return self.count_available(now) > (self._standings[engine].rank < _Rank.OUT)
 
-    def _stays(self, known: int, best: _Standing, most: int) -> bool:
+    def _stays(self, known: int, best: _Candidate, most: int) -> bool:
         standing = self._standings[known]
         return standing.rank is best.rank and standing.tokens - best.tokens <= most
 
-    def _freshest(self, best: _Standing, most: int) -> int:
+    def _freshest(self, best: _Candidate, most: int) -> int:
         """The best engine that serves the newest weights of all, if it has room; else the best."""
         known = self._heard.get(best.engine)
         if known is None or known.load.version == self._newest:
@@ -172,14 +172,14 @@ class Placement:
         if engine in self._avoided:
             rank = _Rank.AVOIDED
         turn = self._standings[engine].turn if turn is None else turn
-        self._standings[engine] = _Standing(rank, others + self._own[engine], turn, engine)
+        self._standings[engine] = _Candidate(rank, others + self._own[engine], turn, engine)
 
     def _rank(self, load: EngineLoad) -> _Rank:
-        blinks = load.state is EngineState.UPDATING and load.paused_s < self.blink_s
+        blinks = load.state is EngineState.UPDATING and load.paused_s < self.short_pause_s
         if load.state is not EngineState.SERVING and not blinks:
             return _Rank.OUT
-        behind = self._newest - load.version if attempt_of(self._newest) == attempt_of(load.version) else 0
-        return _Rank.STALE if 0 < self.lag < behind else _Rank.SERVES
+        behind = self._newest - load.version if version_attempt(self._newest) == version_attempt(load.version) else 0
+        return _Rank.STALE if 0 < self.max_version_lag < behind else _Rank.SERVES
 
     def _compare(self) -> None:
         """Who is stale depends on what the others serve."""

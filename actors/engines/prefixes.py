@@ -12,14 +12,14 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from protocol.weights import NO_VERSION, Version
+from protocol.weights import NO_VERSION, WeightVersion
 
-KvReuse = Literal["fresh", "session"]
+PrefixReuse = Literal["fresh", "session"]
 
 
 class PrefixKey(NamedTuple):
     text: str
-    version: Version
+    version: WeightVersion
     """The weights that made the prefix, where they all did."""
 
 
@@ -27,15 +27,15 @@ NO_PREFIX = PrefixKey("", NO_VERSION)
 
 
 @dataclass(slots=True)
-class Prefixes:
+class PrefixKeys:
     """The keys of one server after the other."""
 
-    reuse: KvReuse
+    reuse: PrefixReuse
     max_sessions: int = 100_000
     """The one that was silent longest begins anew."""
-    _begun: OrderedDict[str, Version] = field(default_factory=OrderedDict[str, Version])
+    _begun: OrderedDict[str, WeightVersion] = field(default_factory=OrderedDict[str, WeightVersion])
 
-    def key(self, session: str, serving: Version) -> PrefixKey:
+    def key_for_session(self, session: str, serving: WeightVersion) -> PrefixKey:
         """For a request that is dispatched while the server serves ``serving``."""
         if self.reuse == "fresh":
             return PrefixKey(f"v{serving}", serving)
@@ -45,6 +45,6 @@ class Prefixes:
             self._begun.popitem(last=False)
         return PrefixKey(f"v{version}-{session}", version)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Another server is in use, which has cached nothing."""
         self._begun.clear()

@@ -16,7 +16,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineLoad, EngineUnavailable, GenerateReply, GenerateRequest, Received, Watch
+from actors.engines.messages import (
+    EngineLoad,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    OnPartialReply,
+    PartialReply,
+)
 from actors.remote import Remote, RemoteError
 
 _ASK_S = 1.0
@@ -24,16 +31,16 @@ _ASK_WATCHED_S = 0.2
 _MARGIN_S = 5.0
 """An engine keeps the times of a request; an actor that has not by then hangs."""
 
-Hear = Callable[[str, EngineLoad], None]
+OnEngineLoad = Callable[[str, EngineLoad], None]
 """Is told by its name how an engine stands."""
 
 
 class RemoteEngine:
     def __init__(self, remote: Remote[Engine]) -> None:
         self._remote = remote
-        self._told: dict[str, Received] = {}
+        self._told: dict[str, PartialReply] = {}
         """Request under way → what has come of its reply."""
-        self._watches: dict[str, Watch] = {}
+        self._watches: dict[str, OnPartialReply] = {}
         self._watched = asyncio.Event()
         """Set while somebody watches."""
         self._names = map(f"{secrets.token_hex(6)}-{{}}".format, itertools.count())
@@ -42,16 +49,16 @@ class RemoteEngine:
     def name(self) -> str:
         return self._remote.name
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         """Raises :class:`EngineUnavailable`, also where the actor is gone or hangs, and what the engine raises."""
         name = next(self._names)
-        self._told[name] = request.received
+        self._told[name] = request.resume_from
         if watch is not None:
             self._watches[name] = watch
             self._watched.set()
         try:  # once: Ray would begin anew, and not behind what was told
             async with asyncio.timeout(request.deadline_s + request.restart_s + _MARGIN_S):
-                return await self._remote.once(Engine.generate, replace(request, name=name))
+                return await self._remote.call_once(Engine.generate, replace(request, name=name))
         except (RemoteError, TimeoutError) as error:
             raise EngineUnavailable(str(error) or f"engine {self.name} hangs", self._told[name]) from error
         finally:
@@ -60,11 +67,11 @@ class RemoteEngine:
                 self._watched.clear()
 
     @property
-    def is_asked(self) -> bool:
+    def has_requests(self) -> bool:
         """A request is under way."""
         return bool(self._told)
 
-    async def follow(self, is_anyone_asked: Callable[[], bool], hear: Hear) -> None:
+    async def poll_snapshots(self, is_anyone_asked: Callable[[], bool], hear: OnEngineLoad) -> None:
         """Until cancelled: keep what the engine says that it has received, and pass on how it stands."""
         while True:
             with contextlib.suppress(TimeoutError):
@@ -76,26 +83,26 @@ class RemoteEngine:
             known = {name: len(told) for name, told in self._told.items()}
             with contextlib.suppress(RemoteError, TimeoutError):
                 async with asyncio.timeout(_ASK_S):
-                    news = await self._remote.call(Engine.news, known)
-                for name in news.received.keys() & self._told.keys():
-                    self._keep(name, news.received[name])
+                    news = await self._remote.call(Engine.snapshot, known)
+                for name in news.partial_replies.keys() & self._told.keys():
+                    self._keep(name, news.partial_replies[name])
                 hear(self.name, news.load)
 
-    def _keep(self, name: str, later: Received) -> None:
+    def _keep(self, name: str, later: PartialReply) -> None:
         self._told[name] = self._told[name].plus(later)
         if later and (watch := self._watches.get(name)):
             watch(self._told[name])
 
 
 @contextlib.asynccontextmanager
-async def followed(engines: Sequence[RemoteEngine], hear: Hear) -> AsyncGenerator[None]:
+async def polling_engines(engines: Sequence[RemoteEngine], hear: OnEngineLoad) -> AsyncGenerator[None]:
     """Each is followed meanwhile."""
 
     def is_anyone_asked() -> bool:
-        return any(engine.is_asked for engine in engines)
+        return any(engine.has_requests for engine in engines)
 
     async with asyncio.TaskGroup() as group:
-        following = [group.create_task(engine.follow(is_anyone_asked, hear)) for engine in engines]
+        following = [group.create_task(engine.poll_snapshots(is_anyone_asked, hear)) for engine in engines]
         try:
             yield
         finally:

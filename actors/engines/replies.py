@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from actors.engines.messages import Finish, Received, RequestRefused, ServerLost
+from actors.engines.messages import FinishReason, PartialReply, RequestRefused, ServerLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,20 +27,20 @@ class VersionSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledReply:
     """A whole reply; the lists have equal length."""
 
     token_ids: list[int]
     logprobs: list[float]
     versions: list[int]
-    finish: Finish
+    finish: FinishReason
     cached_tokens: int
 
 
 class _Chunk(NamedTuple):
     token_ids: list[int]
     logprobs: list[float]
-    finish: Finish | None
+    finish: FinishReason | None
     spans: list[VersionSpan]
     """Of the whole reply, in its last chunk."""
     cached_tokens: int
@@ -72,7 +72,7 @@ class ReplyStream:
         self._version = self._next_version = version
         """Of the next chunk, and of those behind it."""
 
-    def take(self, said: bytes) -> Sampled | None:
+    def parse_chunk(self, said: bytes) -> SampledReply | None:
         """The whole reply with its last chunk.  Raises :class:`ServerLost`, or :class:`RequestRefused` where the server
         says that it can never be served."""
         chunk = _read(said)
@@ -85,7 +85,7 @@ class ReplyStream:
             self._keep(chunk)
             return None
         versions = [self._version] * count if self._adapter else expand_spans(chunk.spans, count)
-        return Sampled(
+        return SampledReply(
             self._token_ids + chunk.token_ids,
             self._logprobs + chunk.logprobs,
             versions,
@@ -103,18 +103,18 @@ class ReplyStream:
         self._on_tokens()
 
     @property
-    def came(self) -> int:
+    def token_count(self) -> int:
         """Tokens, so far."""
         return len(self._token_ids)
 
-    def weights_change(self, version: int) -> None:
+    def note_weight_change(self, version: int) -> None:
         """The server is about to go on with others."""
         self._next_version = version
 
-    def received(self, key_version: int) -> Received:
+    def partial_reply(self, key_version: int) -> PartialReply:
         """What has come, of a request that was dispatched under a key of these weights."""
         mixed = bool(self._versions) and self._versions[0] != key_version
-        return Received([*self._token_ids], [*self._logprobs], [*self._versions], mixed)
+        return PartialReply([*self._token_ids], [*self._logprobs], [*self._versions], mixed)
 
 
 def _read(said: bytes) -> _Chunk:

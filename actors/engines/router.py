@@ -21,11 +21,11 @@ from actors.engines.messages import (
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
-    OutOfTime,
-    Received,
-    Watch,
+    OnPartialReply,
+    PartialReply,
+    RequestTimedOut,
 )
-from actors.engines.placement import Placement
+from actors.engines.placement import LoadBalancer
 from protocol.errors import InfraError
 
 _PAUSE_S = 0.2
@@ -37,7 +37,7 @@ class EngineLike(Protocol):
     @property
     def name(self) -> str: ...
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         """Raises :class:`EngineUnavailable` with what has come when the times of the request are over."""
         ...
 
@@ -64,20 +64,22 @@ class Router:
         slack: int = 8,
         patience_s: float = 2.0,
         avoid_s: float = 10.0,
-        lag: int = 0,
+        max_version_lag: int = 0,
         max_sessions: int = 100_000,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._engines, self._patience_s, self._clock, self._pause = tuple(engines), patience_s, clock, pause
-        self._placement = Placement(len(engines), slack, avoid_s, max_sessions=max_sessions, first=first, lag=lag)
+        self._placement = LoadBalancer(
+            len(engines), slack, avoid_s, max_sessions=max_sessions, first=first, max_version_lag=max_version_lag
+        )
         self._numbers = {engine.name: number for number, engine in enumerate(engines)}
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         """Sample one continuation on some engine.  Raises :class:`EngineUnavailable` when the request's time is over,
         and at once whatever is not an infrastructure failure."""
 
-        def told(received: Received) -> None:
+        def told(received: PartialReply) -> None:
             nonlocal request
             request = replace(request, received=received)
             if watch is not None:
@@ -87,30 +89,30 @@ class Router:
         end = self._clock() + allowed_s
         last, placement = "no engine was tried", self._placement
         while (left := end - self._clock()) > 0:
-            index = placement.begin(request.session, request.tokens, self._clock())
+            index = placement.begin_request(request.session, request.token_budget, self._clock())
             engine = self._engines[index]
             sampling_s = min(left, request.deadline_s)
             patience, restart_s = None, left - sampling_s
-            if placement.another_at_hand(index, self._clock()):
+            if placement.has_other_available(index, self._clock()):
                 patience, restart_s = self._patience_s, 0.0
             attempt = replace(request, deadline_s=sampling_s, restart_s=restart_s, patience_s=patience)
             try:
                 return await engine.generate(attempt, told if watch is not None else None)
             except InfraError as error:
                 last = str(error)
-                if isinstance(error, EngineUnavailable) and len(error.received) > len(request.received):
-                    request = replace(request, received=error.received)
-                if not isinstance(error, OutOfTime):
-                    placement.failed(index, self._clock(), busy=isinstance(error, EngineBusy))
+                if isinstance(error, EngineUnavailable) and len(error.partial_reply) > len(request.resume_from):
+                    request = replace(request, received=error.partial_reply)
+                if not isinstance(error, RequestTimedOut):
+                    placement.mark_failed(index, self._clock(), busy=isinstance(error, EngineBusy))
             finally:
-                placement.end(index, request.tokens)
-            if not placement.at_hand(self._clock()):
+                placement.end_request(index, request.token_budget)
+            if not placement.count_available(self._clock()):
                 await self._pause(_PAUSE_S)
         raise EngineUnavailable(f"no engine answered within {allowed_s:g} s: {last}")
 
-    def hear(self, engine: str, load: EngineLoad) -> None:
+    def update_load(self, engine: str, load: EngineLoad) -> None:
         """What an engine says of itself."""
-        self._placement.hear(self._numbers[engine], load, self._clock())
+        self._placement.update_load(self._numbers[engine], load, self._clock())
 
     def statistics(self) -> RouterStatistics:
         placement, names = self._placement, self._numbers

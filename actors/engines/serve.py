@@ -14,27 +14,31 @@ import sys
 from pathlib import Path
 
 from actors.engines import cpu_seam
-from protocol.rendezvous import meet_at_address
-from protocol.stacks import offer_stacks
+from protocol.rendezvous import restrict_tcp_stores_to_address
+from protocol.stacks import register_stack_dump
 
-STACKS = "--stacks="
+STACKS_OPTION = "--stacks="
 
-if len(sys.argv) > 1 and sys.argv[1].startswith(STACKS):
-    prefix = Path(sys.argv[1].removeprefix(STACKS))
-    offer_stacks(prefix.with_name(f"{prefix.name}-{os.getpid()}.stacks"), f"{prefix.name}, process {os.getpid()}")
+if len(sys.argv) > 1 and sys.argv[1].startswith(STACKS_OPTION):
+    prefix = Path(sys.argv[1].removeprefix(STACKS_OPTION))
+    register_stack_dump(
+        prefix.with_name(f"{prefix.name}-{os.getpid()}.stacks"), f"{prefix.name}, process {os.getpid()}"
+    )
 
-meet_at_address()
-if cpu_seam.install():
-    cpu_seam.hash_fast()
+restrict_tcp_stores_to_address()
+if cpu_seam.install_cpu_patches():
+    cpu_seam.patch_weight_checksum()
 
 
 def main(arguments: list[str]) -> None:
-    from actors.engines.server import API_KEY
+    from actors.engines.server import API_KEY_VARIABLE
 
     http_server = importlib.import_module("sglang.srt.entrypoints.http_server")
     server_args = importlib.import_module("sglang.srt.server_args")
-    http_server.launch_server(server_args.prepare_server_args([*arguments, "--api-key", os.environ.pop(API_KEY)]))
+    http_server.launch_server(
+        server_args.prepare_server_args([*arguments, "--api-key", os.environ.pop(API_KEY_VARIABLE)])
+    )
 
 
 if __name__ == "__main__":
-    main([word for word in sys.argv[1:] if not word.startswith(STACKS)])
+    main([word for word in sys.argv[1:] if not word.startswith(STACKS_OPTION)])

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actors.engines.adapter_files import AdapterSettings
-from actors.engines.client import EngineClient, SamplingOptions
-from actors.engines.messages import EnginePids, EngineStartError, Pause, RequestRefused, ServerLost, StrangeServer
-from protocol.loopback import free_port
+from actors.engines.client import SamplingOptions, SGLangClient
+from actors.engines.messages import EnginePids, EngineStartError, PauseMode, PortTaken, RequestRefused, ServerLost
+from protocol.loopback import find_free_port
 from protocol.weights import WeightManifest
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -31,17 +31,17 @@ _PORTS = 3
 _PROBE_EVERY_S = 0.2
 _PROBE = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
 _CPU_MEMORY_SHARE = 0.2
-OWN_TOKENS = 6
+RESERVED_TOKENS = 6
 """Places that SGLang keeps for itself: of n, an input may fill n − 7 and a reply go on to n − 2.  The context and the
 KV slots that it is started with are larger by so many than what requests may use."""
-API_KEY = "LONGSHORE_ENGINE_KEY"
+API_KEY_VARIABLE = "LONGSHORE_ENGINE_KEY"
 """The variable by which a server is told its key."""
 _TAIL_LINES = 5
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
+class SGLangServerSettings:
     device: str
     """``cpu`` or ``cuda``."""
     tp: int
@@ -55,11 +55,11 @@ class ServerSettings:
     max_running: int
     seed: int
     deterministic: bool
-    lends: bool
+    offloads_memory: bool
     """Whether the server is to give its memory away at times."""
     adapters: AdapterSettings | None
     """With them the server can load adapters beside its weights."""
-    pause: Pause
+    pause_mode: PauseMode
     log: Path
     start_timeout_s: float
     stop_grace_s: float
@@ -67,11 +67,11 @@ class ServerSettings:
     @property
     def saves_memory(self) -> bool:
         """On a CPU there is none to save, and SGLang refuses to try."""
-        return self.lends and self.device == "cuda"
+        return self.offloads_memory and self.device == "cuda"
 
 
 @dataclass(frozen=True, slots=True)
-class _Guardian:
+class _Reaper:
     pids: EnginePids
     stop_fd: int
     """Write end: a byte, or the end of this process, ends the server."""
@@ -79,41 +79,41 @@ class _Guardian:
     """Read end: at the end the exit status comes here, and why; end of file alone is the guardian's death."""
 
 
-def server_arguments(settings: ServerSettings, manifest: WeightManifest, port: int) -> list[str]:
+def server_arguments(settings: SGLangServerSettings, manifest: WeightManifest, port: int) -> list[str]:
     """SGLang's command line, but for its key."""
     arguments = [
         "--model-path", manifest.path, "--weight-version", str(manifest.version), "--skip-tokenizer-init",
         "--host", "127.0.0.1", "--port", str(port),
         "--device", settings.device, "--dtype", settings.dtype, "--random-seed", str(settings.seed),
-        "--context-length", str(settings.context_length + OWN_TOKENS),
+        "--context-length", str(settings.context_length + RESERVED_TOKENS),
         "--max-running-requests", str(settings.max_running),
         "--mem-fraction-static", str(settings.memory_share if settings.device == "cuda" else _CPU_MEMORY_SHARE),
         "--tp-size", str(settings.tp), "--grammar-backend", "none",
         "--sampling-backend", "pytorch", "--skip-server-warmup", "--sleep-on-idle",
         "--incremental-streaming-output",
     ]  # fmt: skip
-    if settings.pause == "in_place":
+    if settings.pause_mode == "in_place":
         arguments += ["--disable-overlap-schedule"]
     if settings.max_total_tokens is not None:
-        arguments += ["--max-total-tokens", str(settings.max_total_tokens + OWN_TOKENS)]
+        arguments += ["--max-total-tokens", str(settings.max_total_tokens + RESERVED_TOKENS)]
     if settings.deterministic:
         arguments += ["--enable-deterministic-inference"]
     if settings.saves_memory:
         arguments += ["--enable-memory-saver"]
     if settings.adapters is not None:
-        arguments += settings.adapters.arguments(settings.device)
+        arguments += settings.adapters.sglang_arguments(settings.device)
     if settings.device == "cpu":
         arguments += ["--attention-backend", "torch_native", "--disable-cuda-graph"]
     return arguments
 
 
-def server_environment(settings: ServerSettings, api_key: str) -> dict[str, str]:
+def server_environment(settings: SGLangServerSettings, api_key: str) -> dict[str, str]:
     environment = dict(os.environ)
     paths = [str(_ROOT), *environment.get("PYTHONPATH", "").split(os.pathsep)]
     environment |= {
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PYTHONUNBUFFERED": "1",
-        API_KEY: api_key,
+        API_KEY_VARIABLE: api_key,
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
@@ -125,10 +125,10 @@ def server_environment(settings: ServerSettings, api_key: str) -> dict[str, str]
     return environment
 
 
-class Server:
+class SGLangServer:
     """A running server.  Made by :meth:`launch`; ``ended`` resolves with a sentence when its processes are gone."""
 
-    def __init__(self, guardian: _Guardian, port: int, client: EngineClient) -> None:
+    def __init__(self, guardian: _Reaper, port: int, client: SGLangClient) -> None:
         self.client, self.port, self.pids = client, port, guardian.pids
         self._guardian, self._told = guardian, b""
         self._loop = asyncio.get_running_loop()
@@ -137,7 +137,7 @@ class Server:
         self._loop.add_reader(guardian.told_fd, self._on_told)
 
     @classmethod
-    async def launch(cls, settings: ServerSettings, manifest: WeightManifest) -> Server:
+    async def launch(cls, settings: SGLangServerSettings, manifest: WeightManifest) -> SGLangServer:
         """Start a server on the manifest's weights and return once it has sampled a token with them.  Where another
         program takes its port before it does, that is tried again.
 
@@ -146,33 +146,35 @@ class Server:
         for left in reversed(range(_PORTS)):
             try:
                 return await cls._launch(settings, manifest)
-            except StrangeServer as error:
+            except PortTaken as error:
                 if not left:
                     said = f"other programs took {_PORTS} ports before the server did: {error}"
                     raise EngineStartError(said) from error
         raise AssertionError("unreachable")
 
     @classmethod
-    async def _launch(cls, settings: ServerSettings, manifest: WeightManifest) -> Server:
+    async def _launch(cls, settings: SGLangServerSettings, manifest: WeightManifest) -> SGLangServer:
         """Raises :class:`EngineStartError`, :class:`StrangeServer`."""
         settings.log.parent.mkdir(parents=True, exist_ok=True)
-        port, api_key = free_port(), secrets.token_hex(16)
+        port, api_key = find_free_port(), secrets.token_hex(16)
         command = [
             sys.executable, "-I", "-S", str(_GUARDIAN), str(settings.stop_grace_s), "--",
             sys.executable, "-m", "actors.engines.serve", f"--stacks={settings.log.with_suffix('')}",
             *server_arguments(settings, manifest, port),
         ]  # fmt: skip
         offset = settings.log.stat().st_size if settings.log.exists() else 0
-        server: Server | None = None
+        server: SGLangServer | None = None
         try:
-            server = cls(_spawn(command, settings, api_key), port, EngineClient(port, api_key, pause=settings.pause))
+            server = cls(
+                _spawn(command, settings, api_key), port, SGLangClient(port, api_key, pause=settings.pause_mode)
+            )
             await server.client.open()
             async with asyncio.timeout(settings.start_timeout_s):
                 await server._until_ready(manifest)
         except (TimeoutError, ServerLost) as error:
             if server is not None:
                 await server.stop()
-            if isinstance(error, StrangeServer):
+            if isinstance(error, PortTaken):
                 raise
             why = "no answer in time" if isinstance(error, TimeoutError) else str(error)
             raise EngineStartError(
@@ -194,8 +196,8 @@ class Server:
             number += 1
             try:
                 await self.client.generate(f"ready-{number}", [0], _PROBE, "probe")
-                version = await self.client.version()
-            except StrangeServer:
+                version = await self.client.read_version()
+            except PortTaken:
                 raise
             except (ServerLost, RequestRefused):
                 await asyncio.sleep(_PROBE_EVERY_S)
@@ -236,7 +238,7 @@ class Server:
         self.ended.set_result("the server's guardian was killed")
 
 
-def _spawn(command: list[str], settings: ServerSettings, api_key: str) -> _Guardian:
+def _spawn(command: list[str], settings: SGLangServerSettings, api_key: str) -> _Reaper:
     """Start a guardian, which says within milliseconds who it is.  Raises :class:`ServerLost`."""
     stop_read, stop_fd = os.pipe()
     told_fd, told_write = os.pipe()
@@ -266,7 +268,7 @@ def _spawn(command: list[str], settings: ServerSettings, api_key: str) -> _Guard
         os.close(stop_fd)
         os.close(told_fd)
         raise ServerLost("its guardian did not start")
-    return _Guardian(EnginePids(int(pids[0]), int(pids[1])), stop_fd, told_fd)
+    return _Reaper(EnginePids(int(pids[0]), int(pids[1])), stop_fd, told_fd)
 
 
 def _first_line(fd: int) -> bytes:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Literal
 
 from actors.engines.adapter_files import AdapterSettings
-from actors.engines.messages import Pause
-from actors.engines.prefixes import KvReuse
-from actors.engines.server import ServerSettings
+from actors.engines.messages import PauseMode
+from actors.engines.prefixes import PrefixReuse
+from actors.engines.server import SGLangServerSettings
 
 _QUEUED_PER_RUNNING = 16
 _OTHER_CALLS = 1_000
@@ -47,13 +47,13 @@ class EngineSettings:
     """Seconds beyond its deadline that a load which has begun may take before the server is restarted."""
     deterministic: bool = False
     """Honour ``GenerateRequest.seed``; SGLang gives up its prefix cache for it with most attention backends."""
-    handover: Literal["files", "tensors"] = "files"
+    weight_loader: Literal["files", "tensors"] = "files"
     """How the server gets weights that are on this machine: it reads their files, or is given them in memory."""
-    kv: KvReuse = "fresh"
+    prefix_reuse: PrefixReuse = "fresh"
     """Which prefixes are reused (:mod:`.prefixes`)."""
-    pause: Pause = "in_place"
+    pause_mode: PauseMode = "in_place"
     """What requests do that are being sampled while weights are exchanged."""
-    lends: bool = False
+    offloads_memory: bool = False
     """Whether :meth:`Engine.lend` is used: on CUDA the server is started for it."""
     adapters: AdapterSettings | None = None
     """With them every version is an adapter of the model in ``model_path``, and :meth:`Engine.lend` is not used."""
@@ -64,16 +64,16 @@ class EngineSettings:
         return 4 if self.dtype == "float32" else 2
 
     @property
-    def most_queued(self) -> int:
+    def queue_limit(self) -> int:
         return self.max_queued or _QUEUED_PER_RUNNING * self.max_running
 
     @property
-    def calls(self) -> int:
+    def max_concurrent_calls(self) -> int:
         """Of the engine's actor at once; Ray lets further ones wait, those that ask how it is among them."""
-        return self.max_running + self.most_queued + _OTHER_CALLS
+        return self.max_running + self.queue_limit + _OTHER_CALLS
 
-    def server(self) -> ServerSettings:
-        return ServerSettings(
+    def server_settings(self) -> SGLangServerSettings:
+        return SGLangServerSettings(
             device=self.device,
             tp=self.tp,
             memory_share=self.memory_share,
@@ -83,9 +83,9 @@ class EngineSettings:
             max_running=self.max_running + 1,  # the probe always finds a place
             seed=self.seed,
             deterministic=self.deterministic,
-            lends=self.lends,
+            offloads_memory=self.offloads_memory,
             adapters=self.adapters,
-            pause=self.pause,
+            pause_mode=self.pause_mode,
             log=self.run_dir / "attempts" / str(self.attempt) / "logs" / f"{self.name}.log",
             start_timeout_s=self.start_timeout_s,
             stop_grace_s=self.stop_grace_s,

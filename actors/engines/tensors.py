@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from actors.engines import weight_files
-from actors.engines.buckets import Bucket, pieces, read
-from actors.engines.client import EngineClient
-from actors.engines.handover import Load
-from actors.engines.messages import LoadError
+from actors.engines.buckets import TensorBucket, plan_buckets, read_bucket
+from actors.engines.client import SGLangClient
+from actors.engines.handover import StagedLoad
+from actors.engines.messages import WeightLoadError
 from actors.engines.weight_files import ModelShape
 from protocol.weights import WeightManifest
 
@@ -29,41 +29,41 @@ if TYPE_CHECKING:
     import torch
 
 
-class FromTensors:
+class TensorWeightLoader:
     """``ranks`` are the server's, one for each device."""
 
     def __init__(self, device: Literal["cpu", "cuda"], ranks: int) -> None:
         self._on_cuda, self._ranks = device == "cuda", ranks
 
-    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
         """Raises BadWeights, and LoadError where this machine has no shared memory left."""
-        await asyncio.to_thread(weight_files.check, manifest, model)
+        await asyncio.to_thread(weight_files.check_weights, manifest, model)
         try:
             buckets = await asyncio.to_thread(self._read, Path(manifest.path))
         except (OSError, RuntimeError) as error:  # torch's for a full /dev/shm
-            raise LoadError(
+            raise WeightLoadError(
                 f"{manifest.path} does not fit into memory beside the server ({error}): give /dev/shm more room "
                 "(`mount -o remount,size=…`, `docker run --shm-size`), or set engine.handover = 'files'"
             ) from error
 
-        async def load(client: EngineClient) -> None:
+        async def load(client: SGLangClient) -> None:
             async with client.weight_update():
                 for index, bucket in enumerate(buckets, 1):
                     # what is on a device has to stay there until the server says that it has taken it
                     ranks = await asyncio.to_thread(self._on_devices, bucket)
                     version = manifest.version if index == len(buckets) else None
-                    await client.update_weights_from_tensors([pickled(tensors) for tensors in ranks], version)
+                    await client.update_weights_from_tensors([pickle_tensors(tensors) for tensors in ranks], version)
 
         return load
 
-    def _read(self, folder: Path) -> list[Bucket]:
+    def _read(self, folder: Path) -> list[TensorBucket]:
         import torch
 
         # by the other strategy the server asks this process for a handle, is refused, and dies
         torch.multiprocessing.set_sharing_strategy("file_system")  # pyright: ignore[reportUnknownMemberType]  # untyped
-        return [read(piece, shared=not self._on_cuda, pinned=self._on_cuda) for piece in pieces(folder)]
+        return [read_bucket(piece, shared=not self._on_cuda, pinned=self._on_cuda) for piece in plan_buckets(folder)]
 
-    def _on_devices(self, bucket: Bucket) -> list[list[tuple[str, torch.Tensor]]]:
+    def _on_devices(self, bucket: TensorBucket) -> list[list[tuple[str, torch.Tensor]]]:
         """For each of the server's ranks."""
         import torch
 
@@ -75,7 +75,7 @@ class FromTensors:
         return ranks
 
 
-def pickled(tensors: Sequence[tuple[str, torch.Tensor]]) -> str:
+def pickle_tensors(tensors: Sequence[tuple[str, torch.Tensor]]) -> str:
     """Names and where the tensors are, in base64."""
     buffer = io.BytesIO()
     ForkingPickler(buffer).dump(list(tensors))

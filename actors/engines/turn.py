@@ -9,40 +9,40 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.engines.messages import LoadError, LoadReport
+from actors.engines.messages import WeightLoadError, WeightLoadReport
 from protocol.weights import WeightManifest
 
 
-class Turn:
-    task: asyncio.Task[LoadReport | LoadError | None]
+class MemoryLease:
+    task: asyncio.Task[WeightLoadReport | WeightLoadError | None]
     """Holds the server for all of the turn, and ends with it."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.lent = asyncio.Event()
+        self.released = asyncio.Event()
         """Set once the memory is the learner's."""
-        self.over = False
+        self.is_ending = False
         """The server is taking it back."""
         self._back: asyncio.Future[WeightManifest] = loop.create_future()
         self._deadline = loop.time()
 
-    def lease(self, seconds: float) -> None:
+    def renew(self, seconds: float) -> None:
         """It may last so long from now on."""
         self._deadline = asyncio.get_running_loop().time() + seconds
 
-    async def give_back(self, manifest: WeightManifest) -> LoadReport | LoadError | None:
+    async def end_with_weights(self, manifest: WeightManifest) -> WeightLoadReport | WeightLoadError | None:
         """The learner's turn is over: the server is to go on with these weights.  What came of it."""
         if not self._back.done():
             self._back.set_result(manifest)
         return await asyncio.shield(self.task)
 
-    async def returned(self) -> WeightManifest | None:
+    async def wait_until_ended(self) -> WeightManifest | None:
         """What :meth:`give_back` was given; None at the end of the last lease.  The turn is over then."""
-        manifest = await self._returned()
-        self.over = True
+        manifest = await self._wait_for_weights()
+        self.is_ending = True
         return manifest
 
-    async def _returned(self) -> WeightManifest | None:
+    async def _wait_for_weights(self) -> WeightManifest | None:
         while True:
             deadline = self._deadline
             try:

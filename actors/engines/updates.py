@@ -12,36 +12,36 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from actors.engines import weight_files
-from actors.engines.exchange import Serving, exchange
-from actors.engines.handover import Handover, Load
+from actors.engines.exchange import ActiveServer, swap_weights
+from actors.engines.handover import StagedLoad, WeightLoader
 from actors.engines.weight_files import ModelShape
 from protocol.weights import WeightManifest
 
 
-class Updates(Protocol):
-    async def check(self, manifest: WeightManifest, model: ModelShape) -> None:
+class WeightUpdater(Protocol):
+    async def check_version(self, manifest: WeightManifest, model: ModelShape) -> None:
         """Raises :class:`~actors.engines.messages.BadWeights` for what a server must not be started with."""
         ...
 
-    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
         """Do all that can be done while the server decodes.  Raises InfraError, and
         :class:`~actors.engines.messages.BadWeights` for what a server must not be told of."""
         ...
 
-    def base(self, manifest: WeightManifest) -> WeightManifest:
+    def start_weights(self, manifest: WeightManifest) -> WeightManifest:
         """The weights that a server is started on which is to serve ``manifest``."""
         ...
 
-    async def adopt(self, serving: Serving, manifest: WeightManifest) -> None:
+    async def attach_server(self, serving: ActiveServer, manifest: WeightManifest) -> None:
         """Let a server that has just started, on those weights, serve ``manifest``.  No request has been dispatched to
         it.  Raises :class:`~actors.engines.messages.ServerLost` or :class:`~actors.engines.messages.LoadError`."""
         ...
 
-    async def take(
+    async def apply_weights(
         self,
-        serving: Serving,
+        serving: ActiveServer,
         manifest: WeightManifest,
-        staged: Load,
+        staged: StagedLoad,
         still: AbstractContextManager[None],
         deadline: float,
     ) -> float:
@@ -54,41 +54,41 @@ class Updates(Protocol):
         """
         ...
 
-    async def tidy(self) -> None:
+    async def run_cleanup(self) -> None:
         """Until cancelled, or for as long as there is something to do: free what no request uses any more."""
         ...
 
 
-class InPlace:
+class InPlaceUpdater:
     """See the module and :mod:`.exchange`."""
 
-    def __init__(self, handover: Handover, *, grace_s: float, item_bytes: int) -> None:
+    def __init__(self, handover: WeightLoader, *, grace_s: float, item_bytes: int) -> None:
         self._handover, self._grace_s, self._item_bytes = handover, grace_s, item_bytes
 
-    async def check(self, manifest: WeightManifest, model: ModelShape) -> None:
-        await asyncio.to_thread(weight_files.check, manifest, model)
+    async def check_version(self, manifest: WeightManifest, model: ModelShape) -> None:
+        await asyncio.to_thread(weight_files.check_weights, manifest, model)
 
-    async def stage(self, manifest: WeightManifest, model: ModelShape) -> Load:
-        return await self._handover.stage(manifest, model)
+    async def stage_weights(self, manifest: WeightManifest, model: ModelShape) -> StagedLoad:
+        return await self._handover.stage_weights(manifest, model)
 
-    def base(self, manifest: WeightManifest) -> WeightManifest:
+    def start_weights(self, manifest: WeightManifest) -> WeightManifest:
         return manifest
 
-    async def adopt(self, serving: Serving, manifest: WeightManifest) -> None:
+    async def attach_server(self, serving: ActiveServer, manifest: WeightManifest) -> None:
         """It has been started on it."""
 
-    async def take(
+    async def apply_weights(
         self,
-        serving: Serving,
+        serving: ActiveServer,
         manifest: WeightManifest,
-        staged: Load,
+        staged: StagedLoad,
         still: AbstractContextManager[None],
         deadline: float,
     ) -> float:
         with still:
-            return await exchange(
+            return await swap_weights(
                 serving, manifest, staged, deadline=deadline, grace_s=self._grace_s, item_bytes=self._item_bytes
             )
 
-    async def tidy(self) -> None:
+    async def run_cleanup(self) -> None:
         """Nothing is left of what was exchanged."""

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from actors.engines.messages import BadWeights
-from protocol.weights import WeightManifest, version_label
+from actors.engines.messages import InvalidWeights
+from protocol.weights import WeightManifest, format_version
 
 _ITEM_BYTES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1,
@@ -25,19 +25,19 @@ _MAX_HEADER_BYTES = 100 * 2**20
 _CHUNK_BYTES = 4 * 2**20
 _TIED_HEAD = "lm_head.weight"
 
-Shapes = dict[str, tuple[int, ...]]
+TensorShapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """What every set of weights of one model has in common."""
 
-    shapes: Shapes
+    shapes: TensorShapes
     """Tensor name → shape; without the output head where it is tied to the embedding."""
     vocabulary: int
     tied: bool
 
-    def differences(self, other: Shapes) -> str:
+    def differences(self, other: TensorShapes) -> str:
         """What keeps ``other`` from being this model's tensors, as one line; empty if nothing does."""
         other = {name: shape for name, shape in other.items() if not (self.tied and name == _TIED_HEAD)}
         missing, foreign = sorted(self.shapes.keys() - other.keys()), sorted(other.keys() - self.shapes.keys())
@@ -63,31 +63,31 @@ class _Header:
     tensors: dict[str, _Entry]
 
 
-def read_shapes(folder: Path) -> Shapes:
+def read_shapes(folder: Path) -> TensorShapes:
     """Tensor names and shapes in a folder's safetensors files.  Raises :class:`BadWeights`."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise BadWeights(f"no safetensors file in {folder}")
-    shapes: Shapes = {}
+        raise InvalidWeights(f"no safetensors file in {folder}")
+    shapes: TensorShapes = {}
     for file in files:
         found = {name: entry.shape for name, entry in _read_header(file).tensors.items()}
         if twice := sorted(shapes.keys() & found.keys()):
-            raise BadWeights(f"{file} has {twice[0]}, which another file beside it has too")
+            raise InvalidWeights(f"{file} has {twice[0]}, which another file beside it has too")
         shapes |= found
     return shapes
 
 
-def read_model(folder: Path) -> ModelShape:
+def read_model_shape(folder: Path) -> ModelShape:
     """The model that a Hugging Face folder holds.  Raises :class:`BadWeights`."""
     try:
         config = cast("dict[str, object]", json.loads((folder / "config.json").read_bytes()))
     except (OSError, ValueError) as error:
-        raise BadWeights(f"no model configuration in {folder}: {error}") from error
+        raise InvalidWeights(f"no model configuration in {folder}: {error}") from error
     text = config.get("text_config", config)
     fields = cast("dict[str, object]", text) if isinstance(text, dict) else config
     vocabulary = fields.get("vocab_size")
     if not isinstance(vocabulary, int) or vocabulary <= 0:
-        raise BadWeights(f"{folder}/config.json has no vocab_size")
+        raise InvalidWeights(f"{folder}/config.json has no vocab_size")
     tied = bool(fields.get("tie_word_embeddings", config.get("tie_word_embeddings", False)))
     shapes = read_shapes(folder)
     if tied:
@@ -95,11 +95,11 @@ def read_model(folder: Path) -> ModelShape:
     return ModelShape(shapes, vocabulary, tied)
 
 
-def check(manifest: WeightManifest, model: ModelShape) -> None:
+def check_weights(manifest: WeightManifest, model: ModelShape) -> None:
     """Read every byte and raise :class:`BadWeights` unless the manifest's files are whole and fit ``model``."""
-    folder, label = Path(manifest.path), version_label(manifest.version)
+    folder, label = Path(manifest.path), format_version(manifest.version)
     if difference := model.differences(read_shapes(folder)):
-        raise BadWeights(f"version {label} in {folder} is not the model's: {difference}")
+        raise InvalidWeights(f"version {label} in {folder} is not the model's: {difference}")
     check_digest(manifest)
 
 
@@ -108,7 +108,7 @@ def check_digest(manifest: WeightManifest) -> None:
 
     It is SHA-256 over the files in the order of their names; for one file that is the file's own.
     """
-    folder, label = Path(manifest.path), version_label(manifest.version)
+    folder, label = Path(manifest.path), format_version(manifest.version)
     digest = hashlib.sha256()
     try:
         for file in sorted(folder.glob("*.safetensors")):
@@ -116,19 +116,19 @@ def check_digest(manifest: WeightManifest) -> None:
                 while chunk := stream.read(_CHUNK_BYTES):
                     digest.update(chunk)
     except OSError as error:
-        raise BadWeights(f"version {label} in {folder} cannot be read: {error}") from error
+        raise InvalidWeights(f"version {label} in {folder} cannot be read: {error}") from error
     if manifest.sha256 and digest.hexdigest() != manifest.sha256:
-        raise BadWeights(f"version {label} in {folder} has digest {digest.hexdigest()}, not {manifest.sha256}")
+        raise InvalidWeights(f"version {label} in {folder} has digest {digest.hexdigest()}, not {manifest.sha256}")
 
 
 def check_published(manifest: WeightManifest) -> None:
     """Raise :class:`BadWeights` unless the files are seen to be those that were published."""
     if not manifest.sha256:
-        raise BadWeights(f"the files in {manifest.path} have changed")
+        raise InvalidWeights(f"the files in {manifest.path} have changed")
     check_digest(manifest)
 
 
-def item_bytes_of(file: Path) -> int:
+def read_item_bytes(file: Path) -> int:
     """Bytes of one number in a safetensors file: of its first tensor that has any, and 1 where none has.  Raises
     :class:`BadWeights`."""
     for entry in _read_header(file).tensors.values():
@@ -137,10 +137,10 @@ def item_bytes_of(file: Path) -> int:
     return 1
 
 
-def differ(one: Path, other: Path, item_bytes: int) -> bool:
+def weights_differ(one: Path, other: Path, item_bytes: int) -> bool:
     """Whether a server whose numbers have ``item_bytes`` must hold other bits of one folder's tensors than of the
     other's, wherever in their files these stand.  Numbers that it rounds need not differ any more."""
-    rounded = any(item_bytes_of(file) > item_bytes for file in sorted(other.glob("*.safetensors")))
+    rounded = any(read_item_bytes(file) > item_bytes for file in sorted(other.glob("*.safetensors")))
     return not rounded and _tensor_digests(one) != _tensor_digests(other)
 
 
@@ -154,7 +154,7 @@ def _tensor_digests(folder: Path) -> dict[str, bytes]:
                     stream.seek(header.data_start + entry.start)
                     digests[name] = hashlib.sha256(stream.read(entry.end - entry.start)).digest()
         except OSError as error:
-            raise BadWeights(f"{file} cannot be read: {error}") from error
+            raise InvalidWeights(f"{file} cannot be read: {error}") from error
     return digests
 
 
@@ -164,13 +164,13 @@ def _read_header(file: Path) -> _Header:
             size = file.stat().st_size
             length = int.from_bytes(stream.read(8), "little")
             if not 2 <= length <= min(_MAX_HEADER_BYTES, size - 8):
-                raise BadWeights(f"{file} is not a safetensors file: header of {length} bytes in a file of {size}")
+                raise InvalidWeights(f"{file} is not a safetensors file: header of {length} bytes in a file of {size}")
             header = cast("dict[str, dict[str, object]]", json.loads(stream.read(length)))
             return _Header(8 + length, _checked_tensors(file, header, size - 8 - length))
     except OSError as error:
-        raise BadWeights(f"{file} cannot be read: {error}") from error
+        raise InvalidWeights(f"{file} cannot be read: {error}") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadWeights(f"{file} has a header that cannot be read: {error!r}") from error
+        raise InvalidWeights(f"{file} has a header that cannot be read: {error!r}") from error
 
 
 def _checked_tensors(file: Path, header: dict[str, dict[str, object]], data_bytes: int) -> dict[str, _Entry]:
@@ -181,13 +181,15 @@ def _checked_tensors(file: Path, header: dict[str, dict[str, object]], data_byte
         shape = tuple(cast("list[int]", entry["shape"]))
         start, end = cast("list[int]", entry["data_offsets"])
         if end - start != math.prod(shape) * _ITEM_BYTES[cast("str", entry["dtype"])]:
-            raise BadWeights(f"{file}: {name} has {end - start} bytes, which is not {entry['dtype']} {shape}")
+            raise InvalidWeights(f"{file}: {name} has {end - start} bytes, which is not {entry['dtype']} {shape}")
         tensors[name] = _Entry(shape, start, end)
     at = 0
     for entry in sorted(tensors.values(), key=lambda entry: entry.start):
         if entry.start != at:
-            raise BadWeights(f"{file}: its tensors leave a hole or overlap at byte {at}")
+            raise InvalidWeights(f"{file}: its tensors leave a hole or overlap at byte {at}")
         at = entry.end
     if at != data_bytes:
-        raise BadWeights(f"{file} holds {data_bytes} bytes of tensors, its header says {at}: it is cut off or damaged")
+        raise InvalidWeights(
+            f"{file} holds {data_bytes} bytes of tensors, its header says {at}: it is cut off or damaged"
+        )
     return tensors

@@ -10,10 +10,10 @@ from starlette.applications import Starlette
 
 from actors.environment import wire as w
 from actors.environment.service import EnvironmentService
-from sandbox.edge.app import application, exposition
+from sandbox.edge.app import create_application, prometheus_exposition
 from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import Call, Endpoint
-from sandbox.server.messages import Done, Message, Reply
+from sandbox.edge.endpoint import HttpCall, HttpEndpoint
+from sandbox.server.messages import ApiMessage, HttpReply, OkReply
 
 
 def create_app(
@@ -29,39 +29,39 @@ def create_app(
             yield
 
     title = "longshore environment service"
-    return application(title, handlers.table(), running, lambda: _metrics(handlers.service), access)
+    return create_application(title, handlers.table(), running, lambda: _metrics(handlers.service), access)
 
 
 class _Handlers:
     service: EnvironmentService
 
-    def table(self) -> list[Endpoint[Any]]:
+    def table(self) -> list[HttpEndpoint[Any]]:
         return [
-            Endpoint("/healthz", "whether it answers", None, Done, self.health),
-            Endpoint("/status", "its places", None, w.ServiceStatus, self.status, (401,)),
-            Endpoint("/begin", "an episode, begun once", w.Begin, w.Begun, self.begin, (401, 409, 422, 429, 503)),
-            Endpoint("/outcome", "what came of it, once it is over", w.Ask, w.Told, self.outcome,
+            HttpEndpoint("/healthz", "whether it answers", None, OkReply, self.health),
+            HttpEndpoint("/status", "its places", None, w.EnvironmentServiceStatus, self.status, (401,)),
+            HttpEndpoint("/begin", "an episode, begun once", w.BeginEpisode, w.EpisodeBegun, self.begin, (401, 409, 422, 429, 503)),
+            HttpEndpoint("/outcome", "what came of it, once it is over", w.OutcomeQuery, w.OutcomeReply, self.outcome,
                      (401, 404, 409, 410, 422, 503, 504)),
-            Endpoint("/cancel", "end it", w.Cancel, w.Cancelled, self.cancel, (401,)),
+            HttpEndpoint("/cancel", "end it", w.CancelEpisode, w.EpisodeCancelled, self.cancel, (401,)),
         ]  # fmt: skip
 
-    async def health(self, _: Call[Message]) -> Reply:
-        return Reply(200, Done())
+    async def health(self, _: HttpCall[ApiMessage]) -> HttpReply:
+        return HttpReply(200, OkReply())
 
-    async def status(self, _: Call[Message]) -> Reply:
+    async def status(self, _: HttpCall[ApiMessage]) -> HttpReply:
         service = self.service
-        places = w.Places(slots=service.settings.slots, running=service.running, draining=service.draining)
-        return Reply(200, w.ServiceStatus(environment=places))
+        places = w.EpisodeSlots(slots=service.settings.slots, running=service.running, draining=service.draining)
+        return HttpReply(200, w.EnvironmentServiceStatus(environment=places))
 
-    async def begin(self, call: Call[w.Begin]) -> Reply:
+    async def begin(self, call: HttpCall[w.BeginEpisode]) -> HttpReply:
         reused = self.service.begin(call.body, call.digest)
-        return Reply(200, w.Begun(reused=reused, ttl_s=self.service.settings.ttl_s))
+        return HttpReply(200, w.EpisodeBegun(reused=reused, ttl_s=self.service.settings.ttl_s))
 
-    async def outcome(self, call: Call[w.Ask]) -> Reply:
-        return await self.service.told(call.body.episode, call.body.wait_s) or Reply(200, w.Told())
+    async def outcome(self, call: HttpCall[w.OutcomeQuery]) -> HttpReply:
+        return await self.service.wait_outcome(call.body.episode, call.body.wait_s) or HttpReply(200, w.OutcomeReply())
 
-    async def cancel(self, call: Call[w.Cancel]) -> Reply:
-        return Reply(200, w.Cancelled(found=self.service.cancel(call.body.episode)))
+    async def cancel(self, call: HttpCall[w.CancelEpisode]) -> HttpReply:
+        return HttpReply(200, w.EpisodeCancelled(found=self.service.cancel(call.body.episode)))
 
 
 def _metrics(service: EnvironmentService) -> bytes:
@@ -75,4 +75,4 @@ def _metrics(service: EnvironmentService) -> bytes:
         "failed": ("episodes that infrastructure failed", service.failed),
         "abandoned": ("episodes ended because nobody asked for them", service.abandoned),
     }
-    return exposition("longshore_environment", gauges, counters)
+    return prometheus_exposition("longshore_environment", gauges, counters)

@@ -17,12 +17,12 @@ from typing import Any, Self
 import aiohttp
 
 from actors.engines.messages import EngineUnavailable
-from actors.environment.wire import MODEL_FAILED, OUTCOME, OVERRUN, Begin, EpisodeOutcome
+from actors.environment.wire import MODEL_FAILED, OUTCOME_ADAPTER, OVERRUN, BeginEpisode, EpisodeOutcome
 from actors.stages import StageOverrun
 from protocol.errors import InfraError, UserError
-from sandbox.caller import TRANSPORT, Caller, Refused
+from sandbox.caller import TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
-from sandbox.router.placement import Node, order
+from sandbox.router.placement import WorkerNode, rank_nodes
 from sandbox.server import failures
 
 _WAIT_S, _ANSWER_S, _CANCEL_S, _ROUND_S = 20.0, 30.0, 5.0, 1.0
@@ -42,18 +42,20 @@ _KINDS: Mapping[str, type[Exception]] = {
 """Code → what it would have been here."""
 
 
-class EnvironmentLost(SandboxLost):
+class EnvironmentLostError(SandboxLost):
     """The service that had the episode does not answer, or does not know it any more."""
 
 
-class EnvironmentServices:
+class EnvironmentClient:
     """``async with EnvironmentServices(urls, token) as services: outcome = await services.play(begin)``."""
 
     def __init__(
         self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0, unreachable_s: float = 30.0
     ) -> None:
         """``acquire_s``: longest wait for a place; ``unreachable_s``: for a service that does not answer."""
-        self._services = {url: Caller(url, token, request_s=_ANSWER_S, unreachable_s=unreachable_s) for url in urls}
+        self._services = {
+            url: JsonHttpClient(url, token, request_s=_ANSWER_S, unreachable_s=unreachable_s) for url in urls
+        }
         self._acquire_s = acquire_s
         self._open = AsyncExitStack()
 
@@ -69,29 +71,29 @@ class EnvironmentServices:
     ) -> None:
         await self._open.aclose()
 
-    async def play(self, begin: Begin, untouched: Callable[[], bool] = lambda: True) -> EpisodeOutcome:
+    async def run_episode(self, begin: BeginEpisode, untouched: Callable[[], bool] = lambda: True) -> EpisodeOutcome:
         """From its beginning to its end.  ``untouched``: nobody has asked the policy in its name.
 
         Raises SandboxStartError where no service takes it, EnvironmentLost, and what else fails an episode.
         """
         try:
-            service = await self._begun(begin, untouched)
+            service = await self._begin(begin, untouched)
             try:
-                return await self._ended(service, begin)
+                return await self._wait_outcome(service, begin)
             except BaseException:
                 await asyncio.shield(_cancel(service, begin))
                 raise
-        except Refused as refused:
+        except HttpStatusError as refused:
             raise _translated(refused) from None
 
-    async def _begun(self, begin: Begin, untouched: Callable[[], bool]) -> Caller:
+    async def _begin(self, begin: BeginEpisode, untouched: Callable[[], bool]) -> JsonHttpClient:
         """The service that took it."""
         give_up = time.monotonic() + self._acquire_s
         while True:
             said: list[str] = []
-            for node in order(str(begin.task.get("id", "")), "", map(Node, self._services)):
+            for node in rank_nodes(str(begin.task.get("id", "")), "", map(WorkerNode, self._services)):
                 service = self._services[node.url]
-                if (why := await self._tried(service, begin, untouched)) is None:
+                if (why := await self._try_service(service, begin, untouched)) is None:
                     return service
                 said.append(f"{node.url}: {why}")
             if time.monotonic() + _ROUND_S > give_up:
@@ -100,7 +102,9 @@ class EnvironmentServices:
                 )
             await asyncio.sleep(_ROUND_S)
 
-    async def _tried(self, service: Caller, begin: Begin, untouched: Callable[[], bool]) -> str | None:
+    async def _try_service(
+        self, service: JsonHttpClient, begin: BeginEpisode, untouched: Callable[[], bool]
+    ) -> str | None:
         """Why it did not take it; None where it did.  Raises Refused, EnvironmentLost."""
         body = begin.model_dump(mode="json")
         give_up = time.monotonic() + service.unreachable_s
@@ -108,17 +112,19 @@ class EnvironmentServices:
         while True:
             try:
                 given = await service.post("/begin", body)
-            except Refused as refused:
+            except HttpStatusError as refused:
                 if refused.status not in _FULL:
                     raise
                 return str(refused)
-            except TRANSPORT as error:
+            except TRANSPORT_ERRORS as error:
                 if isinstance(error, aiohttp.ClientConnectorError) and not sent:
                     return str(error)
                 sent = True
                 if time.monotonic() > give_up:
                     await asyncio.shield(_cancel(service, begin))
-                    raise EnvironmentLost(f"{service.url} does not say whether it took the episode: {error}") from error
+                    raise EnvironmentLostError(
+                        f"{service.url} does not say whether it took the episode: {error}"
+                    ) from error
                 await asyncio.sleep(_ROUND_S)
                 continue
             except asyncio.CancelledError:
@@ -126,29 +132,29 @@ class EnvironmentServices:
                 raise
             if sent and not given["reused"] and not untouched():
                 await asyncio.shield(_cancel(service, begin))
-                raise EnvironmentLost(f"{service.url} began the episode a second time: it was restarted meanwhile")
+                raise EnvironmentLostError(f"{service.url} began the episode a second time: it was restarted meanwhile")
             return None
 
-    async def _ended(self, service: Caller, begin: Begin) -> EpisodeOutcome:
+    async def _wait_outcome(self, service: JsonHttpClient, begin: BeginEpisode) -> EpisodeOutcome:
         ask = {"episode": begin.episode, "wait_s": _WAIT_S}
         while True:
             try:
-                told = await service.ask("/outcome", ask)
-            except TRANSPORT as error:
-                raise EnvironmentLost(f"{service.url} does not answer: {type(error).__name__} {error}") from error
+                told = await service.post_with_retries("/outcome", ask)
+            except TRANSPORT_ERRORS as error:
+                raise EnvironmentLostError(f"{service.url} does not answer: {type(error).__name__} {error}") from error
             if told["outcome"] is not None:
-                return OUTCOME.validate_python(told["outcome"])
+                return OUTCOME_ADAPTER.validate_python(told["outcome"])
 
 
-async def _cancel(service: Caller, begin: Begin) -> None:
+async def _cancel(service: JsonHttpClient, begin: BeginEpisode) -> None:
     """As far as it can be told."""
-    with suppress(Refused, *TRANSPORT):
+    with suppress(HttpStatusError, *TRANSPORT_ERRORS):
         async with asyncio.timeout(_CANCEL_S):
             body: dict[str, Any] = {"episode": begin.episode}
             await service.post("/cancel", body)
 
 
-def _translated(refused: Refused) -> Exception:
+def _translated(refused: HttpStatusError) -> Exception:
     if (kind := _KINDS.get(refused.code)) is not None:
         return kind(str(refused))
-    return EnvironmentLost(f"{refused} ({refused.status} {refused.code})")
+    return EnvironmentLostError(f"{refused} ({refused.status} {refused.code})")

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 
 from actors.agents.agent import Agent
-from actors.agents.choice import agent_of
+from actors.agents.choice import make_agent
 from actors.agents.settings import AgentSettings
-from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
-from actors.environment.wire import AGENT, Begin, EpisodeOutcome, Limits, Shown
-from actors.episode import Acting, Graded, until_graded
-from actors.stages import Deadlines
+from actors.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
+from actors.environment.wire import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, ToolEvent
+from actors.episode import AgentLoop, EpisodeGrade, run_and_grade
+from actors.stages import StageDeadlines
 from actors.terminal import SandboxTerminal
 from protocol.errors import UserError
 from protocol.trajectory import Reward
@@ -37,41 +37,41 @@ _MOST_SHOWN_CHARS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class EpisodeInputs:
     """What an episode was asked to be, once it is known that it can be."""
 
     task: Task
     agent: Agent
-    asked: Begin
+    begin: BeginEpisode
 
 
-def part_of(asked: Begin) -> Part:
+def parse_episode_inputs(begin: BeginEpisode) -> EpisodeInputs:
     """Raises UserError for a task or an agent that is none here."""
-    task = decode_task(asked.task)
+    task = decode_task(begin.task)
     try:
-        settings: AgentSettings = AGENT.validate_python(asked.agent)
+        settings: AgentSettings = AGENT_ADAPTER.validate_python(begin.agent)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         raise UserError(
             f"the agent cannot be read ({where}: {first['msg']}): let the run and this service have the same version"
         ) from error
-    return Part(task, agent_of(settings), asked)
+    return EpisodeInputs(task, make_agent(settings), begin)
 
 
-async def play(part: Part, pool: SandboxPool) -> EpisodeOutcome:
+async def run_hosted_episode(inputs: EpisodeInputs, pool: SandboxPool) -> EpisodeOutcome:
     """Raises UserError and InfraError: nothing of what goes wrong is the policy's then."""
-    task, asked, limits = part.task, part.asked, part.asked.limits
-    deadlines = Deadlines.of(
+    task, asked, limits = inputs.task, inputs.begin, inputs.begin.limits
+    deadlines = StageDeadlines.for_episode(
         asyncio.get_running_loop().time(), asked.deadline_s, evaluate_s=limits.grade_s, after_s=limits.cleanup_s
     )
-    reaching = EndpointSettings(
+    reaching = ChatEndpointSettings(
         url=asked.model.url.rstrip("/"), model=asked.model.name, key=asked.model.key, deadline_s=limits.reply_s
     )
     begun = time.monotonic()
     async with ChatEndpoint(reaching) as endpoint, _sandbox(pool, task, asked.deadline_s, limits) as session:
         acquire_ms = (time.monotonic() - begun) * 1000
-        notes = Notes()
+        notes = ToolEventObserver()
         terminal = SandboxTerminal(
             session,
             task,
@@ -79,30 +79,32 @@ async def play(part: Part, pool: SandboxPool) -> EpisodeOutcome:
             limits.grade_s,
             limits.observation_chars,
             vanished_before=asked.vanished_before,
-            tools=part.agent.tools,
+            tools=inputs.agent.tools,
         )
         policy = ChatPolicy(
             endpoint,
-            part.agent.opening(task),
-            tools=[tool.schema for tool in part.agent.offered.values()],
+            inputs.agent.opening_messages(task),
+            tools=[tool.schema for tool in inputs.agent.offered_tools.values()],
             context_tokens=limits.context_tokens,
             temperature=limits.temperature,
             seed=asked.seed,
         )
-        acting = Acting(task, part.agent, policy, terminal, limits.episode(), notes)
-        ended = await until_graded(acting.run(), terminal, task, lambda: acting.diary.last_words, deadlines)
+        acting = AgentLoop(task, inputs.agent, policy, terminal, limits.to_episode_settings(), notes)
+        ended = await run_and_grade(acting.run(), terminal, task, lambda: acting.transcript.last_content, deadlines)
         return EpisodeOutcome(
             ended.status,
-            ended.graded,
+            ended.grade,
             ended.error,
-            tuple(acting.diary.turns),
-            tuple(notes.shown),
+            tuple(acting.transcript.turns),
+            tuple(notes.events),
             {"acquire": acquire_ms, "tool": acting.tool_ms},
         )
 
 
 @contextlib.asynccontextmanager
-async def _sandbox(pool: SandboxPool, task: Task, deadline_s: float, limits: Limits) -> AsyncGenerator[SandboxSession]:
+async def _sandbox(
+    pool: SandboxPool, task: Task, deadline_s: float, limits: EpisodeLimits
+) -> AsyncGenerator[SandboxSession]:
     """One that is slow to end goes on ending by itself: what has been graded is not lost for it."""
     try:
         async with asyncio.timeout(limits.acquire_s):
@@ -118,28 +120,28 @@ async def _sandbox(pool: SandboxPool, task: Task, deadline_s: float, limits: Lim
 
 
 @dataclass(slots=True)
-class Notes:
+class ToolEventObserver:
     """An observer (:class:`actors.episode.Observer`) that notes calls and what came of them, for who was not there."""
 
-    shown: list[Shown] = field(default_factory=list[Shown])
+    events: list[ToolEvent] = field(default_factory=list[ToolEvent])
     _left: int = _MOST_SHOWN_CHARS
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
         """Whose policy it is has heard it."""
 
     def on_call(self, name: str, command: str) -> None:
-        self._note(Shown("call", name, command[:_SHOWN_CHARS]))
+        self._note(ToolEvent("call", name, command[:_SHOWN_CHARS]))
 
     def on_output(self, text: str) -> None:
         """The whole comes at its end."""
 
     def on_result(self, output: str) -> None:
-        self._note(Shown("result", "", output[:_SHOWN_CHARS]))
+        self._note(ToolEvent("result", "", output[:_SHOWN_CHARS]))
 
-    def on_grade(self, graded: Graded, reward: Reward) -> None:
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         """There is no reward here."""
 
-    def _note(self, shown: Shown) -> None:
+    def _note(self, shown: ToolEvent) -> None:
         if self._left > len(shown.text):
             self._left -= len(shown.text)
-            self.shown.append(shown)
+            self.events.append(shown)

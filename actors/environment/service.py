@@ -17,29 +17,29 @@ from types import TracebackType
 from typing import Self
 
 from actors.engines.messages import EngineUnavailable
-from actors.environment.play import Part, part_of
+from actors.environment.play import EpisodeInputs, parse_episode_inputs
 from actors.environment.wire import (
     MODEL_FAILED,
-    OUTCOME,
+    OUTCOME_ADAPTER,
     OVERRUN,
     REUSED_ID,
     UNKNOWN_EPISODE,
-    Begin,
+    BeginEpisode,
     EpisodeOutcome,
-    Told,
+    OutcomeReply,
 )
 from actors.stages import StageOverrun
 from sandbox.leases import SlotsExhausted
 from sandbox.server import failures
-from sandbox.server.messages import Reply, WireError
+from sandbox.server.messages import HttpError, HttpReply
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 5.0
-Play = Callable[[Part], Awaitable[EpisodeOutcome]]
+RunHostedEpisode = Callable[[EpisodeInputs], Awaitable[EpisodeOutcome]]
 
 
 @dataclass(frozen=True, slots=True)
-class EnvironmentSettings:
+class EnvironmentServiceSettings:
     slots: int = 16
     """Episodes at once, as SETA's service has it."""
     ttl_s: float = 60.0
@@ -58,15 +58,17 @@ class _Episode:
     waiting: int = 0
     """Requests that wait for it."""
     work: asyncio.Task[None] | None = None
-    reply: Reply | None = None
+    reply: HttpReply | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class EnvironmentService:
     """``async with EnvironmentService(settings, play) as service``."""
 
-    def __init__(self, settings: EnvironmentSettings, play: Play, now: Callable[[], float] = time.monotonic) -> None:
-        self.settings, self._play, self._now = settings, play, now
+    def __init__(
+        self, settings: EnvironmentServiceSettings, play: RunHostedEpisode, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.settings, self._run_episode, self._now = settings, play, now
         self._episodes: dict[str, _Episode] = {}
         self._tasks = asyncio.TaskGroup()
         self._reaping: asyncio.Task[None] | None = None
@@ -75,7 +77,7 @@ class EnvironmentService:
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
-        self._reaping = self._tasks.create_task(self._reap())
+        self._reaping = self._tasks.create_task(self._keep_reaping())
         return self
 
     async def __aexit__(
@@ -102,28 +104,28 @@ class EnvironmentService:
     def running(self) -> int:
         return sum(not episode.done.is_set() for episode in self._episodes.values())
 
-    def begin(self, asked: Begin, digest: str) -> bool:
+    def begin(self, asked: BeginEpisode, digest: str) -> bool:
         """Whether it had begun before.  Raises SlotsExhausted, UserError, WireError for the name of another episode."""
         if (known := self._episodes.get(asked.episode)) is not None:
             if known.digest != digest:
-                raise WireError(409, REUSED_ID, f"the name {asked.episode} is another episode's")
+                raise HttpError(409, REUSED_ID, f"the name {asked.episode} is another episode's")
             self._renew(known)
             return True
         if self.draining:
-            raise WireError(503, failures.DRAINING, "this service is being stopped", retry_after_s=_RETRY_S)
+            raise HttpError(503, failures.DRAINING, "this service is being stopped", retry_after_s=_RETRY_S)
         if self.running >= self.settings.slots:
             raise SlotsExhausted("RUN_SLOTS_EXHAUSTED", f"all {self.settings.slots} places are taken", _RETRY_S)
-        part = part_of(asked)
+        part = parse_episode_inputs(asked)
         episode = self._episodes[asked.episode] = _Episode(digest, self._now() + self.settings.ttl_s)
         episode.work = self._tasks.create_task(self._run(asked.episode, episode, part))
         self.begun += 1
         return False
 
-    async def told(self, name: str, wait_s: float) -> Reply | None:
+    async def wait_outcome(self, name: str, wait_s: float) -> HttpReply | None:
         """What has come of it, None where it still goes on after ``wait_s``.  Raises WireError for one that is not
         known (any more)."""
         if (episode := self._episodes.get(name)) is None:
-            raise WireError(404, UNKNOWN_EPISODE, f"there is no episode {name}: it ended, or this service is another")
+            raise HttpError(404, UNKNOWN_EPISODE, f"there is no episode {name}: it ended, or this service is another")
         self._renew(episode)
         episode.waiting += 1
         try:
@@ -145,12 +147,12 @@ class EnvironmentService:
         keep_s = self.settings.remember_s if episode.done.is_set() else self.settings.ttl_s
         episode.until = self._now() + keep_s
 
-    async def _run(self, name: str, episode: _Episode, part: Part) -> None:
-        reply = WireError(503, failures.DRAINING, "the service was stopped under this episode").reply()
+    async def _run(self, name: str, episode: _Episode, part: EpisodeInputs) -> None:
+        reply = HttpError(503, failures.DRAINING, "the service was stopped under this episode").reply()
         try:
-            async with asyncio.timeout(part.asked.deadline_s):
-                outcome = await self._play(part)
-            reply = Reply(200, Told(outcome=OUTCOME.dump_python(outcome, mode="json")))
+            async with asyncio.timeout(part.begin.deadline_s):
+                outcome = await self._run_episode(part)
+            reply = HttpReply(200, OutcomeReply(outcome=OUTCOME_ADAPTER.dump_python(outcome, mode="json")))
             self.finished += 1
         except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
             reply = _failure(name, error).reply()
@@ -160,12 +162,12 @@ class EnvironmentService:
             episode.done.set()
             self._renew(episode)
 
-    async def _reap(self) -> None:
+    async def _keep_reaping(self) -> None:
         while True:
             await asyncio.sleep(self.settings.reap_s)
-            self.reap()
+            self.reap_episodes()
 
-    def reap(self) -> None:
+    def reap_episodes(self) -> None:
         """End what nobody has asked for in its time, and forget what was kept long enough."""
         over = [(n, e) for n, e in self._episodes.items() if not e.waiting and self._now() >= e.until]
         for name, episode in over:
@@ -178,12 +180,12 @@ def _end(episode: _Episode) -> None:
         episode.work.cancel()
 
 
-def _failure(name: str, error: Exception) -> WireError:
+def _failure(name: str, error: Exception) -> HttpError:
     if isinstance(error, EngineUnavailable):
-        return WireError(503, MODEL_FAILED, str(error))
+        return HttpError(503, MODEL_FAILED, str(error))
     if isinstance(error, StageOverrun):
-        return WireError(504, OVERRUN, str(error))
-    failure = failures.describe(error)
+        return HttpError(504, OVERRUN, str(error))
+    failure = failures.to_http_error(error)
     if failure.status == 500:
         _log.exception("episode %s failed by a defect", name)
     return failure

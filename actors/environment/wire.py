@@ -9,21 +9,21 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from actors.agents.settings import AgentSettings
-from actors.episode import EpisodeSettings, Graded
+from actors.episode import EpisodeGrade, EpisodeSettings
 from actors.rewards.played import ModelTurn
-from protocol.trajectory import Status, Ticket
+from protocol.trajectory import EpisodeStatus, RolloutRequest
 from sandbox.server import failures
-from sandbox.server.messages import Done, Message, Name, Seconds
+from sandbox.server.messages import ApiMessage, Name, OkReply, Seconds
 
-MOST_WAIT_S = 60.0
+MAX_WAIT_S = 60.0
 """A request for an outcome is answered by then, whatever has become of the episode."""
 MODEL_FAILED, OVERRUN, UNKNOWN_EPISODE = "MODEL_FAILED", "STAGE_OVERRUN", "UNKNOWN_EPISODE"
 REUSED_ID = failures.REUSED_ID
 EpisodeId = Annotated[str, Field(min_length=1, max_length=200, description="Names the episode; the client's choice.")]
-Count = Annotated[int, Field(ge=0)]
+NonNegativeCount = Annotated[int, Field(ge=0)]
 
 
-class Limits(Message):
+class EpisodeLimits(ApiMessage):
     """Of one episode: :class:`actors.episode.EpisodeSettings`, and what a worker's own settings say of sandboxes."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -34,8 +34,8 @@ class Limits(Message):
     temperature: Annotated[float, Field(ge=0)]
     nominal_tokens_per_s: Annotated[float, Field(gt=0)]
     time_limit_s: Seconds
-    observation_tokens: Count = 0
-    max_calls: Count = 0
+    observation_tokens: NonNegativeCount = 0
+    max_calls: NonNegativeCount = 0
     reply_s: Annotated[Seconds, Field(description="Longest wait for a reply of the policy's.")]
     acquire_s: Seconds
     command_s: Seconds
@@ -43,7 +43,7 @@ class Limits(Message):
     cleanup_s: Seconds
     observation_chars: Annotated[int, Field(ge=1)]
 
-    def episode(self) -> EpisodeSettings:
+    def to_episode_settings(self) -> EpisodeSettings:
         """As an agent's loop has them."""
         return EpisodeSettings(
             max_turns=self.max_turns,
@@ -61,7 +61,7 @@ class Limits(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class SandboxTimes:
+class SandboxTimeouts:
     """What a worker allows a sandbox, wherever that is."""
 
     acquire_s: float
@@ -73,13 +73,13 @@ class SandboxTimes:
     """Of an episode whose ticket has no deadline."""
 
 
-def limits_of(settings: EpisodeSettings, ticket: Ticket, times: SandboxTimes) -> Limits:
-    return Limits(
+def make_episode_limits(settings: EpisodeSettings, request: RolloutRequest, times: SandboxTimeouts) -> EpisodeLimits:
+    return EpisodeLimits(
         max_turns=settings.max_turns,
         max_malformed=settings.max_malformed,
         max_new_tokens=settings.max_new_tokens,
         context_tokens=settings.context_tokens,
-        temperature=settings.temperature_of(ticket),
+        temperature=settings.sampling_temperature(request),
         nominal_tokens_per_s=settings.nominal_tokens_per_s,
         time_limit_s=settings.time_limit_s,
         observation_tokens=settings.observation_tokens,
@@ -93,7 +93,7 @@ def limits_of(settings: EpisodeSettings, ticket: Ticket, times: SandboxTimes) ->
     )
 
 
-class Model(Message):
+class PolicyAddress(ApiMessage):
     """Where the policy answers, by OpenAI's chat API."""
 
     url: Annotated[str, Field(max_length=2048, pattern="^https?://", description="Before /chat/completions.")]
@@ -101,53 +101,53 @@ class Model(Message):
     name: Name
 
 
-class Begin(Message):
+class BeginEpisode(ApiMessage):
     """An episode to begin."""
 
     episode: EpisodeId
     task: Annotated[dict[str, Any], Field(description="A whole task: sandbox/task_codec.py.")]
     agent: Annotated[dict[str, Any], Field(description="actors.agents.settings.AgentSettings.")]
-    limits: Limits
-    model: Model
+    limits: EpisodeLimits
+    model: PolicyAddress
     seed: int = 0
     vanished_before: Annotated[bool, Field(description="An earlier attempt's sandbox vanished.")] = False
     deadline_s: Annotated[Seconds, Field(description="From now on; an episode that goes on longer is ended.")]
 
 
-class Begun(Done):
+class EpisodeBegun(OkReply):
     reused: Annotated[bool, Field(description="It had begun before.")]
     ttl_s: Annotated[float, Field(description="It ends unless it is asked for within this time, again and again.")]
 
 
-class Ask(Message):
+class OutcomeQuery(ApiMessage):
     episode: EpisodeId
-    wait_s: Annotated[float, Field(ge=0, le=MOST_WAIT_S)] = 20.0
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 20.0
 
 
-class Told(Done):
+class OutcomeReply(OkReply):
     outcome: Annotated[dict[str, Any] | None, Field(description="None while it goes on.")] = None
 
 
-class Cancel(Message):
+class CancelEpisode(ApiMessage):
     episode: EpisodeId
 
 
-class Cancelled(Done):
+class EpisodeCancelled(OkReply):
     found: bool
 
 
-class Places(BaseModel):
+class EpisodeSlots(BaseModel):
     slots: int
     running: int
     draining: bool
 
 
-class ServiceStatus(Done):
-    environment: Places
+class EnvironmentServiceStatus(OkReply):
+    environment: EpisodeSlots
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ToolEvent:
     """What a person sees of a tool's call."""
 
     kind: Literal["call", "result"]
@@ -159,14 +159,14 @@ class Shown:
 class EpisodeOutcome:
     """What an episode came to, but for the tokens, which its policy's side has."""
 
-    status: Status
-    graded: Graded
+    status: EpisodeStatus
+    graded: EpisodeGrade
     error: str
     turns: tuple[ModelTurn, ...]
-    shown: tuple[Shown, ...]
+    shown: tuple[ToolEvent, ...]
     timings_ms: dict[str, float]
     """``acquire`` and ``tool``."""
 
 
-OUTCOME = TypeAdapter(EpisodeOutcome)
-AGENT = TypeAdapter(AgentSettings)
+OUTCOME_ADAPTER = TypeAdapter(EpisodeOutcome)
+AGENT_ADAPTER = TypeAdapter(AgentSettings)

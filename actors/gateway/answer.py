@@ -13,19 +13,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from actors.agents.chat import Message
-from actors.agents.hermes import Final, ToolCall, beside_calls, parse
+from actors.agents.chat import ChatMessage
+from actors.agents.hermes import AgentToolCall, FinalReply, parse_tool_calls, text_outside_calls
 from actors.engines.messages import GenerateReply
 
-THINK, THOUGHT = "<think>", "</think>"
+THINK_OPEN, THINK_CLOSE = "<think>", "</think>"
 
 
-class Ending(StrEnum):
+class CompletionEndReason(StrEnum):
     """Why a reply ended."""
 
-    TURN = "turn"
+    END_OF_TURN = "turn"
     """The model ended its turn."""
-    CALLS = "calls"
+    TOOL_CALLS = "calls"
     """It did, and asks for tools."""
     STOP_TEXT = "stop_text"
     LENGTH = "length"
@@ -33,33 +33,33 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ParsedCompletion:
     """What the model said, taken apart."""
 
     thoughts: str
     content: str
-    calls: tuple[ToolCall, ...]
+    tool_calls: tuple[AgentToolCall, ...]
     malformed: bool
     """A call did not parse, so the content is all of the reply."""
 
     @property
-    def message(self) -> Message:
+    def message(self) -> ChatMessage:
         """As a history holds it."""
-        message: Message = {"role": "assistant", "content": self.content}
+        message: ChatMessage = {"role": "assistant", "content": self.content}
         if self.thoughts:
             message["reasoning_content"] = self.thoughts
-        if self.calls:
+        if self.tool_calls:
             message["tool_calls"] = [
                 {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-                for call in self.calls
+                for call in self.tool_calls
             ]
         return message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    said: Said
-    ending: Ending
+class GatewayCompletion:
+    parsed: ParsedCompletion
+    end_reason: CompletionEndReason
     stop_text: str | None
     """Of those asked for, the one that came."""
     prompt_tokens: int
@@ -68,7 +68,7 @@ class Answer:
     """Of the prompt's, those that the engine had seen."""
 
 
-def cut(
+def cut_at_stop(
     reply: GenerateReply, stops: Sequence[str], text_of: Callable[[Sequence[int]], str]
 ) -> tuple[GenerateReply, str, str | None]:
     """The reply up to the token that completes the first of ``stops``, its text before that stop, and the stop; all of
@@ -95,31 +95,31 @@ def cut(
     return shorter, text[:at], stop
 
 
-def take_apart(text: str, *, opened: bool, may_call: bool) -> Said:
+def parse_completion(text: str, *, opened: bool, may_call: bool) -> ParsedCompletion:
     """Thoughts, content and calls; no calls where there may be none.  ``opened``: the prompt ends within thoughts."""
-    thoughts, content = thoughts_of(text, opened=opened)
-    actions = parse(content) if may_call else Final(content)
-    if isinstance(actions, Final):
-        return Said(thoughts, content, (), malformed=False)
-    calls = tuple(action for action in actions if isinstance(action, ToolCall))
+    thoughts, content = split_thinking(text, opened=opened)
+    actions = parse_tool_calls(content) if may_call else FinalReply(content)
+    if isinstance(actions, FinalReply):
+        return ParsedCompletion(thoughts, content, (), malformed=False)
+    calls = tuple(action for action in actions if isinstance(action, AgentToolCall))
     if len(calls) < len(actions):
-        return Said(thoughts, content, (), malformed=True)
-    return Said(thoughts, beside_calls(content), calls, malformed=False)
+        return ParsedCompletion(thoughts, content, (), malformed=True)
+    return ParsedCompletion(thoughts, text_outside_calls(content), calls, malformed=False)
 
 
-def opens_thoughts(prompt: str) -> bool:
+def opens_thinking(prompt: str) -> bool:
     """Whether it ends with the beginning of thoughts, as some templates' prompts do."""
-    return prompt.rstrip().endswith(THINK)
+    return prompt.rstrip().endswith(THINK_OPEN)
 
 
-def thinks(text: str, *, opened: bool) -> bool:
+def has_thinking(text: str, *, opened: bool) -> bool:
     """It begins with thoughts, which a limit may leave open."""
-    return opened or text.lstrip().startswith(THINK)
+    return opened or text.lstrip().startswith(THINK_OPEN)
 
 
-def thoughts_of(text: str, *, opened: bool) -> tuple[str, str]:
+def split_thinking(text: str, *, opened: bool) -> tuple[str, str]:
     """Thoughts, and what comes after them."""
-    if not thinks(text, opened=opened):
+    if not has_thinking(text, opened=opened):
         return "", text
-    thoughts, _, rest = text.partition(THOUGHT)
-    return thoughts.strip().removeprefix(THINK).strip(), rest.lstrip("\n")
+    thoughts, _, rest = text.partition(THINK_CLOSE)
+    return thoughts.strip().removeprefix(THINK_OPEN).strip(), rest.lstrip("\n")

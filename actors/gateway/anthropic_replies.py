@@ -8,17 +8,17 @@ from typing import Literal
 
 import msgspec
 
-from actors.gateway.answer import Answer, Ending, Said
-from actors.gateway.api import Call, Named, encode
-from actors.gateway.asked import Refused
+from actors.gateway.answer import CompletionEndReason, GatewayCompletion, ParsedCompletion
+from actors.gateway.api import ApiCall, ResponseMetadata, encode_json
+from actors.gateway.asked import GatewayRequestError
 
-StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+AnthropicStopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
 
-_STOP: dict[Ending, StopReason] = {
-    Ending.TURN: "end_turn",
-    Ending.STOP_TEXT: "stop_sequence",
-    Ending.LENGTH: "max_tokens",
-    Ending.CALLS: "tool_use",
+_STOP: dict[CompletionEndReason, AnthropicStopReason] = {
+    CompletionEndReason.END_OF_TURN: "end_turn",
+    CompletionEndReason.STOP_TEXT: "stop_sequence",
+    CompletionEndReason.LENGTH: "max_tokens",
+    CompletionEndReason.TOOL_CALLS: "tool_use",
 }
 _ERRORS = {
     401: "authentication_error",
@@ -29,40 +29,40 @@ _ERRORS = {
 }
 
 
-class TextBlock(msgspec.Struct, tag_field="type", tag="text"):
+class AnthropicTextBlock(msgspec.Struct, tag_field="type", tag="text"):
     text: str
 
 
-class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
+class AnthropicThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
     thinking: str
     signature: str = ""
 
 
-class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
+class AnthropicToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
     id: str
     name: str
     input: dict[str, object]
 
 
-Block = TextBlock | ThinkingBlock | ToolUseBlock
+AnthropicBlock = AnthropicTextBlock | AnthropicThinkingBlock | AnthropicToolUseBlock
 
 
-class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
+class AnthropicTextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
     text: str
 
 
-class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
+class AnthropicThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
     thinking: str
 
 
-class InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
+class AnthropicInputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
     partial_json: str
 
 
-Delta = TextDelta | ThinkingDelta | InputDelta
+AnthropicDelta = AnthropicTextDelta | AnthropicThinkingDelta | AnthropicInputDelta
 
 
-class Usage(msgspec.Struct):
+class AnthropicUsage(msgspec.Struct):
     input_tokens: int
     """Those that were not cached."""
     output_tokens: int
@@ -70,178 +70,191 @@ class Usage(msgspec.Struct):
     cache_creation_input_tokens: int = 0
 
 
-class Message(msgspec.Struct, tag_field="type", tag="message"):
+class AnthropicMessage(msgspec.Struct, tag_field="type", tag="message"):
     id: str
     model: str
-    content: list[Block]
-    usage: Usage
-    stop_reason: StopReason | None = None
+    content: list[AnthropicBlock]
+    usage: AnthropicUsage
+    stop_reason: AnthropicStopReason | None = None
     stop_sequence: str | None = None
     role: Literal["assistant"] = "assistant"
 
 
-class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
-    message: Message
+class AnthropicMessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
+    message: AnthropicMessage
 
 
-class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
+class AnthropicBlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
     index: int
-    content_block: Block
+    content_block: AnthropicBlock
 
 
-class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
+class AnthropicBlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
     index: int
-    delta: Delta
+    delta: AnthropicDelta
 
 
-class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
+class AnthropicBlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
     index: int
 
 
-class Ended(msgspec.Struct):
-    stop_reason: StopReason
+class AnthropicStop(msgspec.Struct):
+    stop_reason: AnthropicStopReason
     stop_sequence: str | None
 
 
-class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
-    delta: Ended
-    usage: Usage
+class AnthropicMessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
+    delta: AnthropicStop
+    usage: AnthropicUsage
 
 
-class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
+class AnthropicMessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
     pass
 
 
-Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop
+AnthropicEvent = (
+    AnthropicMessageStart
+    | AnthropicBlockStart
+    | AnthropicBlockDelta
+    | AnthropicBlockStop
+    | AnthropicMessageDelta
+    | AnthropicMessageStop
+)
 
 
-class Counted(msgspec.Struct):
+class AnthropicTokenCount(msgspec.Struct):
     input_tokens: int
 
 
-class Model(msgspec.Struct, tag_field="type", tag="model"):
+class AnthropicModel(msgspec.Struct, tag_field="type", tag="model"):
     id: str
     display_name: str
     created_at: str
 
 
-class Models(msgspec.Struct):
-    data: list[Model]
+class AnthropicModelList(msgspec.Struct):
+    data: list[AnthropicModel]
     first_id: str | None
     last_id: str | None
     has_more: bool = False
 
 
-class Error(msgspec.Struct):
+class AnthropicError(msgspec.Struct):
     type: str
     message: str
 
 
-class ErrorBody(msgspec.Struct, tag_field="type", tag="error"):
-    error: Error
+class AnthropicErrorBody(msgspec.Struct, tag_field="type", tag="error"):
+    error: AnthropicError
 
 
-def whole(call: Call, answer: Answer, named: Named) -> bytes:
-    content = list(_blocks(call, answer.said, named))
-    stopped = _STOP[answer.ending], answer.stop_text
-    return encode(Message(f"msg_{named.id}", named.model, content, _usage(answer), *stopped))
+def encode_reply(call: ApiCall, answer: GatewayCompletion, named: ResponseMetadata) -> bytes:
+    content = list(_blocks(call, answer.parsed, named))
+    stopped = _STOP[answer.end_reason], answer.stop_text
+    return encode_json(AnthropicMessage(f"msg_{named.id}", named.model, content, _usage(answer), *stopped))
 
 
-class Events:
+class AnthropicStreamEncoder:
     """See :class:`actors.gateway.api.Events`."""
 
     ping = b'event: ping\ndata: {"type":"ping"}\n\n'
 
-    def __init__(self, call: Call, named: Named) -> None:
+    def __init__(self, call: ApiCall, named: ResponseMetadata) -> None:
         self._call, self._named = call, named
         self._told: list[int] = []
         """Characters of each block that was begun; all but the last are over."""
 
-    def more(self, said: Said, prompt_tokens: int) -> bytes:
-        blocks = [block for block in _blocks(self._call, said, self._named) if block != TextBlock("")]
+    def encode_partial(self, said: ParsedCompletion, prompt_tokens: int) -> bytes:
+        blocks = [block for block in _blocks(self._call, said, self._named) if block != AnthropicTextBlock("")]
         return _encoded(self._grown(blocks, prompt_tokens))
 
-    def end(self, answer: Answer) -> bytes:
-        blocks = list(_blocks(self._call, answer.said, self._named))
+    def encode_end(self, answer: GatewayCompletion) -> bytes:
+        blocks = list(_blocks(self._call, answer.parsed, self._named))
         told = _encoded(self._grown(blocks, answer.prompt_tokens))
-        stopped = Ended(_STOP[answer.ending], answer.stop_text)
-        return told + _encoded([BlockStop(len(blocks) - 1), MessageDelta(stopped, _usage(answer)), MessageStop()])
+        stopped = AnthropicStop(_STOP[answer.end_reason], answer.stop_text)
+        return told + _encoded(
+            [
+                AnthropicBlockStop(len(blocks) - 1),
+                AnthropicMessageDelta(stopped, _usage(answer)),
+                AnthropicMessageStop(),
+            ]
+        )
 
-    def failed(self, refused: Refused) -> bytes:
+    def encode_failure(self, refused: GatewayRequestError) -> bytes:
         return _encoded([_error(refused)])
 
-    def _grown(self, blocks: list[Block], prompt_tokens: int) -> Iterator[Event]:
+    def _grown(self, blocks: list[AnthropicBlock], prompt_tokens: int) -> Iterator[AnthropicEvent]:
         """What was told are the beginnings of these."""
         if blocks and not self._told:
-            usage = Usage(prompt_tokens, 0, 0)  # what was cached is known at the end
-            yield MessageStart(Message(f"msg_{self._named.id}", self._named.model, [], usage))
+            usage = AnthropicUsage(prompt_tokens, 0, 0)  # what was cached is known at the end
+            yield AnthropicMessageStart(AnthropicMessage(f"msg_{self._named.id}", self._named.model, [], usage))
         for index, block in enumerate(blocks):
             begun, text, delta = _pieces(block)
             if index == len(self._told):
                 if index:
-                    yield BlockStop(index - 1)
-                yield BlockStart(index, begun)
+                    yield AnthropicBlockStop(index - 1)
+                yield AnthropicBlockStart(index, begun)
                 self._told.append(0)
             if new := text[self._told[index] :]:
-                yield BlockDelta(index, delta(new))
+                yield AnthropicBlockDelta(index, delta(new))
                 self._told[index] += len(new)
 
 
-def events(call: Call, named: Named) -> Events:
-    return Events(call, named)
+def stream_encoder(call: ApiCall, named: ResponseMetadata) -> AnthropicStreamEncoder:
+    return AnthropicStreamEncoder(call, named)
 
 
-def models(names: list[str], created: int) -> bytes:
+def encode_models(names: list[str], created: int) -> bytes:
     ends = (names[0], names[-1]) if names else (None, None)
-    return encode(Models([_model(name, created) for name in names], *ends))
+    return encode_json(AnthropicModelList([_model(name, created) for name in names], *ends))
 
 
-def model(name: str, created: int) -> bytes:
-    return encode(_model(name, created))
+def encode_model(name: str, created: int) -> bytes:
+    return encode_json(_model(name, created))
 
 
-def counted(tokens: int) -> bytes:
-    return encode(Counted(tokens))
+def encode_token_count(tokens: int) -> bytes:
+    return encode_json(AnthropicTokenCount(tokens))
 
 
-def refusal(refused: Refused) -> bytes:
-    return encode(_error(refused))
+def encode_error(refused: GatewayRequestError) -> bytes:
+    return encode_json(_error(refused))
 
 
-def _error(refused: Refused) -> ErrorBody:
-    return ErrorBody(Error(_ERRORS.get(refused.status, "invalid_request_error"), str(refused)))
+def _error(refused: GatewayRequestError) -> AnthropicErrorBody:
+    return AnthropicErrorBody(AnthropicError(_ERRORS.get(refused.status, "invalid_request_error"), str(refused)))
 
 
-def _encoded(events: Iterable[Event | ErrorBody]) -> bytes:
+def _encoded(events: Iterable[AnthropicEvent | AnthropicErrorBody]) -> bytes:
     return b"".join(
-        b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), encode(event)) for event in events
+        b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), encode_json(event)) for event in events
     )
 
 
-def _pieces(block: Block) -> tuple[Block, str, Callable[[str], Delta]]:
+def _pieces(block: AnthropicBlock) -> tuple[AnthropicBlock, str, Callable[[str], AnthropicDelta]]:
     """A block begun, what it is filled with, and how."""
     match block:
-        case TextBlock(text):
-            return TextBlock(""), text, TextDelta
-        case ThinkingBlock(thinking):
-            return ThinkingBlock(""), thinking, ThinkingDelta
-        case ToolUseBlock(name, tool, given):
-            return ToolUseBlock(name, tool, {}), msgspec.json.encode(given).decode(), InputDelta
+        case AnthropicTextBlock(text):
+            return AnthropicTextBlock(""), text, AnthropicTextDelta
+        case AnthropicThinkingBlock(thinking):
+            return AnthropicThinkingBlock(""), thinking, AnthropicThinkingDelta
+        case AnthropicToolUseBlock(name, tool, given):
+            return AnthropicToolUseBlock(name, tool, {}), msgspec.json.encode(given).decode(), AnthropicInputDelta
 
 
-def _blocks(call: Call, said: Said, named: Named) -> Iterator[Block]:
+def _blocks(call: ApiCall, said: ParsedCompletion, named: ResponseMetadata) -> Iterator[AnthropicBlock]:
     if said.thoughts and call.thoughts:
-        yield ThinkingBlock(said.thoughts)
-    if said.content or not said.calls:
-        yield TextBlock(said.content)
-    for index, each in enumerate(said.calls):
-        yield ToolUseBlock(f"toolu_{named.call_id(index)}", each.name, each.arguments)
+        yield AnthropicThinkingBlock(said.thoughts)
+    if said.content or not said.tool_calls:
+        yield AnthropicTextBlock(said.content)
+    for index, each in enumerate(said.tool_calls):
+        yield AnthropicToolUseBlock(f"toolu_{named.tool_call_id(index)}", each.name, each.arguments)
 
 
-def _usage(answer: Answer) -> Usage:
+def _usage(answer: GatewayCompletion) -> AnthropicUsage:
     cached = answer.cached_tokens
-    return Usage(answer.prompt_tokens - cached, answer.sampled_tokens, cached)
+    return AnthropicUsage(answer.prompt_tokens - cached, answer.sampled_tokens, cached)
 
 
-def _model(name: str, created: int) -> Model:
-    return Model(name, name, datetime.fromtimestamp(created, UTC).isoformat())
+def _model(name: str, created: int) -> AnthropicModel:
+    return AnthropicModel(name, name, datetime.fromtimestamp(created, UTC).isoformat())

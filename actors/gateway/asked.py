@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from actors.agents.chat import Message
+from actors.agents.chat import ChatMessage
 from protocol.errors import LongshoreError
 
 
-class Refused(LongshoreError):
+class GatewayRequestError(LongshoreError):
     """The request cannot be served as it is; a client that sends it again gets the same answer.
 
     ``parameter`` is what is at fault, where it is one; ``code`` is OpenAI's word for the cause.
@@ -22,7 +22,7 @@ class Refused(LongshoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ChatTool:
     """A function that the harness offers to the model; ``parameters`` is a JSON schema."""
 
     name: str
@@ -37,11 +37,11 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ChatRequest:
     """One reply to ``messages``, the last of which is not the assistant's."""
 
-    messages: list[Message]
-    tools: tuple[Tool, ...] = ()
+    messages: list[ChatMessage]
+    tools: tuple[ChatTool, ...] = ()
     may_call: bool = True
     """False: the tools stand in the prompt, and a call is text like any other."""
     max_tokens: int | None = None
@@ -50,5 +50,5 @@ class Asked:
     """None: the session's."""
     stop: tuple[str, ...] = ()
     """Texts at which the reply ends; the first to come is cut off from what is told."""
-    size: int = 0
+    body_bytes: int = 0
     """Bytes of the request."""

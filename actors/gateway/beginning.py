@@ -10,41 +10,43 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from actors.agents.hermes import OPENS_CALL
-from actors.gateway.answer import THINK, THOUGHT, Said, thinks, thoughts_of
+from actors.agents.hermes import CALL_START
+from actors.gateway.answer import THINK_CLOSE, THINK_OPEN, ParsedCompletion, has_thinking, split_thinking
 
 _INCOMPLETE = "\ufffd"
 """What the last bytes decode to where they are no whole character yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class PartialCompletion:
     """A reply under way, and how it is to be read."""
 
     prompt_tokens: int
     text_of: Callable[[Sequence[int]], str]
     stops: Sequence[str]
-    opened: bool
+    starts_in_thinking: bool
     may_call: bool
     token_ids: Sequence[int] = ()
     """That have come."""
 
-    def said(self) -> Said:
+    def parse(self) -> ParsedCompletion:
         """Without calls: those are known when all of them are."""
         text = _until(self.text_of(self.token_ids).rstrip(_INCOMPLETE), self.stops)
-        return Said(*_read(text, opened=self.opened, may_call=self.may_call), (), malformed=False)
+        return ParsedCompletion(
+            *_read(text, opened=self.starts_in_thinking, may_call=self.may_call), (), malformed=False
+        )
 
 
 def _read(text: str, *, opened: bool, may_call: bool) -> tuple[str, str]:
     """Thoughts and content."""
-    if THINK.startswith(text.lstrip()):
+    if THINK_OPEN.startswith(text.lstrip()):
         return "", ""
-    if thinks(text, opened=opened) and THOUGHT not in text:
-        text = _until(text, (THOUGHT,))
-    thoughts, content = thoughts_of(text, opened=opened)
+    if has_thinking(text, opened=opened) and THINK_CLOSE not in text:
+        text = _until(text, (THINK_CLOSE,))
+    thoughts, content = split_thinking(text, opened=opened)
     if not may_call:
         return thoughts, content
-    return thoughts, "" if content[:1].isspace() else _until(content, (OPENS_CALL,)).rstrip()
+    return thoughts, "" if content[:1].isspace() else _until(content, (CALL_START,)).rstrip()
 
 
 def _until(text: str, marks: Sequence[str]) -> str:

@@ -16,26 +16,26 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.agents.chat import ChatFormat, Message
-from actors.branches import Branches, Place
+from actors.agents.chat import ChatFormat, ChatMessage
+from actors.branches import BranchPosition, SegmentTree
 from actors.engines.messages import GenerateReply
-from actors.gateway.asked import Tool
-from actors.rewards.played import ModelTurn, call_of
+from actors.gateway.asked import ChatTool
+from actors.rewards.played import ModelTurn, make_call_record
 from protocol.trajectory import Segment
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
-class Prompt(NamedTuple):
+class RenderedPrompt(NamedTuple):
     ids: list[int]
     conversation: bytes
     """Digest of tools and messages."""
 
 
 @dataclass(slots=True)
-class History:
-    _branches: Branches = field(default_factory=Branches)
-    _replies: dict[bytes, Place] = field(default_factory=dict[bytes, Place])
+class ConversationHistory:
+    _branches: SegmentTree = field(default_factory=SegmentTree)
+    _replies: dict[bytes, BranchPosition] = field(default_factory=dict[bytes, BranchPosition])
     """Digest of a conversation that ends with a reply → where its tokens are."""
     turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
     """What was said.  What came of calls is the harness's to know."""
@@ -43,32 +43,34 @@ class History:
     @property
     def tokens(self) -> int:
         """In all segments."""
-        return self._branches.tokens
+        return self._branches.token_count
 
     @property
-    def order(self) -> list[int]:
+    def turn_order(self) -> list[int]:
         """The turns as they stand in :meth:`segments`, by their numbers."""
-        return self._branches.order
+        return self._branches.reply_order
 
-    def prompt(self, chat: ChatFormat, tools: Sequence[Tool], messages: Sequence[Message]) -> Prompt:
+    def render_prompt(
+        self, chat: ChatFormat, tools: Sequence[ChatTool], messages: Sequence[ChatMessage]
+    ) -> RenderedPrompt:
         """The ids that stand for ``messages``.  Raises UserError where the template has no way to say them."""
         conversations = [hashlib.sha256(_ENCODER.encode([tool.schema for tool in tools])).digest()]
         for message in messages:
             conversations.append(_with(conversations[-1], message))
         for known in range(len(messages) - 1, 0, -1):
             if (place := self._replies.get(conversations[known])) is not None:
-                ids = self._branches.until(place)
-                ids += chat.delta(messages[known:], closed=ids[-1] == chat.turn_end)
-                return Prompt(ids, conversations[-1])
-        return Prompt(chat.first_prompt(messages), conversations[-1])
+                ids = self._branches.tokens_until(place)
+                ids += chat.encode_delta(messages[known:], closed=ids[-1] == chat.turn_end_id)
+                return RenderedPrompt(ids, conversations[-1])
+        return RenderedPrompt(chat.encode_first_prompt(messages), conversations[-1])
 
-    def new(self, prompt: Prompt) -> int:
+    def count_new_tokens(self, prompt: RenderedPrompt) -> int:
         """Tokens of the prompt that no segment has yet."""
-        return self._branches.new(prompt.ids)
+        return self._branches.count_new_tokens(prompt.ids)
 
-    def keep(self, prompt: Prompt, reply: GenerateReply, told: Message, *, malformed: bool) -> None:
+    def add_reply(self, prompt: RenderedPrompt, reply: GenerateReply, told: ChatMessage, *, malformed: bool) -> None:
         """The engine answered ``prompt`` with ``reply``, and the harness was told it as ``told``."""
-        place = self._branches.add(prompt.ids, reply, malformed=malformed)
+        place = self._branches.add_reply(prompt.ids, reply, malformed=malformed)
         self.turns.append(_turn(told, malformed=malformed))
         self._replies[_with(prompt.conversation, told)] = place
 
@@ -76,17 +78,17 @@ class History:
         return self._branches.segments()
 
 
-def _turn(told: Message, *, malformed: bool) -> ModelTurn:
+def _turn(told: ChatMessage, *, malformed: bool) -> ModelTurn:
     thoughts = told.get("reasoning_content", "")
     calls = [call["function"] for call in told.get("tool_calls", ())]
     return ModelTurn(
         f"{thoughts}\n\n{told['content']}" if thoughts else told["content"],
-        tuple(call_of(call["name"], call["arguments"]) for call in calls),
+        tuple(make_call_record(call["name"], call["arguments"]) for call in calls),
         malformed,
     )
 
 
-def _with(conversation: bytes, message: Message) -> bytes:
+def _with(conversation: bytes, message: ChatMessage) -> bytes:
     """Digest of a conversation that goes on with ``message``."""
     said: object = message
     if message["role"] == "assistant":

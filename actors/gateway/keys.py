@@ -12,17 +12,17 @@ import hmac
 _PREFIX = "lsk-"
 
 
-class Keys:
+class SessionKeys:
     """``secret``: the run's, random and at least 16 bytes."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
-    def of(self, session: str) -> str:
+    def create_key(self, session: str) -> str:
         """The API key of ``session``."""
         return f"{_PREFIX}{session}.{self._mac(session)}"
 
-    def session_of(self, key: str) -> str | None:
+    def verify_key(self, key: str) -> str | None:
         """Whose key it is; None where it is nobody's.  Takes as long for a wrong key as for a right one."""
         session, _, mac = key.removeprefix(_PREFIX).rpartition(".")
         return session if hmac.compare_digest(_bytes(mac), _bytes(self._mac(session))) else None

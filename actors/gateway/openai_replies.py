@@ -7,204 +7,208 @@ from typing import Literal
 
 import msgspec
 
-from actors.gateway.answer import Answer, Ending, Said
-from actors.gateway.api import Call, Named, encode
-from actors.gateway.asked import Refused
+from actors.gateway.answer import CompletionEndReason, GatewayCompletion, ParsedCompletion
+from actors.gateway.api import ApiCall, ResponseMetadata, encode_json
+from actors.gateway.asked import GatewayRequestError
 
-FinishReason = Literal["stop", "length", "tool_calls"]
+OpenAIFinishReason = Literal["stop", "length", "tool_calls"]
 
-_FINISH: dict[Ending, FinishReason] = {
-    Ending.TURN: "stop",
-    Ending.STOP_TEXT: "stop",
-    Ending.LENGTH: "length",
-    Ending.CALLS: "tool_calls",
+_FINISH: dict[CompletionEndReason, OpenAIFinishReason] = {
+    CompletionEndReason.END_OF_TURN: "stop",
+    CompletionEndReason.STOP_TEXT: "stop",
+    CompletionEndReason.LENGTH: "length",
+    CompletionEndReason.TOOL_CALLS: "tool_calls",
 }
 _ERRORS = {401: "authentication_error", 403: "permission_error", 503: "server_error"}
 
 
-class CalledFunction(msgspec.Struct, omit_defaults=True):
+class OpenAIReplyFunctionCall(msgspec.Struct, omit_defaults=True):
     arguments: str
     name: str | None = None
 
 
-class ToolCall(msgspec.Struct, omit_defaults=True):
-    function: CalledFunction
+class OpenAIReplyToolCall(msgspec.Struct, omit_defaults=True):
+    function: OpenAIReplyFunctionCall
     id: str | None = None
     type: Literal["function"] | None = None
     index: int | None = None
     """In chunks."""
 
 
-class Message(msgspec.Struct, omit_defaults=True):
+class OpenAIReplyMessage(msgspec.Struct, omit_defaults=True):
     """A whole message, or in a chunk what comes to it."""
 
     role: Literal["assistant"] | None = None
     content: str | msgspec.UnsetType | None = msgspec.UNSET
     reasoning_content: str | None = None
-    tool_calls: list[ToolCall] | None = None
+    tool_calls: list[OpenAIReplyToolCall] | None = None
 
 
-class Choice(msgspec.Struct):
-    message: Message
-    finish_reason: FinishReason
+class OpenAIChoice(msgspec.Struct):
+    message: OpenAIReplyMessage
+    finish_reason: OpenAIFinishReason
     index: int = 0
     logprobs: None = None
 
 
-class ChunkChoice(msgspec.Struct):
-    delta: Message
-    finish_reason: FinishReason | None = None
+class OpenAIChunkChoice(msgspec.Struct):
+    delta: OpenAIReplyMessage
+    finish_reason: OpenAIFinishReason | None = None
     index: int = 0
     logprobs: None = None
 
 
-class PromptDetails(msgspec.Struct):
+class OpenAIPromptTokensDetails(msgspec.Struct):
     cached_tokens: int
 
 
-class Usage(msgspec.Struct):
+class OpenAIUsage(msgspec.Struct):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
-    prompt_tokens_details: PromptDetails
+    prompt_tokens_details: OpenAIPromptTokensDetails
 
 
-class Completion(msgspec.Struct):
+class OpenAIChatCompletion(msgspec.Struct):
     id: str
     created: int
     model: str
-    choices: list[Choice]
-    usage: Usage
+    choices: list[OpenAIChoice]
+    usage: OpenAIUsage
     object: Literal["chat.completion"] = "chat.completion"
 
 
-class Chunk(msgspec.Struct):
+class OpenAIChatCompletionChunk(msgspec.Struct):
     id: str
     created: int
     model: str
-    choices: list[ChunkChoice]
-    usage: Usage | msgspec.UnsetType | None
+    choices: list[OpenAIChunkChoice]
+    usage: OpenAIUsage | msgspec.UnsetType | None
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
 
 
-class Model(msgspec.Struct):
+class OpenAIModel(msgspec.Struct):
     id: str
     created: int
     object: Literal["model"] = "model"
     owned_by: str = "longshore"
 
 
-class Models(msgspec.Struct):
-    data: list[Model]
+class OpenAIModelList(msgspec.Struct):
+    data: list[OpenAIModel]
     object: Literal["list"] = "list"
 
 
-class Error(msgspec.Struct):
+class OpenAIError(msgspec.Struct):
     message: str
     type: str
     param: str | None
     code: str | None
 
 
-class ErrorBody(msgspec.Struct):
-    error: Error
+class OpenAIErrorBody(msgspec.Struct):
+    error: OpenAIError
 
 
-def whole(call: Call, answer: Answer, named: Named) -> bytes:
+def encode_reply(call: ApiCall, answer: GatewayCompletion, named: ResponseMetadata) -> bytes:
     del call
-    said = answer.said
-    message = Message(
+    said = answer.parsed
+    message = OpenAIReplyMessage(
         role="assistant",
-        content=said.content or (None if said.calls else ""),
+        content=said.content or (None if said.tool_calls else ""),
         reasoning_content=said.thoughts or None,
         tool_calls=_calls(answer, named) or None,
     )
-    choice = Choice(message, _FINISH[answer.ending])
-    return encode(Completion(_id(named), named.created, named.model, [choice], _usage(answer)))
+    choice = OpenAIChoice(message, _FINISH[answer.end_reason])
+    return encode_json(OpenAIChatCompletion(_id(named), named.created, named.model, [choice], _usage(answer)))
 
 
-class Events:
+class OpenAIStreamEncoder:
     """See :class:`actors.gateway.api.Events`."""
 
     ping = b": ping\n\n"
 
-    def __init__(self, call: Call, named: Named) -> None:
+    def __init__(self, call: ApiCall, named: ResponseMetadata) -> None:
         self._call, self._named = call, named
         self._begun = False
         self._thoughts = self._content = 0
         """Characters told."""
 
-    def more(self, said: Said, prompt_tokens: int) -> bytes:
+    def encode_partial(self, said: ParsedCompletion, prompt_tokens: int) -> bytes:
         del prompt_tokens  # which the usage at the end tells
         thoughts, content = said.thoughts[self._thoughts :], said.content[self._content :]
         self._thoughts += len(thoughts)
         self._content += len(content)
-        told = self._deltas([Message(reasoning_content=thoughts)]) if thoughts else b""
-        return told + self._deltas([Message(content=content)]) if content else told
+        told = self._deltas([OpenAIReplyMessage(reasoning_content=thoughts)]) if thoughts else b""
+        return told + self._deltas([OpenAIReplyMessage(content=content)]) if content else told
 
-    def end(self, answer: Answer) -> bytes:
-        told = self.more(answer.said, answer.prompt_tokens)
+    def encode_end(self, answer: GatewayCompletion) -> bytes:
+        told = self.encode_partial(answer.parsed, answer.prompt_tokens)
         told += self._deltas(_call_deltas(_calls(answer, self._named)))
-        told += self._deltas([Message()], _FINISH[answer.ending])
+        told += self._deltas([OpenAIReplyMessage()], _FINISH[answer.end_reason])
         if self._call.usage_in_stream:
             told += self._chunk([], _usage(answer))
         return told + b"data: [DONE]\n\n"
 
-    def failed(self, refused: Refused) -> bytes:
-        return b"data: %b\n\n" % refusal(refused)
+    def encode_failure(self, refused: GatewayRequestError) -> bytes:
+        return b"data: %b\n\n" % encode_error(refused)
 
-    def _deltas(self, deltas: Iterable[Message], finish: FinishReason | None = None) -> bytes:
-        told = b"".join(self._chunk([ChunkChoice(delta, finish)]) for delta in deltas)
+    def _deltas(self, deltas: Iterable[OpenAIReplyMessage], finish: OpenAIFinishReason | None = None) -> bytes:
+        told = b"".join(self._chunk([OpenAIChunkChoice(delta, finish)]) for delta in deltas)
         if told and not self._begun:
-            told = self._chunk([ChunkChoice(Message(role="assistant", content=""))]) + told
+            told = self._chunk([OpenAIChunkChoice(OpenAIReplyMessage(role="assistant", content=""))]) + told
             self._begun = True
         return told
 
-    def _chunk(self, choices: list[ChunkChoice], usage: Usage | None = None) -> bytes:
+    def _chunk(self, choices: list[OpenAIChunkChoice], usage: OpenAIUsage | None = None) -> bytes:
         named, told = self._named, usage if self._call.usage_in_stream else msgspec.UNSET
-        return b"data: %b\n\n" % encode(Chunk(_id(named), named.created, named.model, choices, told))
+        return b"data: %b\n\n" % encode_json(
+            OpenAIChatCompletionChunk(_id(named), named.created, named.model, choices, told)
+        )
 
 
-def events(call: Call, named: Named) -> Events:
-    return Events(call, named)
+def stream_encoder(call: ApiCall, named: ResponseMetadata) -> OpenAIStreamEncoder:
+    return OpenAIStreamEncoder(call, named)
 
 
-def models(names: list[str], created: int) -> bytes:
-    return encode(Models([Model(name, created) for name in names]))
+def encode_models(names: list[str], created: int) -> bytes:
+    return encode_json(OpenAIModelList([OpenAIModel(name, created) for name in names]))
 
 
-def model(name: str, created: int) -> bytes:
-    return encode(Model(name, created))
+def encode_model(name: str, created: int) -> bytes:
+    return encode_json(OpenAIModel(name, created))
 
 
-def refusal(refused: Refused) -> bytes:
+def encode_error(refused: GatewayRequestError) -> bytes:
     kind = _ERRORS.get(refused.status, "invalid_request_error")
-    return encode(ErrorBody(Error(str(refused), kind, refused.parameter, refused.code)))
+    return encode_json(OpenAIErrorBody(OpenAIError(str(refused), kind, refused.parameter, refused.code)))
 
 
-def _call_deltas(calls: list[ToolCall]) -> Iterator[Message]:
+def _call_deltas(calls: list[OpenAIReplyToolCall]) -> Iterator[OpenAIReplyMessage]:
     """A call is begun first, and its arguments follow."""
     for index, call in enumerate(calls):
-        begun = CalledFunction("", call.function.name)
-        yield Message(tool_calls=[ToolCall(begun, call.id, "function", index)])
-        yield Message(tool_calls=[ToolCall(CalledFunction(call.function.arguments), index=index)])
+        begun = OpenAIReplyFunctionCall("", call.function.name)
+        yield OpenAIReplyMessage(tool_calls=[OpenAIReplyToolCall(begun, call.id, "function", index)])
+        yield OpenAIReplyMessage(
+            tool_calls=[OpenAIReplyToolCall(OpenAIReplyFunctionCall(call.function.arguments), index=index)]
+        )
 
 
-def _calls(answer: Answer, named: Named) -> list[ToolCall]:
+def _calls(answer: GatewayCompletion, named: ResponseMetadata) -> list[OpenAIReplyToolCall]:
     return [
-        ToolCall(
-            CalledFunction(msgspec.json.encode(call.arguments).decode(), call.name),
-            f"call_{named.call_id(index)}",
+        OpenAIReplyToolCall(
+            OpenAIReplyFunctionCall(msgspec.json.encode(call.arguments).decode(), call.name),
+            f"call_{named.tool_call_id(index)}",
             "function",
         )
-        for index, call in enumerate(answer.said.calls)
+        for index, call in enumerate(answer.parsed.tool_calls)
     ]
 
 
-def _usage(answer: Answer) -> Usage:
+def _usage(answer: GatewayCompletion) -> OpenAIUsage:
     prompt, sampled = answer.prompt_tokens, answer.sampled_tokens
-    return Usage(prompt, sampled, prompt + sampled, PromptDetails(answer.cached_tokens))
+    return OpenAIUsage(prompt, sampled, prompt + sampled, OpenAIPromptTokensDetails(answer.cached_tokens))
 
 
-def _id(named: Named) -> str:
+def _id(named: ResponseMetadata) -> str:
     return f"chatcmpl-{named.id}"

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from actors.agents.chat import Message
-from actors.gateway.api import Call, Positive, StopText, arguments_of
-from actors.gateway.asked import Asked, Refused, Tool
-from actors.gateway.options import Options
+from actors.agents.chat import ChatMessage
+from actors.gateway.api import ApiCall, Positive, StopText, parse_tool_arguments
+from actors.gateway.asked import ChatRequest, ChatTool, GatewayRequestError
+from actors.gateway.options import RequestOptionRules
 
-OPTIONS = Options(
+OPENAI_OPTIONS = RequestOptionRules(
     harmless=frozenset(
         {
             "metadata", "prompt_cache_key", "prompt_cache_retention", "reasoning_effort", "safety_identifier", "seed",
@@ -44,117 +44,119 @@ OPTIONS = Options(
 )  # fmt: skip
 
 
-class TextPart(msgspec.Struct, tag_field="type", tag="text"):
+class OpenAITextPart(msgspec.Struct, tag_field="type", tag="text"):
     text: str
 
 
-class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
+class OpenAIRefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
     refusal: str
 
 
-Content = str | list[TextPart | RefusalPart] | None
+OpenAIContent = str | list[OpenAITextPart | OpenAIRefusalPart] | None
 
 
-class SystemMessage(msgspec.Struct, tag_field="role", tag="system"):
-    content: Content
+class OpenAISystemMessage(msgspec.Struct, tag_field="role", tag="system"):
+    content: OpenAIContent
 
 
-class DeveloperMessage(msgspec.Struct, tag_field="role", tag="developer"):
-    content: Content
+class OpenAIDeveloperMessage(msgspec.Struct, tag_field="role", tag="developer"):
+    content: OpenAIContent
 
 
-class UserMessage(msgspec.Struct, tag_field="role", tag="user"):
-    content: Content
+class OpenAIUserMessage(msgspec.Struct, tag_field="role", tag="user"):
+    content: OpenAIContent
 
 
-class ToolMessage(msgspec.Struct, tag_field="role", tag="tool"):
-    content: Content
+class OpenAIToolMessage(msgspec.Struct, tag_field="role", tag="tool"):
+    content: OpenAIContent
 
 
-class CalledFunction(msgspec.Struct):
+class OpenAIRequestFunctionCall(msgspec.Struct):
     name: str
     arguments: str
 
 
-class ToolCall(msgspec.Struct, tag_field="type", tag="function"):
-    function: CalledFunction
+class OpenAIRequestToolCall(msgspec.Struct, tag_field="type", tag="function"):
+    function: OpenAIRequestFunctionCall
 
 
-class AssistantMessage(msgspec.Struct, tag_field="role", tag="assistant"):
-    content: Content = None
-    tool_calls: list[ToolCall] | None = None
+class OpenAIAssistantMessage(msgspec.Struct, tag_field="role", tag="assistant"):
+    content: OpenAIContent = None
+    tool_calls: list[OpenAIRequestToolCall] | None = None
     reasoning_content: str | None = None
-    function_call: CalledFunction | None = None
+    function_call: OpenAIRequestFunctionCall | None = None
 
 
-AnyMessage = SystemMessage | DeveloperMessage | UserMessage | ToolMessage | AssistantMessage
+OpenAIMessage = (
+    OpenAISystemMessage | OpenAIDeveloperMessage | OpenAIUserMessage | OpenAIToolMessage | OpenAIAssistantMessage
+)
 
 
-class Function(msgspec.Struct):
+class OpenAIFunction(msgspec.Struct):
     name: str
     description: str | None = None
     parameters: dict[str, object] | None = None
 
 
-class FunctionTool(msgspec.Struct, tag_field="type", tag="function"):
-    function: Function
+class OpenAIFunctionTool(msgspec.Struct, tag_field="type", tag="function"):
+    function: OpenAIFunction
 
 
-class StreamOptions(msgspec.Struct):
+class OpenAIStreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
-class Request(msgspec.Struct):
-    messages: Annotated[list[AnyMessage], msgspec.Meta(min_length=1)]
+class OpenAIChatRequest(msgspec.Struct):
+    messages: Annotated[list[OpenAIMessage], msgspec.Meta(min_length=1)]
     model: str = ""
-    tools: list[FunctionTool] | None = None
+    tools: list[OpenAIFunctionTool] | None = None
     tool_choice: Literal["auto", "none", "required"] | dict[str, object] | None = None
     max_tokens: Positive | None = None
     max_completion_tokens: Positive | None = None
     temperature: float | None = None
     stop: StopText | list[StopText] | None = None
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
+    stream_options: OpenAIStreamOptions | None = None
 
 
-def read(body: bytes) -> Call:
+def read_openai_request(body: bytes) -> ApiCall:
     """Raises :class:`Refused`."""
-    request = OPTIONS.read(body, Request)
+    request = OPENAI_OPTIONS.read_request(body, OpenAIChatRequest)
     if request.tool_choice not in (None, "auto", "none"):
-        raise Refused(
+        raise GatewayRequestError(
             "a tool_choice that forces a call needs a grammar, under which the sampler draws from another distribution "
             'than the log-probabilities tell of: say "auto", or "none"',
             parameter="tool_choice",
         )
     stop = [request.stop] if isinstance(request.stop, str) else request.stop or []
     tools = [tool.function for tool in request.tools or ()]
-    return Call(
-        asked=Asked(
+    return ApiCall(
+        request=ChatRequest(
             messages=[_message(message) for message in request.messages],
-            tools=tuple(Tool(each.name, each.description or "", each.parameters or {}) for each in tools),
+            tools=tuple(ChatTool(each.name, each.description or "", each.parameters or {}) for each in tools),
             may_call=request.tool_choice != "none",
             max_tokens=request.max_completion_tokens or request.max_tokens,
             temperature=request.temperature,
             stop=tuple(stop),
-            size=len(body),
+            body_bytes=len(body),
         ),
         stream=bool(request.stream),
         usage_in_stream=bool(request.stream_options and request.stream_options.include_usage),
     )
 
 
-def _message(message: AnyMessage) -> Message:
+def _message(message: OpenAIMessage) -> ChatMessage:
     match message:
-        case SystemMessage() | DeveloperMessage():
+        case OpenAISystemMessage() | OpenAIDeveloperMessage():
             return {"role": "system", "content": _text(message.content)}
-        case UserMessage():
+        case OpenAIUserMessage():
             return {"role": "user", "content": _text(message.content)}
-        case ToolMessage():
+        case OpenAIToolMessage():
             return {"role": "tool", "content": _text(message.content)}
-        case AssistantMessage():
+        case OpenAIAssistantMessage():
             if message.function_call is not None:
-                raise Refused("function_call is not taken: say it as tool_calls", parameter="messages")
-            said: Message = {"role": "assistant", "content": _text(message.content)}
+                raise GatewayRequestError("function_call is not taken: say it as tool_calls", parameter="messages")
+            said: ChatMessage = {"role": "assistant", "content": _text(message.content)}
             if message.reasoning_content:
                 said["reasoning_content"] = message.reasoning_content
             if message.tool_calls:
@@ -162,14 +164,14 @@ def _message(message: AnyMessage) -> Message:
                 said["tool_calls"] = [
                     {
                         "type": "function",
-                        "function": {"name": each.name, "arguments": arguments_of(each.arguments, each.name)},
+                        "function": {"name": each.name, "arguments": parse_tool_arguments(each.arguments, each.name)},
                     }
                     for each in functions
                 ]
             return said
 
 
-def _text(content: Content) -> str:
+def _text(content: OpenAIContent) -> str:
     if content is None or isinstance(content, str):
         return content or ""
-    return "\n".join(part.text if isinstance(part, TextPart) else part.refusal for part in content)
+    return "\n".join(part.text if isinstance(part, OpenAITextPart) else part.refusal for part in content)

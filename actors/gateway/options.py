@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from actors.gateway.asked import Refused
+from actors.gateway.asked import GatewayRequestError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -22,7 +22,7 @@ _ANY = msgspec.json.Decoder()
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RequestOptionRules:
     """Of one API, by name."""
 
     harmless: frozenset[str]
@@ -30,7 +30,7 @@ class Options:
     neutral: Mapping[str, object]
     """Refused, but for the value that stands here."""
 
-    def read(self, body: bytes, wanted: type[S]) -> S:
+    def read_request(self, body: bytes, wanted: type[S]) -> S:
         """The request in ``body``, whose other options were looked at.  Raises :class:`Refused`."""
         try:
             given = _RAW.decode(body)
@@ -38,18 +38,18 @@ class Options:
                 self._check(name, _ANY.decode(given[name]))
             return msgspec.json.decode(body, type=wanted)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Refused(f"the request cannot be read: {error}") from error
+            raise GatewayRequestError(f"the request cannot be read: {error}") from error
 
     def _check(self, name: str, value: object) -> None:
         if value is None:
             return
         if name not in self.neutral:
-            raise Refused(
+            raise GatewayRequestError(
                 f"{name} is not known here, and it might change what is sampled: leave it out", parameter=name
             )
         if value != (neutral := self.neutral[name]):
             only = "" if neutral is None else f" or say {msgspec.json.encode(neutral).decode()}"
-            raise Refused(
+            raise GatewayRequestError(
                 f"{name} = {msgspec.json.encode(value).decode()[:100]} would sample from another distribution than the "
                 f"log-probabilities tell of, or needs what this gateway has not: leave it out{only}",
                 parameter=name,

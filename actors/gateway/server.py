@@ -21,18 +21,18 @@ import msgspec
 from aiohttp import web
 
 from actors.agents.chat import ChatFormat, Tokenizer
-from actors.engines.messages import GenerateReply, GenerateWatched
+from actors.engines.messages import GenerateReply, StreamingGenerateFunction
 from actors.gateway.app import create_app
-from actors.gateway.asked import Refused, Tool
-from actors.gateway.keys import Keys
-from actors.gateway.session import OnReply, Session, SessionSettings
+from actors.gateway.asked import ChatTool, GatewayRequestError
+from actors.gateway.keys import SessionKeys
+from actors.gateway.session import GatewaySession, GatewaySessionSettings, OnReply
 
 _SECRET_BYTES = 32
 _TOOL_LISTS = 64
 """Kept ready, the latest."""
 
 
-def _unheard(turn: int, text: str, reply: GenerateReply) -> None:
+def _ignore_reply(turn: int, text: str, reply: GenerateReply) -> None:
     """For who does not look."""
 
 
@@ -44,7 +44,7 @@ class Gateway:
     def __init__(
         self,
         tokenizer: Tokenizer,
-        generate: GenerateWatched,
+        generate: StreamingGenerateFunction,
         *,
         model: str,
         quiet_s: float = 10.0,
@@ -53,8 +53,8 @@ class Gateway:
     ) -> None:
         self.model, self.created, self.quiet_s = model, int(time.time()), quiet_s
         self._generate, self._host = generate, host
-        self._keys = Keys(secrets.token_bytes(_SECRET_BYTES))
-        self._sessions: dict[str, Session] = {}
+        self._keys = SessionKeys(secrets.token_bytes(_SECRET_BYTES))
+        self._sessions: dict[str, GatewaySession] = {}
         self._runner = web.AppRunner(
             create_app(self), handler_cancellation=True, access_log=None, shutdown_timeout=0, handle_signals=False
         )
@@ -82,24 +82,28 @@ class Gateway:
         host, port = self._runner.addresses[0][:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def key(self, session: Session) -> str:
+    def api_key(self, session: GatewaySession) -> str:
         """The API key with which a harness takes part in ``session``."""
-        return self._keys.of(session.name)
+        return self._keys.create_key(session.name)
 
     @contextmanager
-    def session(self, name: str, settings: SessionSettings, on_reply: OnReply = _unheard) -> Generator[Session]:
+    def open_session(
+        self, name: str, settings: GatewaySessionSettings, on_reply: OnReply = _ignore_reply
+    ) -> Generator[GatewaySession]:
         """A session that is open during the block; ``name`` is the rollout's, and no other open session's."""
         if name in self._sessions:
             raise ValueError(f"session {name} is open")
-        session = self._sessions[name] = Session(name, settings, self._generate, self._chat_for, on_reply=on_reply)
+        session = self._sessions[name] = GatewaySession(
+            name, settings, self._generate, self._chat_for, on_reply=on_reply
+        )
         try:
             yield session
         finally:
-            session.end()
+            session.close()
             del self._sessions[name]
 
     @asynccontextmanager
-    async def door(self, listening: socket.socket) -> AsyncGenerator[None]:
+    async def listen_on(self, listening: socket.socket) -> AsyncGenerator[None]:
         """Be reached at ``listening`` too, during the block; it is closed at its end."""
         site = web.SockSite(self._runner, listening)
         await site.start()
@@ -108,15 +112,15 @@ class Gateway:
         finally:
             await site.stop()
 
-    def session_of(self, key: str) -> Session:
+    def authenticate(self, key: str) -> GatewaySession:
         """Whose key it is.  Raises :class:`Refused`."""
-        name = self._keys.session_of(key)
+        name = self._keys.verify_key(key)
         if name is None:
-            raise Refused("this API key is no session's of this run", status=401, code="invalid_api_key")
+            raise GatewayRequestError("this API key is no session's of this run", status=401, code="invalid_api_key")
         if (session := self._sessions.get(name)) is None:
-            raise Refused(f"session {name} is not open: its episode is over", status=403)
+            raise GatewayRequestError(f"session {name} is not open: its episode is over", status=403)
         return session
 
-    def _chat_for(self, tools: Sequence[Tool]) -> ChatFormat:
+    def _chat_for(self, tools: Sequence[ChatTool]) -> ChatFormat:
         """Raises UserError where the model's template has no place for tools."""
         return self._chat_with(msgspec.json.encode([tool.schema for tool in tools]))

@@ -12,14 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from actors.agents.chat import ChatFormat
-from actors.engines.messages import GenerateReply, GenerateRequest, GenerateWatched, RequestRefused, Watch
-from actors.gateway.answer import Answer, Ending, cut, opens_thoughts, take_apart
-from actors.gateway.asked import Asked, Refused, Tool
-from actors.gateway.beginning import Begun
-from actors.gateway.history import History, Prompt
+from actors.engines.messages import (
+    GenerateReply,
+    GenerateRequest,
+    OnPartialReply,
+    RequestRefused,
+    StreamingGenerateFunction,
+)
+from actors.gateway.answer import CompletionEndReason, GatewayCompletion, cut_at_stop, opens_thinking, parse_completion
+from actors.gateway.asked import ChatRequest, ChatTool, GatewayRequestError
+from actors.gateway.beginning import PartialCompletion
+from actors.gateway.history import ConversationHistory, RenderedPrompt
 from actors.rewards.played import ModelTurn
 from protocol.errors import InfraError, UserError
-from protocol.trajectory import Segment, Status
+from protocol.trajectory import EpisodeStatus, Segment
 
 _READS_PER_REPLY = 16
 """Prompts of a session that are rendered, for each reply that it may have: what is refused, or only counted, takes time
@@ -32,7 +38,7 @@ _TAIL = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
+class GatewaySessionSettings:
     max_replies: int
     max_new_tokens: int
     """A reply, whatever the harness asks for."""
@@ -50,19 +56,19 @@ class SessionSettings:
 OnReply = Callable[[int, str, GenerateReply], None]
 """Told of each reply that is kept: its number from 0, its text, and the engine's own.  Must not raise."""
 
-OnBegun = Callable[[Begun], None]
+OnPartialCompletion = Callable[[PartialCompletion], None]
 """Told of a call's reply as it comes; as for :data:`actors.engines.messages.Watch`."""
 
 
-class Session:
+class GatewaySession:
     """Made by :meth:`actors.gateway.server.Gateway.session`."""
 
     def __init__(
         self,
         name: str,
-        settings: SessionSettings,
-        generate: GenerateWatched,
-        chat_for: Callable[[Sequence[Tool]], ChatFormat],
+        settings: GatewaySessionSettings,
+        generate: StreamingGenerateFunction,
+        chat_for: Callable[[Sequence[ChatTool]], ChatFormat],
         *,
         on_reply: OnReply,
         clock: Callable[[], float] = time.monotonic,
@@ -70,7 +76,7 @@ class Session:
         self.name = name
         self._settings, self._generate, self._chat_for = settings, generate, chat_for
         self._on_reply, self._clock = on_reply, clock
-        self._history = History()
+        self._history = ConversationHistory()
         self._ended = False
         self._set_aside = self._under_way = self._asked = self._read = 0
         self._waited_s = self._waits_since = 0.0
@@ -79,11 +85,11 @@ class Session:
         """Of all calls, one beside the other."""
         self.engine = ""
         """That answered last."""
-        self.last_words = ""
+        self.last_content = ""
         """Of the reply that was kept last, without thoughts and calls."""
-        self.limit: Status | None = None
+        self.limit: EpisodeStatus | None = None
         """Which of the session's limits refused a call; None once one was answered again."""
-        self.trouble: InfraError | None = None
+        self.last_error: InfraError | None = None
         """Why the last call that went to the engine failed; None once one was answered again."""
 
     def segments(self) -> tuple[Segment, ...]:
@@ -95,11 +101,11 @@ class Session:
         return self._history.turns
 
     @property
-    def order(self) -> Sequence[int]:
+    def turn_order(self) -> Sequence[int]:
         """The turns as they stand in the segments, by their numbers."""
-        return self._history.order
+        return self._history.turn_order
 
-    def end(self) -> None:
+    def close(self) -> None:
         """No call is taken any more; those under way are answered and not kept."""
         self._ended = True
 
@@ -109,57 +115,59 @@ class Session:
         return self._waited_s + (self._clock() - self._waits_since if self._under_way else 0.0)
 
     @property
-    def asked(self) -> bool:
+    def has_requests(self) -> bool:
         """Whether the engine has been, in its name."""
         return self._asked > 0
 
-    def count(self, asked: Asked) -> int:
+    def count_prompt_tokens(self, asked: ChatRequest) -> int:
         """Tokens of the prompt.  Raises :class:`Refused`."""
         return len(self._prompt(asked)[1].ids)
 
-    async def answer(self, asked: Asked, on_begun: OnBegun | None = None) -> Answer:
+    async def complete(self, asked: ChatRequest, on_begun: OnPartialCompletion | None = None) -> GatewayCompletion:
         """Raises :class:`Refused`, or :class:`InfraError` when the engine failed: then the call may be made again."""
         chat, prompt = self._prompt(asked)
-        begun = Begun(
+        begun = PartialCompletion(
             prompt_tokens=len(prompt.ids),
-            text_of=chat.text,
+            text_of=chat.decode_reply,
             stops=asked.stop,
-            opened=opens_thoughts(chat.text(prompt.ids[-_TAIL:])),
+            starts_in_thinking=opens_thinking(chat.decode_reply(prompt.ids[-_TAIL:])),
             may_call=asked.may_call and bool(asked.tools),
         )
-        watch: Watch | None = (
+        watch: OnPartialReply | None = (
             None if on_begun is None else lambda came: on_begun(replace(begun, token_ids=came.token_ids))
         )
         with self._room(asked, prompt) as most:
-            reply = await self._ask(prompt, most, chat.turn_end, watch)
+            reply = await self._ask(prompt, most, chat.turn_end_id, watch)
         if self._ended:
-            raise Refused(_ENDED, status=403)
-        reply, text, stop = cut(reply, asked.stop, chat.text)
-        said = take_apart(text, opened=begun.opened, may_call=begun.may_call)
-        self._history.keep(prompt, reply, said.message, malformed=said.malformed)
-        self.last_words = said.content
+            raise GatewayRequestError(_ENDED, status=403)
+        reply, text, stop = cut_at_stop(reply, asked.stop, chat.decode_reply)
+        said = parse_completion(text, opened=begun.starts_in_thinking, may_call=begun.may_call)
+        self._history.add_reply(prompt, reply, said.message, malformed=said.malformed)
+        self.last_content = said.content
         self._on_reply(self.replies, text, reply)
         self.replies, self.engine = self.replies + 1, reply.engine
         self.sampled_tokens += len(reply.token_ids)
         self.prompt_tokens += len(prompt.ids)
         self.generate_ms += reply.ms
-        ending = Ending.TURN
+        ending = CompletionEndReason.END_OF_TURN
         if stop is not None:
-            ending = Ending.STOP_TEXT
+            ending = CompletionEndReason.STOP_TEXT
         elif reply.finish == "length":
-            ending = Ending.LENGTH
-        elif said.calls:
-            ending = Ending.CALLS
-        return Answer(
-            said=said,
-            ending=ending,
+            ending = CompletionEndReason.LENGTH
+        elif said.tool_calls:
+            ending = CompletionEndReason.TOOL_CALLS
+        return GatewayCompletion(
+            parsed=said,
+            end_reason=ending,
             stop_text=stop,
             prompt_tokens=len(prompt.ids),
             sampled_tokens=len(reply.token_ids),
             cached_tokens=min(reply.cached_tokens, len(prompt.ids)),
         )
 
-    async def _ask(self, prompt: Prompt, most: int, turn_end: int, watch: Watch | None) -> GenerateReply:
+    async def _ask(
+        self, prompt: RenderedPrompt, most: int, turn_end: int, watch: OnPartialReply | None
+    ) -> GenerateReply:
         settings = self._settings
         self._asked += 1
         request = GenerateRequest(
@@ -176,58 +184,62 @@ class Session:
         try:
             reply = await self._generate(request, watch)
         except RequestRefused as error:
-            raise Refused(str(error)) from error
+            raise GatewayRequestError(str(error)) from error
         except InfraError as error:
-            self.trouble = error
+            self.last_error = error
             raise
-        self.trouble = self.limit = None
+        self.last_error = self.limit = None
         return reply
 
-    def _prompt(self, asked: Asked) -> tuple[ChatFormat, Prompt]:
+    def _prompt(self, asked: ChatRequest) -> tuple[ChatFormat, RenderedPrompt]:
         settings = self._settings
         if self._ended:
-            raise Refused(_ENDED, status=403)
+            raise GatewayRequestError(_ENDED, status=403)
         if asked.temperature not in (None, settings.temperature):
-            raise Refused(
+            raise GatewayRequestError(
                 f"temperature {asked.temperature:g} is not the run's, {settings.temperature:g}, at which its "
                 "log-probabilities are: leave temperature out",
                 parameter="temperature",
             )
         self._read += 1
         if self._read > _READS_PER_REPLY * (settings.max_replies + 1):
-            raise Refused(f"the session has asked {self._read - 1} times", status=429, code="session_limit_reached")
-        if asked.size > _MOST_BYTES + _BYTES_PER_TOKEN * settings.context_tokens:
-            self.limit = Status.CONTEXT_LIMIT
-            raise Refused(
-                f"the request has {asked.size} bytes, which cannot be {settings.context_tokens} tokens, the most that "
+            raise GatewayRequestError(
+                f"the session has asked {self._read - 1} times", status=429, code="session_limit_reached"
+            )
+        if asked.body_bytes > _MOST_BYTES + _BYTES_PER_TOKEN * settings.context_tokens:
+            self.limit = EpisodeStatus.CONTEXT_LIMIT
+            raise GatewayRequestError(
+                f"the request has {asked.body_bytes} bytes, which cannot be {settings.context_tokens} tokens, the most that "
                 "a prompt and its reply may have",
                 parameter="messages",
                 code="context_length_exceeded",
             )
         if asked.messages[-1]["role"] == "assistant":
-            raise Refused(
+            raise GatewayRequestError(
                 "the last message is the assistant's, and a reply cannot be begun for the model: end with another's",
                 parameter="messages",
             )
         try:
             chat = self._chat_for(asked.tools)
-            return chat, self._history.prompt(chat, asked.tools, asked.messages)
+            return chat, self._history.render_prompt(chat, asked.tools, asked.messages)
         except UserError as error:
-            raise Refused(str(error)) from error
+            raise GatewayRequestError(str(error)) from error
 
     @contextmanager
-    def _room(self, asked: Asked, prompt: Prompt) -> Generator[int]:
+    def _room(self, asked: ChatRequest, prompt: RenderedPrompt) -> Generator[int]:
         """Set aside what the call may add, for as long as it is under way; gives the tokens that may be sampled."""
         settings = self._settings
         if self.replies + self._under_way >= settings.max_replies:
-            self.limit = Status.TURN_LIMIT
-            raise Refused(f"the session has had its {settings.max_replies} replies", code="session_limit_reached")
-        new = self._history.new(prompt)
+            self.limit = EpisodeStatus.TURN_LIMIT
+            raise GatewayRequestError(
+                f"the session has had its {settings.max_replies} replies", code="session_limit_reached"
+            )
+        new = self._history.count_new_tokens(prompt)
         left = settings.max_tokens - self._history.tokens - self._set_aside - new
         most = min(asked.max_tokens or left, settings.max_new_tokens, settings.context_tokens - len(prompt.ids), left)
         if most < 1:
-            self.limit = Status.CONTEXT_LIMIT
-            raise Refused(
+            self.limit = EpisodeStatus.CONTEXT_LIMIT
+            raise GatewayRequestError(
                 f"the prompt has {len(prompt.ids)} tokens, {new} of them new: no place is left for a reply within "
                 f"{settings.context_tokens} tokens of context, and {settings.max_tokens} of the session",
                 parameter="messages",

@@ -13,35 +13,35 @@ import contextlib
 
 from aiohttp import ClientConnectionResetError, web
 
-from actors.gateway.answer import Answer
-from actors.gateway.api import Events
-from actors.gateway.asked import Asked, Refused
-from actors.gateway.beginning import Begun
-from actors.gateway.session import Session
+from actors.gateway.answer import GatewayCompletion
+from actors.gateway.api import StreamEncoder
+from actors.gateway.asked import ChatRequest, GatewayRequestError
+from actors.gateway.beginning import PartialCompletion
+from actors.gateway.session import GatewaySession
 from protocol.errors import InfraError
 
 
-class _UnderWay:
+class _PendingCall:
     """One call: its newest beginning, then its outcome."""
 
     def __init__(self) -> None:
-        self.outcome: Answer | Refused | InfraError | None = None
-        self._begun: Begun | None = None
+        self.outcome: GatewayCompletion | GatewayRequestError | InfraError | None = None
+        self._begun: PartialCompletion | None = None
         self._news = asyncio.Event()
 
-    async def ask(self, session: Session, asked: Asked) -> None:
+    async def ask(self, session: GatewaySession, asked: ChatRequest) -> None:
         """Every error that the session raises is the outcome."""
         try:
-            self.outcome = await session.answer(asked, self._came)
-        except (Refused, InfraError) as error:
+            self.outcome = await session.complete(asked, self._came)
+        except (GatewayRequestError, InfraError) as error:
             self.outcome = error
         self._news.set()
 
-    def _came(self, begun: Begun) -> None:
+    def _came(self, begun: PartialCompletion) -> None:
         self._begun = begun
         self._news.set()
 
-    async def newest(self, until: float) -> Begun | None:
+    async def newest(self, until: float) -> PartialCompletion | None:
         """Once there is news; None where none came until then, on the loop's clock."""
         try:
             async with asyncio.timeout_at(until):
@@ -52,11 +52,11 @@ class _UnderWay:
         return self._begun
 
 
-async def respond(
-    request: web.Request, session: Session, asked: Asked, events: Events, quiet_s: float
+async def stream_response(
+    request: web.Request, session: GatewaySession, asked: ChatRequest, events: StreamEncoder, quiet_s: float
 ) -> web.StreamResponse:
     """Raises what :meth:`Session.answer` raises, where nothing has been told yet."""
-    under_way, clock = _UnderWay(), asyncio.get_running_loop().time
+    under_way, clock = _PendingCall(), asyncio.get_running_loop().time
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
 
     async def tell(told: bytes) -> None:
@@ -69,24 +69,24 @@ async def respond(
         quiet_since = clock()
         while under_way.outcome is None:
             if begun := await under_way.newest(quiet_since + quiet_s):
-                told = events.more(begun.said(), begun.prompt_tokens)
+                told = events.encode_partial(begun.parse(), begun.prompt_tokens)
             else:
                 told, quiet_since = events.ping if response.prepared else b"", clock()
             if told:
                 await tell(told)
                 quiet_since = clock()
     match under_way.outcome:
-        case Answer() as answer:
-            await tell(events.end(answer))
+        case GatewayCompletion() as answer:
+            await tell(events.encode_end(answer))
         case error if response.prepared:
-            await tell(events.failed(failure(error)))
+            await tell(events.encode_failure(to_request_error(error)))
         case error:
             raise error
     return response
 
 
-def failure(error: Refused | InfraError) -> Refused:
+def to_request_error(error: GatewayRequestError | InfraError) -> GatewayRequestError:
     """An engine's failure as a client is told of it."""
-    if isinstance(error, Refused):
+    if isinstance(error, GatewayRequestError):
         return error
-    return Refused(f"no engine answered: {error}", status=503, code="engine_unavailable")
+    return GatewayRequestError(f"no engine answered: {error}", status=503, code="engine_unavailable")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-LOOKED_AT = 16 << 10
+MAX_COMMAND_CHARS = 16 << 10
 """Characters of one command; the rest is passed over."""
 SUBMIT = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 """What mini-swe-agent's harnesses, affinetes' SWE-SYNTH among them, have an agent echo when it is done."""
@@ -64,7 +64,7 @@ _IDLE = {":", "true", "echo", "printf", "sleep"}
 def _without_here_documents(command: str) -> str:
     kept: list[str] = []
     until = ""
-    for line in command[:LOOKED_AT].split("\n"):
+    for line in command[:MAX_COMMAND_CHARS].split("\n"):
         if until:
             until = "" if line.strip() == until else until
             continue
@@ -125,10 +125,10 @@ def _writes(words: Sequence[str], command: str) -> bool:
         case "git":
             return bool({"apply", "am"} & set(arguments[:1])) and not {"--check", "--stat"} & set(arguments)
         case _:
-            return bool(_PYTHON.fullmatch(program) and _PYTHON_WRITES.search(command[:LOOKED_AT]))
+            return bool(_PYTHON.fullmatch(program) and _PYTHON_WRITES.search(command[:MAX_COMMAND_CHARS]))
 
 
-def meets_tests(command: str) -> bool:
+def touches_tests(command: str) -> bool:
     """It runs tests, or looks at where they are."""
     return any(_runs_tests(words) or _looks_at_tests(words) for words in _simple(_plain(command)))
 

@@ -25,9 +25,9 @@ from typing import NamedTuple, Self, TypeAlias
 import aiohttp
 import msgspec
 
-from actors.rewards.played import ModelTurn, Played
+from actors.rewards.played import EpisodeResult, ModelTurn
 from actors.rewards.settings import JudgeSettings
-from sandbox.truncate import shorten
+from sandbox.truncate import truncate_middle
 
 _MOST_BYTES = 1 << 20
 """Of an answer; more is none."""
@@ -52,7 +52,7 @@ class VoteFailure(StrEnum):
 Vote: TypeAlias = float | VoteFailure
 
 
-class Judged(NamedTuple):
+class JudgeScores(NamedTuple):
     scores: tuple[float | None, ...]
     """Of each turn; None where no vote was valid."""
     votes: int
@@ -66,7 +66,7 @@ class Judged(NamedTuple):
         return sum(given) / len(given) if given else 0.0
 
 
-def counted(votes: Sequence[Sequence[Vote]]) -> Judged:
+def tally_votes(votes: Sequence[Sequence[Vote]]) -> JudgeScores:
     """The votes on each turn, taken together."""
     scores: list[float | None] = []
     failures: Counter[VoteFailure] = Counter()
@@ -76,32 +76,32 @@ def counted(votes: Sequence[Sequence[Vote]]) -> Judged:
         failures.update(vote for vote in turn if isinstance(vote, VoteFailure))
         scores.append(sum(said) / len(said) if said else None)
         valid += len(said)
-    return Judged(tuple(scores), valid, failures)
+    return JudgeScores(tuple(scores), valid, failures)
 
 
-def read_vote(text: str) -> Vote:
+def parse_vote(text: str) -> Vote:
     """The last ``\\boxed{…}`` of an answer."""
     found = _BOXED.findall(text)
     return _SAID.get(found[-1].strip(), VoteFailure.INVALID) if found else VoteFailure.INVALID
 
 
-def ask(prompt: str, played: Played, index: int) -> str:
+def build_judge_prompt(prompt: str, result: EpisodeResult, index: int) -> str:
     """The prompt about turn ``index``.  What it shows of the episode is not read for further marks."""
-    before, turn = played.turns[:index], played.turns[index]
+    before, turn = result.turns[:index], result.turns[index]
     left_out = len(before) - _HEAD - _TAIL
     shown = [_shown(number, each) for number, each in enumerate(before)]
     if left_out > 0:
         shown = [*shown[:_HEAD], f"({left_out} turns {_CUT})", *shown[-_TAIL:]]
     return Template(prompt).safe_substitute(
-        task=shorten(played.instruction, _STEP_CHARS, _CUT),
+        task=truncate_middle(result.instruction, _STEP_CHARS, _CUT),
         history="\n\n".join(shown) or "(nothing)",
-        step=shorten(turn.text, _STEP_CHARS, _CUT),
-        result=shorten(_result(turn), _STEP_CHARS, _CUT),
+        step=truncate_middle(turn.text, _STEP_CHARS, _CUT),
+        result=truncate_middle(_result(turn), _STEP_CHARS, _CUT),
     )
 
 
 def _shown(number: int, turn: ModelTurn) -> str:
-    text, result = (shorten(each, _TURN_CHARS, _CUT) for each in (turn.text, _result(turn)))
+    text, result = (truncate_middle(each, _TURN_CHARS, _CUT) for each in (turn.text, _result(turn)))
     return f"[turn {number + 1}]\n{text}\n[result]\n{result}"
 
 
@@ -150,17 +150,17 @@ class Judge:
         if self._session is not None:
             await self._session.close()
 
-    async def judged(self, played: Played) -> Judged:
+    async def score_episode(self, result: EpisodeResult) -> JudgeScores:
         """Never raises for what a judge does."""
         settings = self._settings
-        votes: list[list[Vote]] = [[VoteFailure.SLOW] * settings.votes for _ in played.turns]
+        votes: list[list[Vote]] = [[VoteFailure.SLOW] * settings.votes for _ in result.turns]
         with suppress(TimeoutError):  # a vote that is not there by then stays slow
             async with asyncio.timeout(settings.timeout_s), asyncio.TaskGroup() as group:
                 for index, own in enumerate(votes):
-                    question = ask(settings.prompt, played, index)
+                    question = build_judge_prompt(settings.prompt, result, index)
                     for number in range(settings.votes):
                         group.create_task(self._vote(question, own, number))
-        return counted(votes)
+        return tally_votes(votes)
 
     async def _vote(self, question: str, votes: list[Vote], number: int) -> None:
         async with self._room:
@@ -194,4 +194,4 @@ class Judge:
             answer = _DECODER.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return VoteFailure.INVALID
-        return read_vote(answer.choices[0].message.content or "") if answer.choices else VoteFailure.INVALID
+        return parse_vote(answer.choices[0].message.content or "") if answer.choices else VoteFailure.INVALID

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from actors.rewards import outcome
-from actors.rewards.outcome import Formula
-from actors.rewards.played import Played
+from actors.rewards.outcome import OutcomeFormula
+from actors.rewards.played import EpisodeResult
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
@@ -22,33 +22,33 @@ BINARY = "binary"
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    formula: Formula
-    margin: float
+class OutcomeReward:
+    formula: OutcomeFormula
+    pass_margin: float
     """How far every full pass is above everything less, at least; 0 where one test more can be worth next to
     nothing."""
 
 
-_PLAIN: Mapping[str, Named] = {
-    BINARY: Named(outcome.binary, 1.0),
-    "pass_ratio": Named(outcome.pass_ratio, 0.0),
-    "signed_pass_ratio": Named(outcome.signed_pass_ratio, 0.0),
-    "weighted_tests": Named(outcome.weighted_tests, 0.0),
-    "art": Named(outcome.art, 0.5),
-    "tcr": Named(outcome.tcr, 1.6),
+_PLAIN: Mapping[str, OutcomeReward] = {
+    BINARY: OutcomeReward(outcome.binary, 1.0),
+    "pass_ratio": OutcomeReward(outcome.pass_ratio, 0.0),
+    "signed_pass_ratio": OutcomeReward(outcome.signed_pass_ratio, 0.0),
+    "weighted_tests": OutcomeReward(outcome.weighted_tests, 0.0),
+    "art": OutcomeReward(outcome.art, 0.5),
+    "tcr": OutcomeReward(outcome.tcr, 1.6),
 }
-_WITH_BONUS: Mapping[str, tuple[Callable[[Played, float], Reward], float]] = {
+_WITH_BONUS: Mapping[str, tuple[Callable[[EpisodeResult, float], Reward], float]] = {
     "pass_ratio_with_bonus": (outcome.pass_ratio_with_bonus, 0.0),
-    "pass_ratio_parallel_penalty": (outcome.pass_ratio_parallel_penalty, outcome.MOST_PENALTY),
+    "pass_ratio_parallel_penalty": (outcome.pass_ratio_parallel_penalty, outcome.MAX_PENALTY),
 }
 """Name → formula of an episode and a bonus, and the most that it takes off a full pass."""
 
 
-def names() -> tuple[str, ...]:
+def list_outcome_rewards() -> tuple[str, ...]:
     return (*_PLAIN, *_WITH_BONUS, *plugin_names(PluginGroup.REWARDS))
 
 
-def named(name: str, bonus: float | None = None) -> Named:
+def find_outcome_reward(name: str, bonus: float | None = None) -> OutcomeReward:
     """Raises UserError for a name that is none, and for a bonus that is missing or goes nowhere."""
     if name in _WITH_BONUS:
         formula, penalty = _WITH_BONUS[name]
@@ -57,18 +57,18 @@ def named(name: str, bonus: float | None = None) -> Named:
                 f"rollout.reward = '{name}' needs its bonus for a full pass: set reward.bonus = 0.5, as SETA's model "
                 "card says, or 1.0, as its code does"
             )
-        return Named(lambda played: formula(played, bonus), max(0.0, bonus - penalty))
-    if name not in (known := names()):
+        return OutcomeReward(lambda played: formula(played, bonus), max(0.0, bonus - penalty))
+    if name not in (known := list_outcome_rewards()):
         raise UserError(f"rollout.reward = '{name}' is none of {', '.join(known)}{did_you_mean(name, known)}")
     if bonus is not None:
         raise UserError(
             f"reward.bonus = {bonus:g} has no place in rollout.reward = '{name}': leave it out, or set "
             "rollout.reward = 'pass_ratio_with_bonus'"
         )
-    return _PLAIN[name] if name in _PLAIN else _added(name)
+    return _PLAIN[name] if name in _PLAIN else _find_plugin(name)
 
 
-def _added(name: str) -> Named:
+def _find_plugin(name: str) -> OutcomeReward:
     """Of a package, which says nothing of a margin."""
     formula = load_plugin(PluginGroup.REWARDS, name)
     if not callable(formula):
@@ -76,4 +76,4 @@ def _added(name: str) -> Named:
             f"rollout.reward = '{name}' is no reward: its entry point has to be a callable from "
             "actors.rewards.played.Played to protocol.trajectory.Reward (docs/plugins.md)"
         )
-    return Named(cast("Formula", formula), 0.0)
+    return OutcomeReward(cast("OutcomeFormula", formula), 0.0)

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from protocol.trajectory import Status, TestResult
-from sandbox.grading.suspicion import command_of
+from protocol.trajectory import EpisodeStatus, TestResult
+from sandbox.grading.suspicion import command_text
 
 _ANSWER = "answer"
 """The tool that takes an answer (:mod:`sandbox.tools.answer`), which agents call in the model's name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCallRecord:
     """One call of a tool, and what came of it as far as that is known."""
 
     tool: str
@@ -30,10 +30,10 @@ class Call:
     timed_out: bool = False
 
 
-def call_of(tool: str, arguments: Mapping[str, object]) -> Call:
+def make_call_record(tool: str, arguments: Mapping[str, object]) -> ToolCallRecord:
     """A call as it was asked for: what it runs is its ``command``, or else all its texts."""
     command = arguments.get("command")
-    return Call(tool, command if isinstance(command, str) else command_of(arguments))
+    return ToolCallRecord(tool, command if isinstance(command, str) else command_text(arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,30 +41,30 @@ class ModelTurn:
     """One turn of the model."""
 
     text: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ToolCallRecord, ...] = ()
     """Those that could be read, up to ``agent.max_calls`` of a reply, whether or not there was time to run them."""
     malformed: bool = False
     """It held a call that could not."""
 
     @property
-    def called(self) -> int:
+    def tool_call_count(self) -> int:
         """Calls of tools.  To give an answer is none: else whoever answered at once would have called one."""
         return sum(call.tool != _ANSWER for call in self.calls)
 
 
 @dataclass(slots=True)
-class Diary:
+class EpisodeTranscript:
     """An episode's turns, as they happen."""
 
     turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
     _answered: int = 0
     """Of the last turn's calls."""
 
-    def said(self, text: str, calls: Sequence[Call] = (), *, malformed: bool) -> None:
+    def add_turn(self, text: str, calls: Sequence[ToolCallRecord] = (), *, malformed: bool) -> None:
         self.turns.append(ModelTurn(text, tuple(calls), malformed))
         self._answered = 0
 
-    def answered(self, output: str, exit_code: int | None, *, timed_out: bool) -> None:
+    def add_tool_result(self, output: str, exit_code: int | None, *, timed_out: bool) -> None:
         """What came of the last turn's next call."""
         last, calls = self.turns[-1], list(self.turns[-1].calls)
         calls[self._answered] = replace(calls[self._answered], output=output, exit_code=exit_code, timed_out=timed_out)
@@ -72,14 +72,14 @@ class Diary:
         self._answered += 1
 
     @property
-    def last_words(self) -> str:
+    def last_content(self) -> str:
         return self.turns[-1].text if self.turns else ""
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class EpisodeResult:
     instruction: str
-    status: Status
+    status: EpisodeStatus
     tests: tuple[TestResult, ...]
     pass_ratio: float
     """Passed ÷ all, 0 when there is no test."""
@@ -91,11 +91,11 @@ class Played:
     sampled_tokens: int = 0
 
     @property
-    def calls(self) -> int:
+    def tool_call_count(self) -> int:
         """Of tools, in all turns."""
-        return sum(turn.called for turn in self.turns)
+        return sum(turn.tool_call_count for turn in self.turns)
 
     @property
-    def widest(self) -> int:
+    def max_calls_in_turn(self) -> int:
         """Calls of the turn that made the most."""
-        return max((turn.called for turn in self.turns), default=0)
+        return max((turn.tool_call_count for turn in self.turns), default=0)

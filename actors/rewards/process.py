@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from actors.rewards.commands import is_idle, meets_tests, modifies_code
-from actors.rewards.played import Call, ModelTurn
+from actors.rewards.commands import is_idle, modifies_code, touches_tests
+from actors.rewards.played import ModelTurn, ToolCallRecord
 
 SHELLS = frozenset({"shell_exec", "bash", "shell_write_to_process"})
 """Tools whose command is for a shell."""
 WRITERS = frozenset({"shell_write_content_to_file"})
 """Tools that write a file."""
-MOST_A_TURN = 0.1
+MAX_TURN_REWARD = 0.1
 
 _CONTEXT = re.compile(
     r"^Traceback \(most recent call last\)|^E   +\S|^FAILED \S+::|^\S+:\d+(?::\d+)?: (?:fatal )?error\b|"
@@ -29,11 +29,11 @@ _CONTEXT = re.compile(
 _LOOKED_AT = 16 << 10
 
 
-def _shell(turn: ModelTurn) -> list[Call]:
+def _shell(turn: ModelTurn) -> list[ToolCallRecord]:
     return [call for call in turn.calls if call.tool in SHELLS]
 
 
-def _went_well(call: Call) -> bool:
+def _went_well(call: ToolCallRecord) -> bool:
     """As far as it is known: some tools have no exit code."""
     return not call.timed_out and (
         call.exit_code == 0 or (call.exit_code is None and not call.output.startswith("Err"))
@@ -60,7 +60,7 @@ def code_modified(turn: ModelTurn) -> bool:
 
 def tests_discovered(turn: ModelTurn) -> bool:
     """Tests were run or looked at, whatever came of it."""
-    return any(meets_tests(call.command) for call in _shell(turn))
+    return any(touches_tests(call.command) for call in _shell(turn))
 
 
 def error_context(turn: ModelTurn) -> bool:
@@ -84,7 +84,7 @@ def invalid_format(turn: ModelTurn) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ProcessRule:
     applies: Callable[[ModelTurn], bool]
     value: float
 
@@ -94,19 +94,19 @@ class Rule:
 
 
 RULES = (
-    Rule(valid_command, 0.01),
-    Rule(command_succeeds, 0.02),
-    Rule(code_modified, 0.03),
-    Rule(tests_discovered, 0.02),
-    Rule(error_context, 0.01),
-    Rule(timeout, -0.02),
-    Rule(no_op, -0.01),
+    ProcessRule(valid_command, 0.01),
+    ProcessRule(command_succeeds, 0.02),
+    ProcessRule(code_modified, 0.03),
+    ProcessRule(tests_discovered, 0.02),
+    ProcessRule(error_context, 0.01),
+    ProcessRule(timeout, -0.02),
+    ProcessRule(no_op, -0.01),
 )
-UNREADABLE = Rule(invalid_format, -0.05)
+MALFORMED_RULE = ProcessRule(invalid_format, -0.05)
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class ProcessRewards:
     """What the rules give, before any bound on the whole."""
 
     turns: tuple[float, ...]
@@ -115,12 +115,12 @@ class Marks:
     """Of each rule that applied to some turn, over all turns."""
 
 
-def marks(turns: Sequence[ModelTurn]) -> Marks:
+def score_turns(turns: Sequence[ModelTurn]) -> ProcessRewards:
     given: list[float] = []
     rules: dict[str, float] = {}
     for turn in turns:
-        found = [UNREADABLE] if UNREADABLE.applies(turn) else [rule for rule in RULES if rule.applies(turn)]
+        found = [MALFORMED_RULE] if MALFORMED_RULE.applies(turn) else [rule for rule in RULES if rule.applies(turn)]
         for rule in found:
             rules[rule.name] = rules.get(rule.name, 0.0) + rule.value
-        given.append(min(max(sum(rule.value for rule in found), -MOST_A_TURN), MOST_A_TURN))
-    return Marks(tuple(given), rules)
+        given.append(min(max(sum(rule.value for rule in found), -MAX_TURN_REWARD), MAX_TURN_REWARD))
+    return ProcessRewards(tuple(given), rules)

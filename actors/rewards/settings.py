@@ -8,7 +8,7 @@ from enum import StrEnum
 from actors.rewards.named import BINARY
 
 
-class Into(StrEnum):
+class RewardTarget(StrEnum):
     """Where something belongs that is given turn by turn."""
 
     TOTAL = "total"
@@ -17,7 +17,7 @@ class Into(StrEnum):
     """Each turn's own reward, beside the episode's."""
 
 
-class Process(StrEnum):
+class ProcessRewardKind(StrEnum):
     """Rules that reward how an agent works."""
 
     NONE = "none"
@@ -38,7 +38,7 @@ class JudgeSettings:
     votes: int = 1
     """On each turn."""
     coefficient: float = 1.0
-    into: Into = Into.TURNS
+    into: RewardTarget = RewardTarget.TURNS
     temperature: float = 0.0
     max_new_tokens: int = 4096
     vote_timeout_s: float = 60.0
@@ -55,10 +55,10 @@ class RewardSettings:
     """A name of :mod:`actors.rewards.named`."""
     bonus: float | None = None
     discount: float = 1.0
-    process: Process = Process.NONE
+    process: ProcessRewardKind = ProcessRewardKind.NONE
     process_cap: float = 0.2
     """Bound of what the rules give an episode, up or down."""
-    process_into: Into = Into.TOTAL
+    process_into: RewardTarget = RewardTarget.TOTAL
     judge: JudgeSettings | None = None
 
     @property

@@ -15,13 +15,13 @@ _DIGITS = 6
 """After the point: what a turn's reward is stored with."""
 
 
-def discounted(total: float, turns: int, discount: float) -> tuple[float, ...]:
+def discounted_turn_rewards(total: float, turns: int, discount: float) -> tuple[float, ...]:
     """Each turn's own reward, so that with ``total`` it has total · discount^(turns − 1 − t): the last turn all of it.
     OpenClaw, terminal-rl/generate.py:90-103, where discount is 1; SETA's environment service has 0.9."""
     return tuple(total * (discount ** (turns - 1 - turn) - 1) for turn in range(turns))
 
 
-def capped(turns: Sequence[float], cap: float) -> tuple[float, ...]:
+def cap_turn_rewards(turns: Sequence[float], cap: float) -> tuple[float, ...]:
     """Each as far as the sum of those until there stays within ±cap: the sum of all is within it too."""
     given: list[float] = []
     reached = 0.0
@@ -32,7 +32,7 @@ def capped(turns: Sequence[float], cap: float) -> tuple[float, ...]:
     return tuple(given)
 
 
-def with_turn_rewards(segments: Sequence[Segment], rewards: Sequence[float]) -> tuple[Segment, ...]:
+def attach_turn_rewards(segments: Sequence[Segment], rewards: Sequence[float]) -> tuple[Segment, ...]:
     """``segments`` with the reward of each of the model's turns, in their order.  Raises ValueError where there are
     more or fewer of them than ``rewards``."""
     turns = sum(turn.kind is TurnKind.MODEL for segment in segments for turn in segment.turns)

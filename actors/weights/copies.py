@@ -21,18 +21,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from actors.engines import weight_files
-from actors.engines.messages import BadWeights
-from actors.weights.folders import forget_before, version_folder, versions_in
-from actors.weights.plan import BLOCK_BYTES, Plan, PlannedFile
-from actors.weights.rounds import RoundFailed, receive
-from actors.weights.source import Source, read_base
+from actors.engines.messages import InvalidWeights
+from actors.weights.folders import delete_versions_before, list_versions, version_folder
+from actors.weights.plan import BLOCK_BYTES, PlannedFile, TransferPlan
+from actors.weights.rounds import HostBroadcastFailed, receive_files
+from actors.weights.source import VersionSource, read_base_block
 from protocol import deltas
 from protocol.deltas import DeltaError
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.filesystem import whole_folder
+from protocol.filesystem import build_folder
 from protocol.structured import task_group
-from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_version
 
 _AT_ONCE = 4
 """Blocks on their way."""
@@ -41,12 +41,12 @@ _STALL_S = 60.0
 """A block that takes longer does not come."""
 
 
-class CopyError(InfraError):
+class WeightCopyError(InfraError):
     """A version did not come to this host; the copies of others are as they were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CopiesSettings:
+class HostWeightCacheSettings:
     name: str
     run_dir: Path
     node: str
@@ -57,10 +57,10 @@ class CopiesSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedVersion:
     """A version that has come, and what that took."""
 
-    base: Version
+    base: WeightVersion
     bytes: int
     """That were sent."""
     whole_bytes: int
@@ -68,17 +68,17 @@ class Fetched:
     ms: float
 
 
-class HostCopies:
+class HostWeightCache:
     """See the module.  A plain class; an actor elsewhere."""
 
-    def __init__(self, settings: CopiesSettings, source: Source) -> None:
+    def __init__(self, settings: HostWeightCacheSettings, source: VersionSource) -> None:
         self._settings, self._source = settings, source
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
         self._lock, self._lock_alone = asyncio.Lock(), asyncio.Lock()
         settings.folder.mkdir(parents=True, exist_ok=True)
 
-    async def fetch(
-        self, manifest: WeightManifest, served: Version, *, anew: bool = False, alone: bool = False
+    async def fetch_version(
+        self, manifest: WeightManifest, served: WeightVersion, *, anew: bool = False, alone: bool = False
     ) -> WeightManifest:
         """The manifest of this host's copy, which is there.  No engine needs what is older than ``served``.  With
         ``anew`` a copy that is there is not trusted; ``alone``: no other host fetches it now.  Raises InfraError."""
@@ -91,9 +91,9 @@ class HostCopies:
             if not folder.exists():
                 broadcast = self._settings.broadcast and not anew
                 fetched = await self._receive(manifest, folder) if broadcast else None
-                held = versions_in(self._settings.folder)
+                held = list_versions(self._settings.folder)
                 self._tell(manifest, fetched or await self._fetch(manifest, folder, held))
-            await asyncio.to_thread(forget_before, self._settings.folder, served, keep=1)
+            await asyncio.to_thread(delete_versions_before, self._settings.folder, served, keep=1)
         return replace(manifest, path=str(folder))
 
     async def _fetch_alone(self, manifest: WeightManifest, *, anew: bool) -> WeightManifest:
@@ -109,77 +109,79 @@ class HostCopies:
                 )
             if not folder.exists():
                 self._tell(manifest, await self._fetch(manifest, folder, ()))
-            await asyncio.to_thread(forget_before, parent, manifest.version, keep=1)
+            await asyncio.to_thread(delete_versions_before, parent, manifest.version, keep=1)
         return replace(manifest, path=str(folder))
 
-    async def _receive(self, manifest: WeightManifest, folder: Path) -> Fetched | None:
+    async def _receive(self, manifest: WeightManifest, folder: Path) -> FetchedVersion | None:
         """With all other hosts; None where that failed, and an event says why."""
         begun = time.monotonic()
         try:
             async with asyncio.timeout(_STALL_S):
-                seat = await self._source.seat(manifest)
-            with whole_folder(folder) as partial:
-                await asyncio.to_thread(receive, seat, partial)
+                seat = await self._source.join_broadcast(manifest)
+            with build_folder(folder) as partial:
+                await asyncio.to_thread(receive_files, seat, partial)
                 await asyncio.to_thread(weight_files.check_digest, replace(manifest, path=str(partial)))
-        except (RoundFailed, BadWeights, OSError, TimeoutError) as error:
+        except (HostBroadcastFailed, InvalidWeights, OSError, TimeoutError) as error:
             self._resync(manifest, str(error) or f"the learner's host was silent for {_STALL_S:g} s")
             return None
-        return Fetched(NO_VERSION, seat.plan.bytes, seat.plan.bytes, (time.monotonic() - begun) * 1000)
+        return FetchedVersion(NO_VERSION, seat.plan.bytes, seat.plan.bytes, (time.monotonic() - begun) * 1000)
 
-    async def _fetch(self, manifest: WeightManifest, folder: Path, held: Sequence[Version]) -> Fetched:
-        label, why = version_label(manifest.version), ""
+    async def _fetch(self, manifest: WeightManifest, folder: Path, held: Sequence[WeightVersion]) -> FetchedVersion:
+        label, why = format_version(manifest.version), ""
         plan = await self._plan(manifest, held)
         if plan.base != NO_VERSION:
             try:
-                return await self._make(manifest, plan, folder)
-            except (DeltaError, BadWeights) as error:
+                return await self._build_copy(manifest, plan, folder)
+            except (DeltaError, InvalidWeights) as error:
                 why = str(error)
             plan = await self._plan(manifest, ())
         elif held:
-            why = f"the learner's host has none of {', '.join(map(version_label, held))} any more"
+            why = f"the learner's host has none of {', '.join(map(format_version, held))} any more"
         if why:
             self._resync(manifest, why)
         try:
-            return await self._make(manifest, plan, folder)
-        except (DeltaError, BadWeights) as error:
-            raise CopyError(f"version {label} did not come whole: {error}") from error
+            return await self._build_copy(manifest, plan, folder)
+        except (DeltaError, InvalidWeights) as error:
+            raise WeightCopyError(f"version {label} did not come whole: {error}") from error
 
-    async def _plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+    async def _plan(self, manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
         try:
             async with asyncio.timeout(_STALL_S):
-                return await self._source.plan(manifest, held)
+                return await self._source.plan_transfer(manifest, held)
         except TimeoutError:
-            label = version_label(manifest.version)
-            raise CopyError(f"the learner's host said nothing of version {label} within {_STALL_S:g} s") from None
+            label = format_version(manifest.version)
+            raise WeightCopyError(f"the learner's host said nothing of version {label} within {_STALL_S:g} s") from None
 
-    async def _make(self, manifest: WeightManifest, plan: Plan, folder: Path) -> Fetched:
+    async def _build_copy(self, manifest: WeightManifest, plan: TransferPlan, folder: Path) -> FetchedVersion:
         """Raises DeltaError, BadWeights, CopyError, and what the source raises; then nothing is left of it."""
         begun, sent = time.monotonic(), list[int]()
         try:
-            with whole_folder(folder) as partial:
+            with build_folder(folder) as partial:
                 for file in plan.files:
                     (partial / file.name).touch()
                 blocks = iter([(file, index) for file in plan.files for index in range(file.blocks)])
                 async with task_group() as group:
                     for _ in range(_AT_ONCE):
-                        group.create_task(self._take(plan, blocks, partial, sent))
+                        group.create_task(self._fetch_blocks(plan, blocks, partial, sent))
                 await asyncio.to_thread(weight_files.check_digest, replace(manifest, path=str(partial)))
         except OSError as error:
-            raise CopyError(f"version {version_label(manifest.version)} cannot be kept here: {error}") from error
-        return Fetched(plan.base, sum(sent), plan.bytes, (time.monotonic() - begun) * 1000)
+            raise WeightCopyError(f"version {format_version(manifest.version)} cannot be kept here: {error}") from error
+        return FetchedVersion(plan.base, sum(sent), plan.bytes, (time.monotonic() - begun) * 1000)
 
-    async def _take(self, plan: Plan, blocks: Iterator[tuple[PlannedFile, int]], folder: Path, sent: list[int]) -> None:
+    async def _fetch_blocks(
+        self, plan: TransferPlan, blocks: Iterator[tuple[PlannedFile, int]], folder: Path, sent: list[int]
+    ) -> None:
         """Blocks, one after the other, until none is left."""
         for file, index in blocks:
             try:
                 async with asyncio.timeout(_STALL_S):
-                    block = await self._source.block(plan, file, index)
+                    block = await self._source.read_delta_block(plan, file, index)
             except TimeoutError:
-                raise CopyError(f"block {index} of {file.name} did not come within {_STALL_S:g} s") from None
+                raise WeightCopyError(f"block {index} of {file.name} did not come within {_STALL_S:g} s") from None
             sent.append(len(block))
             await asyncio.to_thread(_apply, block, plan.base, folder / file.name, index)
 
-    async def model(self, path: str) -> str:
+    async def fetch_model(self, path: str) -> str:
         """The run's model folder as this host has it: copied from the learner's, unless it is here.  Raises
         InfraError."""
         folder = self._settings.folder / "model"
@@ -187,15 +189,15 @@ class HostCopies:
         async with self._lock:
             if not folder.exists():
                 try:
-                    await self._make(manifest, await self._plan(manifest, ()), folder)
-                except (DeltaError, BadWeights) as error:
-                    raise CopyError(f"the model in {path} did not come whole: {error}") from error
+                    await self._build_copy(manifest, await self._plan(manifest, ()), folder)
+                except (DeltaError, InvalidWeights) as error:
+                    raise WeightCopyError(f"the model in {path} did not come whole: {error}") from error
         return str(folder)
 
     def _resync(self, manifest: WeightManifest, why: str) -> None:
         self._events.emit("weights.resync", host=self._settings.node, version=manifest.version, why=why)
 
-    def _tell(self, manifest: WeightManifest, fetched: Fetched) -> None:
+    def _tell(self, manifest: WeightManifest, fetched: FetchedVersion) -> None:
         self._events.emit(
             "weights.copied",
             host=self._settings.node,
@@ -209,14 +211,14 @@ class HostCopies:
 
 def _link(manifest: WeightManifest, there: Path, folder: Path) -> None:
     """Make ``folder`` of the files of a copy that is there; of one that is not, or is being removed, nothing."""
-    with suppress(OSError, BadWeights), whole_folder(folder) as partial:
+    with suppress(OSError, InvalidWeights), build_folder(folder) as partial:
         shutil.copytree(there, partial, copy_function=os.link, dirs_exist_ok=True)
         weight_files.check_digest(replace(manifest, path=str(partial)))
 
 
-def _apply(block: bytes, base: Version, target: Path, index: int) -> None:
+def _apply(block: bytes, base: WeightVersion, target: Path, index: int) -> None:
     """Write the block into ``target``, whose folder stands beside that of ``base``."""
-    new = deltas.apply(read_base(target.parent.parent, base, target.name, index), block)
+    new = deltas.apply_delta(read_base_block(target.parent.parent, base, target.name, index), block)
     with target.open("rb+") as file:
         file.seek(index * BLOCK_BYTES)
         file.write(new)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 BLOCK_BYTES = 4 << 20
 """Of a file, in one block."""
@@ -14,7 +14,7 @@ BLOCK_BYTES = 4 << 20
 class PlannedFile:
     name: str
     bytes: int
-    width: int
+    item_bytes: int
     """Bytes of one number in it."""
 
     @property
@@ -23,12 +23,12 @@ class PlannedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TransferPlan:
     """The files of one version, each to be made block by block from the file of the same name of ``base``."""
 
-    version: Version
+    version: WeightVersion
     folder: str
-    base: Version
+    base: WeightVersion
     """``NO_VERSION``: from nothing, so that the blocks hold everything."""
     files: tuple[PlannedFile, ...]
 

@@ -14,11 +14,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from actors.weights.plan import Plan
+from actors.weights.plan import TransferPlan
 from protocol.errors import InfraError
 from protocol.loopback import is_loopback
-from protocol.rendezvous import meet_at_address
-from protocol.weights import Version, version_label
+from protocol.rendezvous import restrict_tcp_stores_to_address
+from protocol.weights import WeightVersion, format_version
 
 _GATHER_S = 5.0
 """A host that asks so much later than the first is not waited for."""
@@ -27,15 +27,15 @@ _PATIENCE_S = 60.0
 _CHUNK_BYTES = 64 << 20
 
 
-class RoundFailed(InfraError):
+class HostBroadcastFailed(InfraError):
     """A host has to get the version by another way."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class BroadcastMember:
     """One process's place in a round; rank 0 is the learner's host, which listens."""
 
-    plan: Plan
+    plan: TransferPlan
     address: str
     port: int
     rank: int
@@ -43,10 +43,10 @@ class Seat:
 
 
 @dataclass(slots=True)
-class Gathering:
+class BroadcastBarrier:
     """The hosts that have asked for one version."""
 
-    version: Version
+    version: WeightVersion
     hosts: int
     """That are to come."""
     port: int
@@ -54,11 +54,11 @@ class Gathering:
     _over: bool = False
     _all_here: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def join(self) -> int:
+    async def wait_for_all(self) -> int:
         """The rank of a host, once all are here.  Raises :class:`RoundFailed`."""
-        label = version_label(self.version)
+        label = format_version(self.version)
         if self._over or self._came == self.hosts:
-            raise RoundFailed(f"version {label} has been broadcast, or given up, before this host asked for it")
+            raise HostBroadcastFailed(f"version {label} has been broadcast, or given up, before this host asked for it")
         self._came += 1
         rank = self._came
         if self._came == self.hosts:
@@ -68,27 +68,27 @@ class Gathering:
                 await self._all_here.wait()
         except TimeoutError:
             self._over = True
-            raise RoundFailed(
+            raise HostBroadcastFailed(
                 f"{self._came} of {self.hosts} hosts asked for version {label} within {_GATHER_S:g} s"
             ) from None
         return rank
 
 
-def send(seat: Seat) -> None:
+def broadcast_files(seat: BroadcastMember) -> None:
     """Broadcast the plan's files.  Where that breaks off, those who receive say so."""
-    with suppress(RoundFailed):
+    with suppress(HostBroadcastFailed):
         _take_part(seat, Path(seat.plan.folder), "rb")
 
 
-def receive(seat: Seat, folder: Path) -> None:
+def receive_files(seat: BroadcastMember, folder: Path) -> None:
     """Write the plan's files into ``folder``.  Raises :class:`RoundFailed`."""
     _take_part(seat, folder, "wb")
 
 
-def _take_part(seat: Seat, folder: Path, mode: str) -> None:
+def _take_part(seat: BroadcastMember, folder: Path, mode: str) -> None:
     import torch
 
-    label = version_label(seat.plan.version)
+    label = format_version(seat.plan.version)
     try:
         group = _group(seat)
         for planned in seat.plan.files:
@@ -101,14 +101,14 @@ def _take_part(seat: Seat, folder: Path, mode: str) -> None:
                     if seat.rank:
                         file.write(chunk)
     except (OSError, RuntimeError) as error:
-        raise RoundFailed(f"the broadcast of version {label} broke off: {error}") from error
+        raise HostBroadcastFailed(f"the broadcast of version {label} broke off: {error}") from error
 
 
-def _group(seat: Seat) -> Any:
+def _group(seat: BroadcastMember) -> Any:
     """Raises RuntimeError where not all come."""
     import torch
 
-    meet_at_address()
+    restrict_tcp_stores_to_address()
     if is_loopback(seat.address):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     untyped: Any = torch.distributed

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from actors.engines import weight_files
-from actors.engines.buckets import Piece, pieces, read
-from actors.engines.messages import BadWeights, Rendezvous
+from actors.engines.buckets import TensorBucketSpec, plan_buckets, read_bucket
+from actors.engines.messages import InvalidWeights, Rendezvous
 from protocol.errors import InfraError
-from protocol.loopback import free_port
-from protocol.rendezvous import meet_at_address
-from protocol.weights import WeightManifest, version_label
+from protocol.loopback import find_free_port
+from protocol.rendezvous import restrict_tcp_stores_to_address
+from protocol.weights import WeightManifest, format_version
 
 if TYPE_CHECKING:  # it loads Ray
     from actors.remote import Remote
@@ -28,12 +28,12 @@ _PATIENCE_S = 60.0
 """What one piece may take, and the meeting of a group."""
 
 
-class NotSent(InfraError):
+class BroadcastError(InfraError):
     """A piece did not get to every rank of a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SenderSettings:
+class WeightSenderSettings:
     address: str
     """Of this host, where groups meet."""
     device: Literal["cpu", "cuda"]
@@ -43,33 +43,33 @@ class SenderSettings:
 class WeightSender:
     """See the module.  A plain class; an actor elsewhere."""
 
-    def __init__(self, settings: SenderSettings) -> None:
+    def __init__(self, settings: WeightSenderSettings) -> None:
         self._settings = settings
         self._groups: dict[str, asyncio.Future[Any]] = {}
         """Group's name → its process group, once it has met."""
 
-    async def offer(self, manifest: WeightManifest) -> Sequence[Piece]:
+    async def list_buckets(self, manifest: WeightManifest) -> Sequence[TensorBucketSpec]:
         await asyncio.to_thread(weight_files.check_digest, manifest)
         await asyncio.to_thread(weight_files.read_shapes, Path(manifest.path))
         try:
-            return await asyncio.to_thread(pieces, Path(manifest.path))
+            return await asyncio.to_thread(plan_buckets, Path(manifest.path))
         except OSError as error:
-            raise BadWeights(f"version {version_label(manifest.version)} cannot be read: {error}") from error
+            raise InvalidWeights(f"version {format_version(manifest.version)} cannot be read: {error}") from error
 
-    async def meet(self, name: str, ranks: int) -> Rendezvous:
+    async def open_group(self, name: str, ranks: int) -> Rendezvous:
         backend = "nccl" if self._settings.device == "cuda" else "gloo"
-        place = Rendezvous(name, self._settings.address, free_port(), 1 + ranks, backend)
+        place = Rendezvous(name, self._settings.address, find_free_port(), 1 + ranks, backend)
         self._groups[name] = asyncio.get_running_loop().run_in_executor(None, _join, place)
         return place
 
-    async def send(self, name: str, piece: Piece) -> None:
+    async def broadcast_bucket(self, name: str, piece: TensorBucketSpec) -> None:
         try:
             group = await asyncio.shield(self._groups[name])
             await asyncio.to_thread(_broadcast, group, piece, self._settings.device)
         except (KeyError, OSError, RuntimeError) as error:
-            raise NotSent(f"{piece.names[0]} was not sent to {name}: {error}") from error
+            raise BroadcastError(f"{piece.names[0]} was not sent to {name}: {error}") from error
 
-    async def leave(self, name: str) -> None:
+    async def close_group(self, name: str) -> None:
         group = self._groups.pop(name, None)
         if group is None or group.cancelled() or group.cancel():  # one that has not met gives up by itself
             return
@@ -77,28 +77,28 @@ class WeightSender:
             await asyncio.to_thread(_destroy, group.result())
 
 
-class RemoteSender:
+class RemoteWeightSender:
     """That actor, as a :class:`~actors.engines.direct.Sender`."""
 
     def __init__(self, remote: Remote[WeightSender]) -> None:
         self._remote = remote
 
-    async def offer(self, manifest: WeightManifest) -> Sequence[Piece]:
-        return await self._remote.call(WeightSender.offer, manifest)
+    async def list_buckets(self, manifest: WeightManifest) -> Sequence[TensorBucketSpec]:
+        return await self._remote.call(WeightSender.list_buckets, manifest)
 
-    async def meet(self, name: str, ranks: int) -> Rendezvous:
-        return await self._remote.call(WeightSender.meet, name, ranks)
+    async def open_group(self, name: str, ranks: int) -> Rendezvous:
+        return await self._remote.call(WeightSender.open_group, name, ranks)
 
-    async def send(self, name: str, piece: Piece) -> None:
-        await self._remote.call(WeightSender.send, name, piece)
+    async def broadcast_bucket(self, name: str, piece: TensorBucketSpec) -> None:
+        await self._remote.call(WeightSender.broadcast_bucket, name, piece)
 
-    async def leave(self, name: str) -> None:
-        await self._remote.call(WeightSender.leave, name)
+    async def close_group(self, name: str) -> None:
+        await self._remote.call(WeightSender.close_group, name)
 
 
 def _join(place: Rendezvous) -> Any:
     """The process group, when all have come.  Raises OSError, RuntimeError."""
-    meet_at_address()
+    restrict_tcp_stores_to_address()
     join: Any = importlib.import_module("sglang.srt.utils.common").init_custom_process_group
     return join(
         backend=place.backend,
@@ -116,11 +116,11 @@ def _destroy(group: Any) -> None:
     untyped.destroy_process_group(group)
 
 
-def _broadcast(group: Any, piece: Piece, device: str) -> None:
+def _broadcast(group: Any, piece: TensorBucketSpec, device: str) -> None:
     """Raises OSError, RuntimeError."""
     import torch
 
-    flat = read(piece, pinned=device == "cuda").flat.to(device)
+    flat = read_bucket(piece, pinned=device == "cuda").flat.to(device)
     untyped: Any = torch.distributed
     untyped.broadcast(flat.view(torch.uint8), src=0, group=group)
     if device == "cuda":

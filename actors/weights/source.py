@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 
 from actors.engines import weight_files
 from actors.weights.folders import version_folder
-from actors.weights.plan import BLOCK_BYTES, Plan, PlannedFile
-from actors.weights.rounds import Gathering, Seat, send
+from actors.weights.plan import BLOCK_BYTES, PlannedFile, TransferPlan
+from actors.weights.rounds import BroadcastBarrier, BroadcastMember, broadcast_files
 from protocol import deltas
 from protocol.errors import InfraError
-from protocol.loopback import free_port
-from protocol.weights import NO_VERSION, Version, WeightManifest, version_label
+from protocol.loopback import find_free_port
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_version
 
 if TYPE_CHECKING:  # it loads Ray
     from actors.remote import Remote
@@ -27,22 +27,22 @@ if TYPE_CHECKING:  # it loads Ray
 _TENSORS = ".safetensors"
 
 
-class NoSuchWeights(InfraError):
+class VersionNotFound(InfraError):
     """A version is not, or no longer, on the learner's host."""
 
 
-class Source(Protocol):
+class VersionSource(Protocol):
     """The learner's host, as another one sees it."""
 
-    async def plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+    async def plan_transfer(self, manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
         """From the newest of ``held`` that the learner's host still has.  Raises :class:`NoSuchWeights`."""
         ...
 
-    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
+    async def read_delta_block(self, plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
         """The ``index``-th block of ``file`` (:mod:`protocol.deltas`).  Raises :class:`NoSuchWeights`."""
         ...
 
-    async def seat(self, manifest: WeightManifest) -> Seat:
+    async def join_broadcast(self, manifest: WeightManifest) -> BroadcastMember:
         """A host's place in the broadcast of a version, once all have asked.  Raises :class:`NoSuchWeights`,
         :class:`~actors.weights.rounds.RoundFailed`."""
         ...
@@ -56,47 +56,47 @@ class WeightSource:
 
     def __init__(self, hosts: int = 0, address: str = "127.0.0.1") -> None:
         self._hosts, self._address = hosts, address
-        self._gathering: Gathering | None = None
+        self._gathering: BroadcastBarrier | None = None
 
-    async def expect(self, hosts: int) -> None:
+    async def set_host_count(self, hosts: int) -> None:
         """So many are left: no broadcast that begins later waits for more."""
         self._hosts = hosts
 
-    async def plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+    async def plan_transfer(self, manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
         return await asyncio.to_thread(_plan, manifest, held)
 
-    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
+    async def read_delta_block(self, plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
         return await asyncio.to_thread(_block, plan, file, index)
 
-    async def seat(self, manifest: WeightManifest) -> Seat:
-        plan = await self.plan(manifest, ())
+    async def join_broadcast(self, manifest: WeightManifest) -> BroadcastMember:
+        plan = await self.plan_transfer(manifest, ())
         gathering = self._gathering
         if gathering is None or gathering.version != manifest.version:
-            gathering = self._gathering = Gathering(manifest.version, self._hosts, free_port())
-        rank = await gathering.join()
-        seat = Seat(plan, self._address, gathering.port, rank, 1 + gathering.hosts)
+            gathering = self._gathering = BroadcastBarrier(manifest.version, self._hosts, find_free_port())
+        rank = await gathering.wait_for_all()
+        seat = BroadcastMember(plan, self._address, gathering.port, rank, 1 + gathering.hosts)
         if rank == gathering.hosts:
-            asyncio.get_running_loop().run_in_executor(None, send, replace(seat, rank=0))
+            asyncio.get_running_loop().run_in_executor(None, broadcast_files, replace(seat, rank=0))
         return seat
 
 
-class RemoteSource:
+class RemoteWeightSource:
     """That actor, as a :class:`Source`."""
 
     def __init__(self, remote: Remote[WeightSource]) -> None:
         self._remote = remote
 
-    async def plan(self, manifest: WeightManifest, held: Sequence[Version]) -> Plan:
-        return await self._remote.call(WeightSource.plan, manifest, held)
+    async def plan_transfer(self, manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
+        return await self._remote.call(WeightSource.plan_transfer, manifest, held)
 
-    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
-        return await self._remote.call(WeightSource.block, plan, file, index)
+    async def read_delta_block(self, plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
+        return await self._remote.call(WeightSource.read_delta_block, plan, file, index)
 
-    async def seat(self, manifest: WeightManifest) -> Seat:
-        return await self._remote.call(WeightSource.seat, manifest)
+    async def join_broadcast(self, manifest: WeightManifest) -> BroadcastMember:
+        return await self._remote.call(WeightSource.join_broadcast, manifest)
 
 
-def _plan(manifest: WeightManifest, held: Sequence[Version]) -> Plan:
+def _plan(manifest: WeightManifest, held: Sequence[WeightVersion]) -> TransferPlan:
     folder = Path(manifest.path)
     kept = [version for version in held if version_folder(folder.parent, version).is_dir()]
     try:
@@ -104,26 +104,26 @@ def _plan(manifest: WeightManifest, held: Sequence[Version]) -> Plan:
             PlannedFile(
                 path.name,
                 path.stat().st_size,
-                weight_files.item_bytes_of(path) if path.suffix == _TENSORS else 1,
+                weight_files.read_item_bytes(path) if path.suffix == _TENSORS else 1,
             )
             for path in sorted(folder.iterdir())
             if path.is_file()
         )
     except OSError as error:
         raise _gone(manifest.version, error) from error
-    return Plan(manifest.version, manifest.path, max(kept, default=NO_VERSION), files)
+    return TransferPlan(manifest.version, manifest.path, max(kept, default=NO_VERSION), files)
 
 
-def _block(plan: Plan, file: PlannedFile, index: int) -> bytes:
+def _block(plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
     folder = Path(plan.folder)
     try:
-        new, base = read_block(folder / file.name, index), read_base(folder.parent, plan.base, file.name, index)
+        new, base = read_block(folder / file.name, index), read_base_block(folder.parent, plan.base, file.name, index)
     except OSError as error:
         raise _gone(plan.version, error) from error
-    return deltas.encode(base, new, file.width)
+    return deltas.encode_delta(base, new, file.item_bytes)
 
 
-def read_base(parent: Path, base: Version, name: str, index: int) -> bytes:
+def read_base_block(parent: Path, base: WeightVersion, name: str, index: int) -> bytes:
     """The block that stands in its place in version ``base``; nothing where there is no such file.  Raises OSError."""
     path = version_folder(parent, base) / name
     return read_block(path, index) if path.exists() else b""
@@ -136,5 +136,5 @@ def read_block(path: Path, index: int) -> bytes:
         return file.read(BLOCK_BYTES)
 
 
-def _gone(version: Version, error: OSError) -> NoSuchWeights:
-    return NoSuchWeights(f"version {version_label(version)} cannot be read on the learner's host: {error}")
+def _gone(version: WeightVersion, error: OSError) -> VersionNotFound:
+    return VersionNotFound(f"version {format_version(version)} cannot be read on the learner's host: {error}")

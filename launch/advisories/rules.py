@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from launch.advisories.signs import LOOKS, Disk, Facts, Step
-from protocol.trajectory import Status
+from launch.advisories.signs import ENGINE_CHECKS, DiskSignals, RunSignals, StepSignals
+from protocol.trajectory import EpisodeStatus
 
-EASE = 0.8
+HYSTERESIS = 0.8
 _GROUPS, _EPISODES, _STEPS = 16, 32, 4
 """Fewer say nothing yet."""
 _ALIKE, _TRUNCATED, _WAITING, _IDLE = 0.5, 0.25, 0.5, 0.5
@@ -27,39 +27,39 @@ _COLLAPSED, _SOLVED = 0.1, 0.9
 _UNSTARTED, _UNSTARTED_LEAST = 0.05, 3
 _FULL_S, _RESERVES = 2 * 3600.0, 2.0
 
-_TRUNCATIONS: Mapping[Status, str] = {
-    Status.TURN_LIMIT: "agent.max_turns",
-    Status.CONTEXT_LIMIT: "agent.context_tokens",
-    Status.TIME_LIMIT: "agent.time_limit_s",
+_TRUNCATIONS: Mapping[EpisodeStatus, str] = {
+    EpisodeStatus.TURN_LIMIT: "agent.max_turns",
+    EpisodeStatus.CONTEXT_LIMIT: "agent.context_tokens",
+    EpisodeStatus.TIME_LIMIT: "agent.time_limit_s",
 }
 """How an episode is cut off, and what does it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Advisory:
-    about: str
+class Alert:
+    name: str
     text: str
     health: bool
     """Something is wrong; else something could be better."""
 
 
-Rule = Callable[[Facts, float], str | None]
+AlertRule = Callable[[RunSignals, float], str | None]
 """What it says of the facts; the second argument eases its limit, 1 for none."""
 
 
-def advise(facts: Facts, told: Collection[str] = ()) -> list[Advisory]:
+def evaluate_rules(facts: RunSignals, active: Collection[str] = ()) -> list[Alert]:
     """What is worth a word, health first, where ``told`` are those that hold already."""
-    found: list[Advisory] = []
-    for rules, health in ((HEALTH, True), (TUNING, False)):
+    found: list[Alert] = []
+    for rules, health in ((HEALTH_RULES, True), (TUNING_RULES, False)):
         for about, rule in rules.items():
-            if (said := rule(facts, EASE if about in told else 1.0)) is not None:
-                found.append(Advisory(about, said, health))
+            if (said := rule(facts, HYSTERESIS if about in active else 1.0)) is not None:
+                found.append(Alert(about, said, health))
     return found
 
 
-def zero_variance(facts: Facts, ease: float) -> str | None:
+def check_zero_variance(facts: RunSignals, ease: float) -> str | None:
     groups = facts.groups
-    share = sum(group.alike for group in groups) / len(groups) if groups else 0.0
+    share = sum(group.zero_variance for group in groups) / len(groups) if groups else 0.0
     if len(groups) < _GROUPS or share <= _ALIKE * ease:
         return None
     mean = _mean(group.reward for group in groups)
@@ -70,7 +70,7 @@ def zero_variance(facts: Facts, ease: float) -> str | None:
     )
 
 
-def entropy(facts: Facts, ease: float) -> str | None:
+def check_entropy(facts: RunSignals, ease: float) -> str | None:
     """Not of a policy that passes nearly always."""
     newest, first = facts.steps[-_STEPS:], facts.entropy_at_first
     now, passed = _mean(step.entropy for step in newest), _mean(step.pass_rate for step in newest)
@@ -84,7 +84,7 @@ def entropy(facts: Facts, ease: float) -> str | None:
     )
 
 
-def clipped(facts: Facts, ease: float) -> str | None:
+def check_clipped(facts: RunSignals, ease: float) -> str | None:
     share = _mean(_clip(step) for step in facts.steps)
     if len(facts.steps) < _STEPS or share is None or share <= _CLIPPED * ease:
         return None
@@ -94,7 +94,7 @@ def clipped(facts: Facts, ease: float) -> str | None:
     )
 
 
-def sandbox_start(facts: Facts, ease: float) -> str | None:
+def check_sandbox_start(facts: RunSignals, ease: float) -> str | None:
     if facts.unstarted < _UNSTARTED_LEAST or facts.unstarted <= _UNSTARTED * ease * facts.attempts:
         return None
     return (
@@ -103,7 +103,7 @@ def sandbox_start(facts: Facts, ease: float) -> str | None:
     )
 
 
-def disk(facts: Facts, ease: float) -> str | None:
+def check_disk(facts: RunSignals, ease: float) -> str | None:
     found = facts.disk
     if found is None:
         return None
@@ -116,7 +116,7 @@ def disk(facts: Facts, ease: float) -> str | None:
     )
 
 
-def truncation(facts: Facts, ease: float) -> str | None:
+def check_truncation(facts: RunSignals, ease: float) -> str | None:
     cut = {status: facts.statuses.get(status, 0) for status in _TRUNCATIONS}
     ended, total = sum(facts.statuses.values()), sum(cut.values())
     if ended < _EPISODES or total <= _TRUNCATED * ease * ended:
@@ -128,7 +128,7 @@ def truncation(facts: Facts, ease: float) -> str | None:
     )
 
 
-def idle_learner(facts: Facts, ease: float) -> str | None:
+def check_idle_learner(facts: RunSignals, ease: float) -> str | None:
     waited, busy = sum(step.wait_s for step in facts.steps), sum(step.step_s for step in facts.steps)
     if len(facts.steps) < _STEPS or waited <= _WAITING * ease * (waited + busy):
         return None
@@ -138,17 +138,17 @@ def idle_learner(facts: Facts, ease: float) -> str | None:
     )
 
 
-def idle_engines(facts: Facts, ease: float) -> str | None:
+def check_idle_engines(facts: RunSignals, ease: float) -> str | None:
     share = facts.idle_engines
     if share is None or share <= _IDLE * ease:
         return None
     return (
-        f"engines had no request in {share:.0%} of the last {LOOKS} looks: raise rollout.in_flight, rollout.lead or "
+        f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} looks: raise rollout.in_flight, rollout.lead or "
         "episodes_per_worker where there is room, or lower engine.count"
     )
 
 
-def trained_share(facts: Facts, ease: float) -> str | None:
+def check_trained_share(facts: RunSignals, ease: float) -> str | None:
     tenths = [step.share_by_decile for step in facts.steps if step.share_by_decile]
     if len(tenths) < _STEPS:
         return None
@@ -162,7 +162,7 @@ def trained_share(facts: Facts, ease: float) -> str | None:
     )
 
 
-def unclipped(facts: Facts, ease: float) -> str | None:
+def check_unclipped(facts: RunSignals, ease: float) -> str | None:
     del ease
     newest = facts.steps[-_UNCLIPPED_STEPS:]
     clips, age = [_clip(step) for step in newest], _mean(step.age_mean for step in newest)
@@ -174,23 +174,23 @@ def unclipped(facts: Facts, ease: float) -> str | None:
     )
 
 
-HEALTH: Mapping[str, Rule] = {
-    "disk": disk,
-    "sandbox_start": sandbox_start,
-    "zero_variance": zero_variance,
-    "entropy": entropy,
-    "clipped": clipped,
+HEALTH_RULES: Mapping[str, AlertRule] = {
+    "disk": check_disk,
+    "sandbox_start": check_sandbox_start,
+    "zero_variance": check_zero_variance,
+    "entropy": check_entropy,
+    "clipped": check_clipped,
 }
-TUNING: Mapping[str, Rule] = {
-    "truncation": truncation,
-    "trained_share": trained_share,
-    "idle_learner": idle_learner,
-    "idle_engines": idle_engines,
-    "unclipped": unclipped,
+TUNING_RULES: Mapping[str, AlertRule] = {
+    "truncation": check_truncation,
+    "trained_share": check_trained_share,
+    "idle_learner": check_idle_learner,
+    "idle_engines": check_idle_engines,
+    "unclipped": check_unclipped,
 }
 
 
-def _clip(step: Step) -> float | None:
+def _clip(step: StepSignals) -> float | None:
     if step.clip_high is None or step.clip_low is None:
         return None
     return step.clip_high + step.clip_low
@@ -201,9 +201,9 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(found) if found else None
 
 
-def _size(found: Disk) -> str:
+def _size(found: DiskSignals) -> str:
     return f"{found.free / 1e9:.1f} GB"
 
 
-def _until(found: Disk) -> str:
+def _until(found: DiskSignals) -> str:
     return "" if found.full_in_s is None else f", and at this pace it is full in {found.full_in_s / 3600:.1f} h"

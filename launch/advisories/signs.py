@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import NamedTuple
 
-from launch.monitor.tail import Event, integer, number, numbers, text
+from launch.monitor.tail import Event, get_integer, get_number, get_numbers, get_text
 from protocol.groups import GroupOutcome
-from protocol.trajectory import InfraFailure, Status, is_training
+from protocol.trajectory import EpisodeStatus, InfraFailure, is_training_trajectory
 
-STEPS, GROUPS, EPISODES, LOOKS = 16, 64, 256, 60
+STEPS, GROUPS, EPISODES, ENGINE_CHECKS = 16, 64, 256, 60
 """So many of the newest count; a look is one of the watch's."""
 _FIRST_STEPS = 4
 
 
-class Step(NamedTuple):
+class StepSignals(NamedTuple):
     """Of one line of metrics.jsonl; None where it has no such figure."""
 
     wait_s: float
@@ -30,29 +30,29 @@ class Step(NamedTuple):
     share_by_decile: tuple[float, ...]
 
 
-def step_of(line: Event) -> Step:
-    return Step(
-        number(line, "wait_s") or 0.0,
-        number(line, "step_s") or 0.0,
-        number(line, "clip_high"),
-        number(line, "clip_low"),
-        number(line, "entropy"),
-        number(line, "pass_rate"),
-        number(line, "age_mean"),
-        tuple(numbers(line, "trained_share_by_decile")),
+def read_step_signals(line: Event) -> StepSignals:
+    return StepSignals(
+        get_number(line, "wait_s") or 0.0,
+        get_number(line, "step_s") or 0.0,
+        get_number(line, "clip_high"),
+        get_number(line, "clip_low"),
+        get_number(line, "entropy"),
+        get_number(line, "pass_rate"),
+        get_number(line, "age_mean"),
+        tuple(get_numbers(line, "trained_share_by_decile")),
     )
 
 
-class Group(NamedTuple):
+class GroupSignals(NamedTuple):
     """One that has closed."""
 
-    alike: bool
+    zero_variance: bool
     """No reward in it differs."""
     reward: float | None
     """Mean; None where none came."""
 
 
-class Disk(NamedTuple):
+class DiskSignals(NamedTuple):
     """Of the run's directory."""
 
     free: int
@@ -63,13 +63,13 @@ class Disk(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class RunSignals:
     """The newest last."""
 
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StepSignals, ...] = ()
     entropy_at_first: float | None = None
-    groups: tuple[Group, ...] = ()
-    statuses: Mapping[Status, int] = field(default_factory=dict[Status, int])
+    groups: tuple[GroupSignals, ...] = ()
+    statuses: Mapping[EpisodeStatus, int] = field(default_factory=dict[EpisodeStatus, int])
     """How the newest training episodes ended."""
     attempts: int = 0
     """Newest ones that ended, one way or the other."""
@@ -77,90 +77,92 @@ class Facts:
     """Of these, those that got no sandbox."""
     idle_engines: float | None = None
     """Share of looks at an engine that found it without a request; None before there were enough."""
-    disk: Disk | None = None
+    disk: DiskSignals | None = None
 
 
 @dataclass(slots=True)
-class Signs:
+class SignalCollector:
     entropy_at_first: float | None = None
-    _steps: deque[Step] = field(default_factory=lambda: deque[Step](maxlen=STEPS))
-    _groups: deque[Group] = field(default_factory=lambda: deque[Group](maxlen=GROUPS))
-    _statuses: deque[Status] = field(default_factory=lambda: deque[Status](maxlen=EPISODES))
+    _steps: deque[StepSignals] = field(default_factory=lambda: deque[StepSignals](maxlen=STEPS))
+    _groups: deque[GroupSignals] = field(default_factory=lambda: deque[GroupSignals](maxlen=GROUPS))
+    _statuses: deque[EpisodeStatus] = field(default_factory=lambda: deque[EpisodeStatus](maxlen=EPISODES))
     _ended: deque[bool] = field(default_factory=lambda: deque[bool](maxlen=EPISODES))
     """Of each attempt, whether it got no sandbox."""
-    _idle: deque[float] = field(default_factory=lambda: deque[float](maxlen=LOOKS))
-    _disk: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=LOOKS))
+    _idle: deque[float] = field(default_factory=lambda: deque[float](maxlen=ENGINE_CHECKS))
+    _disk: deque[tuple[float, int]] = field(default_factory=lambda: deque[tuple[float, int]](maxlen=ENGINE_CHECKS))
     _reserve: int = 0
     phase: str = ""
     flow: str = "run"
 
     @property
-    def trains(self) -> bool:
+    def is_training(self) -> bool:
         """Rollout and learner are to be at work."""
         return self.phase == "training" and self.flow == "run"
 
-    def take(self, event: Event) -> None:
-        match text(event, "kind"):
+    def observe_event(self, event: Event) -> None:
+        match get_text(event, "kind"):
             case "run.phase":
-                self.phase = text(event, "phase")
+                self.phase = get_text(event, "phase")
             case "conductor.flow":
-                self.flow = text(event, "flow")
+                self.flow = get_text(event, "flow")
             case "group.closed":
                 self._group(event)
-            case "episode.finished" if is_training(text(event, "trajectory")):
+            case "episode.finished" if is_training_trajectory(get_text(event, "trajectory")):
                 self._ended.append(False)
-                if text(event, "status") in set(Status):
-                    self._statuses.append(Status(text(event, "status")))
-            case "episode.failed" if is_training(text(event, "trajectory")):
-                self._ended.append(text(event, "reason") in {InfraFailure.SANDBOX_START, InfraFailure.TASK_FAULT})
+                if get_text(event, "status") in set(EpisodeStatus):
+                    self._statuses.append(EpisodeStatus(get_text(event, "status")))
+            case "episode.failed" if is_training_trajectory(get_text(event, "trajectory")):
+                self._ended.append(get_text(event, "reason") in {InfraFailure.SANDBOX_START, InfraFailure.TASK_FAULT})
             case _:
                 pass
 
     def _group(self, event: Event) -> None:
-        outcome, rewards = text(event, "outcome"), numbers(event, "rewards")
+        outcome, rewards = get_text(event, "outcome"), get_numbers(event, "rewards")
         if outcome in {GroupOutcome.READY, GroupOutcome.ZERO_VARIANCE}:
-            self._groups.append(Group(outcome == GroupOutcome.ZERO_VARIANCE, fmean(rewards) if rewards else None))
+            self._groups.append(
+                GroupSignals(outcome == GroupOutcome.ZERO_VARIANCE, fmean(rewards) if rewards else None)
+            )
 
-    def take_metrics(self, line: Event) -> None:
+    def observe_metrics(self, line: Event) -> None:
         """A line of metrics.jsonl.  Steps that were taken back were steps all the same."""
         if "rewound_to" in line:
             return
-        step = step_of(line)
+        step = read_step_signals(line)
         self._steps.append(step)
-        if integer(line, "step") == _FIRST_STEPS and self.entropy_at_first is None:
+        if get_integer(line, "step") == _FIRST_STEPS and self.entropy_at_first is None:
             self.entropy_at_first = first_entropy(list(self._steps))
 
-    def looked_at_engines(self, running: Sequence[int]) -> None:
+    def observe_engines(self, running: Sequence[int]) -> None:
         """So many requests each of those that answered had; counted while rollout is to be at work."""
-        if self.trains and running:
+        if self.is_training and running:
             self._idle.append(sum(count == 0 for count in running) / len(running))
 
-    def looked_at_disk(self, now: float, free: int, reserve: int) -> None:
+    def observe_disk(self, now: float, free: int, reserve: int) -> None:
         self._disk.append((now, free))
         self._reserve = reserve
 
-    def facts(self) -> Facts:
-        return Facts(
+    def collect(self) -> RunSignals:
+        return RunSignals(
             steps=tuple(self._steps),
             entropy_at_first=self.entropy_at_first,
             groups=tuple(self._groups),
             statuses=Counter(self._statuses),
             attempts=len(self._ended),
             unstarted=sum(self._ended),
-            idle_engines=fmean(self._idle) if len(self._idle) == LOOKS else None,
+            idle_engines=fmean(self._idle) if len(self._idle) == ENGINE_CHECKS else None,
             disk=self._disk_facts(),
         )
 
-    def _disk_facts(self) -> Disk | None:
+    def _disk_facts(self) -> DiskSignals | None:
         if not self._disk:
             return None
         (then, before), (now, free) = self._disk[0], self._disk[-1]
         left, lost = max(0, free - self._reserve), before - free
-        filling = lost > 0 and now > then and len(self._disk) == LOOKS  # one checkpoint is no pace
-        return Disk(free, self._reserve, left * (now - then) / lost if filling else None)
+        filling = lost > 0 and now > then and len(self._disk) == ENGINE_CHECKS  # one checkpoint is no pace
+        return DiskSignals(free, self._reserve, left * (now - then) / lost if filling else None)
 
 
-def first_entropy(steps: Sequence[Step]) -> float | None:
+def first_entropy(steps: Sequence[StepSignals]) -> float | None:
     """Of a run's first steps."""
     found = [step.entropy for step in steps[:_FIRST_STEPS] if step.entropy is not None]
     return fmean(found) if found else None

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from launch.bench import chaos, engine, learner, modes, monitor, recipes, transport, weights
-from launch.ray_settings import ray_settings
+from launch.ray_settings import resolve_ray_environment
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.parser import Parser, parsed
-from protocol.events import Json
+from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.events import JsonValue
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="python -m launch.bench")
+    parser = CommandLineParser(prog="python -m launch.bench")
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
     made = kinds.add_parser("transport", help="trajectories a second from one process to another, by length")
     transport.add_options(made)
@@ -43,37 +43,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     made = kinds.add_parser("monitor", help="a long run opened, and a real one watched, in the live monitor")
     monitor.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    with parsed(parser, argv) as (given, out):
-        os.environ.update(ray_settings(""))
+    with parse_command_line(parser, argv) as (given, out):
+        os.environ.update(resolve_ray_environment(""))
         report = asyncio.run(_measured(given))
-        out.set(report.as_json())
+        out.set_result(report.as_json())
     return EXIT_OK if report.holds else EXIT_FAILED
 
 
 class _Report(Protocol):
     @property
     def holds(self) -> bool: ...
-    def as_json(self) -> dict[str, Json]: ...
+    def as_json(self) -> dict[str, JsonValue]: ...
 
 
 async def _measured(given: argparse.Namespace) -> _Report:
     match given.kind:
         case "transport":
-            return await transport.measure(transport.options(given))
+            return await transport.measure_transport(transport.parse_options(given))
         case "engine":
-            return await engine.measure(engine.options(given))
+            return await engine.measure_engine(engine.parse_options(given))
         case "learner":
-            return await learner.measure(learner.options(given))
+            return await learner.measure_learner(learner.parse_options(given))
         case "weights":
-            return await weights.measure(weights.options(given))
+            return await weights.measure_weights(weights.parse_options(given))
         case "async":
-            return await modes.measure(modes.options(given))
+            return await modes.measure_modes(modes.parse_options(given))
         case "chaos":
-            return await chaos.measure(chaos.options(given))
+            return await chaos.measure_chaos(chaos.parse_options(given))
         case "monitor":
-            return await monitor.measure(monitor.options(given))
+            return await monitor.measure_monitor(monitor.parse_options(given))
         case _:
-            return await recipes.measure(recipes.options(given))
+            return await recipes.measure_recipes(recipes.parse_options(given))
 
 
 if __name__ == "__main__":

@@ -22,17 +22,17 @@ from statistics import median
 from typing import Literal, Protocol
 
 from actors.engines.engine import Engine
-from actors.engines.messages import Generate, GenerateReply, GenerateRequest, LoadReport, Pause
+from actors.engines.messages import GenerateFunction, GenerateReply, GenerateRequest, PauseMode, WeightLoadReport
 from actors.engines.settings import EngineSettings
 from launch.config import load_recipe
 from launch.demo.model import CONTEXT_TOKENS, build_demo_model
 from protocol.cli.output import error_console
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.events import JsonValue
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 REQUESTS = (1, 16, 32, 64)
-_PAUSES: tuple[Pause, ...] = ("in_place", "retract")
+_PAUSES: tuple[PauseMode, ...] = ("in_place", "retract")
 _EXCHANGES = 5
 """Of each engine, each round."""
 _PROMPT_TOKENS = 20
@@ -42,7 +42,7 @@ _GPU_SHARE = 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class EngineBenchmarkOptions:
     requests: tuple[int, ...]
     tokens: int
     """Of each request."""
@@ -51,7 +51,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadThroughput:
     requests: int
     """Decoded at once."""
     tokens_per_s: float
@@ -59,38 +59,38 @@ class Load:
 
 
 @dataclass(slots=True)
-class Measured:
+class EngineMeasurement:
     """One engine."""
 
     rates: dict[int, list[float]] = field(default_factory=lambda: defaultdict[int, list[float]](list))
     """Requests at once → tokens a second, each round."""
-    exchanging: list[float] = field(default_factory=list[float])
+    rates_while_loading: list[float] = field(default_factory=list[float])
     """Tokens a second of the largest load while weights are exchanged, each round."""
     stall_ms: list[float] = field(default_factory=list[float])
     """Of each exchange."""
 
     @property
-    def loads(self) -> tuple[Load, ...]:
-        return tuple(Load(requests, round(median(found), 1)) for requests, found in self.rates.items())
+    def loads(self) -> tuple[LoadThroughput, ...]:
+        return tuple(LoadThroughput(requests, round(median(found), 1)) for requests, found in self.rates.items())
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return {
             "loads": [asdict(load) for load in self.loads],
-            "tokens_per_s_exchanging": round(median(self.exchanging), 1),
+            "tokens_per_s_exchanging": round(median(self.rates_while_loading), 1),
             "stall_ms_p50": round(median(self.stall_ms), 2),
         }
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    pauses: dict[Pause, Measured]
+class EngineBenchmarkReport:
+    pauses: dict[PauseMode, EngineMeasurement]
 
     @property
     def holds(self) -> bool:
         """Nothing is to be reached."""
         return True
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         in_place, retract = self.pauses["in_place"], self.pauses["retract"]
         faster = [theirs / ours for ours, theirs in zip(*map(_medians, (in_place, retract)), strict=True)]
         return {
@@ -98,12 +98,14 @@ class Report:
             "pause": {pause: measured.as_json() for pause, measured in self.pauses.items()},
             "retract_vs_in_place": {
                 "tokens_per_s": [round(ratio, 3) for ratio in faster],
-                "tokens_per_s_exchanging": round(median(retract.exchanging) / median(in_place.exchanging), 3),
+                "tokens_per_s_exchanging": round(
+                    median(retract.rates_while_loading) / median(in_place.rates_while_loading), 3
+                ),
             },
         }
 
 
-def _medians(measured: Measured) -> list[float]:
+def _medians(measured: EngineMeasurement) -> list[float]:
     return [load.tokens_per_s for load in measured.loads]
 
 
@@ -119,7 +121,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> EngineBenchmarkOptions:
     """Raises UserError."""
     try:
         requests = tuple(int(part) for part in given.requests.split(","))
@@ -128,53 +130,53 @@ def options(given: argparse.Namespace) -> Options:
     most = CONTEXT_TOKENS - _PROMPT_TOKENS
     if min(requests) < 1 or not 1 <= given.tokens <= most or given.rounds < 1:
         raise UserError(f"loads are 1 request or more, --tokens 1 to {most}, --rounds 1 or more")
-    return Options(requests, given.tokens, given.rounds, given.device)
+    return EngineBenchmarkOptions(requests, given.tokens, given.rounds, given.device)
 
 
-async def measure(asked: Options) -> Report:
+async def measure_engine(asked: EngineBenchmarkOptions) -> EngineBenchmarkReport:
     """Raises InfraError where an engine does not come up, or is lost."""
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
         folder, config = Path(name), load_recipe("demo")
         await asyncio.to_thread(build_demo_model, folder / "model", config.model, config.run.seed)
-        engines: dict[Pause, Engine] = {pause: Engine(_settings(folder, asked, pause)) for pause in _PAUSES}
+        engines: dict[PauseMode, Engine] = {pause: Engine(_engine_settings(folder, asked, pause)) for pause in _PAUSES}
         try:
             for engine in engines.values():
-                await engine.start(_version(folder, 0))
-            return await measure_loads(engines, asked, partial(_version, folder), error_console().print)
+                await engine.start(_manifest(folder, 0))
+            return await measure_loads(engines, asked, partial(_manifest, folder), error_console().print)
         finally:
             for engine in engines.values():
                 await engine.stop()
 
 
-class Measurable(Protocol):
+class MeasurableEngine(Protocol):
     """An engine, as it is measured."""
 
     async def generate(self, request: GenerateRequest) -> GenerateReply: ...
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport: ...
+    async def load_weights(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport: ...
 
 
 async def measure_loads(
-    engines: Mapping[Pause, Measurable],
-    asked: Options,
+    engines: Mapping[PauseMode, MeasurableEngine],
+    asked: EngineBenchmarkOptions,
     version: Callable[[int], WeightManifest],
     say: Callable[[str], None],
-) -> Report:
+) -> EngineBenchmarkReport:
     """Every load of each engine in each round; ``version`` has the weights of a number from 1 on."""
-    report = Report({pause: Measured() for pause in engines})
+    report = EngineBenchmarkReport({pause: EngineMeasurement() for pause in engines})
     for number in range(asked.rounds):
         for pause, engine in engines.items():
             measured = report.pauses[pause]
             for requests in asked.requests:
-                rate = await _rate(engine, requests, asked.tokens)
+                rate = await _measure_rate(engine, requests, asked.tokens)
                 measured.rates[requests].append(rate)
                 say(f"round {number + 1}: {pause:<8} {requests:>4} requests at once {rate:>9,.0f} tokens/s")
             first = number * _EXCHANGES + 1
             versions = [version(index) for index in range(first, first + _EXCHANGES)]
-            await _exchanging(engine, max(asked.requests), asked.tokens, versions, measured)
+            await _measure_while_loading(engine, max(asked.requests), asked.tokens, versions, measured)
     return report
 
 
-def _settings(folder: Path, asked: Options, pause: Pause) -> EngineSettings:
+def _engine_settings(folder: Path, asked: EngineBenchmarkOptions, pause: PauseMode) -> EngineSettings:
     context = _PROMPT_TOKENS + asked.tokens
     return EngineSettings(
         name=f"engine-{pause}",
@@ -186,36 +188,40 @@ def _settings(folder: Path, asked: Options, pause: Pause) -> EngineSettings:
         device=asked.device,
         memory_share=_GPU_SHARE / len(_PAUSES),
         start_timeout_s=_DEADLINE_S,
-        pause=pause,
+        pause_mode=pause,
     )
 
 
-def _version(folder: Path, number: int) -> WeightManifest:
+def _manifest(folder: Path, number: int) -> WeightManifest:
     """Always the same weights."""
-    return WeightManifest(Version(number), number, NO_VERSION, str(folder / "model"), "", 0, 0)
+    return WeightManifest(WeightVersion(number), number, NO_VERSION, str(folder / "model"), "", 0, 0)
 
 
-async def _rate(engine: Measurable, requests: int, tokens: int) -> float:
+async def _measure_rate(engine: MeasurableEngine, requests: int, tokens: int) -> float:
     """Tokens a second of so many requests at once."""
     begun = time.monotonic()
     async with asyncio.TaskGroup() as together:
         for slot in range(requests):
-            together.create_task(_sample(engine.generate, [slot] * _PROMPT_TOKENS, tokens))
+            together.create_task(_sample_tokens(engine.generate, [slot] * _PROMPT_TOKENS, tokens))
     return requests * tokens / (time.monotonic() - begun)
 
 
-async def _exchanging(
-    engine: Measurable, requests: int, tokens: int, versions: Sequence[WeightManifest], measured: Measured
+async def _measure_while_loading(
+    engine: MeasurableEngine,
+    requests: int,
+    tokens: int,
+    versions: Sequence[WeightManifest],
+    measured: EngineMeasurement,
 ) -> None:
     """So many requests at once, and these versions meanwhile."""
     async with asyncio.TaskGroup() as both:
-        rate = both.create_task(_rate(engine, requests, tokens))
+        rate = both.create_task(_measure_rate(engine, requests, tokens))
         for manifest in versions:
-            measured.stall_ms.append((await engine.load(manifest, _DEADLINE_S)).pause_ms)
-    measured.exchanging.append(rate.result())
+            measured.stall_ms.append((await engine.load_weights(manifest, _DEADLINE_S)).pause_ms)
+    measured.rates_while_loading.append(rate.result())
 
 
-async def _sample(generate: Generate, prompt: Sequence[int], tokens: int) -> None:
+async def _sample_tokens(generate: GenerateFunction, prompt: Sequence[int], tokens: int) -> None:
     """As many tokens after ``prompt``, going on where the model ended a reply."""
     sampled: list[int] = []
     while len(sampled) < tokens:

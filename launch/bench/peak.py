@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def forget_peak() -> None:
+def reset_peak() -> None:
     """The peak begins again at what is resident now."""
     Path("/proc/self/clear_refs").write_text("5")
 

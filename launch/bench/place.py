@@ -9,18 +9,18 @@ from pathlib import Path
 from protocol.errors import UserError
 
 
-def add_folder(parser: argparse.ArgumentParser) -> None:
+def add_folder_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where the runs stay (default: removed if all held)")
 
 
-def empty_folder(folder: Path | None) -> Path | None:
+def require_empty_folder(folder: Path | None) -> Path | None:
     """Raises UserError for one in which something is."""
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} is no empty folder: remove what is there, or name another --folder")
     return folder
 
 
-def place_in(folder: Path | None) -> Path:
+def make_output_folder(folder: Path | None) -> Path:
     """Of everything that is written; made if need be."""
     if folder is None:
         return Path(tempfile.mkdtemp(prefix="ls-bench-"))

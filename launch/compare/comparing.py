@@ -5,38 +5,40 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.compare.paired import Paired, paired
-from launch.compare.rules import notices, require_comparable
-from launch.compare.sides import Side
+from launch.compare.paired import PairedTasks, pair_tasks
+from launch.compare.rules import comparison_notices, require_comparable
+from launch.compare.sides import ComparedEvaluation
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class PairedEvaluation:
     """One evaluation and the first."""
 
-    side: Side
-    paired: Paired
+    evaluation: ComparedEvaluation
+    paired: PairedTasks
     notices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    first: Side
-    others: tuple[Against, ...]
+class EvaluationComparison:
+    first: ComparedEvaluation
+    others: tuple[PairedEvaluation, ...]
     notices: tuple[str, ...]
     """Of all."""
 
     @property
-    def sides(self) -> list[Side]:
-        return [self.first, *(each.side for each in self.others)]
+    def evaluations(self) -> list[ComparedEvaluation]:
+        return [self.first, *(each.evaluation for each in self.others)]
 
 
-def compare(sides: Sequence[Side], *, anyway: bool = False, seed: int = 0) -> Comparison:
+def compare_evaluations(
+    sides: Sequence[ComparedEvaluation], *, anyway: bool = False, seed: int = 0
+) -> EvaluationComparison:
     """Raises UserError where they cannot be compared."""
     said = require_comparable(sides, anyway=anyway)
     first, *rest = sides
-    others: list[Against] = []
+    others: list[PairedEvaluation] = []
     for side in rest:
-        both = paired(first.tallies, side.tallies, seed)
-        others.append(Against(side, both, tuple(notices(first, side, both))))
-    return Comparison(first, tuple(others), tuple(said))
+        both = pair_tasks(first.tallies, side.tallies, seed)
+        others.append(PairedEvaluation(side, both, tuple(comparison_notices(first, side, both))))
+    return EvaluationComparison(first, tuple(others), tuple(said))

@@ -11,15 +11,24 @@ from html import escape
 
 import orjson
 
-from launch.compare.comparing import Against, Comparison
-from launch.compare.paired import Pair
-from launch.compare.sides import Side
-from launch.compare.telling import AT_K, CHANGES, MATRIX, at_k, by_task, changes, matrix, signed
-from launch.evaluate.attempts import AttemptId, Record
-from launch.monitor.bundle import bundle
-from launch.monitor.html import Head, Section, document, page_section, table
-from launch.monitor.recording import read_cast
-from protocol.events import Json
+from launch.compare.comparing import EvaluationComparison, PairedEvaluation
+from launch.compare.paired import TaskPair
+from launch.compare.sides import ComparedEvaluation
+from launch.compare.telling import (
+    CHANGES_HEAD,
+    OVERVIEW_HEAD,
+    PASS_AT_K_HEAD,
+    changed_task_rows,
+    format_change,
+    overview_rows,
+    pass_at_k_rows,
+    task_rows,
+)
+from launch.evaluate.attempts import AttemptId, AttemptRecord
+from launch.monitor.bundle import bundle_scripts
+from launch.monitor.html import PageHeader, PageSection, html_document, html_section, html_table
+from launch.monitor.recording import read_recording
+from protocol.events import JsonValue
 
 _RECORDING_BYTES = 100_000
 _STYLE = """
@@ -31,22 +40,26 @@ _STYLE = """
 """
 
 
-def page(comparison: Comparison, most: int) -> str:
+def render_comparison_page(comparison: EvaluationComparison, most: int) -> str:
     """With the terminals of at most ``most`` tasks that changed, for each evaluation but the first."""
-    pairs: list[Json] = []
-    sections = [page_section(Section("Evaluations", table(MATRIX, matrix(comparison)), _MATRIX_NOTE))]
+    pairs: list[JsonValue] = []
+    sections = [
+        html_section(PageSection("Evaluations", html_table(OVERVIEW_HEAD, overview_rows(comparison)), _MATRIX_NOTE))
+    ]
     if comparison.notices:
-        sections.append(page_section(Section("Compared anyway", _list(comparison.notices))))
+        sections.append(html_section(PageSection("Compared anyway", _list(comparison.notices))))
     for each in comparison.others:
         sections += _against(comparison.first, each, most, pairs)
-    heads = ("task", *(side.name for side in comparison.sides))
-    sections.append(page_section(Section("All tasks", table(heads, by_task(comparison)), "attempts that passed")))
+    heads = ("task", *(side.name for side in comparison.evaluations))
+    sections.append(
+        html_section(PageSection("All tasks", html_table(heads, task_rows(comparison)), "attempts that passed"))
+    )
     data = orjson.dumps({"terminals": pairs}).decode().replace("<", "\\u003c")
     other, *rest = comparison.others
-    name = f"{other.side.name} against {comparison.first.name}{f' and {len(rest)} more' if rest else ''}"
-    facts = "".join(f"<span>{escape(side.model)}</span>" for side in comparison.sides)
-    head = Head(name, "comparison", facts, _verdict(other))
-    return document(head, "\n".join(sections), style=_STYLE, script=bundle("compare.js"), data=data)
+    name = f"{other.evaluation.name} against {comparison.first.name}{f' and {len(rest)} more' if rest else ''}"
+    facts = "".join(f"<span>{escape(side.model)}</span>" for side in comparison.evaluations)
+    head = PageHeader(name, "comparison", facts, _verdict(other))
+    return html_document(head, "\n".join(sections), style=_STYLE, script=bundle_scripts("compare.js"), data=data)
 
 
 _MATRIX_NOTE = (
@@ -55,30 +68,34 @@ _MATRIX_NOTE = (
 )
 
 
-def _verdict(each: Against) -> str:
+def _verdict(each: PairedEvaluation) -> str:
     at_1 = each.paired.at_k.get(1)
     if at_1 is None:
         return "nothing to compare"
     sure = at_1.low > 0 or at_1.high < 0
-    return f"{signed(at_1.difference)}{'' if sure else ', within chance'}"
+    return f"{format_change(at_1.difference)}{'' if sure else ', within chance'}"
 
 
-def _against(first: Side, each: Against, most: int, pairs: list[Json]) -> Iterator[str]:
-    title = f"{each.side.name} against {first.name}"
+def _against(first: ComparedEvaluation, each: PairedEvaluation, most: int, pairs: list[JsonValue]) -> Iterator[str]:
+    title = f"{each.evaluation.name} against {first.name}"
     notes = _list(each.notices) if each.notices else ""
-    yield page_section(Section(title, table(AT_K, at_k(each)) + notes, "first: " + first.name))
+    yield html_section(
+        PageSection(title, html_table(PASS_AT_K_HEAD, pass_at_k_rows(each)) + notes, "first: " + first.name)
+    )
     note = "p: the chance of a difference like this or a rarer one, were both the same (Fisher's exact test)"
-    yield page_section(Section("Tasks that changed", table(CHANGES, changes(each)), note))
-    shown = list(_terminals(first, each.side, each.paired.changes[:most], pairs))
+    yield html_section(PageSection("Tasks that changed", html_table(CHANGES_HEAD, changed_task_rows(each)), note))
+    shown = list(_terminals(first, each.evaluation, each.paired.changes[:most], pairs))
     if shown:
         left = len(each.paired.changes) - len(shown)
         more = f"{left} more tasks changed and are not shown. " if left > 0 else ""
-        yield page_section(
-            Section("Terminals", "".join(shown), f"{more}Pauses are evened out so that a person can read.")
+        yield html_section(
+            PageSection("Terminals", "".join(shown), f"{more}Pauses are evened out so that a person can read.")
         )
 
 
-def _terminals(first: Side, other: Side, changed: list[Pair], pairs: list[Json]) -> Iterator[str]:
+def _terminals(
+    first: ComparedEvaluation, other: ComparedEvaluation, changed: list[TaskPair], pairs: list[JsonValue]
+) -> Iterator[str]:
     """A place for each pair of terminals; what is drawn there goes into ``pairs``."""
     for pair in changed:
         improved = pair.difference > 0
@@ -93,7 +110,7 @@ def _terminals(first: Side, other: Side, changed: list[Pair], pairs: list[Json])
         )
 
 
-def _chosen(side: Side, task: str, *, passed: bool) -> AttemptId:
+def _chosen(side: ComparedEvaluation, task: str, *, passed: bool) -> AttemptId:
     """The first attempt at the task that passed, or did not; one that was recorded if there is one."""
     graded = _graded(side.records, task)
     return min(
@@ -102,7 +119,7 @@ def _chosen(side: Side, task: str, *, passed: bool) -> AttemptId:
     )
 
 
-def _graded(records: Mapping[AttemptId, Record], task: str) -> dict[AttemptId, bool]:
+def _graded(records: Mapping[AttemptId, AttemptRecord], task: str) -> dict[AttemptId, bool]:
     return {
         attempt: record.verdict.passed
         for attempt, record in records.items()
@@ -110,10 +127,10 @@ def _graded(records: Mapping[AttemptId, Record], task: str) -> dict[AttemptId, b
     }
 
 
-def _recording(side: Side, attempt: AttemptId) -> Json:
+def _recording(side: ComparedEvaluation, attempt: AttemptId) -> JsonValue:
     file, verdict = side.recordings.get(attempt), side.records[attempt].verdict
-    chunk = read_cast(file, 0, _RECORDING_BYTES) if file else None
-    events: list[Json] = [[t, text] for t, text in chunk.events] if chunk else []
+    chunk = read_recording(file, 0, _RECORDING_BYTES) if file else None
+    events: list[JsonValue] = [[t, text] for t, text in chunk.events] if chunk else []
     return {
         "label": f"{side.name}, attempt {attempt.number}",
         "passed": verdict is not None and verdict.passed,

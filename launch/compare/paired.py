@@ -12,18 +12,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launch.evaluate.pass_at_k import Tally, bootstrap, pass_at_k, wanted_ks
+from launch.evaluate.pass_at_k import TaskTally, bootstrap_interval, pass_at_k, reported_ks
 
 _ALIKE = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class TaskPair:
     """One task."""
 
     task: str
-    first: Tally
-    other: Tally
+    first: TaskTally
+    other: TaskTally
 
     @property
     def difference(self) -> float:
@@ -37,11 +37,11 @@ class Pair:
     @property
     def p(self) -> float:
         """Of a difference like this or a rarer one, were both the same."""
-        return fisher(self.first, self.other)
+        return fisher_exact_p(self.first, self.other)
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PassAtKDifference:
     """Of pass@k, other − first, over the tasks with attempts enough in both."""
 
     first: float
@@ -54,10 +54,10 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
-    pairs: tuple[Pair, ...]
+class PairedTasks:
+    pairs: tuple[TaskPair, ...]
     """Of each task with a verdict in both, by name."""
-    at_k: dict[int, Difference]
+    at_k: dict[int, PassAtKDifference]
     only_first: tuple[str, ...]
     """Tasks with a verdict in the first alone."""
     only_other: tuple[str, ...]
@@ -72,33 +72,35 @@ class Paired:
         return sum(pair.changed and pair.difference < 0 for pair in self.pairs)
 
     @property
-    def changes(self) -> list[Pair]:
+    def changes(self) -> list[TaskPair]:
         """The tasks that changed, the surest first."""
         changed = (pair for pair in self.pairs if pair.changed)
         return sorted(changed, key=lambda pair: (pair.p, -abs(pair.difference), pair.task))
 
 
-def paired(first: Mapping[str, Tally], other: Mapping[str, Tally], seed: int = 0) -> Paired:
+def pair_tasks(first: Mapping[str, TaskTally], other: Mapping[str, TaskTally], seed: int = 0) -> PairedTasks:
     """``first`` and ``other``: task → its attempts that have a verdict."""
-    pairs = tuple(Pair(task, first[task], other[task]) for task in sorted(first.keys() & other.keys()))
+    pairs = tuple(TaskPair(task, first[task], other[task]) for task in sorted(first.keys() & other.keys()))
     most = max((min(pair.first.attempts, pair.other.attempts) for pair in pairs), default=0)
-    at_k = {k: _difference(pairs, k, seed) for k in wanted_ks(most)}
-    return Paired(pairs, at_k, tuple(sorted(first.keys() - other.keys())), tuple(sorted(other.keys() - first.keys())))
+    at_k = {k: _difference(pairs, k, seed) for k in reported_ks(most)}
+    return PairedTasks(
+        pairs, at_k, tuple(sorted(first.keys() - other.keys())), tuple(sorted(other.keys() - first.keys()))
+    )
 
 
-def _difference(pairs: Sequence[Pair], k: int, seed: int) -> Difference:
+def _difference(pairs: Sequence[TaskPair], k: int, seed: int) -> PassAtKDifference:
     able = [pair for pair in pairs if min(pair.first.attempts, pair.other.attempts) >= k]
     before, after = [pass_at_k(pair.first, k) for pair in able], [pass_at_k(pair.other, k) for pair in able]
-    low, high = bootstrap([late - early for early, late in zip(before, after, strict=True)], seed)
+    low, high = bootstrap_interval([late - early for early, late in zip(before, after, strict=True)], seed)
     first, other = math.fsum(before) / len(able), math.fsum(after) / len(able)
-    return Difference(first, other, other - first, low, high, len(able))
+    return PassAtKDifference(first, other, other - first, low, high, len(able))
 
 
-def _share(tally: Tally) -> float:
+def _share(tally: TaskTally) -> float:
     return tally.passed / tally.attempts
 
 
-def fisher(first: Tally, other: Tally) -> float:
+def fisher_exact_p(first: TaskTally, other: TaskTally) -> float:
     """The chance that attempts which pass alike in both are parted at least as unevenly as these."""
     passed, attempts = first.passed + other.passed, first.attempts + other.attempts
     ways = {

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launch.compare.paired import Paired
-from launch.compare.sides import Side
+from launch.compare.paired import PairedTasks
+from launch.compare.sides import ComparedEvaluation
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 _FEW = 10
 """Tasks; a bootstrap over fewer finds intervals that are too narrow."""
 _NAMED = 3
 
 
-def require_comparable(sides: Sequence[Side], *, anyway: bool) -> list[str]:
+def require_comparable(sides: Sequence[ComparedEvaluation], *, anyway: bool) -> list[str]:
     """What ``anyway`` has let pass, a line each.  Raises UserError where a difference would be of tasks or of sampling,
     and not of models."""
     first, notices = sides[0], list[str]()
@@ -34,7 +34,7 @@ def require_comparable(sides: Sequence[Side], *, anyway: bool) -> list[str]:
     return notices
 
 
-def _problems(first: Side, other: Side) -> list[str]:
+def _problems(first: ComparedEvaluation, other: ComparedEvaluation) -> list[str]:
     found: list[str] = []
     if first.data_set != other.data_set:
         names = first.data_name, other.data_name
@@ -45,7 +45,7 @@ def _problems(first: Side, other: Side) -> list[str]:
     return found
 
 
-def notices(first: Side, other: Side, both: Paired) -> list[str]:
+def comparison_notices(first: ComparedEvaluation, other: ComparedEvaluation, both: PairedTasks) -> list[str]:
     """A line each."""
     said: list[str] = []
     if other_keys := _differing(first, other):
@@ -66,12 +66,12 @@ def notices(first: Side, other: Side, both: Paired) -> list[str]:
     return said
 
 
-def _differing(first: Side, other: Side) -> list[str]:
-    keys = sorted(first.setting.keys() | other.setting.keys())
-    pairs = [(key, first.setting.get(key), other.setting.get(key)) for key in keys]
+def _differing(first: ComparedEvaluation, other: ComparedEvaluation) -> list[str]:
+    keys = sorted(first.score_settings.keys() | other.score_settings.keys())
+    pairs = [(key, first.score_settings.get(key), other.score_settings.get(key)) for key in keys]
     return [f"{key} ({_short(one)}, {_short(two)})" for key, one, two in pairs if one != two]
 
 
-def _short(value: Json) -> str:
+def _short(value: JsonValue) -> str:
     text = str(value)
     return text if len(text) <= 40 else f"{text[:19]}…{text[-19:]}"

@@ -11,27 +11,27 @@ from typing import cast
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from actors.evaluation import Attempt
+from actors.evaluation import EvaluationAttempt
 from launch.config import RunConfig
-from launch.evaluate.arguments import Who, meant
-from launch.evaluate.attempts import AttemptId, Effort, Record, Verdict
-from launch.evaluate.folder import EVALUATIONS, TERMINALS, WHAT_FILE, read_attempts
-from launch.evaluate.pass_at_k import Tally
-from launch.evaluate.summary import tallies
-from launch.evaluation_files import AFTER, own_evaluations
+from launch.evaluate.arguments import SolverKind, score_settings
+from launch.evaluate.attempts import AttemptId, AttemptRecord, AttemptUsage, AttemptVerdict
+from launch.evaluate.folder import EVALUATIONS_FOLDER, SPEC_FILE, TERMINALS_FOLDER, read_attempt_records
+from launch.evaluate.pass_at_k import TaskTally
+from launch.evaluate.summary import tally_tasks
+from launch.evaluation_files import AFTER, list_evaluation_files
 from launch.recorded.of_run import is_run
-from launch.rundir import config_values, stored_config
+from launch.rundir import config_tables, load_stored_config
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.trajectory import trajectory_id
+from protocol.events import JsonValue
+from protocol.trajectory import make_trajectory_id
 
-_ATTEMPTS = TypeAdapter(list[Attempt])
+_ATTEMPTS = TypeAdapter(list[EvaluationAttempt])
 _TASKS_OF_A_RUN = ("data.", "run.seed", "evaluation.tasks_per_family")
 """Keys that a run's held-out tasks depend on."""
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedEvaluation:
     name: str
     path: Path
     model: str
@@ -41,14 +41,14 @@ class Side:
     """For people."""
     sampling: str
     """How replies are drawn; empty for who samples none."""
-    setting: Mapping[str, Json]
+    score_settings: Mapping[str, JsonValue]
     """What else a score depends on."""
-    records: Mapping[AttemptId, Record]
+    records: Mapping[AttemptId, AttemptRecord]
     recordings: Mapping[AttemptId, Path]
 
     @property
-    def tallies(self) -> dict[str, Tally]:
-        return tallies([*self.records.values()])
+    def tallies(self) -> dict[str, TaskTally]:
+        return tally_tasks([*self.records.values()])
 
     @property
     def errors(self) -> int:
@@ -56,59 +56,59 @@ class Side:
         return sum(record.verdict is None for record in self.records.values())
 
 
-def open_sides(names: Sequence[str]) -> list[Side]:
+def open_evaluations(names: Sequence[str]) -> list[ComparedEvaluation]:
     """Each has a name of its own.  Raises UserError for what is none, or is named twice."""
-    sides = [_open(name) for name in names]
+    sides = [_open_evaluation(name) for name in names]
     if twice := [side for side, count in Counter(side.path for side in sides).items() if count > 1]:
         raise UserError(f"{twice[0]} is named twice: name each evaluation once")
     names_of = Counter(side.name for side in sides)
     return [side if names_of[side.name] == 1 else replace(side, name=str(side.path)) for side in sides]
 
 
-def _open(name: str) -> Side:
-    for path in (Path(name), EVALUATIONS / name):
-        if (path / WHAT_FILE).is_file():
-            return _evaluation(path)
+def _open_evaluation(name: str) -> ComparedEvaluation:
+    for path in (Path(name), EVALUATIONS_FOLDER / name):
+        if (path / SPEC_FILE).is_file():
+            return _read_standalone(path)
     for path in (Path(name), RunConfig().run.dir / name):
         if is_run(path):
-            return _of_run(path, AFTER)
+            return _read_from_run(path, AFTER)
         if is_run(path.parent):
-            return _of_run(path.parent, path.name)
+            return _read_from_run(path.parent, path.name)
     raise UserError(
         f"{name} is no evaluation: give the folder that launch.evaluate wrote, or a run's own evaluation as "
         f"{RunConfig().run.dir}/ID/{AFTER}"
     )
 
 
-def _evaluation(path: Path) -> Side:
-    file = path / WHAT_FILE
+def _read_standalone(path: Path) -> ComparedEvaluation:
+    file = path / SPEC_FILE
     try:
-        what = cast("dict[str, Json]", orjson.loads(file.read_bytes()))
+        what = cast("dict[str, JsonValue]", orjson.loads(file.read_bytes()))
         sampling = f"temperature {what['temperature']}" if not what["greedy"] else "greedy"
         checksum, tasks, who = str(what["tasks' checksum"]), str(what["tasks"]), str(what["agent"])
-        recipe = cast("dict[str, Json]", what["recipe"])
+        recipe = cast("dict[str, JsonValue]", what["recipe"])
         model = str(what["model name"] or what["model"] or who)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file} is not readable ({error}): evaluate again into another folder") from error
-    records = read_attempts(path)
+    records = read_attempt_records(path)
     if not records:
         raise UserError(f"{path} has no attempt yet: give its command again (python -m launch.evaluate …)")
-    return Side(
+    return ComparedEvaluation(
         path.name,
         path,
         model,
         checksum,
         tasks,
-        sampling if who in {Who.SERVED, Who.URL} else "",
+        sampling if who in {SolverKind.SERVED, SolverKind.URL} else "",
         recipe,
         records,
-        _existing({attempt: path / TERMINALS / f"{attempt.uid}.cast" for attempt in records}),
+        _existing({attempt: path / TERMINALS_FOLDER / f"{attempt.uid}.cast" for attempt in records}),
     )
 
 
-def _of_run(path: Path, name: str) -> Side:
+def _read_from_run(path: Path, name: str) -> ComparedEvaluation:
     """Its sampled attempts; the greedy ones are another way of sampling."""
-    there = own_evaluations(path)
+    there = list_evaluation_files(path)
     if (file := there.get(name)) is None:
         raise UserError(
             f"{path} has no evaluation {name!r}: "
@@ -118,43 +118,45 @@ def _of_run(path: Path, name: str) -> Side:
         attempts = _ATTEMPTS.validate_python(orjson.loads(file.read_bytes())["attempts"])
     except (OSError, ValueError, KeyError, TypeError, ValidationError) as error:
         raise UserError(f"{file} is no evaluation of a run ({error}): leave it out") from error
-    config = stored_config(path)
+    config = load_stored_config(path)
     records, recordings = _records(attempts), _recordings(path, name, attempts)
-    values = {f"{table}.{key}": value for table, keys in config_values(config).items() for key, value in keys.items()}
+    values = {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
     tasks = {key: value for key, value in values.items() if key.startswith(_TASKS_OF_A_RUN)}
-    return Side(
+    return ComparedEvaluation(
         f"{path.name}/{name}",
         path / name,
         f"{path.name}, {name}",
         orjson.dumps(tasks, option=orjson.OPT_SORT_KEYS).decode(),
         f"held out by {path.name}",
         "temperature 1.0",
-        meant(config),
+        score_settings(config),
         records,
         recordings,
     )
 
 
-def _records(attempts: Sequence[Attempt]) -> dict[AttemptId, Record]:
-    found: dict[AttemptId, Record] = {}
+def _records(attempts: Sequence[EvaluationAttempt]) -> dict[AttemptId, AttemptRecord]:
+    found: dict[AttemptId, AttemptRecord] = {}
     count = Counter[str]()
     for each in attempts:
         if not each.greedy:
-            verdict = Verdict(each.passed, each.reward, float(each.passed), each.status)
+            verdict = AttemptVerdict(each.passed, each.reward, float(each.passed), each.status)
             number = count[each.task]
             count[each.task] += 1
-            effort = Effort(completion_tokens=each.sampled_tokens)
-            found[AttemptId(each.task, number)] = Record(each.task, number, each.family, 0.0, verdict, effort=effort)
+            effort = AttemptUsage(completion_tokens=each.sampled_tokens)
+            found[AttemptId(each.task, number)] = AttemptRecord(
+                each.task, number, each.family, 0.0, verdict, effort=effort
+            )
     return found
 
 
-def _recordings(path: Path, name: str, attempts: Sequence[Attempt]) -> dict[AttemptId, Path]:
+def _recordings(path: Path, name: str, attempts: Sequence[EvaluationAttempt]) -> dict[AttemptId, Path]:
     """A run's attempts stand in the order of their groups, one for each task, and samples."""
     order = {task: number for number, task in enumerate(dict.fromkeys(each.task for each in attempts))}
     groups = {each.task: each.group if each.group >= 0 else order[each.task] for each in attempts}
     found: dict[AttemptId, Path] = {}
     for attempt in _records(attempts):
-        prefix = trajectory_id(groups[attempt.task], attempt.number, name)
+        prefix = make_trajectory_id(groups[attempt.task], attempt.number, name)
         if made := sorted((path / "terminals").glob(f"{prefix}-a*.cast")):
             found[attempt] = made[-1]
     return found

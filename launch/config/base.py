@@ -21,7 +21,7 @@ PositiveInt = Annotated[int, Field(ge=1, le=_LARGEST)]
 CountInt = Annotated[int, Field(ge=0, le=_LARGEST)]
 Seconds = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-Decay = Annotated[float, Field(ge=0, lt=1)]
+DecayRate = Annotated[float, Field(ge=0, lt=1)]
 """Of a running mean; 1 would never take anything in."""
 
 
@@ -29,7 +29,7 @@ class ConfigError(UserError):
     """The configuration cannot be used; the message says what to write instead."""
 
 
-class Section(BaseModel):
+class ConfigSection(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
     )
@@ -65,7 +65,7 @@ def suggest_key(model: type[BaseModel], wrong: str) -> str:
     return did_you_mean(f"{section}.{leaf}", inside) or did_you_mean(wrong, fields)
 
 
-def explain(model: type[BaseModel], error: ValidationError, source: str, see_keys: str = "") -> ConfigError:
+def explain_errors(model: type[BaseModel], error: ValidationError, source: str, see_keys: str = "") -> ConfigError:
     """One error for all that pydantic found in ``source``, each with its key and what to do; ``see_keys`` says, where a
     key is unknown, what shows the known ones."""
     problems: list[str] = []

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from pydantic import ValidationError
 
-from launch.config.base import ConfigError, Section, dotted_fields, explain, suggest_key
+from launch.config.base import ConfigError, ConfigSection, dotted_fields, explain_errors, suggest_key
 from launch.config.run import RunConfig
 from launch.config.sft import SftConfig
 from protocol.cli.words import did_you_mean
@@ -24,7 +24,7 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 _SEE_KEYS = " (to see the keys: `python -m launch.cluster --recipe demo --dry-run`)"
 _SEE_SFT_KEYS = " (to see the keys: `python -m launch.sft --dry-run`)"
 
-C = TypeVar("C", bound=Section)
+C = TypeVar("C", bound=ConfigSection)
 
 Toml: TypeAlias = "str | int | float | bool | list[Toml] | dict[str, Toml]"
 
@@ -89,10 +89,10 @@ def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], override
     try:
         return model.model_validate(merged)
     except ValidationError as error:
-        raise explain(model, error, source, see_keys) from error
+        raise explain_errors(model, error, source, see_keys) from error
 
 
-def parse_override(text: str, model: type[Section] = RunConfig, see_keys: str = _SEE_KEYS) -> tuple[str, Toml]:
+def parse_override(text: str, model: type[ConfigSection] = RunConfig, see_keys: str = _SEE_KEYS) -> tuple[str, Toml]:
     """``section.key=value`` → key and value; what is no TOML value is taken as a string."""
     key, equals, raw = text.partition("=")
     key, raw = key.strip(), raw.strip()

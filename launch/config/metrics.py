@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from launch.config.base import Section
+from launch.config.base import ConfigSection
 from protocol.cli.words import did_you_mean
 from protocol.plugins import PluginGroup, plugin_names
 
-SINKS = ("wandb", "tensorboard", "trackio")
+BUILTIN_SINKS = ("wandb", "tensorboard", "trackio")
 """Those that come with longshore, by the packages that they need."""
 
 
-class MetricsSection(Section):
+class MetricsSection(ConfigSection):
     prometheus: bool = False
     """Serve the run's figures on 127.0.0.1 in Prometheus' format; launch/fanout/grafana.json draws them."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
@@ -35,7 +35,7 @@ class MetricsSection(Section):
     @field_validator("sinks")
     @classmethod
     def _are_there(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        known = [*SINKS, *plugin_names(PluginGroup.METRIC_SINKS)]
+        known = [*BUILTIN_SINKS, *plugin_names(PluginGroup.METRIC_SINKS)]
         for name in names:
             if name not in known:
                 hint = did_you_mean(name, known)
@@ -45,6 +45,6 @@ class MetricsSection(Section):
         return names
 
     @property
-    def leaves(self) -> bool:
+    def exports_metrics(self) -> bool:
         """Whether figures go anywhere but to the run's directory."""
         return self.prometheus or bool(self.sinks)

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field
 
-from launch.config.base import CountInt, Section
+from launch.config.base import ConfigSection, CountInt
 from launch.config.policy import LearnerSection
-from learner.objective import Corrections, Estimator, Kl, Objective, Proximal, Shaping
+from learner.objective import KlEstimator, KlPenalty, Objective, OffPolicyCorrections, ProximalPolicy, RewardShaping
 
 
-class ShapingSection(Section):
+class ShapingSection(ConfigSection):
     """From an episode's reward (with ``learner.advantage = "step"``, and a turn's own) to the one that advantages are
     taken of.  Groups without variance are dropped by the episodes' own rewards, before this."""
 
@@ -29,10 +29,10 @@ class ShapingSection(Section):
     """Penalty at ``overlong_tokens``, in units of reward before bias and scale."""
 
 
-class CorrectionSection(Section):
+class CorrectionSection(ConfigSection):
     """For the gap between the weights that sampled and those that train."""
 
-    proximal: Proximal = Proximal.NONE
+    proximal: ProximalPolicy = ProximalPolicy.NONE
     """Policy around which the ratio is bounded: ``none``, the one that sampled; ``recomputed``, the weights before the
     batch's first update (one more forward pass, and learner.minibatches = 2 or more); ``log_linear``, in between by the
     token's age."""
@@ -47,17 +47,17 @@ class CorrectionSection(Section):
     this (one more forward pass); 0.04, say."""
 
 
-class KlSection(Section):
+class KlSection(ConfigSection):
     """A penalty for leaving the weights with which reinforcement learning began."""
 
     coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Its weight in the loss; 0 keeps no reference.  Otherwise each step takes one more forward pass, and each rank's
     host memory holds a second model, unless adapters are trained (``lora.rank``): it is the base then."""
-    estimator: Estimator = Estimator.K3
+    estimator: KlEstimator = KlEstimator.K3
     """``k1``, ``k2`` or ``k3``, all without a negative expectation; k3 has the least variance."""
 
 
-def objective_of(
+def make_objective(
     learner: LearnerSection, shaping: ShapingSection, correction: CorrectionSection, kl: KlSection
 ) -> Objective:
     """What the learner maximises.  Raises UserError where keys contradict each other."""
@@ -72,7 +72,7 @@ def objective_of(
         aggregation_tokens=learner.aggregation_tokens,
         minibatches=learner.minibatches,
         advantage=learner.advantage,
-        shaping=Shaping(**shaping.model_dump()),
-        corrections=Corrections(**correction.model_dump()),
-        kl=Kl(**kl.model_dump()),
+        shaping=RewardShaping(**shaping.model_dump()),
+        corrections=OffPolicyCorrections(**correction.model_dump()),
+        kl=KlPenalty(**kl.model_dump()),
     )

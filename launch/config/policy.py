@@ -8,13 +8,13 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from launch.config.base import CountInt, Decay, PositiveInt, Section, Share
-from learner.objective import Advantage, Aggregation, Loss
-from learner.settings import ALL_LINEAR, Dtype, Lora, Offload, Recompute
-from protocol.staleness import StalePolicy
+from launch.config.base import ConfigSection, CountInt, DecayRate, PositiveInt, Share
+from learner.objective import AdvantageEstimator, LossAggregation, LossType
+from learner.settings import LORA_ALL_LINEAR, Dtype, LoraSettings, Offload, Recompute
+from protocol.staleness import StaleTokenPolicy
 
 
-class ModelSection(Section):
+class ModelSection(ConfigSection):
     path: Path | None = None
     """Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer; without it the demo model is built."""
     layers: PositiveInt = 2
@@ -33,7 +33,7 @@ class ModelSection(Section):
     """Base of the demo model's rotary embedding."""
 
 
-class TooLong(StrEnum):
+class OverlongAction(StrEnum):
     """What becomes of a sequence that is longer than the learner takes."""
 
     ERROR = "error"
@@ -44,7 +44,7 @@ class TooLong(StrEnum):
     """Its end is cut off, and it is counted."""
 
 
-class WarmStartSection(Section):
+class WarmStartSection(ConfigSection):
     """Supervised training before the first rollout: on scripted demonstrations, or on ``data``."""
 
     enabled: bool = True
@@ -58,7 +58,7 @@ class WarmStartSection(Section):
     """Least score of what is trained of ``data``; without it, whatever there is."""
     reward_weighted: bool = False
     """The weight of a sequence of ``data`` in the loss is its score."""
-    too_long: TooLong = TooLong.ERROR
+    too_long: OverlongAction = OverlongAction.ERROR
     """What becomes of a sequence of ``data`` that the learner cannot take: ``error``, ``drop`` or ``truncate``."""
     copy_steps: CountInt = 200
     """First phase: repeat a random string, with loss on its second half.  Without it the model does not learn to copy
@@ -99,7 +99,7 @@ class WarmStartSection(Section):
         return self.copy_steps + self.clean_steps + self.noisy_steps
 
 
-class TrainerSection(Section):
+class TrainerSection(ConfigSection):
     """The learner, whatever it learns from."""
 
     ranks: PositiveInt = 1
@@ -128,7 +128,7 @@ class TrainerSection(Section):
     """Steps over which the learning rate comes up: Adam's first steps are large whatever the gradient."""
     lr_end: Annotated[float, Field(ge=0)] | None = None
     """Learning rate at the run's last step, reached in a straight line; without it ``lr`` is constant."""
-    betas: tuple[Decay, Decay] = (0.9, 0.95)
+    betas: tuple[DecayRate, DecayRate] = (0.9, 0.95)
     """Adam's β₁ and β₂."""
     adam_eps: Annotated[float, Field(gt=0)] = 1e-8
     """Adam's ε."""
@@ -186,13 +186,13 @@ class LearnerSection(TrainerSection):
     """A token's ratio is clipped above 1 + eps_high where its advantage is positive (clip-higher, DAPO)."""
     dual_clip: Annotated[float, Field(gt=1)] = 3.0
     """Largest ratio that counts where the advantage is negative."""
-    loss: Loss = Loss.CLIP
+    loss: LossType = LossType.CLIP
     """``clip`` (DAPO), ``gspo``, ``cispo``, ``dppo_tv``, or ``reinforce`` with truncated importance sampling."""
     tis_cap: Annotated[float, Field(gt=0)] | None = None
     """Bound of the weight in the loss ``reinforce``, min(ratio, tis_cap) · A · log π; it has no other bounds."""
     tv_bound: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Farthest that a token's probability may have moved in the advantage's direction, in the loss ``dppo_tv``."""
-    aggregation: Aggregation = Aggregation.TOKEN_MEAN
+    aggregation: LossAggregation = LossAggregation.TOKEN_MEAN
     """Share of a token in the loss: ``token_mean``, ``sequence_mean``, or ``constant`` (Dr. GRPO)."""
     aggregation_tokens: CountInt = 0
     """The constant by which ``constant`` divides: the most tokens that a trajectory samples, say."""
@@ -200,21 +200,21 @@ class LearnerSection(TrainerSection):
     """Optimizer updates on each batch, which is shared out among them; together they are one step."""
     nonfinite_limit: PositiveInt = 3
     """Batches in a row without a finite update that end the run."""
-    advantage: Advantage = Advantage.GROUP
+    advantage: AdvantageEstimator = AdvantageEstimator.GROUP
     """How rewards become advantages: ``group``, ``leave_one_out``, ``no_std``, ``batch``, or ``step``."""
     publish_every: PositiveInt = 1
     """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
     sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
 
 
-class LoraSection(Section):
+class LoraSection(ConfigSection):
     """Low-rank adapters, which are trained in place of the model's weights."""
 
     rank: CountInt = 0
     """Of each adapter; 0 trains all weights instead.  Adapters want a ``learner.lr`` some ten times as high."""
     alpha: Annotated[float, Field(gt=0)] = 32.0
     """alpha ÷ rank multiplies what an adapter adds."""
-    targets: tuple[str, ...] = (ALL_LINEAR,)
+    targets: tuple[str, ...] = (LORA_ALL_LINEAR,)
     """Projections of each layer that have one: ``all-linear``, or some of ``q_proj``, ``k_proj``, ``v_proj``,
     ``o_proj``, ``gate_proj``, ``up_proj`` and ``down_proj``."""
 
@@ -224,19 +224,19 @@ class LoraSection(Section):
         return (targets,) if isinstance(targets, str) else targets
 
     @property
-    def lora(self) -> Lora | None:
+    def lora(self) -> LoraSettings | None:
         """What the learner is told.  Raises UserError."""
-        return Lora(self.rank, self.alpha, self.targets) if self.rank else None
+        return LoraSettings(self.rank, self.alpha, self.targets) if self.rank else None
 
 
-class StalenessSection(Section):
+class StalenessSection(ConfigSection):
     eta: CountInt = 2
     """Oldest token that is trained: optimizer steps between the weights that sampled it and those that use it."""
-    policy: StalePolicy = StalePolicy.MASK
+    policy: StaleTokenPolicy = StaleTokenPolicy.MASK
     """What becomes of older tokens."""
 
 
-class CheckpointSection(Section):
+class CheckpointSection(ConfigSection):
     every_steps: PositiveInt = 4
     """Steps between two checkpoints; a crash repeats at most so many, and those taken while the last one is written."""
     keep: PositiveInt = 2

@@ -11,30 +11,30 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.rewards.named import named
-from actors.rewards.settings import Into, Process
-from launch.config.base import PositiveInt, Seconds, Section
-from learner.objective import Advantage
+from actors.rewards.named import find_outcome_reward
+from actors.rewards.settings import ProcessRewardKind, RewardTarget
+from launch.config.base import ConfigSection, PositiveInt, Seconds
+from learner.objective import AdvantageEstimator
 from protocol.errors import UserError
 
 
-class RewardSection(Section):
+class RewardSection(ConfigSection):
     bonus: Annotated[float, Field(gt=0)] | None = None
     """What a full pass has beyond its pass ratio, in the rewards that have a bonus: 0.5 says SETA's model card, 1.0 its
     code."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
     """A turn has the outcome times this to the number of turns after it; below 1 for ``learner.advantage = "step"``
     only."""
-    process: Process = Process.NONE
+    process: ProcessRewardKind = ProcessRewardKind.NONE
     """Rules that reward how an agent works: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot
     be read …)."""
     process_cap: Annotated[float, Field(gt=0)] = 0.2
     """Most that the rules give or take an episode, all turns together."""
-    process_into: Into = Into.TOTAL
+    process_into: RewardTarget = RewardTarget.TOTAL
     """What they give belongs to the episode's reward, ``total``, or to each turn's own, ``turns``."""
 
 
-class JudgeSection(Section):
+class JudgeSection(ConfigSection):
     """A process reward model: another model that votes on each turn of a training episode, 1 or −1.  Failed votes are
     counted and neutral."""
 
@@ -52,7 +52,7 @@ class JudgeSection(Section):
     """On each turn; its score is the mean of the valid ones."""
     coefficient: float = 1.0
     """Its scores are multiplied by it."""
-    into: Into = Into.TURNS
+    into: RewardTarget = RewardTarget.TURNS
     """The scores are the turns' own rewards, ``turns``, or their mean is added to the episode's, ``total``."""
     temperature: Annotated[float, Field(ge=0)] = 0.6
     """At 0, all votes on a turn are the same."""
@@ -84,14 +84,20 @@ class JudgeSection(Section):
         return self
 
 
-def reward_problems(name: str, reward: RewardSection, judge: JudgeSection, advantage: Advantage) -> list[str]:
+def check_reward_sections(
+    name: str, reward: RewardSection, judge: JudgeSection, advantage: AdvantageEstimator
+) -> list[str]:
     """What of it cannot go together, or would have no effect."""
     try:
-        margin = named(name, reward.bonus).margin
+        margin = find_outcome_reward(name, reward.bonus).pass_margin
     except UserError as error:
         return [str(error)]
     found: list[str] = []
-    if reward.process is not Process.NONE and reward.process_into is Into.TOTAL and 2 * reward.process_cap >= margin:
+    if (
+        reward.process is not ProcessRewardKind.NONE
+        and reward.process_into is RewardTarget.TOTAL
+        and 2 * reward.process_cap >= margin
+    ):
         lower = f"reward.process_cap below {margin / 2:g}, " if margin else ""
         found.append(
             f"reward.process_cap = {reward.process_cap:g} up and down could make a failed episode worth more than a "
@@ -100,10 +106,11 @@ def reward_problems(name: str, reward: RewardSection, judge: JudgeSection, advan
         )
     by_turn = {
         "reward.discount = 1": reward.discount < 1,
-        "reward.process_into = 'total'": reward.process is not Process.NONE and reward.process_into is Into.TURNS,
-        "judge.into = 'total'": judge.enabled and judge.into is Into.TURNS,
+        "reward.process_into = 'total'": reward.process is not ProcessRewardKind.NONE
+        and reward.process_into is RewardTarget.TURNS,
+        "judge.into = 'total'": judge.enabled and judge.into is RewardTarget.TURNS,
     }
-    if advantage is not Advantage.STEP and any(by_turn.values()):
+    if advantage is not AdvantageEstimator.STEP and any(by_turn.values()):
         remedies = " and ".join(remedy for remedy, wanted in by_turn.items() if wanted)
         found.append(
             f"learner.advantage = '{advantage}' reads no turn's own reward, which would be written for nothing: set "

@@ -10,20 +10,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.admission import SLACK_STEPS
-from actors.agents.prompt import Prompt, read_prompt
-from actors.agents.settings import AgentKind, AgentSettings, History, Thinking, Tools
+from actors.admission import DEFAULT_SLACK_STEPS
+from actors.agents.prompt import PromptTemplate, load_agent_prompt
+from actors.agents.settings import AgentKind, AgentSettings, HistoryMode, ThinkingMode, ToolsetKind
 from actors.curriculum import TaskOrder
 from actors.provider_settings import DAYTONA, ENVIRONMENT, POOL
 from actors.rewards.named import BINARY
-from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from launch.config.base import ConfigSection, CountInt, PositiveInt, Seconds
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
-from sandbox.gate.settings import GateSettings
+from sandbox.gate.settings import EgressProxySettings
 from sandbox.router.placement import worker_urls
-from sandbox.tasks.datasets import NAME as DATASETS
-from sandbox.tasks.formats import Format
+from sandbox.tasks.datasets import CATALOG_FILE as DATASETS
+from sandbox.tasks.formats import TaskFormat
 
 
 class DataKind(StrEnum):
@@ -35,11 +35,11 @@ class DataKind(StrEnum):
     """Whatever lies at a path, in the format that its files look like; or a label of a ``datasets.toml``."""
 
 
-_KINDS: list[str] = [*DataKind, *(form for form in Format if form not in list(DataKind))]
+_KINDS: list[str] = [*DataKind, *(form for form in TaskFormat if form not in list(DataKind))]
 """Without those that packages add."""
 
 
-class DataSection(Section):
+class DataSection(ConfigSection):
     kind: str = DataKind.GENERATED
     """Where tasks come from: ``generated`` by seed, a ``dataset`` whose format is seen, or a format by its name, with
     which ``path`` is read: ``terminal_bench``, ``harbor``, ``openclaw``, ``openclaw_messages``, ``miles``,
@@ -127,7 +127,7 @@ _LEAST_OBSERVATION = 32
 _OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
 
 
-class AgentSection(Section):
+class AgentLoopSection(ConfigSection):
     kind: str = AgentKind.HERMES
     """What a reply's actions look like: ``hermes`` tool calls, one block of ``bash``, one ``json`` action,
     ``keystrokes`` for a terminal, ``code_interpreter`` calls, or the name of one that a package adds
@@ -141,9 +141,9 @@ class AgentSection(Section):
     path of one of yours, ending in .txt.  Empty for ``system_prompt``, and for the kind's own file under others."""
     tools: bool = True
     """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
-    toolset: Tools = Tools.SHELL_ONLY
+    toolset: ToolsetKind = ToolsetKind.SHELL_ONLY
     """What it may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
-    thinking: Thinking = Thinking.TEMPLATE
+    thinking: ThinkingMode = ThinkingMode.TEMPLATE
     """Whether the model thinks before it acts: as its ``template`` has it, ``on`` or ``off`` by the template's argument
     ``enable_thinking``, or ``no_think`` for the word ``/no_think`` at the end of the system message."""
     done_text: str = "done"
@@ -163,7 +163,7 @@ class AgentSection(Section):
     """Most tokens of one episode, prompt and observations included.  An observation that would fill it ends the
     episode as ``context_limit``, and is no part of it.  The model must have 6 positions more, which SGLang keeps for
     itself."""
-    history: History = History.WHOLE
+    history: HistoryMode = HistoryMode.WHOLE
     """What a turn's prompt holds of the turns before: the ``whole`` of it as it was sampled, one sequence; or each turn
     ``individual``, with all messages as the chat template renders them anew (Qwen3's drops earlier thoughts); or
     ``dynamic``, which loses its middle too where prompt and reply would not fit ``context_tokens``."""
@@ -196,8 +196,8 @@ class AgentSection(Section):
     @property
     def settings(self) -> AgentSettings:
         """Raises UserError."""
-        prompt = read_prompt(self.prompt_file) if self.prompt_file else Prompt(self.system_prompt)
-        if self.thinking is Thinking.NO_THINK:
+        prompt = load_agent_prompt(self.prompt_file) if self.prompt_file else PromptTemplate(self.system_prompt)
+        if self.thinking is ThinkingMode.NO_THINK:
             prompt = prompt.with_last_line("/no_think")
         return AgentSettings(
             kind=self.kind,
@@ -211,7 +211,7 @@ class AgentSection(Section):
     @property
     def total_tokens(self) -> int:
         """Of all segments of an episode together, at most."""
-        if self.history is History.WHOLE:
+        if self.history is HistoryMode.WHOLE:
             return self.context_tokens
         return self.trajectory_tokens or self.max_turns * self.context_tokens
 
@@ -242,7 +242,7 @@ class AgentSection(Section):
                 f"agent.options are for agents that packages add, and agent.kind = '{self.kind}' has none: remove "
                 f"{', '.join(self.options)}"
             )
-        if self.toolset is not Tools.SHELL_ONLY and self.kind in _OWN_TOOLS:
+        if self.toolset is not ToolsetKind.SHELL_ONLY and self.kind in _OWN_TOOLS:
             raise ValueError(
                 f"agent.toolset = '{self.toolset}' is for agents that call tools by their names, and agent.kind = "
                 f"'{self.kind}' has its own: leave agent.toolset out, or set agent.kind = 'hermes'"
@@ -256,7 +256,9 @@ class AgentSection(Section):
                 f"agent.max_new_tokens = {self.max_new_tokens} leaves no room for a prompt in agent.context_tokens = "
                 f"{self.context_tokens}: set agent.max_new_tokens below it, {self.context_tokens // 4} for example"
             )
-        if self.trajectory_tokens and (self.history is History.WHOLE or self.trajectory_tokens < self.context_tokens):
+        if self.trajectory_tokens and (
+            self.history is HistoryMode.WHOLE or self.trajectory_tokens < self.context_tokens
+        ):
             raise ValueError(
                 f"agent.trajectory_tokens = {self.trajectory_tokens} is for histories that are rendered anew, and at "
                 f"least agent.context_tokens = {self.context_tokens}: leave it out, or raise it and set agent.history"
@@ -269,7 +271,7 @@ class AgentSection(Section):
         return self
 
 
-class RolloutSection(Section):
+class RolloutSection(ConfigSection):
     groups_per_step: PositiveInt = 16
     """Groups in one optimizer step."""
     group_size: Annotated[int, Field(ge=2)] = 8
@@ -286,7 +288,7 @@ class RolloutSection(Section):
     lead: Annotated[float, Field(ge=0)] | None = None
     """Most optimizer steps that rollout runs ahead of the weights in use, at most ``staleness.eta``; without it as many
     as ``run.mode`` allows, and in mode async as the measured times of groups and steps say."""
-    slack: Annotated[float, Field(ge=0)] = SLACK_STEPS
+    slack: Annotated[float, Field(ge=0)] = DEFAULT_SLACK_STEPS
     """Steps' worth of groups that may be ready beyond those that run, where those times decide."""
     replacement_limit: CountInt = 3
     """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
@@ -308,7 +310,7 @@ class RolloutSection(Section):
     def episodes_per_step(self) -> int:
         return self.groups_per_step * self.group_size
 
-    def share(self, nodes: int) -> int:
+    def episodes_per_worker_of(self, nodes: int) -> int:
         """Episodes at once of each worker where ``nodes`` nodes are on one machine, and so share its containers.
 
         Raises UserError where that is not one for each.
@@ -322,7 +324,7 @@ class RolloutSection(Section):
         return self.episodes_per_worker // nodes
 
 
-class SamplingSection(Section):
+class SamplingSection(ConfigSection):
     """Options that other trainers have and that training refuses.
 
     The engine returns log softmax(logits ÷ T) over the whole vocabulary, before any of these; with one of them set, the
@@ -363,7 +365,7 @@ class SamplingSection(Section):
         return self
 
 
-class WeightPath(StrEnum):
+class WeightTransferMode(StrEnum):
     """How new weights come to where an engine reads them."""
 
     AUTO = "auto"
@@ -380,7 +382,7 @@ class WeightPath(StrEnum):
     """Only what LoRA trains, loaded beside the model while the engines decode; to machines as under ``auto``."""
 
 
-class EngineSection(Section):
+class EngineSection(ConfigSection):
     count: PositiveInt = 1
     """SGLang servers, spread over the nodes."""
     device: Literal["cpu", "cuda"] = "cpu"
@@ -415,7 +417,7 @@ class EngineSection(Section):
     history for minutes."""
     request_timeout_s: Seconds = 60.0
     """Longest wait for one reply, retries included."""
-    weights: WeightPath = WeightPath.AUTO
+    weights: WeightTransferMode = WeightTransferMode.AUTO
     """How new weights come to an engine's machine: ``full``, ``delta``, ``broadcast``, ``direct``, or ``auto``.  Deltas
     are small where the learner's weights are bfloat16.  With ``lora.rank``, ``adapters`` publishes adapters alone: no
     engine pauses for them, and requests end under the adapter that they began with.  To decode under several at once
@@ -447,17 +449,17 @@ class EngineSection(Section):
 
     @model_validator(mode="after")
     def _fits_the_way_of_its_weights(self) -> Self:
-        if self.handover == "tensors" and self.weights in {WeightPath.DIRECT, WeightPath.ADAPTERS}:
+        if self.handover == "tensors" and self.weights in {WeightTransferMode.DIRECT, WeightTransferMode.ADAPTERS}:
             raise ValueError(
                 f"engine.handover = 'tensors' is for whole weights on the engine's machine, and engine.weights = "
                 f"'{self.weights}' brings none there: leave one of the two out"
             )
-        if self.sender == "cuda" and (self.weights, self.device) != (WeightPath.DIRECT, "cuda"):
+        if self.sender == "cuda" and (self.weights, self.device) != (WeightTransferMode.DIRECT, "cuda"):
             raise ValueError(
                 "engine.sender = 'cuda' is a GPU that broadcasts into those of the engines: set engine.weights = "
                 "'direct' and engine.device = 'cuda', or leave it out"
             )
-        if self.kv == "session" and self.weights is WeightPath.ADAPTERS:
+        if self.kv == "session" and self.weights is WeightTransferMode.ADAPTERS:
             raise ValueError(
                 "engine.kv = 'session' keeps nothing where each version is an adapter, whose prefixes are its own: "
                 "leave it out"
@@ -478,7 +480,7 @@ _OF_DOCKER = ("image", "allow_hosts", "python_index", "npm_index")
 """Keys of such pools that have no value unless somebody says one."""
 
 
-class SandboxSection(Section):
+class SandboxSection(ConfigSection):
     provider: str = DOCKER
     """Where sandboxes come from: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their
     router (python -m sandbox.server, sandbox.router); ``environment``, services that run whole episodes on machines of
@@ -526,13 +528,13 @@ class SandboxSection(Section):
     """Most that fetched files may take up on a machine."""
 
     @property
-    def gate(self) -> GateSettings:
+    def egress_proxy(self) -> EgressProxySettings:
         """Raises UserError."""
         most_bytes = int(self.proxy_gb * (1 << 30))
-        return GateSettings(most_bytes, self.allow_hosts, self.python_index, self.npm_index)
+        return EgressProxySettings(most_bytes, self.allow_hosts, self.python_index, self.npm_index)
 
     @property
-    def own(self) -> bool:
+    def uses_worker_pools(self) -> bool:
         """Workers have pools of their own."""
         return self.provider == DOCKER
 
@@ -581,7 +583,7 @@ class SandboxSection(Section):
                 "sandbox.options are for daytona and providers that packages add, and sandbox.provider = "
                 f"'{self.provider}' has none: remove {', '.join(self.options)}"
             )
-        unread = [f"sandbox.{name}" for name in _OF_DOCKER if not self.own and getattr(self, name)]
+        unread = [f"sandbox.{name}" for name in _OF_DOCKER if not self.uses_worker_pools and getattr(self, name)]
         if unread:
             raise ValueError(
                 f"{', '.join(unread)}: sandbox.provider = '{self.provider}' has been told such things where it was "
@@ -592,13 +594,13 @@ class SandboxSection(Section):
     @model_validator(mode="after")
     def _can_be_reached(self) -> Self:
         try:
-            _ = self.gate
+            _ = self.egress_proxy
         except UserError as error:
             raise ValueError(f"sandbox: {error}") from error
         return self
 
 
-class EvaluationSection(Section):
+class EvaluationSection(ConfigSection):
     tasks_per_family: CountInt = 8
     """Held-out tasks of each family, which occur neither in the warm start nor in training; 0 for no evaluation, unless
     ``data.held_out_ids`` names tasks."""

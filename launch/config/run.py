@@ -9,11 +9,11 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from actors.agents.settings import AgentKind, History, Thinking, Tools
+from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
 from actors.provider_settings import ENVIRONMENT
-from launch.config.base import CountInt, PositiveInt, Seconds, Section
+from launch.config.base import ConfigSection, CountInt, PositiveInt, Seconds
 from launch.config.metrics import MetricsSection
-from launch.config.objective import CorrectionSection, KlSection, ShapingSection, objective_of
+from launch.config.objective import CorrectionSection, KlSection, ShapingSection, make_objective
 from launch.config.policy import (
     CheckpointSection,
     LearnerSection,
@@ -22,20 +22,20 @@ from launch.config.policy import (
     StalenessSection,
     WarmStartSection,
 )
-from launch.config.reward import JudgeSection, RewardSection, reward_problems
+from launch.config.reward import JudgeSection, RewardSection, check_reward_sections
 from launch.config.rollout import (
-    AgentSection,
+    AgentLoopSection,
     DataSection,
     EngineSection,
     EvaluationSection,
     RolloutSection,
     SamplingSection,
     SandboxSection,
-    WeightPath,
+    WeightTransferMode,
 )
-from launch.run_files import RUN_ID, RUNS
+from launch.run_files import DEFAULT_RUNS_FOLDER, RUN_ID_PATTERN
 from learner.objective import Objective
-from learner.settings import Lora
+from learner.settings import LoraSettings
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 from sandbox.leases import MAX_GROUP
@@ -55,7 +55,7 @@ _NAME_CHARS = 100
 
 def _checked_name(name: str) -> str:
     """``run.name``.  Raises ValueError where it cannot begin a folder's name."""
-    if not RUN_ID.fullmatch(name) or len(name) > _NAME_CHARS:
+    if not RUN_ID_PATTERN.fullmatch(name) or len(name) > _NAME_CHARS:
         raise ValueError(
             f"run.name = {name!r} cannot begin the name of a run's folder: use at most {_NAME_CHARS} letters, "
             "digits, '.', '_' and '-', and begin with a letter or digit (--set run.name=NAME)"
@@ -66,7 +66,7 @@ def _checked_name(name: str) -> str:
 RunName = Annotated[str, AfterValidator(_checked_name)]
 
 
-class Control(StrEnum):
+class NegativeControl(StrEnum):
     """A run that must not learn: what remains is luck."""
 
     NONE = "none"
@@ -77,7 +77,7 @@ class Control(StrEnum):
     """Rewards shuffled within the batch, and no group chosen by its rewards."""
 
 
-class RunSection(Section):
+class RunSection(ConfigSection):
     name: RunName = "run"
     """First part of the default run id."""
     seed: CountInt = 0
@@ -86,9 +86,9 @@ class RunSection(Section):
     """Optimizer steps."""
     mode: AdmissionMode = AdmissionMode.ASYNC
     """When a ticket may be issued.  One code path; only the admission rule's lead differs."""
-    control: Control = Control.NONE
+    control: NegativeControl = NegativeControl.NONE
     """Turn the run into a control."""
-    dir: Path = RUNS
+    dir: Path = DEFAULT_RUNS_FOLDER
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which no new group starts."""
@@ -99,7 +99,7 @@ class RunSection(Section):
     that says who waits for whom; nothing is ended for it.  0 for never."""
 
 
-class BufferSection(Section):
+class BufferSection(ConfigSection):
     budget_bytes: PositiveInt = 1 << 30
     """Bytes of trajectories that the buffer holds, until a checkpoint covers them."""
     max_trajectory_bytes: PositiveInt = 256 * 1024
@@ -108,7 +108,7 @@ class BufferSection(Section):
     """Where trajectories arrive; 0 for a free port."""
 
 
-class Placement(StrEnum):
+class DevicePlacement(StrEnum):
     """Where the learner and the engines compute."""
 
     SEPARATE = "separate"
@@ -117,10 +117,10 @@ class Placement(StrEnum):
     """On one device, in turns: rollout until a batch is there, a step, new weights, rollout again."""
 
 
-class ClusterSection(Section):
+class ClusterSection(ConfigSection):
     nodes: PositiveInt = 1
     """Ray nodes.  Without ``address`` they are simulated on this machine."""
-    placement: Placement = Placement.SEPARATE
+    placement: DevicePlacement = DevicePlacement.SEPARATE
     """``separate``, or ``shared``: one GPU for learner and engine, each of which gives its memory away for the other's
     turn.  Rollout stands still while the learner computes, and the run reports for how long."""
     address: str = ""
@@ -142,14 +142,14 @@ class ClusterSection(Section):
         return address
 
 
-class MonitorSection(Section):
+class MonitorSection(ConfigSection):
     enabled: bool = True
     """Serve the live page."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """The page's port on 127.0.0.1; 0 for a free one."""
 
 
-class StopSection(Section):
+class StopSection(ConfigSection):
     """End before ``run.steps``.  What a run has used counts over all its attempts."""
 
     after_steps: CountInt = 0
@@ -175,7 +175,7 @@ class StopSection(Section):
     has to do."""
 
 
-class ProofSection(Section):
+class ProofSection(ConfigSection):
     """What ``--proof`` asks of the run beyond a difference that is no luck."""
 
     rise: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -184,12 +184,12 @@ class ProofSection(Section):
     """Least pass@1 at the end."""
 
 
-class RunConfig(Section):
+class RunConfig(ConfigSection):
     run: RunSection = RunSection()
     model: ModelSection = ModelSection()
     warm_start: WarmStartSection = WarmStartSection()
     data: DataSection = DataSection()
-    agent: AgentSection = AgentSection()
+    agent: AgentLoopSection = AgentLoopSection()
     rollout: RolloutSection = RolloutSection()
     reward: RewardSection = RewardSection()
     judge: JudgeSection = JudgeSection()
@@ -214,7 +214,7 @@ class RunConfig(Section):
     @property
     def learning_rate(self) -> float:
         """What the optimizer uses: 0 in the control that says so."""
-        return 0.0 if self.run.control is Control.LR0 else self.learner.lr
+        return 0.0 if self.run.control is NegativeControl.LR0 else self.learner.lr
 
     @property
     def in_flight(self) -> int:
@@ -227,7 +227,7 @@ class RunConfig(Section):
         return self.run.mode.publish_every(self.learner.publish_every)
 
     @property
-    def parity_k3(self) -> float:
+    def parity_limit(self) -> float:
         """How far serving and training may differ."""
         coarse = "bfloat16" in {self.engine.dtype, self.learner.dtype}
         return self.stop.parity_k3 or (1e-3 if coarse else 1e-4)
@@ -235,20 +235,20 @@ class RunConfig(Section):
     @property
     def publish_adapters(self) -> bool:
         """Whether engines get adapters alone."""
-        return self.engine.weights is WeightPath.ADAPTERS
+        return self.engine.weights is WeightTransferMode.ADAPTERS
 
     @property
-    def shared(self) -> bool:
+    def colocated(self) -> bool:
         """Whether learner and engines take turns."""
-        return self.cluster.placement is Placement.SHARED
+        return self.cluster.placement is DevicePlacement.SHARED
 
     @property
     def dynamic_sampling(self) -> bool:
         """Whether groups without variance are replaced.  Not where rewards are shuffled: to choose groups by their true
         rewards would tell the learner something, and a policy that has collapsed would never fill a batch."""
-        return self.rollout.dynamic_sampling and self.run.control is not Control.SHUFFLED
+        return self.rollout.dynamic_sampling and self.run.control is not NegativeControl.SHUFFLED
 
-    def for_tasks(self, count: int) -> Self:
+    def limited_to_epochs(self, count: int) -> Self:
         """The same, with no more steps than ``stop.after_epochs`` passes over ``count`` training tasks fill."""
         if not self.stop.after_epochs:
             return self
@@ -266,7 +266,7 @@ class RunConfig(Section):
             *self._evaluation(),
             *self._adapters(),
             *self._objective(),
-            *reward_problems(self.rollout.reward, self.reward, self.judge, self.learner.advantage),
+            *check_reward_sections(self.rollout.reward, self.reward, self.judge, self.learner.advantage),
             *self._sizes(),
             *self._deadlines(),
         ]
@@ -301,20 +301,20 @@ class RunConfig(Section):
     def _agent(self) -> list[str]:
         """What the agent is, against what the model is taught before and what runs in its place."""
         agent, found = self.agent, list[str]()
-        usual = agent.kind == AgentKind.HERMES and agent.toolset is Tools.SHELL_ONLY and not agent.prompt
-        own = usual and agent.thinking is Thinking.TEMPLATE
-        if agent.harness and not (own and agent.history is History.WHOLE):
+        usual = agent.kind == AgentKind.HERMES and agent.toolset is ToolsetKind.SHELL_ONLY and not agent.prompt
+        own = usual and agent.thinking is ThinkingMode.TEMPLATE
+        if agent.harness and not (own and agent.history is HistoryMode.WHOLE):
             found.append(
                 "agent.harness brings an agent of its own, and agent.kind, toolset, prompt, thinking and history would "
                 "not be read: leave them out, or agent.harness"
             )
-        if agent.harness and not self.sandbox.own:
+        if agent.harness and not self.sandbox.uses_worker_pools:
             found.append(
                 "agent.harness reaches the policy by a door in its sandbox's network on this machine, and "
                 f"sandbox.provider = '{self.sandbox.provider}' has its sandboxes elsewhere: set sandbox.provider = "
                 "'docker', or leave agent.harness out"
             )
-        if self.sandbox.provider == ENVIRONMENT and agent.history is not History.WHOLE:
+        if self.sandbox.provider == ENVIRONMENT and agent.history is not HistoryMode.WHOLE:
             found.append(
                 "sandbox.provider = 'environment' leaves a history to the messages that services send, and "
                 f"agent.history = '{agent.history}' would not be read: set agent.history = 'whole', or another provider"
@@ -333,7 +333,7 @@ class RunConfig(Section):
         return found
 
     def _placement(self) -> list[str]:
-        if not self.shared:
+        if not self.colocated:
             return []
         learner, engine, found = self.learner, self.engine, list[str]()
         if self.run.mode is not AdmissionMode.SYNC:
@@ -374,7 +374,7 @@ class RunConfig(Section):
                     f"evaluation.every_steps = {every} is no multiple of {name} = {steps}, and {why}: set "
                     f"evaluation.every_steps = {-(-every // steps) * steps}"
                 )
-        if not self.exam_places:
+        if not self.online_evaluation_slots:
             found.append(
                 f"evaluation.every_steps = {every} needs sandboxes beside training's, and sandbox.capacity_per_node = "
                 f"{self.sandbox.capacity_per_node} leaves none: raise it to "
@@ -383,10 +383,14 @@ class RunConfig(Section):
         return found
 
     @property
-    def exam_places(self) -> int:
+    def online_evaluation_slots(self) -> int:
         """Episodes at once of an evaluation beside training; 0 where no sandbox is left for one."""
         room = self.sandbox.capacity_per_node - self.rollout.workers_per_node * self.rollout.episodes_per_worker
-        return max(0, min(self.evaluation.in_flight, room)) if self.sandbox.own else self.evaluation.in_flight
+        return (
+            max(0, min(self.evaluation.in_flight, room))
+            if self.sandbox.uses_worker_pools
+            else self.evaluation.in_flight
+        )
 
     def _adapters(self) -> list[str]:
         try:
@@ -402,7 +406,7 @@ class RunConfig(Section):
             )
         return found
 
-    def _adapters_alone(self, lora: Lora | None) -> list[str]:
+    def _adapters_alone(self, lora: LoraSettings | None) -> list[str]:
         if lora is None:
             lacking = (
                 "engine.weights = 'adapters' pushes what LoRA trains, and lora.rank = 0 trains all weights: set "
@@ -417,7 +421,7 @@ class RunConfig(Section):
                     f"which wants {' and '.join(lacking)} beside {' and '.join(sorted(targets & some))}: add it to "
                     "lora.targets, or set engine.weights = 'auto'"
                 )
-        if self.shared:
+        if self.colocated:
             found.append(
                 "engine.weights = 'adapters' leaves the model where it is, and cluster.placement = 'shared' takes it "
                 "from the engine in each turn: set engine.weights = 'auto' or cluster.placement = 'separate'"
@@ -427,7 +431,7 @@ class RunConfig(Section):
     @property
     def objective(self) -> Objective:
         """What the learner maximises.  Raises UserError where keys contradict each other."""
-        return objective_of(self.learner, self.shaping, self.correction, self.kl)
+        return make_objective(self.learner, self.shaping, self.correction, self.kl)
 
     def _objective(self) -> list[str]:
         try:
@@ -458,7 +462,7 @@ class RunConfig(Section):
                 f"{needed} or more, or raise learner.cp"
             )
         episodes = self.rollout.workers_per_node * self.rollout.episodes_per_worker
-        if self.sandbox.own and episodes > self.sandbox.capacity_per_node:
+        if self.sandbox.uses_worker_pools and episodes > self.sandbox.capacity_per_node:
             found.append(
                 f"{episodes} episodes a node (rollout.workers_per_node × episodes_per_worker) need as many containers, "
                 f"and sandbox.capacity_per_node = {self.sandbox.capacity_per_node}: lower the one or raise the other"
@@ -475,13 +479,13 @@ class RunConfig(Section):
             )
         if not self.cluster.address:
             try:
-                self.rollout.share(self.cluster.nodes)
+                self.rollout.episodes_per_worker_of(self.cluster.nodes)
             except UserError as error:
                 found.append(str(error))
         agent = self.agent
         largest = agent.total_tokens * BYTES_PER_TOKEN + TRAJECTORY_HEADER_BYTES + agent.max_turns * TURN_HEADER_BYTES
         if self.buffer.max_trajectory_bytes < largest:
-            fewer = "" if agent.history is History.WHOLE else ", or lower agent.trajectory_tokens"
+            fewer = "" if agent.history is HistoryMode.WHOLE else ", or lower agent.trajectory_tokens"
             found.append(
                 f"buffer.max_trajectory_bytes = {self.buffer.max_trajectory_bytes} is too small for the "
                 f"{agent.total_tokens} tokens and {agent.max_turns} turns that an episode may have: set it to "

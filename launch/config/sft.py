@@ -8,14 +8,14 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from launch.config.base import CountInt, PositiveInt, Section
-from launch.config.policy import LoraSection, TooLong, TrainerSection
+from launch.config.base import ConfigSection, CountInt, PositiveInt
+from launch.config.policy import LoraSection, OverlongAction, TrainerSection
 from launch.config.run import RunName
-from launch.run_files import RUNS
+from launch.run_files import DEFAULT_RUNS_FOLDER
 from protocol.errors import UserError
 
 
-class Schedule(StrEnum):
+class LearningRateSchedule(StrEnum):
     """The learning rate's way from ``learner.lr`` to ``learner.lr_end``, where a step after the last would be."""
 
     CONSTANT = "constant"
@@ -24,18 +24,18 @@ class Schedule(StrEnum):
     COSINE = "cosine"
 
 
-class SftRunSection(Section):
+class SftRunSection(ConfigSection):
     name: RunName = "sft"
     """First part of the default run id."""
     seed: CountInt = 0
     """Seed of the order in which sequences are trained."""
-    dir: Path = RUNS
+    dir: Path = DEFAULT_RUNS_FOLDER
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which nothing is begun."""
 
 
-class SftSection(Section):
+class SftSection(ConfigSection):
     model: Path | None = None
     """Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer."""
     data: tuple[Path, ...] = ()
@@ -56,9 +56,9 @@ class SftSection(Section):
     """Sequences in an optimizer step."""
     max_tokens: CountInt = 0
     """Longest sequence; 0 for what model and ``learner.micro_batch_tokens`` hold."""
-    too_long: TooLong = TooLong.ERROR
+    too_long: OverlongAction = OverlongAction.ERROR
     """What becomes of a longer one: ``error``, ``drop`` or ``truncate``."""
-    schedule: Schedule = Schedule.COSINE
+    schedule: LearningRateSchedule = LearningRateSchedule.COSINE
     """Way of the learning rate after ``learner.lr_warmup_steps``: ``constant``, or ``linear`` or ``cosine`` to
     ``learner.lr_end`` (0 without it)."""
     eval_every_steps: CountInt = 0
@@ -75,14 +75,14 @@ class SftLearnerSection(TrainerSection):
     and the command ends."""
 
 
-class SftCheckpointSection(Section):
+class SftCheckpointSection(ConfigSection):
     every_steps: PositiveInt = 50
     """Steps between two checkpoints; a crash repeats at most so many.  The last step has one too."""
     keep: PositiveInt = 2
     """Newest checkpoints that stay on disk."""
 
 
-class SftConfig(Section):
+class SftConfig(ConfigSection):
     run: SftRunSection = SftRunSection()
     sft: SftSection = SftSection()
     learner: SftLearnerSection = SftLearnerSection()
@@ -90,7 +90,7 @@ class SftConfig(Section):
     checkpoint: SftCheckpointSection = SftCheckpointSection()
 
     @property
-    def most_tokens(self) -> int:
+    def max_sequence_tokens(self) -> int:
         """Of a sequence, as far as the learner is concerned."""
         room = self.learner.sequence_tokens
         return min(self.sft.max_tokens, room) if self.sft.max_tokens else room
@@ -104,7 +104,7 @@ class SftConfig(Section):
                 f"sft.max_tokens = {most} is more than learner.micro_batch_tokens × learner.cp = {room}: "
                 f"set learner.micro_batch_tokens = {-(-most // learner.cp)}, or raise learner.cp"
             )
-        if self.sft.schedule is Schedule.CONSTANT and learner.lr_end is not None:
+        if self.sft.schedule is LearningRateSchedule.CONSTANT and learner.lr_end is not None:
             found.append(
                 "sft.schedule = 'constant' never reaches learner.lr_end: set sft.schedule = 'linear', or leave it out"
             )

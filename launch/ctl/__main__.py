@@ -15,46 +15,50 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from launch.ctl.asking import answered
-from launch.ctl.status import read_rollouts, read_status, rollout_lines, status_lines
+from launch.ctl.asking import submit_and_wait
+from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status
 from launch.rundir import NoSuchRunError, is_running
-from launch.steering.requests import Action, Request, new_request
-from launch.steering.tunable import TUNABLE, parse_change
+from launch.steering.requests import ControlAction, ControlRequest, make_request
+from launch.steering.tunable import RETUNABLE_KEYS, parse_change
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import number
+from protocol.cli.numbers import number_at_least
 from protocol.cli.output import JsonOutput, error_console
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 
 _STATUS, _LIST = "status", "list"
 _PATIENCE_S = 120.0
-_MORE = {Action.RETUNE: "KEY=VALUE …", Action.CANCEL: "ID"}
+_MORE = {ControlAction.RETUNE: "KEY=VALUE …", ControlAction.CANCEL: "ID"}
 """What follows an action; an engine may follow ``drain``, and nothing the others."""
 
 
-def request_of(action: Action, words: Sequence[str], reason: str) -> Request:
+def parse_request(action: ControlAction, words: Sequence[str], reason: str) -> ControlRequest:
     """Raises UserError where ``words`` are not what ``action`` takes."""
-    if action in {Action.CANCEL, Action.DRAIN} and len(words) > 1:
+    if action in {ControlAction.CANCEL, ControlAction.DRAIN} and len(words) > 1:
         raise UserError(f"{action.value} takes one name, and there are {len(words)}: give them one after the other")
-    if action not in {*_MORE, Action.DRAIN} and words:
+    if action not in {*_MORE, ControlAction.DRAIN} and words:
         raise UserError(f"{action.value} takes nothing after it, and '{words[0]}' follows: leave it out")
     if action in _MORE and not words:
-        known = f"; these can be changed: {', '.join(TUNABLE)}" if action is Action.RETUNE else ""
+        known = f"; these can be changed: {', '.join(RETUNABLE_KEYS)}" if action is ControlAction.RETUNE else ""
         raise UserError(f"{action.value} what? Write {action.value} {_MORE[action]}{known}")
-    if action is Action.RETUNE:
-        return new_request(action, reason=reason, changes=dict(map(parse_change, words)))
-    return new_request(action, reason=reason, target=words[0] if words else "")
+    if action is ControlAction.RETUNE:
+        return make_request(action, reason=reason, changes=dict(map(parse_change, words)))
+    return make_request(action, reason=reason, target=words[0] if words else "")
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> CommandLineParser:
+    parser = CommandLineParser(
         prog="python -m launch.ctl",
         description="See what a run does, and steer it.",
-        epilog=f"retune takes: {', '.join(TUNABLE)}. Example: python -m launch.ctl runs/my-run retune in_flight=64",
+        epilog=f"retune takes: {', '.join(RETUNABLE_KEYS)}. Example: python -m launch.ctl runs/my-run retune in_flight=64",
     )
     add = parser.add_argument
     add("run", type=Path, metavar="RUN", help="run directory")
-    add("action", choices=[_STATUS, _LIST, *(action.value for action in Action)], help="what to show, or to ask for")
+    add(
+        "action",
+        choices=[_STATUS, _LIST, *(action.value for action in ControlAction)],
+        help="what to show, or to ask for",
+    )
     add(
         "words",
         nargs="*",
@@ -63,47 +67,53 @@ def _parser() -> Parser:
     )
     add("--reason", default="", metavar="TEXT", help="why; it is kept in the run's events")
     add("--content", action="store_true", help="for list: show what agents have written, too")
-    add("--timeout", type=number(0.0), default=_PATIENCE_S, metavar="S", help="longest wait for the run's word")
+    add(
+        "--timeout", type=number_at_least(0.0), default=_PATIENCE_S, metavar="S", help="longest wait for the run's word"
+    )
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """See the module."""
-    with parsed(_parser(), argv) as (given, out):
+    with parse_command_line(_parser(), argv) as (given, out):
         if not given.run.is_dir():
             raise NoSuchRunError(given.run)
         if given.action in {_STATUS, _LIST}:
             if given.words:
                 raise UserError(f"{given.action} takes nothing after it, and '{given.words[0]}' follows: leave it out")
             return _show(given.run, given.action, out, content=given.content)
-        return _ask(given.run, request_of(Action(given.action), given.words, given.reason), given.timeout, out)
+        return _ask(
+            given.run, parse_request(ControlAction(given.action), given.words, given.reason), given.timeout, out
+        )
 
 
 def _show(run_dir: Path, what: str, out: JsonOutput, *, content: bool) -> int:
     if what == _STATUS:
         status = read_status(run_dir)
-        out.set(asdict(status))
-        lines = status_lines(status)
+        out.set_result(asdict(status))
+        lines = format_status(status)
     else:
         rollouts = read_rollouts(run_dir, content=content)
-        out.set({"run": run_dir.resolve().name, "alive": is_running(run_dir), "rollouts": list(map(asdict, rollouts))})
-        lines = rollout_lines(rollouts)
+        out.set_result(
+            {"run": run_dir.resolve().name, "alive": is_running(run_dir), "rollouts": list(map(asdict, rollouts))}
+        )
+        lines = format_rollouts(rollouts)
     for line in lines:
         error_console().print(line)
     return EXIT_OK
 
 
-def _ask(run_dir: Path, request: Request, patience_s: float, out: JsonOutput) -> int:
+def _ask(run_dir: Path, request: ControlRequest, patience_s: float, out: JsonOutput) -> int:
     said = {"run": run_dir.resolve().name, "request": request.id, "action": request.action.value}
     try:
-        answer = answered(run_dir, request, patience_s)
+        answer = submit_and_wait(run_dir, request, patience_s)
     except TimeoutError:
         text = f"the run has not answered within {patience_s:g} s, and does it when it comes to it"
-        out.set(said | {"confirmed": False, "text": text})
+        out.set_result(said | {"confirmed": False, "text": text})
         error_console().print(f"{text}: python -m launch.ctl {run_dir} status")
         return EXIT_FAILED
-    out.set(said | {"confirmed": True, "text": answer.text})
+    out.set_result(said | {"confirmed": True, "text": answer.text})
     error_console().print(answer.text)
     return EXIT_OK
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.monitor.tail import RunReader, ends, text
+from launch.monitor.tail import RunTail, cursor_at_end, get_text
 from launch.run_files import SFT_TABLE
-from launch.rundir import go_on, has_ended, is_running, stored_config, stored_values
-from launch.steering.requests import ANSWERED, Request, ask, withdraw
-from protocol.cli.output import shown
+from launch.rundir import find_resume_command, has_ended, is_running, load_stored_config, load_stored_tables
+from launch.steering.requests import REQUEST_ANSWERED_EVENT, ControlRequest, submit_request, withdraw_request
+from protocol.cli.output import display_path
 from protocol.errors import UserError
 
 _DRIVERS = ("events/driver-*.jsonl",)
@@ -23,34 +23,38 @@ _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ControlAnswer:
     ok: bool
     text: str
 
 
 def require_running(run_dir: Path) -> None:
     """Raises UserError where no driver has the run."""
-    supervised = SFT_TABLE in stored_values(run_dir)
+    supervised = SFT_TABLE in load_stored_tables(run_dir)
     if not is_running(run_dir):
         if has_ended(run_dir):
             raise UserError(
                 f"run {run_dir.name} has come to its end, so nobody can be asked: python -m launch.ctl {run_dir} "
                 "status shows it"
             )
-        raise UserError(f"no driver has run {run_dir.name}, so nobody can be asked: {go_on(run_dir)} goes on with it")
+        raise UserError(
+            f"no driver has run {run_dir.name}, so nobody can be asked: {find_resume_command(run_dir)} goes on with it"
+        )
     if supervised:
         raise UserError(
-            f"run {run_dir.name} is supervised training, which nobody steers: Ctrl-C ends it, {go_on(run_dir)} goes on"
+            f"run {run_dir.name} is supervised training, which nobody steers: Ctrl-C ends it, {find_resume_command(run_dir)} goes on"
         )
-    stored_config(run_dir)
+    load_stored_config(run_dir)
 
 
-def answered(run_dir: Path, request: Request, patience_s: float, pause: Callable[[float], None] = time.sleep) -> Answer:
+def submit_and_wait(
+    run_dir: Path, request: ControlRequest, patience_s: float, pause: Callable[[float], None] = time.sleep
+) -> ControlAnswer:
     """Ask, and wait for the answer.  Raises UserError where the run refuses, or has ended; TimeoutError where it has
     not answered in ``patience_s``, and may still do it."""
     require_running(run_dir)
-    reader = RunReader(run_dir, _DRIVERS, ends(run_dir, _DRIVERS))
-    ask(run_dir, request)
+    reader = RunTail(run_dir, _DRIVERS, cursor_at_end(run_dir, _DRIVERS))
+    submit_request(run_dir, request)
     give_up = time.monotonic() + patience_s
     while True:
         alive = is_running(run_dir)  # before the look: what it said last is seen
@@ -59,16 +63,22 @@ def answered(run_dir: Path, request: Request, patience_s: float, pause: Callable
                 raise UserError(f"{request.action.value}: {answer.text}")
             return answer
         if not alive:
-            withdraw(run_dir, request)
-            raise UserError(f"run {run_dir.name} ended before it answered: {shown(run_dir / 'events')} tells how")
+            withdraw_request(run_dir, request)
+            raise UserError(
+                f"run {run_dir.name} ended before it answered: {display_path(run_dir / 'events')} tells how"
+            )
         if time.monotonic() >= give_up:
             raise TimeoutError
         pause(_LOOK_S)
 
 
-def _answer(reader: RunReader, request: Request) -> Answer | None:
+def _answer(reader: RunTail, request: ControlRequest) -> ControlAnswer | None:
     for line in reader.read():
         event = line.value
-        if event is not None and text(event, "kind") == ANSWERED and text(event, "request") == request.id:
-            return Answer(event.get("ok") is True, text(event, "text"))
+        if (
+            event is not None
+            and get_text(event, "kind") == REQUEST_ANSWERED_EVENT
+            and get_text(event, "request") == request.id
+        ):
+            return ControlAnswer(event.get("ok") is True, get_text(event, "text"))
     return None

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import RunConfig
-from launch.monitor.archive.cards import run_card
-from launch.monitor.describe import FLOWS
-from launch.monitor.shapes import RunStanding
-from launch.monitor.state import Advice, RunState, Session
+from launch.monitor.archive.cards import read_run_card
+from launch.monitor.describe import RUN_FLOWS
+from launch.monitor.shapes import RunStatus
+from launch.monitor.state import EpisodeProgress, MonitorState, OpenAlert
 from launch.monitor.store import RunStore
-from launch.monitor.view import EngineView
-from launch.run_files import NoSuchRunError, is_run
-from launch.rundir import go_on, is_running, stored_config
-from launch.steering.history import Retuned, read_changes
-from launch.steering.requests import read_request, request_files
-from launch.steering.tunable import Value, values_of
+from launch.monitor.view import EngineSummary
+from launch.run_files import NoSuchRunError, is_run_directory
+from launch.rundir import find_resume_command, is_running, load_stored_config
+from launch.steering.history import ConfigChange, read_changes
+from launch.steering.requests import list_request_files, read_request
+from launch.steering.tunable import RetunableValue, retunable_values
 from protocol.errors import UserError
 
 _SHOWN = (
@@ -38,7 +38,7 @@ _SHOWN = (
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PendingRequest:
     """A request that waits to be answered."""
 
     request: str
@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class RunOverview:
     run: str
     as_of: float | None
     """Time of the newest event."""
@@ -69,16 +69,16 @@ class Status:
     dropped: dict[str, int]
     failed: dict[str, int]
     """Infrastructure failures by reason."""
-    engines: list[EngineView]
+    engines: list[EngineSummary]
     sandboxes: int
-    advisories: list[Advice]
+    advisories: list[OpenAlert]
     """Health first."""
-    asked: list[Asked]
+    asked: list[PendingRequest]
     in_flight: int | None
     """Most rollouts at once; None where the run's record cannot be read."""
-    tunable: dict[str, Value]
+    tunable: dict[str, RetunableValue]
     """What ``retune`` takes, with the values that hold."""
-    retuned: list[Retuned]
+    retuned: list[ConfigChange]
     url: str
     reason: str
     """How a run ended."""
@@ -89,7 +89,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RunningRollout:
     trajectory: str
     group: int
     sample: int
@@ -102,13 +102,13 @@ class Rollout:
     """The command that runs, of the agent's making; None unless it is asked for."""
 
 
-def read_status(run_dir: Path) -> Status:
+def read_status(run_dir: Path) -> RunOverview:
     """Raises NoSuchRunError."""
     store = _read(run_dir)
     view = store.view()
-    alive, config, card = is_running(run_dir), _config(run_dir), run_card(run_dir)
-    ended = card.standing is RunStanding.FINISHED
-    return Status(
+    alive, config, card = is_running(run_dir), _config(run_dir), read_run_card(run_dir)
+    ended = card.standing is RunStatus.FINISHED
+    return RunOverview(
         run=view.run.id,
         as_of=view.last_event_at,
         alive=alive,
@@ -127,16 +127,16 @@ def read_status(run_dir: Path) -> Status:
         advisories=view.advisories,
         asked=_asked(run_dir),
         in_flight=config.in_flight if config is not None else None,
-        tunable=values_of(config) if config is not None else {},
+        tunable=retunable_values(config) if config is not None else {},
         retuned=read_changes(run_dir),
         url=view.run.url if alive else "",
         reason=view.run.reason,
-        go_on="" if alive or ended or card.problem else go_on(run_dir),
+        go_on="" if alive or ended or card.problem else find_resume_command(run_dir),
         problem=card.problem,
     )
 
 
-def read_rollouts(run_dir: Path, *, content: bool) -> list[Rollout]:
+def read_rollouts(run_dir: Path, *, content: bool) -> list[RunningRollout]:
     """Those that run, the longest first.  Raises NoSuchRunError."""
     state = _read(run_dir).state
     if not is_running(run_dir):
@@ -145,8 +145,8 @@ def read_rollouts(run_dir: Path, *, content: bool) -> list[Rollout]:
     return sorted(found, key=lambda rollout: -rollout.seconds)
 
 
-def _rollout(session: Session, state: RunState, *, content: bool) -> Rollout:
-    return Rollout(
+def _rollout(session: EpisodeProgress, state: MonitorState, *, content: bool) -> RunningRollout:
+    return RunningRollout(
         session.trajectory,
         session.group,
         session.sample,
@@ -155,18 +155,18 @@ def _rollout(session: Session, state: RunState, *, content: bool) -> Rollout:
         session.turn,
         session.sampled,
         round(max(0.0, (state.last_event_at or session.started_at) - session.started_at), 1),
-        printable(session.command) if content else None,
+        strip_control_characters(session.command) if content else None,
     )
 
 
-def printable(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """``text`` without what moves a terminal's cursor or colours it: an agent may have written it."""
     return "".join(char if char.isprintable() else "�" for char in text.replace("\n", "⏎").replace("\t", " "))
 
 
-def status_lines(status: Status) -> list[str]:
+def format_status(status: RunOverview) -> list[str]:
     """For a person."""
-    flow = "" if status.flow == "run" or not status.alive else f", {FLOWS.get(status.flow, status.flow)}"
+    flow = "" if status.flow == "run" or not status.alive else f", {RUN_FLOWS.get(status.flow, status.flow)}"
     ended = f": {status.reason}" if status.reason and status.phase in {"done", "stopped"} else ""
     of = f"/{status.steps}" if status.steps else ""
     lines = [f"{status.run}: {status.phase}{flow}{ended} · step {status.step}{of} · {status.running} rollouts"]
@@ -187,7 +187,7 @@ def status_lines(status: Status) -> list[str]:
     return [*lines, *([f"to go on with it: {status.go_on}"] if status.go_on else [])]
 
 
-def rollout_lines(rollouts: list[Rollout]) -> list[str]:
+def format_rollouts(rollouts: list[RunningRollout]) -> list[str]:
     lines = [
         f"{each.trajectory}  {each.task}  {each.worker}  turn {each.turn}  {each.sampled_tokens} tokens  "
         f"{each.seconds:.0f} s" + (f"  {each.content}" if each.content else "")
@@ -198,25 +198,25 @@ def rollout_lines(rollouts: list[Rollout]) -> list[str]:
 
 def _config(run_dir: Path) -> RunConfig | None:
     try:
-        return stored_config(run_dir)
+        return load_stored_config(run_dir)
     except UserError:
         return None
 
 
 def _read(run_dir: Path) -> RunStore:
-    if not is_run(run_dir):
+    if not is_run_directory(run_dir):
         raise NoSuchRunError(run_dir)
     store = RunStore(run_dir)
     store.catch_up()
     return store
 
 
-def _asked(run_dir: Path) -> list[Asked]:
-    found: list[Asked] = []
-    for path in request_files(run_dir):
+def _asked(run_dir: Path) -> list[PendingRequest]:
+    found: list[PendingRequest] = []
+    for path in list_request_files(run_dir):
         try:
             request = read_request(path)
         except UserError:
             continue  # answered meanwhile, or nobody's
-        found.append(Asked(request.id, request.action.value, request.by, request.reason))
+        found.append(PendingRequest(request.id, request.action.value, request.by, request.reason))
     return found

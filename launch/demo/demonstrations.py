@@ -19,20 +19,20 @@ from pathlib import Path
 
 import numpy as np
 
-from actors.agents.agent import opening
-from actors.agents.chat import ChatFormat, chat_format
-from actors.agents.choice import agent_of
-from actors.agents.prompt import Prompt
+from actors.agents.agent import render_opening
+from actors.agents.chat import ChatFormat, load_chat_format
+from actors.agents.choice import make_agent
+from actors.agents.prompt import PromptTemplate
 from launch.config import RunConfig
 from launch.config.policy import WarmStartSection
 from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
-from sandbox.tasks.generated import trained_families
+from sandbox.tasks.generated import training_families
 from sandbox.tasks.task import Task
-from sandbox.tasks.vocabulary import EXTENSIONS, MODES, Draw, Split, draw, names_of
+from sandbox.tasks.vocabulary import EXTENSIONS, MODES, DraftChoices, Split, draw_choices, names_of
 
-Example = tuple[Int32Array, Uint8Array]
+DemonstrationTokens = tuple[Int32Array, Uint8Array]
 """Token ids [T] and loss mask [T]."""
 
 NO_OUTPUT = "(no output)"
@@ -53,7 +53,7 @@ _INSTRUCTION = "\u2063instruction\u2063"
 _OUTPUT = "\u2063output\u2063"
 
 
-def tool_call(command: str) -> str:
+def format_tool_call(command: str) -> str:
     """The assistant's message that runs ``command``."""
     call = {"name": "shell_exec", "arguments": {"command": command}}
     return f"<tool_call>\n{json.dumps(call, ensure_ascii=False)}\n</tool_call>"
@@ -69,30 +69,30 @@ class Demonstration:
     output: str = NO_OUTPUT
 
 
-def demonstrate(family: str, rng: random.Random, noise: float) -> Demonstration:
+def make_demonstration(family: str, rng: random.Random, noise: float) -> Demonstration:
     """A training instance and, with probability ``noise``, a spoilt command for it."""
-    choices = draw(rng, Split.TRAIN)
+    choices = draw_choices(rng, Split.TRAIN)
     made = FAMILIES[family](choices)
     output = rng.choice((NO_OUTPUT, rng.choice(_OUTPUTS).format(word=rng.choice(choices.filler))))
     if rng.random() >= noise:
-        return Demonstration(made.instruction, tool_call(made.command), output)
+        return Demonstration(made.instruction, format_tool_call(made.command), output)
     kind = rng.choices(("command", "name", "argument", "json"), (5, 3, 1, 1))[0]
     if kind == "json":
-        return Demonstration(made.instruction, tool_call(made.command).replace('"}}', '"}'), output)
+        return Demonstration(made.instruction, format_tool_call(made.command).replace('"}}', '"}'), output)
     command = made.command
     if kind != "command":
-        command = FAMILIES[family](_another(choices, made.command, kind, rng)).command
+        command = FAMILIES[family](_vary(choices, made.command, kind, rng)).command
     if command == made.command:
         command = rng.choice(made.mistakes)
-    return Demonstration(made.instruction, tool_call(command), output)
+    return Demonstration(made.instruction, format_tool_call(command), output)
 
 
-def _another(choices: Draw, command: str, kind: str, rng: random.Random) -> Draw:
+def _vary(choices: DraftChoices, command: str, kind: str, rng: random.Random) -> DraftChoices:
     """The same choices but for one name that ``command`` uses, or for its argument."""
     if kind == "argument":
         return replace(
             choices,
-            lines=2 + (choices.lines - 1) % 5,
+            lines=2 + (choices.instruction_lines - 1) % 5,
             column=1 + choices.column % 3,
             extension=rng.choice([e for e in EXTENSIONS if e != choices.extension]),
             mode=rng.choice([m for m in MODES if m != choices.mode]),
@@ -104,22 +104,24 @@ def _another(choices: Draw, command: str, kind: str, rng: random.Random) -> Draw
     return replace(choices, names=tuple(names))
 
 
-class Encoder:
+class DemonstrationEncoder:
     """Demonstrations as token ids, exactly as episodes would hold them."""
 
     def __init__(self, chat: ChatFormat, *, system_prompt: str, done_text: str) -> None:
         self._chat = chat
-        self._first = chat.text(chat.first_prompt(opening(Prompt(system_prompt), Task("", _INSTRUCTION), {})))
-        self._delta = chat.text(chat.delta([{"role": "tool", "content": _OUTPUT}], closed=True))
-        self._done = [*self._encode(done_text), chat.turn_end]
+        self._first = chat.decode_reply(
+            chat.encode_first_prompt(render_opening(PromptTemplate(system_prompt), Task("", _INSTRUCTION), {}))
+        )
+        self._delta = chat.decode_reply(chat.encode_delta([{"role": "tool", "content": _OUTPUT}], closed=True))
+        self._done = [*self._encode(done_text), chat.turn_end_id]
 
     def _encode(self, text: str) -> list[int]:
         return self._chat.tokenizer.encode(text, add_special_tokens=False)
 
-    def encode(self, demonstration: Demonstration, *, final_turn: bool) -> Example:
+    def encode(self, demonstration: Demonstration, *, final_turn: bool) -> DemonstrationTokens:
         """Loss on what the assistant says; the turn that says "done" only where ``final_turn``."""
         prompt = self._encode(self._first.replace(_INSTRUCTION, demonstration.instruction))
-        reply = [*self._encode(demonstration.reply), self._chat.turn_end]
+        reply = [*self._encode(demonstration.reply), self._chat.turn_end_id]
         parts = [(prompt, 0), (reply, 1)]
         if final_turn:
             parts += [(self._encode(self._delta.replace(_OUTPUT, demonstration.output)), 0), (self._done, 1)]
@@ -133,20 +135,20 @@ class Encoder:
         return [self._encode(text) for text in (*names, *arguments * 150)]
 
 
-def _arrays(parts: Sequence[tuple[list[int], int]]) -> Example:
+def _arrays(parts: Sequence[tuple[list[int], int]]) -> DemonstrationTokens:
     ids = [token for part, _ in parts for token in part]
     mask = [loss for part, loss in parts for _ in part]
     return np.asarray(ids, np.int32), np.asarray(mask, np.uint8)
 
 
-def copy_string(alphabet: Sequence[list[int]], rng: random.Random) -> Example:
+def make_copy_string(alphabet: Sequence[list[int]], rng: random.Random) -> DemonstrationTokens:
     """Some other texts, then 4 to 13 texts twice, with loss where the second time can be known from the first."""
     before = [token for text in rng.choices(alphabet, k=rng.randint(0, 4)) for token in text]
     string = [token for text in rng.choices(alphabet, k=rng.randint(4, 13)) for token in text]
     return _arrays([([*before, *string, string[0]], 0), (string[1:], 1)])
 
 
-def learning_rate(step: int, settings: WarmStartSection, steps: int) -> float:
+def warm_start_learning_rate(step: int, settings: WarmStartSection, steps: int) -> float:
     """Of ``step``, counted from 0, of so many: linear warm-up, then a cosine to a twentieth of the peak."""
     warm = min(1.0, (step + 1) / max(settings.warmup_steps, 1))
     return settings.lr * warm * (0.05 + 0.475 * (1 + math.cos(math.pi * step / steps)))
@@ -161,24 +163,24 @@ def noise_by_family(families: Sequence[str], settings: WarmStartSection, seed: i
     return {family: settings.noise + settings.noise_spread * (2 * rank / last - 1) for rank, family in enumerate(order)}
 
 
-def curriculum(
-    encoder: Encoder, settings: WarmStartSection, seed: int, *, held_out_family: str = HELD_OUT_FAMILY
+def warm_start_curriculum(
+    encoder: DemonstrationEncoder, settings: WarmStartSection, seed: int, *, held_out_family: str = HELD_OUT_FAMILY
 ) -> Iterator[SftBatch]:
     """The batches of the warm start in order; families in turn, so that each is in a batch as often as the others."""
     rng = random.Random(f"warm start {seed}")
-    families, alphabet = trained_families(held_out_family), encoder.alphabet()
+    families, alphabet = training_families(held_out_family), encoder.alphabet()
     spoilt = noise_by_family(families, settings, seed)
     for step in range(settings.steps):
-        lr, taught = learning_rate(step, settings, settings.steps), step - settings.copy_steps
+        lr, taught = warm_start_learning_rate(step, settings, settings.steps), step - settings.copy_steps
         if taught < 0:
-            yield SftBatch([copy_string(alphabet, rng) for _ in range(settings.copy_batch_size)], lr)
+            yield SftBatch([make_copy_string(alphabet, rng) for _ in range(settings.copy_batch_size)], lr)
             continue
         noisy = taught >= settings.clean_steps
         first = taught * settings.batch_size
         final_turn = taught % settings.final_turn_every == settings.final_turn_every - 1
         turns = (families[n % len(families)] for n in range(first, first + settings.batch_size))
         batch = [
-            encoder.encode(demonstrate(family, rng, spoilt[family] if noisy else 0.0), final_turn=final_turn)
+            encoder.encode(make_demonstration(family, rng, spoilt[family] if noisy else 0.0), final_turn=final_turn)
             for family in turns
         ]
         yield SftBatch(batch, lr)
@@ -187,6 +189,8 @@ def curriculum(
 def warm_start_batches(config: RunConfig, model_path: Path) -> Iterator[SftBatch]:
     """The warm start of a run, with the tokenizer in ``model_path``."""
     agent = config.agent.settings
-    chat = chat_format(str(model_path), agent_of(agent).offered, thinking=agent.thinking.argument)
-    encoder = Encoder(chat, system_prompt=config.agent.system_prompt, done_text=config.agent.done_text)
-    return curriculum(encoder, config.warm_start, config.run.seed, held_out_family=config.data.held_out_family)
+    chat = load_chat_format(str(model_path), make_agent(agent).offered_tools, thinking=agent.thinking.template_argument)
+    encoder = DemonstrationEncoder(chat, system_prompt=config.agent.system_prompt, done_text=config.agent.done_text)
+    return warm_start_curriculum(
+        encoder, config.warm_start, config.run.seed, held_out_family=config.data.held_out_family
+    )

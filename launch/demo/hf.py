@@ -37,7 +37,7 @@ def train_bpe(
     return bpe
 
 
-def fast_tokenizer(
+def build_fast_tokenizer(
     bpe: Tokenizer, reserved: Sequence[str], *, template: str, eos: str, pad: str
 ) -> PreTrainedTokenizerFast:
     """What AutoTokenizer loads, with the template and ``reserved`` control tokens."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from protocol.errors import UserError
-from sandbox.tasks.generated import sketch, trained_families
+from sandbox.tasks.generated import draft_task, training_families
 from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split
 
 if TYPE_CHECKING:
@@ -78,11 +78,11 @@ CHAT_TEMPLATE = """\
 """
 
 
-def corpus() -> Iterator[str]:
+def tokenizer_corpus() -> Iterator[str]:
     """The text that the vocabulary is trained on."""
-    for family in trained_families():
+    for family in training_families():
         for seed in range(60):
-            made = sketch(family, seed, Split.TRAIN)
+            made = draft_task(family, seed, Split.TRAIN)
             yield made.instruction
             yield f'{{"name": "shell_exec", "arguments": {{"command": "{made.command}"}}}}'
     for word in (*WORDS, *MODES, *(str(n) for n in range(10))):
@@ -97,9 +97,9 @@ def corpus() -> Iterator[str]:
 def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer.  ``len(tokenizer)`` is a multiple of 64 and at most ``max_tokens``, filled up with reserved
     tokens.  Raises UserError when ``max_tokens`` is too few for the words to be single tokens."""
-    from launch.demo.hf import fast_tokenizer, train_bpe
+    from launch.demo.hf import build_fast_tokenizer, train_bpe
 
-    texts = list(corpus())
+    texts = list(tokenizer_corpus())
     random.Random(0).shuffle(texts)
     room = max_tokens - max_tokens % _MULTIPLE - len(MARKS)
     bpe = train_bpe(texts, pieces=_PIECES, control=CONTROL, marks=MARKS, max_tokens=room)
@@ -108,4 +108,4 @@ def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     for word in WORDS:
         if any(len(bpe.encode(text).ids) != 1 for text in (word, f" {word}", f"-{word}")):
             raise UserError(f"{max_tokens} tokens are too few for {word!r} to be one: set model.vocab_tokens = 1024")
-    return fast_tokenizer(bpe, filler, template=CHAT_TEMPLATE, eos=END_OF_TURN, pad=PAD)
+    return build_fast_tokenizer(bpe, filler, template=CHAT_TEMPLATE, eos=END_OF_TURN, pad=PAD)

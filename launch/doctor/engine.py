@@ -15,14 +15,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from launch.doctor.finding import CheckName, Finding, failed, of_error, ok, warning
-from launch.doctor.looking import host_check
-from launch.doctor.wants import HostWants
+from launch.doctor.finding import CheckName, Finding, failed, finding_from_error, ok, warning
+from launch.doctor.looking import make_host_check
+from launch.doctor.wants import HostRequirements
 from protocol.errors import UserError
-from sandbox.address import EngineAddress
+from sandbox.address import DockerAddress
 from sandbox.host import HostSettings, current_host
-from sandbox.private import PREFIX, SUBNET_RANGE
-from sandbox.provision import ask, has_image
+from sandbox.private import NETWORK_PREFIX, SUBNET_RANGE
+from sandbox.provision import call_engine_api, has_image
 
 _PATIENCE_S = 5.0
 _DEADLINE_S = 30.0
@@ -33,7 +33,7 @@ _DEFAULT_POOLS = 31
 _RESTART = "`systemctl restart docker`, or `python -m sandbox.host down`, then `up`"
 
 
-class Answer(StrEnum):
+class EngineAnswer(StrEnum):
     """What an address does that should be an engine's."""
 
     YES = "yes"
@@ -45,19 +45,19 @@ class Answer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class EngineFacts:
-    asked: str = ""
+class DockerEngineFacts:
+    configured_url: str = ""
     """DOCKER_HOST's engine, if it names one."""
-    asked_answer: Answer = Answer.YES
-    unset: UserError | None = None
+    configured_answer: EngineAnswer = EngineAnswer.YES
+    setup_error: UserError | None = None
     """Why nothing is recorded of this machine's set-up."""
     url: str = ""
     """Of the engine that this machine was set up with."""
-    answer: Answer = Answer.NOBODY
+    answer: EngineAnswer = EngineAnswer.NOBODY
     base_image: str = ""
     has_base_image: bool = False
-    kit: Path = Path()
-    has_kit: bool = False
+    toolchain: Path = Path()
+    has_toolchain: bool = False
     has_wanted_image: bool = True
     version: str = ""
     api: tuple[int, ...] = ()
@@ -76,29 +76,29 @@ class EngineFacts:
     """Processes of ours are root's."""
 
 
-def look(wants: HostWants) -> EngineFacts:
+def look(wants: HostRequirements) -> DockerEngineFacts:
     """Blocks for a few times :data:`_PATIENCE_S` at most."""
     settings = HostSettings.from_environment()
     asked = settings.docker_url
-    asked_answer = answer_of(asked) if asked else Answer.YES
-    if asked_answer is not Answer.YES:
-        return EngineFacts(asked, asked_answer)
+    asked_answer = probe_engine(asked) if asked else EngineAnswer.YES
+    if asked_answer is not EngineAnswer.YES:
+        return DockerEngineFacts(asked, asked_answer)
     try:
         host = current_host(settings)
     except UserError as error:
-        return EngineFacts(asked, unset=error)
-    answer = answer_of(host.docker_url)
-    if answer is not Answer.YES:
-        return EngineFacts(asked, url=host.docker_url, answer=answer)
+        return DockerEngineFacts(asked, setup_error=error)
+    answer = probe_engine(host.docker_url)
+    if answer is not EngineAnswer.YES:
+        return DockerEngineFacts(asked, url=host.docker_url, answer=answer)
     info, networks = _get(host.docker_url, "/info"), _get(host.docker_url, "/networks")
-    return EngineFacts(
-        asked=asked,
+    return DockerEngineFacts(
+        configured_url=asked,
         url=host.docker_url,
         answer=answer,
         base_image=host.base_image,
         has_base_image=has_image(host.docker_url, host.base_image),
-        kit=host.kit,
-        has_kit=host.kit.exists(),
+        toolchain=host.kit,
+        has_toolchain=host.kit.exists(),
         has_wanted_image=not wants.image or has_image(host.docker_url, wants.image),
         version=str(info.get("ServerVersion", "")),
         api=tuple(int(part) for part in str(_get(host.docker_url, "/version").get("ApiVersion", "0")).split(".")),
@@ -107,7 +107,7 @@ def look(wants: HostWants) -> EngineFacts:
         ahead_s=_ahead_s(str(info.get("SystemTime", ""))),
         pools=_capacity(info.get("DefaultAddressPools") or ()),
         subnets=_subnets(networks),
-        routes=_routes(Path("/proc/net/route")) if EngineAddress.parse(host.docker_url).socket else (),
+        routes=_routes(Path("/proc/net/route")) if DockerAddress.parse(host.docker_url).socket else (),
         root=os.geteuid() == 0,
     )
 
@@ -117,25 +117,25 @@ _NEEDED = ("memory", "processes")
 """Without these one sandbox takes the machine from all the others."""
 
 
-def answer_of(url: str) -> Answer:
+def probe_engine(url: str) -> EngineAnswer:
     """What an engine's address does within a few seconds.  Raises UserError for no address."""
-    connection = EngineAddress.parse(url).connection(_PATIENCE_S)
+    connection = DockerAddress.parse(url).http_connection(_PATIENCE_S)
     try:
         connection.request("GET", "/_ping")
         pong = connection.getresponse().read().strip() == b"OK"
     except PermissionError:
-        return Answer.FORBIDDEN
+        return EngineAnswer.FORBIDDEN
     except TimeoutError:
-        return Answer.SILENT
+        return EngineAnswer.SILENT
     except (OSError, http.client.HTTPException):
-        return Answer.NOBODY
+        return EngineAnswer.NOBODY
     finally:
         connection.close()
-    return Answer.YES if pong else Answer.NOBODY
+    return EngineAnswer.YES if pong else EngineAnswer.NOBODY
 
 
 def _get(url: str, path: str) -> Any:
-    status, body = ask(url, "GET", path, timeout_s=_PATIENCE_S)
+    status, body = call_engine_api(url, "GET", path, timeout_s=_PATIENCE_S)
     return json.loads(body) if status == http.HTTPStatus.OK else {}
 
 
@@ -173,7 +173,7 @@ def _routes(table: Path) -> tuple[str, ...]:
     return tuple(found)
 
 
-def judge(facts: EngineFacts, wants: HostWants) -> list[Finding]:
+def judge(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
     """Docker, cgroup and address pools."""
     if not wants.docker:
         return [ok(CheckName.DOCKER, "not needed: sandboxes are another machine's")]
@@ -183,33 +183,33 @@ def judge(facts: EngineFacts, wants: HostWants) -> list[Finding]:
     return [*_docker(facts, wants), *_doors(facts, wants), *_cgroup(facts), *_address_pools(facts)]
 
 
-def _trouble(facts: EngineFacts) -> Finding | None:
+def _trouble(facts: DockerEngineFacts) -> Finding | None:
     """What keeps the engine from being asked anything."""
-    where = f"DOCKER_HOST={facts.asked}"
-    if facts.asked_answer is not Answer.YES:
+    where = f"DOCKER_HOST={facts.configured_url}"
+    if facts.configured_answer is not EngineAnswer.YES:
         otherwise = "start it, or unset DOCKER_HOST and run `make setup`"
-        return _no_engine(facts.asked_answer, where, otherwise)
-    if facts.unset is not None:
-        return of_error(CheckName.DOCKER, facts.unset)
-    if facts.asked and facts.asked != facts.url:
+        return _no_engine(facts.configured_answer, where, otherwise)
+    if facts.setup_error is not None:
+        return finding_from_error(CheckName.DOCKER, facts.setup_error)
+    if facts.configured_url and facts.configured_url != facts.url:
         return failed(
             CheckName.DOCKER,
             f"{where} is not the engine that this machine was set up with, {facts.url}",
             "run `make setup` to use it, or unset DOCKER_HOST",
         )
-    if facts.answer is not Answer.YES:
+    if facts.answer is not EngineAnswer.YES:
         return _no_engine(facts.answer, facts.url, "run `make setup`, which starts one")
     return None
 
 
-def _no_engine(answer: Answer, where: str, otherwise: str) -> Finding:
-    if answer is Answer.FORBIDDEN:
+def _no_engine(answer: EngineAnswer, where: str, otherwise: str) -> Finding:
+    if answer is EngineAnswer.FORBIDDEN:
         return failed(
             CheckName.DOCKER,
             f"this user may not use the Docker engine at {where}",
             "run `sudo usermod -aG docker $USER` and log in again, or run this as root",
         )
-    if answer is Answer.SILENT:
+    if answer is EngineAnswer.SILENT:
         return failed(
             CheckName.DOCKER,
             f"the Docker engine at {where} takes a connection and says nothing for {_PATIENCE_S:g} s: it hangs, and "
@@ -219,13 +219,13 @@ def _no_engine(answer: Answer, where: str, otherwise: str) -> Finding:
     return failed(CheckName.DOCKER, f"no Docker engine answers at {where}, and agents work in containers", otherwise)
 
 
-def _docker(facts: EngineFacts, wants: HostWants) -> list[Finding]:
+def _docker(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
     found: list[Finding] = []
-    if not facts.has_base_image or not facts.has_kit:
+    if not facts.has_base_image or not facts.has_toolchain:
         found.append(
             failed(
                 CheckName.DOCKER,
-                f"the base image {facts.base_image} or the kit {facts.kit} is gone, and sandboxes are made of them",
+                f"the base image {facts.base_image} or the kit {facts.toolchain} is gone, and sandboxes are made of them",
                 "run `make setup`",
             )
         )
@@ -250,9 +250,9 @@ def _docker(facts: EngineFacts, wants: HostWants) -> list[Finding]:
     return found or [ok(CheckName.DOCKER, f"{facts.version} at {facts.url}, with {facts.base_image} and the kit")]
 
 
-def _doors(facts: EngineFacts, wants: HostWants) -> list[Finding]:
+def _doors(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
     """A harness reaches the policy by a door in its sandbox: this process may enter the sandbox's namespaces."""
-    if not wants.harness or (facts.root and EngineAddress.parse(facts.url).socket):
+    if not wants.harness or (facts.root and DockerAddress.parse(facts.url).socket):
         return []
     return [
         failed(
@@ -264,7 +264,7 @@ def _doors(facts: EngineFacts, wants: HostWants) -> list[Finding]:
     ]
 
 
-def _cgroup(facts: EngineFacts) -> list[Finding]:
+def _cgroup(facts: DockerEngineFacts) -> list[Finding]:
     lacking = [name for name, can in facts.limits.items() if not can]
     if not lacking:
         return [ok(CheckName.CGROUP, f"{facts.cgroup}: {', '.join(facts.limits)} can be limited")]
@@ -278,13 +278,13 @@ def _cgroup(facts: EngineFacts) -> list[Finding]:
     return [warning(CheckName.CGROUP, said, fix)]
 
 
-def _address_pools(facts: EngineFacts) -> list[Finding]:
+def _address_pools(facts: DockerEngineFacts) -> list[Finding]:
     """Services' networks are made in our own range; the bridge that sandboxes share, in the engine's."""
     ours = ipaddress.ip_network(SUBNET_RANGE)
-    theirs = {name: subnet for name, subnet in facts.subnets.items() if not name.startswith(PREFIX)}
+    theirs = {name: subnet for name, subnet in facts.subnets.items() if not name.startswith(NETWORK_PREFIX)}
     found: list[Finding] = []
     inside = [subnet for subnet in {*theirs.values(), *facts.routes} if subnet and _overlap(subnet, ours)]
-    known = [subnet for name, subnet in facts.subnets.items() if name.startswith(PREFIX)]
+    known = [subnet for name, subnet in facts.subnets.items() if name.startswith(NETWORK_PREFIX)]
     if foreign := sorted(set(inside) - set(known)):
         found.append(
             warning(
@@ -311,9 +311,9 @@ def _overlap(subnet: str, ours: ipaddress.IPv4Network | ipaddress.IPv6Network) -
     return network.version == ours.version and network.overlaps(ours)
 
 
-def clock_of(facts: EngineFacts) -> list[Finding]:
+def judge_engine_clock(facts: DockerEngineFacts) -> list[Finding]:
     """Whether the engine's clock is this machine's."""
-    if facts.answer is not Answer.YES or abs(facts.ahead_s) <= _SKEW_S:
+    if facts.answer is not EngineAnswer.YES or abs(facts.ahead_s) <= _SKEW_S:
         return []
     return [
         warning(
@@ -324,14 +324,14 @@ def clock_of(facts: EngineFacts) -> list[Finding]:
     ]
 
 
-def _judge_all(facts: EngineFacts, wants: HostWants) -> list[Finding]:
-    return [*judge(facts, wants), *(clock_of(facts) if wants.docker else ())]
+def _judge_all(facts: DockerEngineFacts, wants: HostRequirements) -> list[Finding]:
+    return [*judge(facts, wants), *(judge_engine_clock(facts) if wants.docker else ())]
 
 
-ENGINE = host_check(
+DOCKER_ENGINE_CHECK = make_host_check(
     (CheckName.DOCKER, CheckName.CGROUP, CheckName.ADDRESS_POOLS),
     look,
     _judge_all,
     deadline_s=_DEADLINE_S,
-    if_silent=f"restart the Docker engine ({_RESTART})",
+    timeout_fix=f"restart the Docker engine ({_RESTART})",
 )

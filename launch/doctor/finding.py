@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 from sandbox.tasks.task import TaskError
 
 
@@ -30,7 +30,7 @@ class CheckName(StrEnum):
     """Of another machine, to being asked at all."""
 
 
-class Level(StrEnum):
+class FindingLevel(StrEnum):
     OK = "ok"
     WARNING = "warning"
     """A run goes on, worse than it could."""
@@ -43,30 +43,30 @@ class Finding:
     """Of one check on one machine.  ``fix`` is what to do next; each finding but OK has one."""
 
     check: CheckName
-    level: Level
-    said: str
+    level: FindingLevel
+    message: str
     fix: str = ""
 
     def __str__(self) -> str:
-        return f"{self.said}: {self.fix}" if self.fix else self.said
+        return f"{self.message}: {self.fix}" if self.fix else self.message
 
-    def as_json(self) -> dict[str, Json]:
-        return {"check": self.check.value, "level": self.level.value, "said": self.said, "fix": self.fix}
+    def as_json(self) -> dict[str, JsonValue]:
+        return {"check": self.check.value, "level": self.level.value, "said": self.message, "fix": self.fix}
 
 
 def ok(check: CheckName, said: str) -> Finding:
-    return Finding(check, Level.OK, said)
+    return Finding(check, FindingLevel.OK, said)
 
 
 def warning(check: CheckName, said: str, fix: str) -> Finding:
-    return Finding(check, Level.WARNING, said, fix)
+    return Finding(check, FindingLevel.WARNING, said, fix)
 
 
 def failed(check: CheckName, said: str, fix: str) -> Finding:
-    return Finding(check, Level.FAILED, said, fix)
+    return Finding(check, FindingLevel.FAILED, said, fix)
 
 
-def of_error(check: CheckName, error: UserError) -> Finding:
+def finding_from_error(check: CheckName, error: UserError) -> Finding:
     """An error's line ends with what to do, behind a colon."""
     if isinstance(error, TaskError):
         return failed(check, f"{error.folder} {error.what}", error.why)
@@ -74,8 +74,8 @@ def of_error(check: CheckName, error: UserError) -> Finding:
     return failed(check, said, fix) if colon else failed(check, str(error), "mend that and run this again")
 
 
-def require(findings: Iterable[Finding]) -> None:
+def require_no_failure(findings: Iterable[Finding]) -> None:
     """Raises UserError for the first that keeps a run from starting."""
     for each in findings:
-        if each.level is Level.FAILED:
+        if each.level is FindingLevel.FAILED:
             raise UserError(str(each))

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import host_check
-from launch.doctor.wants import HostWants
+from launch.doctor.looking import make_host_check
+from launch.doctor.wants import HostRequirements
 
 _DEVICES = Path("/dev")
 _GPUS = ("nvidia[0-9]*", "kfd", "dxg")
@@ -41,7 +41,7 @@ _DRIVER = "look at `nvidia-smi` and `dmesg | grep -i nvrm`; a driver that hangs 
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuInfo:
     name: str
     total_mb: int
     used_mb: int
@@ -61,21 +61,21 @@ class TorchFacts:
 class GpuFacts:
     devices: bool
     """There are device files of one."""
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()
     smi_error: str = ""
     torch: TorchFacts | None = None
     torch_error: str = ""
     interfaces: tuple[str, ...] = ()
-    asked_interfaces: tuple[tuple[str, str], ...] = ()
+    configured_interfaces: tuple[tuple[str, str], ...] = ()
     """(variable, what it says) of those that name network interfaces."""
 
 
-def has_device() -> bool:
+def has_gpu_device() -> bool:
     """Whether this machine has a GPU's device file."""
     return any(found for kind in _GPUS for found in _DEVICES.glob(kind))
 
 
-def judge_device(*, there: bool, wants: HostWants) -> list[Finding]:
+def judge_gpu_device(*, there: bool, wants: HostRequirements) -> list[Finding]:
     """Whether what asks for a GPU can have one."""
     if not wants.gpu_keys or there:
         return []
@@ -84,15 +84,15 @@ def judge_device(*, there: bool, wants: HostWants) -> list[Finding]:
             CheckName.GPU,
             f"{' and '.join(f'{key} = cuda' for key in wants.gpu_keys)}, and this machine has no GPU "
             f"(no {_DEVICES}/nvidia*)",
-            " ".join(f"--set {key}=cpu" for key in wants.gpu_keys) + wants.instead,
+            " ".join(f"--set {key}=cpu" for key in wants.gpu_keys) + wants.gpu_alternative,
         )
     ]
 
 
-def look(wants: HostWants) -> GpuFacts:
+def look(wants: HostRequirements) -> GpuFacts:
     """Blocks for as long as torch needs to be imported, where there is a GPU."""
     del wants
-    if not has_device():
+    if not has_gpu_device():
         return GpuFacts(devices=False)
     gpus, smi_error = _smi()
     torch, torch_error = _torch()
@@ -101,7 +101,7 @@ def look(wants: HostWants) -> GpuFacts:
     return GpuFacts(True, gpus, smi_error, torch, torch_error, interfaces, tuple(asked))
 
 
-def _smi() -> tuple[tuple[Gpu, ...], str]:
+def _smi() -> tuple[tuple[GpuInfo, ...], str]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return (), ""
@@ -112,16 +112,16 @@ def _smi() -> tuple[tuple[Gpu, ...], str]:
     except (OSError, subprocess.CalledProcessError) as error:
         said = (getattr(error, "stdout", "") or str(error)).strip().splitlines()
         return (), f"nvidia-smi fails: {said[0] if said else 'without a word'}"
-    return read_smi(done.stdout), ""
+    return parse_nvidia_smi(done.stdout), ""
 
 
-def read_smi(text: str) -> tuple[Gpu, ...]:
+def parse_nvidia_smi(text: str) -> tuple[GpuInfo, ...]:
     """What nvidia-smi prints, a GPU a line."""
-    found: list[Gpu] = []
+    found: list[GpuInfo] = []
     for line in text.splitlines():
         name, total, used, driver = (part.strip() for part in line.rsplit(",", 3))
         with contextlib.suppress(ValueError):  # ``[N/A]``, of a GPU that shares the machine's memory
-            found.append(Gpu(name, int(total), int(used), driver))
+            found.append(GpuInfo(name, int(total), int(used), driver))
     return tuple(found)
 
 
@@ -139,17 +139,17 @@ def _torch() -> tuple[TorchFacts | None, str]:
     return TorchFacts(str(said["build"]), int(str(said["gpus"])), str(said["nccl"])), ""
 
 
-def judge(facts: GpuFacts, wants: HostWants) -> list[Finding]:
+def judge(facts: GpuFacts, wants: HostRequirements) -> list[Finding]:
     """GPU and NCCL."""
     if not facts.devices:
-        return judge_device(there=False, wants=wants) or [
+        return judge_gpu_device(there=False, wants=wants) or [
             ok(CheckName.GPU, "none, and nothing asks for one"),
             ok(CheckName.NCCL, "not needed without a GPU"),
         ]
     return [*_gpu(facts, wants), *_nccl(facts, wants)]
 
 
-def _gpu(facts: GpuFacts, wants: HostWants) -> list[Finding]:
+def _gpu(facts: GpuFacts, wants: HostRequirements) -> list[Finding]:
     if facts.smi_error:
         return [failed(CheckName.GPU, facts.smi_error, _DRIVER)]
     if facts.torch is None or not wants.gpu_keys:
@@ -175,9 +175,9 @@ def _unused(facts: GpuFacts) -> Finding:
     return ok(CheckName.GPU, "; ".join([*gpus, build]))
 
 
-def _nccl(facts: GpuFacts, wants: HostWants) -> list[Finding]:
+def _nccl(facts: GpuFacts, wants: HostRequirements) -> list[Finding]:
     found: list[Finding] = []
-    for variable, said in facts.asked_interfaces:
+    for variable, said in facts.configured_interfaces:
         wanted = said.lstrip("=^").split(",")
         if not said.startswith("^") and not any(name.startswith(each) for each in wanted for name in facts.interfaces):
             here = ", ".join(facts.interfaces)
@@ -190,24 +190,24 @@ def _nccl(facts: GpuFacts, wants: HostWants) -> list[Finding]:
     return found or [ok(CheckName.NCCL, f"NCCL {version}" if version else "not needed: torch uses no GPU")]
 
 
-def _look_device(wants: HostWants) -> bool:
+def _look_device(wants: HostRequirements) -> bool:
     del wants
-    return has_device()
+    return has_gpu_device()
 
 
-DEVICES = host_check(
+GPU_DEVICE_CHECK = make_host_check(
     (CheckName.GPU,),
     _look_device,
-    lambda there, wants: judge_device(there=there, wants=wants),
+    lambda there, wants: judge_gpu_device(there=there, wants=wants),
     deadline_s=5.0,
-    if_silent=_DRIVER,
+    timeout_fix=_DRIVER,
 )
 """What a run asks before it starts."""
-GPU = host_check(
+GPU_CHECK = make_host_check(
     (CheckName.GPU, CheckName.NCCL),
     look,
     judge,
     deadline_s=_SMI_S + _TORCH_S + 10.0,
-    if_silent=_DRIVER,
+    timeout_fix=_DRIVER,
     quick=False,
 )

@@ -7,26 +7,35 @@ error.
 
 from __future__ import annotations
 
-from launch.doctor.clock import CLOCK
-from launch.doctor.engine import ENGINE
-from launch.doctor.finding import Finding, require
-from launch.doctor.gpu import DEVICES, GPU
-from launch.doctor.limits import ULIMITS
-from launch.doctor.looking import examine
-from launch.doctor.ports import PORTS
-from launch.doctor.storage import SHM, STORAGE
-from launch.doctor.versions import VERSIONS
-from launch.doctor.wants import HostWants
+from launch.doctor.clock import CLOCK_CHECK
+from launch.doctor.engine import DOCKER_ENGINE_CHECK
+from launch.doctor.finding import Finding, require_no_failure
+from launch.doctor.gpu import GPU_CHECK, GPU_DEVICE_CHECK
+from launch.doctor.limits import ULIMITS_CHECK
+from launch.doctor.looking import run_checks
+from launch.doctor.ports import PORTS_CHECK
+from launch.doctor.storage import SHM_CHECK, STORAGE_CHECK
+from launch.doctor.versions import VERSIONS_CHECK
+from launch.doctor.wants import HostRequirements
 
-HOST_CHECKS = (PORTS, STORAGE, ENGINE, SHM, ULIMITS, CLOCK, GPU, VERSIONS)
+HOST_CHECKS = (
+    PORTS_CHECK,
+    STORAGE_CHECK,
+    DOCKER_ENGINE_CHECK,
+    SHM_CHECK,
+    ULIMITS_CHECK,
+    CLOCK_CHECK,
+    GPU_CHECK,
+    VERSIONS_CHECK,
+)
 
 
-def examine_host(wants: HostWants) -> list[Finding]:
+def check_host(wants: HostRequirements) -> list[Finding]:
     """What is right and wrong with this machine; takes as long as the slowest check, each of which has a deadline."""
-    return examine(HOST_CHECKS, wants)
+    return run_checks(HOST_CHECKS, wants)
 
 
-def require_host(wants: HostWants) -> None:
+def require_host(wants: HostRequirements) -> None:
     """Raises UserError for the first thing that would keep a run from starting here."""
     quick = tuple(check for check in HOST_CHECKS if check.quick)
-    require(examine((*quick, DEVICES), wants))
+    require_no_failure(run_checks((*quick, GPU_DEVICE_CHECK), wants))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import host_check
-from launch.doctor.wants import HostWants
+from launch.doctor.looking import make_host_check
+from launch.doctor.wants import HostRequirements
 
 _FILES, _FILES_A_CONTAINER, _FILES_A_NODE = 2048, 16, 1024
 _TASKS, _TASKS_A_CONTAINER, _TASKS_A_NODE = 1024, 16, 512
@@ -30,7 +30,7 @@ class LimitFacts:
     infiniband: bool
 
 
-def look(wants: HostWants) -> LimitFacts:
+def look(wants: HostRequirements) -> LimitFacts:
     del wants
     tasks = [_of_cgroup()] if os.geteuid() == 0 else [_of_cgroup(), _limit(resource.RLIMIT_NPROC, soft=True)]
     return LimitFacts(
@@ -61,7 +61,7 @@ def _of_cgroup() -> int:
     return min(found)
 
 
-def judge(facts: LimitFacts, wants: HostWants) -> list[Finding]:
+def judge(facts: LimitFacts, wants: HostRequirements) -> list[Finding]:
     files = _FILES + wants.containers * _FILES_A_CONTAINER + wants.nodes * _FILES_A_NODE
     tasks = _TASKS + wants.containers * _TASKS_A_CONTAINER + wants.nodes * _TASKS_A_NODE
     found: list[Finding] = []
@@ -99,4 +99,4 @@ def _many(count: int) -> str:
     return "any number of" if count >= _UNLIMITED else f"{count:,}"
 
 
-ULIMITS = host_check((CheckName.ULIMITS,), look, judge, deadline_s=5.0, if_silent="look at `ulimit -a`")
+ULIMITS_CHECK = make_host_check((CheckName.ULIMITS,), look, judge, deadline_s=5.0, timeout_fix="look at `ulimit -a`")

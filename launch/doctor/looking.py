@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from launch.doctor.finding import CheckName, Finding, Level, failed
-from launch.doctor.wants import HostWants
+from launch.doctor.finding import CheckName, Finding, FindingLevel, failed
+from launch.doctor.wants import HostRequirements
 from protocol.errors import UserError
 
 F = TypeVar("F")
@@ -26,33 +26,33 @@ class HostCheck:
 
     names: tuple[CheckName, ...]
     """Of its findings; the first stands for all where there is nothing to judge."""
-    find: Callable[[HostWants], Sequence[Finding]]
+    find: Callable[[HostRequirements], Sequence[Finding]]
     deadline_s: float
-    if_silent: str
+    timeout_fix: str
     """What to do where the look does not come to an end."""
     quick: bool
     """It takes moments, where nothing hangs."""
 
 
-def host_check(
+def make_host_check(
     names: tuple[CheckName, ...],
-    look: Callable[[HostWants], F],
-    judge: Callable[[F, HostWants], Sequence[Finding]],
+    look: Callable[[HostRequirements], F],
+    judge: Callable[[F, HostRequirements], Sequence[Finding]],
     *,
     deadline_s: float,
-    if_silent: str,
+    timeout_fix: str,
     quick: bool = True,
 ) -> HostCheck:
     """``look`` blocks, and may raise OSError, UserError or ValueError, which become findings; ``judge`` is pure."""
-    return HostCheck(names, lambda wants: judge(look(wants), wants), deadline_s, if_silent, quick)
+    return HostCheck(names, lambda wants: judge(look(wants), wants), deadline_s, timeout_fix, quick)
 
 
-def examine(checks: Sequence[HostCheck], wants: HostWants) -> list[Finding]:
+def run_checks(checks: Sequence[HostCheck], wants: HostRequirements) -> list[Finding]:
     """What all of them find, in their order; done when the last has answered or its time is over."""
     answers: queue.SimpleQueue[tuple[int, list[Finding]]] = queue.SimpleQueue()
 
     def work(number: int) -> None:
-        answers.put((number, _found(checks[number], wants)))
+        answers.put((number, _run_check(checks[number], wants)))
 
     for number in range(len(checks)):
         threading.Thread(target=work, args=(number,), daemon=True, name=f"doctor-{number}").start()
@@ -63,20 +63,20 @@ def examine(checks: Sequence[HostCheck], wants: HostWants) -> list[Finding]:
         try:
             number, findings = answers.get(timeout=max(0.0, left_s))
         except queue.Empty:
-            found[soonest] = [_silent(checks[soonest])]
+            found[soonest] = [_timeout_finding(checks[soonest])]
         else:
             found.setdefault(number, findings)
     return [finding for number in range(len(checks)) for finding in found[number]]
 
 
-def _found(check: HostCheck, wants: HostWants) -> list[Finding]:
+def _run_check(check: HostCheck, wants: HostRequirements) -> list[Finding]:
     try:
         return [*check.find(wants)]
     except (OSError, UserError, ValueError) as error:
-        return [failed(check.names[0], f"could not be looked at ({type(error).__name__}: {error})", check.if_silent)]
+        return [failed(check.names[0], f"could not be looked at ({type(error).__name__}: {error})", check.timeout_fix)]
 
 
-def _silent(check: HostCheck) -> Finding:
+def _timeout_finding(check: HostCheck) -> Finding:
     what = ", ".join(check.names)
     said = f"no answer within {check.deadline_s:g} s, so nothing is known of {what}"
-    return Finding(check.names[0], Level.FAILED, said, check.if_silent)
+    return Finding(check.names[0], FindingLevel.FAILED, said, check.timeout_fix)

@@ -6,10 +6,10 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.doctor.finding import CheckName, Finding, of_error, ok, warning
-from launch.doctor.looking import host_check
-from launch.doctor.wants import HostWants
-from launch.ports import check_port
+from launch.doctor.finding import CheckName, Finding, finding_from_error, ok, warning
+from launch.doctor.looking import make_host_check
+from launch.doctor.wants import HostRequirements
+from launch.ports import require_free_port
 from protocol.errors import UserError
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -20,15 +20,15 @@ _FEWEST = 4000
 @dataclass(frozen=True, slots=True)
 class PortFacts:
     taken: tuple[UserError, ...]
-    given: int
+    ephemeral_ports: int
     """Ports that the kernel gives by itself; 0 where it does not say."""
 
 
-def look(wants: HostWants) -> PortFacts:
+def look(wants: HostRequirements) -> PortFacts:
     taken: list[UserError] = []
     for key, port in wants.ports:
         try:
-            check_port(port, key)
+            require_free_port(port, key)
         except UserError as error:
             taken.append(error)
     given = 0
@@ -38,14 +38,16 @@ def look(wants: HostWants) -> PortFacts:
     return PortFacts(tuple(taken), given)
 
 
-def judge(facts: PortFacts, wants: HostWants) -> list[Finding]:
-    found = [of_error(CheckName.PORTS, error) for error in facts.taken]
-    if 0 < facts.given < _FEWEST:
-        said = f"the kernel gives only {facts.given:,} ports, and connections of a run that close and open use them up"
+def judge(facts: PortFacts, wants: HostRequirements) -> list[Finding]:
+    found = [finding_from_error(CheckName.PORTS, error) for error in facts.taken]
+    if 0 < facts.ephemeral_ports < _FEWEST:
+        said = f"the kernel gives only {facts.ephemeral_ports:,} ports, and connections of a run that close and open use them up"
         found.append(warning(CheckName.PORTS, said, "`sysctl -w net.ipv4.ip_local_port_range='32768 60999'`"))
     named = ", ".join(f"{port} ({key})" for key, port in wants.ports if port)
     free = f"{named} free" if named else "none is named, so that free ones are taken"
-    return found or [ok(CheckName.PORTS, f"{free}; {facts.given:,} to take from")]
+    return found or [ok(CheckName.PORTS, f"{free}; {facts.ephemeral_ports:,} to take from")]
 
 
-PORTS = host_check((CheckName.PORTS,), look, judge, deadline_s=5.0, if_silent="look at `ss -ltn` and `dmesg`")
+PORTS_CHECK = make_host_check(
+    (CheckName.PORTS,), look, judge, deadline_s=5.0, timeout_fix="look at `ss -ltn` and `dmesg`"
+)

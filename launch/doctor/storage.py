@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import host_check
-from launch.doctor.wants import HostWants
-from protocol.filesystem import filesystem_type, is_network
+from launch.doctor.looking import make_host_check
+from launch.doctor.wants import HostRequirements
+from protocol.filesystem import filesystem_type, is_network_filesystem
 
 _INODES = 10_000
 """Of a short run; a long one has some hundred thousand files."""
@@ -23,13 +23,13 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    there: Path
+    existing_folder: Path
     """The folder, or the nearest one above it that exists."""
     free_bytes: int
     free_inodes: int
     inodes: int
     """0 where the file system makes them as it needs them."""
-    kind: str
+    filesystem: str
     """Of the file system; empty where this system does not say."""
     writable: bool
 
@@ -39,40 +39,42 @@ def look_folder(folder: Path) -> FolderFacts:
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     state, mounts = os.statvfs(there), Path("/proc/self/mountinfo")
     return FolderFacts(
-        there=there,
+        existing_folder=there,
         free_bytes=state.f_bavail * state.f_frsize,
         free_inodes=state.f_favail,
         inodes=state.f_files,
-        kind=filesystem_type(there.resolve(), mounts.read_text(errors="replace")) if mounts.exists() else "",
+        filesystem=filesystem_type(there.resolve(), mounts.read_text(errors="replace")) if mounts.exists() else "",
         writable=os.access(there, os.W_OK),
     )
 
 
-def judge_folder(facts: FolderFacts, wants: HostWants) -> list[Finding]:
-    return [disk_of(facts, wants), _inodes(facts, wants.folder_key), _kind(facts, wants)]
+def judge_folder(facts: FolderFacts, wants: HostRequirements) -> list[Finding]:
+    return [judge_disk(facts, wants), _inodes(facts, wants.folder_key), _kind(facts, wants)]
 
 
-def disk_of(facts: FolderFacts, wants: HostWants) -> Finding:
+def judge_disk(facts: FolderFacts, wants: HostRequirements) -> Finding:
     """Whether runs have room, and somebody may write there."""
     elsewhere, reserve_mb = f"put runs elsewhere with --set {wants.folder_key}=FOLDER", wants.reserve_mb
     if not facts.writable:
-        fix = f"run this as its owner (`ls -ld {facts.there}`), or {elsewhere}"
-        return failed(CheckName.DISK, f"this user cannot write to {facts.there}", fix)
+        fix = f"run this as its owner (`ls -ld {facts.existing_folder}`), or {elsewhere}"
+        return failed(CheckName.DISK, f"this user cannot write to {facts.existing_folder}", fix)
     free_mb = facts.free_bytes >> 20
     if facts.free_bytes < reserve_mb << 20:
         return failed(
             CheckName.DISK,
-            f"{facts.there} has {free_mb} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb)",
+            f"{facts.existing_folder} has {free_mb} MB free and the run keeps {reserve_mb} MB in reserve (run.disk_reserve_mb)",
             f"free some space, or {elsewhere}",
         )
-    return ok(CheckName.DISK, f"{free_mb:,} MB free in {facts.there}, {reserve_mb} MB of them kept in reserve")
+    return ok(
+        CheckName.DISK, f"{free_mb:,} MB free in {facts.existing_folder}, {reserve_mb} MB of them kept in reserve"
+    )
 
 
 def _inodes(facts: FolderFacts, key: str) -> Finding:
     if not facts.inodes:
-        return ok(CheckName.INODES, f"{facts.there} makes them as it needs them")
-    said = f"{facts.free_inodes:,} files more can be made in {facts.there}"
-    fix = f"remove some (`du --inodes -x {facts.there} | sort -n | tail`), or put runs elsewhere (--set {key}=FOLDER)"
+        return ok(CheckName.INODES, f"{facts.existing_folder} makes them as it needs them")
+    said = f"{facts.free_inodes:,} files more can be made in {facts.existing_folder}"
+    fix = f"remove some (`du --inodes -x {facts.existing_folder} | sort -n | tail`), or put runs elsewhere (--set {key}=FOLDER)"
     if facts.free_inodes < _INODES:
         return failed(CheckName.INODES, f"only {said}, and a short run makes {_INODES:,}", fix)
     if facts.free_inodes < _MANY_INODES:
@@ -80,16 +82,19 @@ def _inodes(facts: FolderFacts, key: str) -> Finding:
     return ok(CheckName.INODES, said)
 
 
-def _kind(facts: FolderFacts, wants: HostWants) -> Finding:
+def _kind(facts: FolderFacts, wants: HostRequirements) -> Finding:
     elsewhere = "put runs on a local disk of the head node, such as --set run.dir=/var/tmp/runs"
-    if wants.buffer and is_network(facts.kind):
-        where = f"{facts.there} is on a network file system ({facts.kind})"
+    if wants.buffer and is_network_filesystem(facts.filesystem):
+        where = f"{facts.existing_folder} is on a network file system ({facts.filesystem})"
         said = f"{where}, where SQLite's locks and fsync cannot be trusted"
         return failed(CheckName.FILE_SYSTEM, said, elsewhere)
-    if wants.buffer and facts.kind in _IN_MEMORY:
-        said = f"{facts.there} is in memory ({facts.kind}), where a run takes it from sandboxes and goes with the power"
+    if wants.buffer and facts.filesystem in _IN_MEMORY:
+        said = f"{facts.existing_folder} is in memory ({facts.filesystem}), where a run takes it from sandboxes and goes with the power"
         return warning(CheckName.FILE_SYSTEM, said, elsewhere)
-    return ok(CheckName.FILE_SYSTEM, f"{facts.there} is on {facts.kind or 'a file system that has no name here'}")
+    return ok(
+        CheckName.FILE_SYSTEM,
+        f"{facts.existing_folder} is on {facts.filesystem or 'a file system that has no name here'}",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +104,7 @@ class ShmFacts:
     free_bytes: int = 0
 
 
-def look_shm(wants: HostWants) -> ShmFacts:
+def look_shm(wants: HostRequirements) -> ShmFacts:
     del wants
     if not _SHM.is_dir() or not os.access(_SHM, os.W_OK):
         return ShmFacts(there=False)
@@ -107,7 +112,7 @@ def look_shm(wants: HostWants) -> ShmFacts:
     return ShmFacts(there=True, total_bytes=state.f_blocks * state.f_frsize, free_bytes=state.f_bavail * state.f_frsize)
 
 
-def judge_shm(facts: ShmFacts, wants: HostWants) -> list[Finding]:
+def judge_shm(facts: ShmFacts, wants: HostRequirements) -> list[Finding]:
     if not facts.there:
         said, fix = "it is not there, or not for this user to write to", "mount it: `mount -t tmpfs tmpfs /dev/shm`"
         return [failed(CheckName.SHM, f"{said}, and Ray and torch hand data over in it", fix)]
@@ -126,11 +131,13 @@ def judge_shm(facts: ShmFacts, wants: HostWants) -> list[Finding]:
     ]
 
 
-STORAGE = host_check(
+STORAGE_CHECK = make_host_check(
     (CheckName.DISK, CheckName.INODES, CheckName.FILE_SYSTEM),
     lambda wants: look_folder(wants.folder),
     judge_folder,
     deadline_s=10.0,
-    if_silent="its file system hangs (`mount`, `df`): name a folder on a local disk (run.dir, cluster.scratch_dir)",
+    timeout_fix="its file system hangs (`mount`, `df`): name a folder on a local disk (run.dir, cluster.scratch_dir)",
 )
-SHM = host_check((CheckName.SHM,), look_shm, judge_shm, deadline_s=5.0, if_silent="look at `mount` and `dmesg`")
+SHM_CHECK = make_host_check(
+    (CheckName.SHM,), look_shm, judge_shm, deadline_s=5.0, timeout_fix="look at `mount` and `dmesg`"
+)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import host_check
-from launch.doctor.wants import HostWants
-from launch.record import PACKAGES, ROOT
+from launch.doctor.looking import make_host_check
+from launch.doctor.wants import HostRequirements
+from launch.record import CHECKOUT_ROOT, RECORDED_PACKAGES
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_KERNEL = (4, 18)
@@ -30,13 +30,15 @@ class VersionFacts:
     """The same, of those that constraints.txt names; none where there is no checkout."""
 
 
-def look(wants: HostWants) -> VersionFacts:
+def look(wants: HostRequirements) -> VersionFacts:
     del wants
     return VersionFacts(
         kernel=_numbers(os.uname().release),
         python=sys.version_info[:3],
-        installed={name: _version(name) for name in PACKAGES},
-        pinned={name: pin for name, pin in _pins(ROOT / "constraints.txt").items() if name in PACKAGES},
+        installed={name: _version(name) for name in RECORDED_PACKAGES},
+        pinned={
+            name: pin for name, pin in _pins(CHECKOUT_ROOT / "constraints.txt").items() if name in RECORDED_PACKAGES
+        },
     )
 
 
@@ -58,7 +60,7 @@ def _pins(path: Path) -> dict[str, str]:
     return {name.strip(): version.split(";")[0].strip() for name, equals, version in parted if equals}
 
 
-def judge(facts: VersionFacts, wants: HostWants) -> list[Finding]:
+def judge(facts: VersionFacts, wants: HostRequirements) -> list[Finding]:
     del wants
     found: list[Finding] = []
     if facts.python < _OLDEST_PYTHON:
@@ -89,4 +91,4 @@ def _others(facts: VersionFacts) -> list[str]:
     ]
 
 
-VERSIONS = host_check((CheckName.VERSIONS,), look, judge, deadline_s=10.0, if_silent=_MAKE)
+VERSIONS_CHECK = make_host_check((CheckName.VERSIONS,), look, judge, deadline_s=10.0, timeout_fix=_MAKE)

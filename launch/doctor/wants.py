@@ -9,7 +9,7 @@ from launch.config import RunConfig, SftConfig
 
 
 @dataclass(frozen=True, slots=True)
-class HostWants:
+class HostRequirements:
     """Of the machine that the checks run on; plain values, so that they can be sent to it."""
 
     folder: Path
@@ -38,11 +38,11 @@ class HostWants:
     """Keys that put something on a GPU of this machine."""
     gpus: int = 0
     """How many they need; 0 where that is not known."""
-    instead: str = ""
+    gpu_alternative: str = ""
     """What else somebody without a GPU may do."""
 
 
-def wants_of(config: RunConfig) -> HostWants:
+def host_requirements(config: RunConfig) -> HostRequirements:
     """Of the machine on which ``config`` is started: all there is, or the head of a cluster, of which nothing is asked
     here that :func:`wants_of_node` asks of each of its nodes."""
     joins, learner, engine = bool(config.cluster.address), config.learner, config.engine
@@ -50,29 +50,29 @@ def wants_of(config: RunConfig) -> HostWants:
     here = 1 if joins else config.cluster.nodes
     monitor = config.monitor.port if config.monitor.enabled else 0
     metrics = config.metrics.port if config.metrics.prometheus else 0
-    return HostWants(
+    return HostRequirements(
         folder=config.run.dir.absolute(),
         reserve_mb=config.run.disk_reserve_mb,
         ports=(("monitor.port", monitor), ("buffer.port", config.buffer.port), ("metrics.port", metrics)),
-        docker=config.sandbox.own and not joins,
+        docker=config.sandbox.uses_worker_pools and not joins,
         image=config.sandbox.image,
         harness=bool(config.agent.harness) and not joins,
         containers=0 if joins else _containers(config),
         nodes=here,
         machines=config.cluster.nodes if joins else 1,
         gpu_keys=() if joins else tuple(key for key, device in devices.items() if device == "cuda"),
-        gpus=0 if joins else gpus_of(config),
-        instead=", or join a cluster that has one (--address HOST:PORT)",
+        gpus=0 if joins else count_gpus(config),
+        gpu_alternative=", or join a cluster that has one (--address HOST:PORT)",
     )
 
 
-def wants_of_node(config: RunConfig) -> HostWants:
+def node_host_requirements(config: RunConfig) -> HostRequirements:
     """Of each node of a cluster that the run of ``config`` joins, whatever is put there."""
-    return HostWants(
+    return HostRequirements(
         folder=config.cluster.scratch_dir.absolute(),
         reserve_mb=config.run.disk_reserve_mb,
         folder_key="cluster.scratch_dir",
-        docker=config.sandbox.own,
+        docker=config.sandbox.uses_worker_pools,
         image=config.sandbox.image,
         harness=bool(config.agent.harness),
         containers=_containers(config),
@@ -84,14 +84,14 @@ def wants_of_node(config: RunConfig) -> HostWants:
 
 def _containers(config: RunConfig) -> int:
     """Sandboxes that may be there at once, on one machine."""
-    rollout, beside = config.rollout, config.exam_places if config.evaluation.every_steps else 0
-    return rollout.workers_per_node * rollout.episodes_per_worker + beside if config.sandbox.own else 0
+    rollout, beside = config.rollout, config.online_evaluation_slots if config.evaluation.every_steps else 0
+    return rollout.workers_per_node * rollout.episodes_per_worker + beside if config.sandbox.uses_worker_pools else 0
 
 
-def wants_of_sft(config: SftConfig) -> HostWants:
+def sft_host_requirements(config: SftConfig) -> HostRequirements:
     """Of supervised training, which has neither sandboxes nor a journal."""
     cuda = config.learner.device == "cuda"
-    return HostWants(
+    return HostRequirements(
         folder=config.run.dir.absolute(),
         reserve_mb=config.run.disk_reserve_mb,
         docker=False,
@@ -101,10 +101,10 @@ def wants_of_sft(config: SftConfig) -> HostWants:
     )
 
 
-def gpus_of(config: RunConfig) -> int:
+def count_gpus(config: RunConfig) -> int:
     """GPUs that the whole run has for itself."""
     learner = config.learner.ranks if config.learner.device == "cuda" else 0
-    if config.shared:
+    if config.colocated:
         return learner
     sender = int(config.engine.sender == "cuda")
     engines = config.engine.count + (config.evaluation.every_steps > 0)  # one for evaluations beside training

@@ -14,15 +14,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from launch.evaluate.arguments import Who, asked, parser
+from launch.evaluate.arguments import SolverKind, build_parser, parse_options
 from launch.evaluate.attempts import AttemptId
-from launch.evaluate.evaluation import Evaluation, evaluation_of, named, work, write_outputs
-from launch.evaluate.folder import EvaluationFolder, check, opened, read_attempts
-from launch.evaluate.summary import Summary
+from launch.evaluate.evaluation import (
+    StandaloneEvaluation,
+    build_evaluation,
+    resolve_model_name,
+    run_evaluation,
+    write_results,
+)
+from launch.evaluate.folder import (
+    EvaluationFolder,
+    check_evaluation_folder,
+    open_evaluation_folder,
+    read_attempt_records,
+)
+from launch.evaluate.summary import EvaluationSummary
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.output import JsonOutput, error_console, shown
-from protocol.cli.parser import check_text
-from protocol.events import Json
+from protocol.cli.output import JsonOutput, display_path, error_console
+from protocol.cli.parser import require_utf8
+from protocol.events import JsonValue
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,65 +43,69 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        check_text(words)
-        evaluation = evaluation_of(asked(parser().parse_args(words)))
-        folder = evaluation.wanted.folder()
+        require_utf8(words)
+        evaluation = build_evaluation(parse_options(build_parser().parse_args(words)))
+        folder = evaluation.options.folder()
         _check(evaluation)
-        if evaluation.wanted.dry_run:
-            out.set(_would_run(evaluation))
+        if evaluation.options.dry_run:
+            out.set_result(_would_run(evaluation))
             return EXIT_OK
-        summary = _run(asyncio.run(named(evaluation)))
-        out.set(cast("dict[str, Json]", {**asdict(summary), "output": str(folder)}))
+        summary = _run(asyncio.run(resolve_model_name(evaluation)))
+        out.set_result(cast("dict[str, JsonValue]", {**asdict(summary), "output": str(folder)}))
         return EXIT_OK if summary.complete and not summary.error_count else EXIT_FAILED
 
 
-def _check(evaluation: Evaluation) -> None:
+def _check(evaluation: StandaloneEvaluation) -> None:
     """Before anything is written or started.  Raises UserError."""
-    wanted = evaluation.wanted
-    check(wanted.folder(), evaluation.what)
-    if wanted.who is Who.SERVED and evaluation.left(read_attempts(wanted.folder())):
-        from launch.prepare import check_model
+    wanted = evaluation.options
+    check_evaluation_folder(wanted.folder(), evaluation.spec)
+    if wanted.solver is SolverKind.SERVED and evaluation.remaining_attempts(read_attempt_records(wanted.folder())):
+        from launch.prepare import require_model_files
 
-        check_model(Path(wanted.model))
+        require_model_files(Path(wanted.model))
 
 
-def _would_run(evaluation: Evaluation) -> dict[str, Json]:
-    folder, chosen = evaluation.wanted.folder(), evaluation.chosen
+def _would_run(evaluation: StandaloneEvaluation) -> dict[str, JsonValue]:
+    folder, chosen = evaluation.options.folder(), evaluation.task_selection
     return {
-        "what": dict(evaluation.what),
+        "what": dict(evaluation.spec),
         "output": str(folder),
         "tasks": list(chosen.tasks),
         "left_out": list(chosen.left_out),
         "planned": len(evaluation.plan),
-        "to_run": len(evaluation.left(read_attempts(folder))),
+        "to_run": len(evaluation.remaining_attempts(read_attempt_records(folder))),
     }
 
 
-def _run(evaluation: Evaluation) -> Summary:
-    from launch.cluster import interruptible
+def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
+    from launch.cluster import run_interruptible
 
-    console, chosen, plan = error_console(), evaluation.chosen, evaluation.plan
+    console, chosen, plan = error_console(), evaluation.task_selection, evaluation.plan
     for line in chosen.left_out:
         console.print(f"left out: {line}")
-    with opened(evaluation.wanted.folder(), evaluation.what) as folder:
-        to_run = evaluation.left(folder.done)
-        console.print(f"{len(plan)} attempts at {len(chosen.tasks)} tasks, {len(to_run)} to run: {shown(folder.path)}")
+    with open_evaluation_folder(evaluation.options.folder(), evaluation.spec) as folder:
+        to_run = evaluation.remaining_attempts(folder.records)
+        console.print(
+            f"{len(plan)} attempts at {len(chosen.tasks)} tasks, {len(to_run)} to run: {display_path(folder.path)}"
+        )
         try:
             if to_run:
                 again = f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"
-                asyncio.run(interruptible(_work(evaluation, to_run, folder), again))
+                asyncio.run(run_interruptible(_work(evaluation, to_run, folder), again))
         finally:
-            found = write_outputs(evaluation, folder)
+            found = write_results(evaluation, folder)
         for k, each in found.pass_at_k.items():
             console.print(f"pass@{k}: {each.value:.1%} ({each.low:.1%} to {each.high:.1%}, {each.tasks} tasks)")
         if found.error_count:
             console.print(f"{found.error_count} attempts have no verdict: the same command with --retry-errors")
-        console.print(f"report: {shown(folder.path / 'report.html')}")
+        console.print(f"report: {display_path(folder.path / 'report.html')}")
         return found
 
 
-async def _work(evaluation: Evaluation, to_run: Sequence[AttemptId], folder: EvaluationFolder) -> dict[str, Json]:
-    await work(evaluation, to_run, folder, error_console())
+async def _work(
+    evaluation: StandaloneEvaluation, to_run: Sequence[AttemptId], folder: EvaluationFolder
+) -> dict[str, JsonValue]:
+    await run_evaluation(evaluation, to_run, folder, error_console())
     return {}
 
 

@@ -9,26 +9,26 @@ from enum import StrEnum
 from pathlib import Path
 
 from launch.config import RunConfig
-from launch.evaluate.folder import EVALUATIONS
-from launch.evaluate.tasks import Chosen
-from launch.run_options import require_filled
-from launch.rundir import config_values
-from protocol.cli.numbers import number, whole
-from protocol.cli.parser import Parser
+from launch.evaluate.folder import EVALUATIONS_FOLDER
+from launch.evaluate.tasks import TaskSelection
+from launch.run_options import require_nonempty
+from launch.rundir import config_tables
+from protocol.cli.numbers import integer_between, number_at_least
+from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
-_MEANT = (
+_SCORE_KEYS = (
     *("agent.", "reward.", "rollout.reward", "sandbox.image", "sandbox.allow_hosts"),
     *("sandbox.command_timeout_s", "sandbox.grade_timeout_s"),
 )
 """Keys of a recipe that a score depends on; a final dot means the whole section."""
-MOST_ATTEMPTS = 10_000
+MAX_ATTEMPTS = 10_000
 """At a task: more is a slip, and would take the memory before anything is run."""
 _SHORT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Who(StrEnum):
+class SolverKind(StrEnum):
     """Attempts the tasks."""
 
     SERVED = "served"
@@ -40,9 +40,9 @@ class Who(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EvaluationOptions:
     recipe: str
-    who: Who
+    solver: SolverKind
     model: str
     """Folder or URL; empty for who needs none."""
     model_name: str
@@ -67,36 +67,47 @@ class Asked:
 
     def folder(self) -> Path:
         """The same for the same evaluation."""
-        who = self.model.rstrip("/").rpartition("/")[2] if self.who is Who.SERVED else self.model_name or self.model
-        parts = (Path(self.recipe).stem, who or self.who, Path(self.tasks).stem)
-        return self.output or EVALUATIONS / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
+        who = (
+            self.model.rstrip("/").rpartition("/")[2]
+            if self.solver is SolverKind.SERVED
+            else self.model_name or self.model
+        )
+        parts = (Path(self.recipe).stem, who or self.solver, Path(self.tasks).stem)
+        return self.output or EVALUATIONS_FOLDER / "-".join(_SHORT.sub("_", part).strip("_") for part in parts)
 
-    def what(self, config: RunConfig, chosen: Chosen) -> dict[str, Json]:
+    def build_spec(self, config: RunConfig, chosen: TaskSelection) -> dict[str, JsonValue]:
         """All that a score depends on."""
-        model = str(Path(self.model).absolute()) if self.who is Who.SERVED else self.model
-        sampling: dict[str, Json] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
-        own: dict[str, Json] = {"agent": self.who.value, "model": model, "model name": self.model_name}
+        model = str(Path(self.model).absolute()) if self.solver is SolverKind.SERVED else self.model
+        sampling: dict[str, JsonValue] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
+        own: dict[str, JsonValue] = {"agent": self.solver.value, "model": model, "model name": self.model_name}
         prompt, tasks = config.agent.settings.prompt.checksum, chosen.checksum
-        read: dict[str, Json] = {"prompt": config.agent.prompt_file, "prompt's checksum": prompt}
-        return {**own, **sampling, **read, "tasks": self.tasks, "tasks' checksum": tasks, "recipe": meant(config)}
+        read: dict[str, JsonValue] = {"prompt": config.agent.prompt_file, "prompt's checksum": prompt}
+        return {
+            **own,
+            **sampling,
+            **read,
+            "tasks": self.tasks,
+            "tasks' checksum": tasks,
+            "recipe": score_settings(config),
+        }
 
 
-def meant(config: RunConfig) -> dict[str, Json]:
+def score_settings(config: RunConfig) -> dict[str, JsonValue]:
     """``section.key`` → value, of all that a score depends on."""
     return {
         f"{table}.{key}": _json(value)
-        for table, keys in config_values(config).items()
+        for table, keys in config_tables(config).items()
         for key, value in keys.items()
-        if f"{table}.{key}".startswith(_MEANT)
+        if f"{table}.{key}".startswith(_SCORE_KEYS)
     }
 
 
-def _json(value: object) -> Json:
+def _json(value: object) -> JsonValue:
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
-def parser() -> Parser:
-    made = Parser(
+def build_parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.evaluate",
         description="Evaluate a model, or a task's own solution, on tasks: pass@k, errors by stage, tokens.",
         epilog="Example: python -m launch.evaluate demo --model /models/qwen3 --tasks ./tasks --attempts 8",
@@ -111,11 +122,22 @@ def parser() -> Parser:
     add("--datasets", type=Path, default=Path("datasets.toml"), metavar="FILE", help="where labels are looked up")
     add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
     add("--task-ids", action="append", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
-    add("--attempts", type=whole(1, MOST_ATTEMPTS), default=8, metavar="N", help="at each task (default: %(default)s)")
-    add("--concurrency", type=whole(1), metavar="N", help="attempts at once (default: rollout.episodes_per_worker)")
-    add("--temperature", type=number(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
+    add(
+        "--attempts",
+        type=integer_between(1, MAX_ATTEMPTS),
+        default=8,
+        metavar="N",
+        help="at each task (default: %(default)s)",
+    )
+    add(
+        "--concurrency",
+        type=integer_between(1),
+        metavar="N",
+        help="attempts at once (default: rollout.episodes_per_worker)",
+    )
+    add("--temperature", type=number_at_least(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
     add("--greedy", action="store_true", help="the likeliest token each time, instead of sampling")
-    add("--seed", type=whole(0), default=0, metavar="N", help="of sampling and of intervals (default: 0)")
+    add("--seed", type=integer_between(0), default=0, metavar="N", help="of sampling and of intervals (default: 0)")
     add("--model-name", default="", metavar="NAME", help="the model at the URL (default: the first that it lists)")
     add("--key-file", type=Path, metavar="FILE", help="holds the key of the URL, alone on one line")
     add("--output", type=Path, metavar="FOLDER", help="default: evaluations/RECIPE-MODEL-TASKS")
@@ -128,25 +150,25 @@ def parser() -> Parser:
     return made
 
 
-def asked(given: argparse.Namespace) -> Asked:
+def parse_options(given: argparse.Namespace) -> EvaluationOptions:
     """Raises UserError."""
-    require_filled({"--model": given.model, "--tasks": given.tasks, "--only": given.only})
+    require_nonempty({"--model": given.model, "--tasks": given.tasks, "--only": given.only})
     read_key(given.key_file)
-    who = Who.ORACLE if given.oracle else Who.NOOP if given.noop else _who(given.model)
-    if who is not Who.URL and (given.model_name or given.key_file):
+    who = SolverKind.ORACLE if given.oracle else SolverKind.NOOP if given.noop else _solver_of_model(given.model)
+    if who is not SolverKind.URL and (given.model_name or given.key_file):
         raise UserError("--model-name and --key-file are of a model at a URL: leave them out, or give --model URL")
-    if not given.temperature and not given.greedy and who in {Who.SERVED, Who.URL}:
+    if not given.temperature and not given.greedy and who in {SolverKind.SERVED, SolverKind.URL}:
         raise UserError("sampling at --temperature 0 takes the likeliest token: write --greedy for that")
-    return Asked(
+    return EvaluationOptions(
         recipe=given.recipe,
-        who=who,
+        solver=who,
         model=given.model or "",
         model_name=given.model_name,
         key_file=given.key_file,
         tasks=given.tasks,
         datasets=given.datasets,
         only=tuple(given.only),
-        task_ids=_ids(",".join(given.task_ids)) if given.task_ids is not None else (),
+        task_ids=_parse_task_ids(",".join(given.task_ids)) if given.task_ids is not None else (),
         attempts=given.attempts,
         concurrency=given.concurrency,
         temperature=given.temperature,
@@ -161,21 +183,21 @@ def asked(given: argparse.Namespace) -> Asked:
     )
 
 
-def _ids(said: str) -> tuple[str, ...]:
+def _parse_task_ids(said: str) -> tuple[str, ...]:
     ids = tuple(each.strip() for each in said.split(",") if each.strip())
     if not ids:
         raise UserError("--task-ids names no task: write 101-110,fix-git, or leave it out for all")
     return ids
 
 
-def _who(model: str) -> Who:
+def _solver_of_model(model: str) -> SolverKind:
     if re.match(r"https?://[^\s/?#]", model):
-        return Who.URL
+        return SolverKind.URL
     if not Path(model).is_dir():
         raise UserError(
             f"{model!r} is neither a folder nor a URL: give --model the folder of a checkpoint, or http://HOST:PORT/v1"
         )
-    return Who.SERVED
+    return SolverKind.SERVED
 
 
 def read_key(file: Path | None) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from protocol.trajectory import Status, TestResult
+from protocol.trajectory import EpisodeStatus, TestResult
 
 
-class Stage(StrEnum):
+class AttemptStage(StrEnum):
     """Of an attempt, in their order."""
 
     RESET = "reset"
@@ -37,19 +37,19 @@ class AttemptId(NamedTuple):
     def uid(self) -> str:
         return f"{self.task}.{self.number}"
 
-    def seed(self, seed: int) -> int:
+    def sampling_seed(self, seed: int) -> int:
         """Of its sampling, the same each time."""
         return random.Random(f"{seed}/{self.task}/{self.number}").getrandbits(31)
 
 
-def planned(tasks: Sequence[str], attempts: int) -> list[AttemptId]:
+def plan_attempts(tasks: Sequence[str], attempts: int) -> list[AttemptId]:
     """Attempt by attempt over all tasks, so that an early end still covers each task."""
     return [AttemptId(task, number) for number in range(attempts) for task in tasks]
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    stage: Stage
+class AttemptFailure:
+    stage: AttemptStage
     kind: str
     """Name of the error's class."""
     message: str
@@ -57,20 +57,20 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AttemptVerdict:
     passed: bool
     """All tests passed, whatever the reward is."""
     reward: float
     pass_ratio: float
     """Tests that passed ÷ all."""
-    status: Status
+    status: EpisodeStatus
     parts: dict[str, float] = field(default_factory=dict[str, float])
     """Of the reward, by name."""
     tests: tuple[TestResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
+class AttemptUsage:
     """What an attempt cost and did."""
 
     turns: int = 0
@@ -85,7 +85,7 @@ class Effort:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AttemptRecord:
     """One line of the attempts file."""
 
     task: str
@@ -93,26 +93,28 @@ class Record:
     family: str
     seconds: float
     """Wall clock, from the sandbox's start to its end."""
-    verdict: Verdict | None = None
-    failure: Failure | None = None
-    effort: Effort = field(default_factory=Effort)
+    verdict: AttemptVerdict | None = None
+    failure: AttemptFailure | None = None
+    effort: AttemptUsage = field(default_factory=AttemptUsage)
 
     @property
-    def id(self) -> AttemptId:
+    def attempt_id(self) -> AttemptId:
         return AttemptId(self.task, self.number)
 
 
-def newest(records: Iterable[Record]) -> dict[AttemptId, Record]:
+def latest_records(records: Iterable[AttemptRecord]) -> dict[AttemptId, AttemptRecord]:
     """The last word on each attempt; a verdict is never replaced by a failure."""
-    found: dict[AttemptId, Record] = {}
+    found: dict[AttemptId, AttemptRecord] = {}
     for record in records:
-        before = found.get(record.id)
+        before = found.get(record.attempt_id)
         if before is None or before.verdict is None or record.verdict is not None:
-            found[record.id] = record
+            found[record.attempt_id] = record
     return found
 
 
-def left(plan: Iterable[AttemptId], done: Mapping[AttemptId, Record], *, retry_errors: bool = False) -> list[AttemptId]:
+def remaining_attempts(
+    plan: Iterable[AttemptId], done: Mapping[AttemptId, AttemptRecord], *, retry_errors: bool = False
+) -> list[AttemptId]:
     """What of a plan is still to be run: what was never tried, and of what failed nothing unless it is asked for."""
     kept: Collection[AttemptId] = {key for key, record in done.items() if record.verdict or not retry_errors}
     return [key for key in plan if key not in kept]

@@ -15,102 +15,107 @@ import orjson
 from rich.console import Console
 
 from launch.config import RunConfig, load_recipe
-from launch.evaluate.arguments import Asked, Who
-from launch.evaluate.attempts import AttemptId, Record, left, planned
-from launch.evaluate.folder import TERMINALS, EvaluationFolder, read_what
-from launch.evaluate.page import page
-from launch.evaluate.setting import setting_of, write_setting
-from launch.evaluate.summary import About, AgentFacts, EvalFacts, Summary, summarised
-from launch.evaluate.tables import results_csv, tasks_csv
-from launch.evaluate.tasks import Chosen, choose
+from launch.evaluate.arguments import EvaluationOptions, SolverKind
+from launch.evaluate.attempts import AttemptId, AttemptRecord, plan_attempts, remaining_attempts
+from launch.evaluate.folder import TERMINALS_FOLDER, EvaluationFolder, read_spec
+from launch.evaluate.page import render_evaluation_page
+from launch.evaluate.setting import build_evaluation_settings, write_evaluation_settings
+from launch.evaluate.summary import AgentFacts, EvalFacts, EvaluationDescription, EvaluationSummary, summarise_attempts
+from launch.evaluate.tables import render_results_csv, render_tasks_csv
+from launch.evaluate.tasks import TaskSelection, select_tasks
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
     from actors.engines.engine import Engine
     from actors.worker import WorkerSettings
-    from launch.evaluate.players import Player
+    from launch.evaluate.players import Solver
 
 
-_HERE = ("sandbox.provider=docker", "sandbox.urls=", "sandbox.callback=", "sandbox.group_slots=false",
+_LOCAL_SANDBOXES = ("sandbox.provider=docker", "sandbox.urls=", "sandbox.callback=", "sandbox.group_slots=false",
          "sandbox.options={}")  # fmt: skip
 """Attempts have this machine's sandboxes, wherever a run's are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
-    wanted: Asked
+class StandaloneEvaluation:
+    options: EvaluationOptions
     config: RunConfig
-    chosen: Chosen
+    task_selection: TaskSelection
     plan: tuple[AttemptId, ...]
-    what: Mapping[str, Json]
+    spec: Mapping[str, JsonValue]
     """All that a score depends on."""
 
     @property
-    def at_once(self) -> int:
-        return self.wanted.concurrency or self.config.rollout.episodes_per_worker
+    def concurrency(self) -> int:
+        return self.options.concurrency or self.config.rollout.episodes_per_worker
 
-    def left(self, done: Mapping[AttemptId, Record]) -> list[AttemptId]:
+    def remaining_attempts(self, done: Mapping[AttemptId, AttemptRecord]) -> list[AttemptId]:
         """What is still to be run."""
-        return left(self.plan, done, retry_errors=self.wanted.retry_errors)
+        return remaining_attempts(self.plan, done, retry_errors=self.options.retry_errors)
 
-    def summary(self, name: str, done: Mapping[AttemptId, Record]) -> Summary:
-        return summarised(self._about(name), self.plan, done, seed=self.wanted.seed)
+    def summarise(self, name: str, done: Mapping[AttemptId, AttemptRecord]) -> EvaluationSummary:
+        return summarise_attempts(self._description(name), self.plan, done, seed=self.options.seed)
 
-    def _about(self, name: str) -> About:
-        wanted, config, agent = self.wanted, self.config, self.config.agent
+    def _description(self, name: str) -> EvaluationDescription:
+        wanted, config, agent = self.options, self.config, self.config.agent
         kind = "harness" if agent.harness else agent.kind
-        platforms = {Who.SERVED: "sglang", Who.URL: "url", Who.ORACLE: "none", Who.NOOP: "none"}
-        return About(
+        platforms = {
+            SolverKind.SERVED: "sglang",
+            SolverKind.URL: "url",
+            SolverKind.ORACLE: "none",
+            SolverKind.NOOP: "none",
+        }
+        return EvaluationDescription(
             trial_name=name,
             experiment_name=config.run.name,
-            model_platform=platforms[wanted.who],
-            model_type=wanted.model_name or wanted.model or wanted.who.value,
+            model_platform=platforms[wanted.solver],
+            model_type=wanted.model_name or wanted.model or wanted.solver.value,
             dataset=wanted.tasks,
             agent=AgentFacts(kind, agent.prompt_file, agent.context_tokens, agent.max_new_tokens, agent.max_turns),
-            eval=EvalFacts(wanted.attempts, self.at_once),
+            eval=EvalFacts(wanted.attempts, self.concurrency),
         )
 
 
-def here(recipe: str, overrides: Sequence[str]) -> RunConfig:
+def load_local_recipe(recipe: str, overrides: Sequence[str]) -> RunConfig:
     """Raises ConfigError."""
     config = load_recipe(recipe, overrides)
-    return config if config.sandbox.own else load_recipe(recipe, [*overrides, *_HERE])
+    return config if config.sandbox.uses_worker_pools else load_recipe(recipe, [*overrides, *_LOCAL_SANDBOXES])
 
 
-def evaluation_of(wanted: Asked) -> Evaluation:
+def build_evaluation(wanted: EvaluationOptions) -> StandaloneEvaluation:
     """Raises UserError for what cannot be evaluated."""
-    if _unnamed(wanted):  # a folder goes on with its own, whichever the server lists first by now
-        wanted = _of_model(wanted, str(read_what(wanted.folder()).get("model name", "")))
-    config = here(wanted.recipe, wanted.overrides)
-    chosen = _attempted(wanted, choose(wanted.tasks, wanted.datasets, wanted.only, wanted.task_ids))
-    plan = planned(list(chosen.tasks), wanted.attempts)
-    return Evaluation(wanted, config, chosen, tuple(plan), wanted.what(config, chosen))
+    if _lacks_model_name(wanted):  # a folder goes on with its own, whichever the server lists first by now
+        wanted = _with_model_name(wanted, str(read_spec(wanted.folder()).get("model name", "")))
+    config = load_local_recipe(wanted.recipe, wanted.overrides)
+    chosen = _solvable(wanted, select_tasks(wanted.tasks, wanted.datasets, wanted.only, wanted.task_ids))
+    plan = plan_attempts(list(chosen.tasks), wanted.attempts)
+    return StandaloneEvaluation(wanted, config, chosen, tuple(plan), wanted.build_spec(config, chosen))
 
 
-async def named(evaluation: Evaluation) -> Evaluation:
+async def resolve_model_name(evaluation: StandaloneEvaluation) -> StandaloneEvaluation:
     """By the name of its model, which the server at a URL is asked for where nobody has said it.  Raises UserError."""
-    if not _unnamed(evaluation.wanted):
+    if not _lacks_model_name(evaluation.options):
         return evaluation
-    from launch.evaluate.model import first_model
+    from launch.evaluate.model import fetch_first_model
 
-    wanted = _of_model(evaluation.wanted, await first_model(evaluation.wanted, evaluation.config))
-    return replace(evaluation, wanted=wanted, what=wanted.what(evaluation.config, evaluation.chosen))
-
-
-def _unnamed(wanted: Asked) -> bool:
-    return wanted.who is Who.URL and not wanted.model_name
+    wanted = _with_model_name(evaluation.options, await fetch_first_model(evaluation.options, evaluation.config))
+    return replace(evaluation, wanted=wanted, what=wanted.build_spec(evaluation.config, evaluation.task_selection))
 
 
-def _of_model(wanted: Asked, name: str) -> Asked:
+def _lacks_model_name(wanted: EvaluationOptions) -> bool:
+    return wanted.solver is SolverKind.URL and not wanted.model_name
+
+
+def _with_model_name(wanted: EvaluationOptions, name: str) -> EvaluationOptions:
     """In the folder that it has without the name."""
     return replace(wanted, model_name=name, output=wanted.folder())
 
 
-def _attempted(wanted: Asked, chosen: Chosen) -> Chosen:
+def _solvable(wanted: EvaluationOptions, chosen: TaskSelection) -> TaskSelection:
     """The tasks that can be: an oracle has to have a solution."""
-    if wanted.who is not Who.ORACLE:
+    if wanted.solver is not SolverKind.ORACLE:
         return chosen
     without = [task.id for task in chosen.tasks.values() if not (task.solution or task.answer)]
     kept = {name: task for name, task in chosen.tasks.items() if name not in without}
@@ -119,68 +124,81 @@ def _attempted(wanted: Asked, chosen: Chosen) -> Chosen:
     return chosen._replace(tasks=kept, left_out=(*chosen.left_out, *(f"{name}: it has no oracle" for name in without)))
 
 
-def write_outputs(evaluation: Evaluation, folder: EvaluationFolder) -> Summary:
+def write_results(evaluation: StandaloneEvaluation, folder: EvaluationFolder) -> EvaluationSummary:
     """All that is made of the attempts, and how they were run."""
-    wanted = evaluation.wanted
-    write_setting(folder.path, setting_of(evaluation.config, wanted.tasks, wanted.datasets))
-    plan, summary = evaluation.plan, evaluation.summary(folder.path.name, folder.done)
-    folder.write("results.csv", results_csv(plan, folder.done))
-    folder.write("evaluated_tasks.csv", tasks_csv(plan, folder.done))
-    folder.write("summary.json", orjson.dumps(asdict(summary), option=orjson.OPT_INDENT_2).decode() + "\n")
-    folder.write("report.html", page(summary, plan, folder.done))
+    wanted = evaluation.options
+    write_evaluation_settings(folder.path, build_evaluation_settings(evaluation.config, wanted.tasks, wanted.datasets))
+    plan, summary = evaluation.plan, evaluation.summarise(folder.path.name, folder.records)
+    folder.write_text("results.csv", render_results_csv(plan, folder.records))
+    folder.write_text("evaluated_tasks.csv", render_tasks_csv(plan, folder.records))
+    folder.write_text("summary.json", orjson.dumps(asdict(summary), option=orjson.OPT_INDENT_2).decode() + "\n")
+    folder.write_text("report.html", render_evaluation_page(summary, plan, folder.records))
     return summary
 
 
-async def work(
-    evaluation: Evaluation,
+async def run_evaluation(
+    evaluation: StandaloneEvaluation,
     to_run: Sequence[AttemptId],
     folder: EvaluationFolder,
     console: Console,
     engine: Engine | None = None,
 ) -> None:
     """Run the attempts ``to_run``.  Raises UserError and InfraError for what keeps all of them from being run."""
-    from launch.evaluate.ground import open_ground
-    from launch.evaluate.progress import progress
+    from launch.evaluate.ground import open_evaluation_context
+    from launch.evaluate.progress import report_progress
     from launch.evaluate.runner import run_attempts
 
-    terminals = folder.path / TERMINALS if evaluation.wanted.record else None
-    with progress(len(to_run), console) as told:
+    terminals = folder.path / TERMINALS_FOLDER if evaluation.options.record else None
+    with report_progress(len(to_run), console) as told:
 
-        def on_record(record: Record, trajectory: Mapping[str, Json]) -> None:
-            if evaluation.wanted.save_trajectories:
+        def on_record(record: AttemptRecord, trajectory: Mapping[str, JsonValue]) -> None:
+            if evaluation.options.save_trajectories:
                 folder.add_trajectory({"task": record.task, "number": record.number, **trajectory})
-            folder.add(record)
+            folder.add_record(record)
             told.add(record)
 
-        def player(settings: WorkerSettings, agent: Agent) -> AbstractAsyncContextManager[Player]:
-            return _player(evaluation, folder, settings, agent, engine)
+        def player(settings: WorkerSettings, agent: Agent) -> AbstractAsyncContextManager[Solver]:
+            return _open_solver(evaluation, folder, settings, agent, engine)
 
-        async with open_ground(
-            evaluation.config, folder.directory, evaluation.at_once, player, terminals=terminals
+        async with open_evaluation_context(
+            evaluation.config, folder.directory, evaluation.concurrency, player, terminals=terminals
         ) as ground:
-            await run_attempts(to_run, evaluation.chosen.tasks, ground, evaluation.at_once, on_record)
+            await run_attempts(to_run, evaluation.task_selection.tasks, ground, evaluation.concurrency, on_record)
 
 
 @asynccontextmanager
-async def _player(
-    evaluation: Evaluation, folder: EvaluationFolder, settings: WorkerSettings, agent: Agent, engine: Engine | None
-) -> AsyncGenerator[Player]:
-    from launch.evaluate.model import player_of, remote, server_settings, serving, spoken
-    from launch.evaluate.players import noop, oracle
+async def _open_solver(
+    evaluation: StandaloneEvaluation,
+    folder: EvaluationFolder,
+    settings: WorkerSettings,
+    agent: Agent,
+    engine: Engine | None,
+) -> AsyncGenerator[Solver]:
+    from launch.evaluate.model import (
+        build_server_settings,
+        load_chat_format,
+        remote_model_solver,
+        serve_model,
+        served_model_solver,
+    )
+    from launch.evaluate.players import noop_solver, oracle_solver
 
-    wanted, config = evaluation.wanted, evaluation.config
-    match wanted.who:
-        case Who.ORACLE:
-            yield oracle
-        case Who.NOOP:
-            yield noop
-        case Who.SERVED:
-            server, chat = server_settings(wanted, config, folder.directory), await spoken(wanted, config, agent)
+    wanted, config = evaluation.options, evaluation.config
+    match wanted.solver:
+        case SolverKind.ORACLE:
+            yield oracle_solver
+        case SolverKind.NOOP:
+            yield noop_solver
+        case SolverKind.SERVED:
+            server, chat = (
+                build_server_settings(wanted, config, folder.directory),
+                await load_chat_format(wanted, config, agent),
+            )
             async with (
-                nullcontext(engine) if engine is not None else serving(server) as serves,
-                player_of(serves, chat, wanted, settings, agent) as player,
+                nullcontext(engine) if engine is not None else serve_model(server) as serves,
+                served_model_solver(serves, chat, wanted, settings, agent) as player,
             ):
                 yield player
-        case Who.URL:
-            async with remote(wanted, config, settings, agent) as player:
+        case SolverKind.URL:
+            async with remote_model_solver(wanted, config, settings, agent) as player:
                 yield player

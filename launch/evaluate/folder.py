@@ -22,62 +22,62 @@ from typing import cast
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from launch.evaluate.attempts import AttemptId, Record, newest
+from launch.evaluate.attempts import AttemptId, AttemptRecord, latest_records
 from launch.rundir import RunDirectory
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.filesystem import append_whole, cut_torn_line, replace_whole
+from protocol.events import JsonValue
+from protocol.filesystem import append_atomically, cut_torn_line, replace_file
 
-WHAT_FILE, ATTEMPTS_FILE, TRAJECTORIES_FILE = "evaluation.json", "attempts.jsonl", "trajectories.jsonl"
-TERMINALS = "terminals"
-EVALUATIONS = Path("evaluations")
+SPEC_FILE, ATTEMPTS_FILE, TRAJECTORIES_FILE = "evaluation.json", "attempts.jsonl", "trajectories.jsonl"
+TERMINALS_FOLDER = "terminals"
+EVALUATIONS_FOLDER = Path("evaluations")
 """Where folders are that nobody has given another place."""
-_BEGUN = {"attempts", ".lock"}
+_NEW_FOLDER_ENTRIES = {"attempts", ".lock"}
 """What is there of a folder that was opened and not yet written to."""
-_RECORD = TypeAdapter(Record)
+_RECORD = TypeAdapter(AttemptRecord)
 
 
 class EvaluationFolder:
     """One that is open: :func:`opened`."""
 
-    def __init__(self, directory: RunDirectory, done: dict[AttemptId, Record]) -> None:
+    def __init__(self, directory: RunDirectory, done: dict[AttemptId, AttemptRecord]) -> None:
         self.directory, self.path = directory, directory.path
-        self.done = done
+        self.records = done
         """What each attempt has come to."""
 
-    def add(self, record: Record) -> None:
+    def add_record(self, record: AttemptRecord) -> None:
         """Raises OSError, and then the attempt is none."""
-        append_whole(self.path / ATTEMPTS_FILE, _RECORD.dump_json(record) + b"\n")
-        before = self.done.get(record.id)
-        self.done |= newest([record] if before is None else [before, record])
+        append_atomically(self.path / ATTEMPTS_FILE, _RECORD.dump_json(record) + b"\n")
+        before = self.records.get(record.attempt_id)
+        self.records |= latest_records([record] if before is None else [before, record])
 
-    def add_trajectory(self, value: Mapping[str, Json]) -> None:
-        append_whole(self.path / TRAJECTORIES_FILE, orjson.dumps(dict(value)) + b"\n")
+    def add_trajectory(self, value: Mapping[str, JsonValue]) -> None:
+        append_atomically(self.path / TRAJECTORIES_FILE, orjson.dumps(dict(value)) + b"\n")
 
-    def write(self, name: str, text: str) -> None:
-        replace_whole(self.path / name, text.encode())
+    def write_text(self, name: str, text: str) -> None:
+        replace_file(self.path / name, text.encode())
 
 
 @contextmanager
-def opened(path: Path, what: Mapping[str, Json]) -> Generator[EvaluationFolder]:
+def open_evaluation_folder(path: Path, what: Mapping[str, JsonValue]) -> Generator[EvaluationFolder]:
     """``path``, made where it is not there, for the evaluation of ``what``.  Raises UserError where it is another's."""
-    check(path, what)
+    check_evaluation_folder(path, what)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {path}: {error.strerror}; choose another place, --output FOLDER") from error
     with RunDirectory.open(path) as directory:
-        check(path, what)  # nobody else writes into it any more
-        directory.write_json(WHAT_FILE, what)
+        check_evaluation_folder(path, what)  # nobody else writes into it any more
+        directory.write_json(SPEC_FILE, what)
         for name in (ATTEMPTS_FILE, TRAJECTORIES_FILE):
             cut_torn_line(path / name)
-        yield EvaluationFolder(directory, read_attempts(path))
+        yield EvaluationFolder(directory, read_attempt_records(path))
 
 
-def read_attempts(path: Path) -> dict[AttemptId, Record]:
+def read_attempt_records(path: Path) -> dict[AttemptId, AttemptRecord]:
     """Of a folder that may have none.  Raises UserError for a file that nobody of us wrote."""
     file = path / ATTEMPTS_FILE
-    found: list[Record] = []
+    found: list[AttemptRecord] = []
     for number, line in enumerate(file.read_bytes().splitlines() if file.exists() else [], 1):
         try:
             found.append(_RECORD.validate_json(line))
@@ -85,29 +85,29 @@ def read_attempts(path: Path) -> dict[AttemptId, Record]:
             raise UserError(
                 f"{file}:{number} is no attempt of an evaluation: remove the line, whose attempt is run again then"
             ) from error
-    return newest(found)
+    return latest_records(found)
 
 
-def read_what(path: Path) -> dict[str, Json]:
+def read_spec(path: Path) -> dict[str, JsonValue]:
     """What is evaluated into ``path``: nothing of a folder that was not opened yet.  Raises UserError."""
-    file = path / WHAT_FILE
+    file = path / SPEC_FILE
     try:
-        return cast("dict[str, Json]", orjson.loads(file.read_bytes())) if file.exists() else {}
+        return cast("dict[str, JsonValue]", orjson.loads(file.read_bytes())) if file.exists() else {}
     except ValueError as error:
         raise UserError(f"{file} is not readable ({error}): choose another folder, --output FOLDER") from error
 
 
-def check(path: Path, what: Mapping[str, Json]) -> None:
+def check_evaluation_folder(path: Path, what: Mapping[str, JsonValue]) -> None:
     """Raises UserError unless ``what`` may be evaluated into ``path``."""
-    if (path / WHAT_FILE).exists():
+    if (path / SPEC_FILE).exists():
         _require_same(path, what)
-    elif path.exists() and (not path.is_dir() or any(each.name not in _BEGUN for each in path.iterdir())):
+    elif path.exists() and (not path.is_dir() or any(each.name not in _NEW_FOLDER_ENTRIES for each in path.iterdir())):
         raise UserError(f"{path} holds something else than an evaluation: choose another folder, --output FOLDER")
 
 
-def _require_same(path: Path, what: Mapping[str, Json]) -> None:
-    before = read_what(path)
-    now = cast("dict[str, Json]", orjson.loads(orjson.dumps(dict(what))))
+def _require_same(path: Path, what: Mapping[str, JsonValue]) -> None:
+    before = read_spec(path)
+    now = cast("dict[str, JsonValue]", orjson.loads(orjson.dumps(dict(what))))
     if other := [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]:
         raise UserError(
             f"{path} is the evaluation of another {', '.join(_difference(key, before, now) for key in other[:3])}: "
@@ -116,7 +116,7 @@ def _require_same(path: Path, what: Mapping[str, Json]) -> None:
         )
 
 
-def _difference(key: str, before: Mapping[str, Json], now: Mapping[str, Json]) -> str:
+def _difference(key: str, before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]) -> str:
     """Of a table only the first key that differs."""
     old, new = before.get(key), now.get(key)
     if isinstance(old, dict) and isinstance(new, dict):
@@ -125,6 +125,6 @@ def _difference(key: str, before: Mapping[str, Json], now: Mapping[str, Json]) -
     return f"{key} ({_short(old)}, not {_short(new)})"
 
 
-def _short(value: Json) -> str:
+def _short(value: JsonValue) -> str:
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
     return text if len(text) <= 60 else f"{text[:28]}…{text[-28:]}"

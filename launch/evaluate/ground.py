@@ -7,41 +7,46 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from actors.agents.agent import Agent
-from actors.agents.choice import agent_of
-from actors.rewards.rewarding import open_rewards
+from actors.agents.choice import make_agent
+from actors.rewards.rewarding import open_reward
 from actors.worker import WorkerSettings
 from launch.config import RunConfig
-from launch.evaluate.players import Player
-from launch.evaluate.runner import Ground
-from launch.nodes import Node
+from launch.evaluate.players import Solver
+from launch.evaluate.runner import EvaluationContext
+from launch.nodes import ClusterNode
 from launch.rundir import RunDirectory
-from launch.settings import Share, worker_settings
-from sandbox.host import answering, current_host
+from launch.settings import WorkerShare, worker_settings
+from sandbox.host import current_host, require_answering_engine
 from sandbox.pool import SandboxPool
 
-OpensPlayer = Callable[[WorkerSettings, Agent], AbstractAsyncContextManager[Player]]
+OpenSolver = Callable[[WorkerSettings, Agent], AbstractAsyncContextManager[Solver]]
 
 
 @asynccontextmanager
-async def open_ground(
-    config: RunConfig, directory: RunDirectory, at_once: int, player: OpensPlayer, *, terminals: Path | None = None
-) -> AsyncGenerator[Ground]:
+async def open_evaluation_context(
+    config: RunConfig,
+    directory: RunDirectory,
+    concurrency: int,
+    open_solver: OpenSolver,
+    *,
+    terminals: Path | None = None,
+) -> AsyncGenerator[EvaluationContext]:
     """``directory`` names the sandboxes; ``at_once`` of them.  Raises UserError where no Docker engine answers."""
-    host = answering(current_host())
+    host = require_answering_engine(current_host())
     settings = worker_settings(
         config,
         directory,
         directory.path,
         "evaluate",
-        Node("node-0", "", "127.0.0.1"),
+        ClusterNode("node-0", "", "127.0.0.1"),
         endpoint="",
         keys=None,
-        share=Share(at_once, config.sandbox.start_concurrency),
+        share=WorkerShare(concurrency, config.sandbox.start_concurrency),
     )
-    agent = agent_of(settings.agent)
+    agent = make_agent(settings.agent)
     async with (
-        open_rewards(settings.reward) as rewards,
+        open_reward(settings.reward) as rewards,
         SandboxPool(settings.pool, host) as pool,
-        player(settings, agent) as playing,
+        open_solver(settings, agent) as playing,
     ):
-        yield Ground(pool, settings, agent.tools, playing, rewards.unjudged(), terminals)
+        yield EvaluationContext(pool, settings, agent.tools, playing, rewards.without_judge(), terminals)

@@ -7,127 +7,129 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from actors.episode import EpisodeSettings, Observer, SandboxGone
-from actors.harness import HarnessActing, HarnessSettings, Line, environment, unanswered
-from actors.harnesses import Harnesses
+from actors.episode import EpisodeObserver, EpisodeSettings, SandboxDestroyedByAgent
+from actors.harness import HarnessRun, HarnessSession, HarnessSettings, harness_environment, no_reply_error
+from actors.harnesses import HarnessRunner
 from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
-from launch.evaluate.attempts import AttemptId, Effort
-from launch.evaluate.players import Attempting, Player
-from launch.evaluate.relay import OnReply, Relay, Relayed, Said
-from launch.evaluate.told import told_segments
-from protocol.events import Json
-from protocol.trajectory import Segment, Status, Ticket
+from launch.evaluate.attempts import AttemptId, AttemptUsage
+from launch.evaluate.players import Solver, SolverRun
+from launch.evaluate.relay import ApiRelay, OnReply, RelayedReply, RelaySession
+from launch.evaluate.told import segments_as_json
+from protocol.events import JsonValue
+from protocol.trajectory import EpisodeStatus, RolloutRequest, Segment
 from protocol.weights import NO_VERSION
-from sandbox.gate.doors import HOST
+from sandbox.gate.doors import PROXY_HOST
 from sandbox.tasks.task import Task
 
-TicketOf = Callable[[AttemptId], Ticket]
+BuildRequest = Callable[[AttemptId], RolloutRequest]
 
 
-class Speaker(Line, Protocol):
+class HarnessConversation(HarnessSession, Protocol):
     """Of what was said on a line, all that is known."""
 
     @property
-    def last_words(self) -> str: ...
+    def last_content(self) -> str: ...
     @property
     def prompt_tokens(self) -> int: ...
     def turns(self) -> Sequence[ModelTurn]: ...
     def segments(self) -> Sequence[Segment]: ...
 
 
-class Begun(NamedTuple):
-    acting: HarnessActing
-    speaker: Speaker
+class StartedHarness(NamedTuple):
+    agent_loop: HarnessRun
+    conversation: HarnessConversation
 
 
 @dataclass(slots=True)
-class Harnessed:
+class HarnessSolverRun:
     """One attempt of a harness."""
 
-    begin: Callable[[], AbstractContextManager[Begun]]
+    start: Callable[[], AbstractContextManager[StartedHarness]]
     """Opens its line."""
-    _speaker: Speaker | None = None
+    _conversation: HarnessConversation | None = None
 
-    async def run(self) -> Status:
-        with self.begin() as (acting, speaker):
-            self._speaker = speaker
+    async def run(self) -> EpisodeStatus:
+        with self.start() as (acting, speaker):
+            self._conversation = speaker
             try:
                 status = await acting.run()
-            except SandboxGone as gone:
+            except SandboxDestroyedByAgent as gone:
                 if not speaker.turns():
-                    raise unanswered(str(gone)) from gone
+                    raise no_reply_error(str(gone)) from gone
                 raise
         if not speaker.turns():
-            raise unanswered(acting.ended_with)
+            raise no_reply_error(acting.exit_summary)
         return status
 
     @property
     def turns(self) -> Sequence[ModelTurn]:
-        return self._speaker.turns() if self._speaker is not None else ()
+        return self._conversation.turns() if self._conversation is not None else ()
 
     @property
-    def last_words(self) -> str:
-        return self._speaker.last_words if self._speaker is not None else ""
+    def final_answer(self) -> str:
+        return self._conversation.last_content if self._conversation is not None else ""
 
     @property
-    def effort(self) -> Effort:
-        speaker, turns = self._speaker, self.turns
+    def effort(self) -> AttemptUsage:
+        speaker, turns = self._conversation, self.turns
         if speaker is None:
-            return Effort()
-        return Effort(
+            return AttemptUsage()
+        return AttemptUsage(
             turns=len(turns),
-            calls=sum(turn.called for turn in turns),
-            widest=max((turn.called for turn in turns), default=0),
+            calls=sum(turn.tool_call_count for turn in turns),
+            widest=max((turn.tool_call_count for turn in turns), default=0),
             malformed=sum(turn.malformed for turn in turns),
             prompt_tokens=speaker.prompt_tokens,
             completion_tokens=speaker.sampled_tokens,
         )
 
-    def told(self) -> dict[str, Json]:
+    def trajectory_json(self) -> dict[str, JsonValue]:
         """Its model's replies; what the harness asked is in the segments, where there are any."""
-        segments = self._speaker.segments() if self._speaker is not None else ()
+        segments = self._conversation.segments() if self._conversation is not None else ()
         return {
             "messages": [{"role": "assistant", "content": turn.text} for turn in self.turns],
-            "segments": told_segments(segments),
+            "segments": segments_as_json(segments),
         }
 
 
-def through_gateway(harnesses: Harnesses, settings: EpisodeSettings, ticket_of: TicketOf) -> Player:
-    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
+def gateway_solver(harnesses: HarnessRunner, settings: EpisodeSettings, ticket_of: BuildRequest) -> Solver:
+    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
         @contextmanager
-        def begin() -> Generator[Begun]:
-            with harnesses.acting(ticket_of(attempt), task, terminal, settings, observer) as begun:
-                yield Begun(*begun)
+        def begin() -> Generator[StartedHarness]:
+            with harnesses.open_run(ticket_of(attempt), task, terminal, settings, observer) as begun:
+                yield StartedHarness(*begun)
 
-        return Harnessed(begin)
+        return HarnessSolverRun(begin)
 
     return player
 
 
-def on_reply(observer: Observer) -> OnReply:
+def notify_observer(observer: EpisodeObserver) -> OnReply:
     """Shows an observer what a model at a URL says; nobody knows its version."""
 
-    def told(turn: int, said: Said, ms: float) -> None:
+    def told(turn: int, said: RelayedReply, ms: float) -> None:
         observer.on_turn(turn, said.text, said.sampled_tokens, (NO_VERSION, NO_VERSION), ms)
 
     return told
 
 
-def through_relay(relay: Relay, harness: HarnessSettings, settings: EpisodeSettings, ticket_of: TicketOf) -> Player:
-    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
+def relay_solver(
+    relay: ApiRelay, harness: HarnessSettings, settings: EpisodeSettings, ticket_of: BuildRequest
+) -> Solver:
+    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
         @asynccontextmanager
-        async def reach(line: Relayed) -> AsyncGenerator[Mapping[str, str]]:
-            async with relay.door(terminal.session, harness.port, line) as key:
-                yield environment(f"http://{HOST}:{harness.port}", key, relay.settings.model, task)
+        async def reach(line: RelaySession) -> AsyncGenerator[Mapping[str, str]]:
+            async with relay.listen_in_sandbox(terminal.session, harness.port, line) as key:
+                yield harness_environment(f"http://{PROXY_HOST}:{harness.port}", key, relay.settings.model, task)
 
         @contextmanager
-        def begin() -> Generator[Begun]:
+        def begin() -> Generator[StartedHarness]:
             ticket = ticket_of(attempt)
-            with relay.session(ticket.trajectory_id, ticket.seed, on_reply(observer)) as line:
-                acting = HarnessActing(task, line, terminal, harness.command, reach(line), settings, observer)
-                yield Begun(acting, line)
+            with relay.open_session(ticket.trajectory_id, ticket.seed, notify_observer(observer)) as line:
+                acting = HarnessRun(task, line, terminal, harness.command, reach(line), settings, observer)
+                yield StartedHarness(acting, line)
 
-        return Harnessed(begin)
+        return HarnessSolverRun(begin)
 
     return player

@@ -9,144 +9,145 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from actors.agents import chat
 from actors.agents.agent import Agent
-from actors.agents.chat import ChatFormat, Message, chat_format
-from actors.branches import Noted
-from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
+from actors.agents.chat import ChatFormat, ChatMessage
+from actors.branches import ObservationSource
+from actors.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
 from actors.engines.engine import Engine
 from actors.engines.settings import EngineSettings
-from actors.episode import Acting, EpisodeSettings, Observer
-from actors.harnesses import Harnesses
-from actors.policy import Policy, Said, TokenPolicy
+from actors.episode import AgentLoop, EpisodeObserver, EpisodeSettings
+from actors.harnesses import HarnessRunner
+from actors.policy import Policy, PolicyCompletion, TokenPolicy
 from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
 from actors.worker import WorkerSettings
 from launch.config import RunConfig
-from launch.evaluate.arguments import Asked, read_key
-from launch.evaluate.attempts import AttemptId, Effort
-from launch.evaluate.harnessed import TicketOf, through_gateway, through_relay
-from launch.evaluate.players import Attempting, Player
-from launch.evaluate.relay import Relay, RelaySettings
-from launch.evaluate.told import told_segments
-from launch.nodes import Node
-from launch.prepare import check_model
+from launch.evaluate.arguments import EvaluationOptions, read_key
+from launch.evaluate.attempts import AttemptId, AttemptUsage
+from launch.evaluate.harnessed import BuildRequest, gateway_solver, relay_solver
+from launch.evaluate.players import Solver, SolverRun
+from launch.evaluate.relay import ApiRelay, RelaySettings
+from launch.evaluate.told import segments_as_json
+from launch.nodes import ClusterNode
+from launch.prepare import require_model_files
 from launch.rundir import RunDirectory
 from launch.settings import engine_settings
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.trajectory import GroupId, Segment, Status, Ticket
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.events import JsonValue
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from sandbox.tasks.task import Task
 
-Segments = Callable[[], Sequence[Segment]]
+ReadSegments = Callable[[], Sequence[Segment]]
 PURPOSE = "evaluate"
 
 
-class Transcript:
+class RecordingPolicy:
     """A policy, and what was said with it."""
 
-    def __init__(self, policy: Policy, opening: list[Message]) -> None:
+    def __init__(self, policy: Policy, opening: list[ChatMessage]) -> None:
         self._policy, self.messages = policy, [*opening]
-        self.noted: list[Noted | None] = []
+        self.noted: list[ObservationSource | None] = []
         """Of each reply what came of it; None where nothing was told."""
         self._said = ""
 
     @property
-    def room(self) -> int:
-        return self._policy.room
+    def remaining_tokens(self) -> int:
+        return self._policy.remaining_tokens
 
     @property
-    def begun(self) -> str:
-        return self._policy.begun
+    def reply_prefix(self) -> str:
+        return self._policy.reply_prefix
 
-    async def ask(self, turn: int, max_new_tokens: int) -> Said:
-        said = await self._policy.ask(turn, max_new_tokens)
+    async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
+        said = await self._policy.complete(turn, max_new_tokens)
         self._said = said.text
         return said
 
-    def keep(self, *, malformed: bool) -> None:
-        self._policy.keep(malformed=malformed)
-        self.messages.append({"role": "assistant", "content": self._policy.begun + self._said})
+    def commit_reply(self, *, malformed: bool) -> None:
+        self._policy.commit_reply(malformed=malformed)
+        self.messages.append({"role": "assistant", "content": self._policy.reply_prefix + self._said})
         self.noted.append(None)
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
         self.messages += messages
-        self.noted[-1] = noted
-        return self._policy.observed(messages, noted)
+        self.noted[-1] = source
+        return self._policy.append_observation(messages, source)
 
-    def shortened(self, text: str, tokens: int) -> str:
-        return self._policy.shortened(text, tokens)
+    def truncate_text(self, text: str, tokens: int) -> str:
+        return self._policy.truncate_text(text, tokens)
 
 
 @dataclass(frozen=True, slots=True)
-class Modelled:
+class ModelSolverRun:
     """One attempt of a model."""
 
-    acting: Acting
-    transcript: Transcript
-    segments: Segments
+    agent_loop: AgentLoop
+    policy: RecordingPolicy
+    segments: ReadSegments
 
-    def run(self) -> Coroutine[None, None, Status]:
-        return self.acting.run()
+    def run(self) -> Coroutine[None, None, EpisodeStatus]:
+        return self.agent_loop.run()
 
     @property
     def turns(self) -> Sequence[ModelTurn]:
-        return self.acting.diary.turns
+        return self.agent_loop.transcript.turns
 
     @property
-    def last_words(self) -> str:
-        return self.acting.diary.last_words
+    def final_answer(self) -> str:
+        return self.agent_loop.transcript.last_content
 
     @property
-    def effort(self) -> Effort:
+    def effort(self) -> AttemptUsage:
         turns = self.turns
-        return Effort(
+        return AttemptUsage(
             turns=len(turns),
-            calls=sum(turn.called for turn in turns),
-            widest=max((turn.called for turn in turns), default=0),
+            calls=sum(turn.tool_call_count for turn in turns),
+            widest=max((turn.tool_call_count for turn in turns), default=0),
             malformed=sum(turn.malformed for turn in turns),
-            prompt_tokens=self.acting.prompt_tokens,
-            completion_tokens=self.acting.sampled_tokens,
+            prompt_tokens=self.agent_loop.prompt_tokens,
+            completion_tokens=self.agent_loop.sampled_tokens,
         )
 
-    def told(self) -> dict[str, Json]:
+    def trajectory_json(self) -> dict[str, JsonValue]:
         return {
-            "messages": cast("Json", self.transcript.messages),
+            "messages": cast("JsonValue", self.policy.messages),
             "observed": [
                 {"tool": noted.tool, "exit_code": noted.exit_code, "ms": round(noted.ms, 1)} if noted else None
-                for noted in self.transcript.noted
+                for noted in self.policy.noted
             ],
-            "segments": told_segments(self.segments()),
+            "segments": segments_as_json(self.segments()),
         }
 
 
-def modelled(
+def build_model_run(
     task: Task,
     agent: Agent,
     policy: Policy,
     terminal: SandboxTerminal,
-    observer: Observer,
+    observer: EpisodeObserver,
     *,
     settings: EpisodeSettings,
-    segments: Segments = tuple,
-) -> Attempting:
-    transcript = Transcript(policy, agent.opening(task))
-    return Modelled(Acting(task, agent, transcript, terminal, settings, observer), transcript, segments)
+    segments: ReadSegments = tuple,
+) -> SolverRun:
+    transcript = RecordingPolicy(policy, agent.opening_messages(task))
+    return ModelSolverRun(AgentLoop(task, agent, transcript, terminal, settings, observer), transcript, segments)
 
 
-def ticketing(asked: Asked) -> TicketOf:
+def request_builder(asked: EvaluationOptions) -> BuildRequest:
     """An attempt's ticket; tasks are numbered as they come."""
     places: dict[str, int] = {}
 
-    def ticket_of(attempt: AttemptId) -> Ticket:
-        return Ticket(
+    def ticket_of(attempt: AttemptId) -> RolloutRequest:
+        return RolloutRequest(
             PURPOSE,
             GroupId(places.setdefault(attempt.task, len(places))),
             attempt.number,
             asked.attempts,
             attempt.task,
-            attempt.seed(asked.seed),
+            attempt.sampling_seed(asked.seed),
             purpose=PURPOSE,
             greedy=asked.greedy,
         )
@@ -154,65 +155,65 @@ def ticketing(asked: Asked) -> TicketOf:
     return ticket_of
 
 
-def server_settings(asked: Asked, config: RunConfig, directory: RunDirectory) -> EngineSettings:
+def build_server_settings(asked: EvaluationOptions, config: RunConfig, directory: RunDirectory) -> EngineSettings:
     """Of a server of the folder's model.  Raises UserError for a folder that is no model's."""
-    folder = check_model(Path(asked.model)).absolute()
-    own = engine_settings(config, directory, folder, "engine-0", Node("node-0", "", "127.0.0.1"))
+    folder = require_model_files(Path(asked.model)).absolute()
+    own = engine_settings(config, directory, folder, "engine-0", ClusterNode("node-0", "", "127.0.0.1"))
     return replace(own, adapters=None, lends=False)
 
 
 @asynccontextmanager
-async def serving(settings: EngineSettings) -> AsyncGenerator[Engine]:
+async def serve_model(settings: EngineSettings) -> AsyncGenerator[Engine]:
     """A server in this process's care, gone at the end.  Raises EngineStartError."""
     engine = Engine(settings)
     try:
-        await engine.start(WeightManifest(Version(0), 0, NO_VERSION, settings.model_path, "", 0, 0))
+        await engine.start(WeightManifest(WeightVersion(0), 0, NO_VERSION, settings.model_path, "", 0, 0))
         yield engine
     finally:
         await engine.stop()
 
 
-async def spoken(asked: Asked, config: RunConfig, agent: Agent) -> ChatFormat:
+async def load_chat_format(asked: EvaluationOptions, config: RunConfig, agent: Agent) -> ChatFormat:
     """How ``agent`` speaks with the folder's model.  Raises UserError where they do not go together."""
 
     def read() -> ChatFormat:
         folder = str(Path(asked.model).absolute())
-        return chat_format(folder, agent.offered, thinking=config.agent.thinking.argument)
+        return chat.load_chat_format(folder, agent.offered_tools, thinking=config.agent.thinking.template_argument)
 
     return await asyncio.to_thread(read)
 
 
 @asynccontextmanager
-async def player_of(
-    engine: Engine, chat: ChatFormat, asked: Asked, settings: WorkerSettings, agent: Agent
-) -> AsyncGenerator[Player]:
+async def served_model_solver(
+    engine: Engine, chat: ChatFormat, asked: EvaluationOptions, settings: WorkerSettings, agent: Agent
+) -> AsyncGenerator[Solver]:
     """Who is served by ``engine``, which may serve others too."""
     episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
-    tickets = ticketing(asked)
+    tickets = request_builder(asked)
 
-    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
-        context = episode.context(chat, agent.opening(task))
-        policy = TokenPolicy(chat, context, engine.generate, episode.sampling(tickets(attempt)))
-        return modelled(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
+    def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+        context = episode.make_context(chat, agent.opening_messages(task))
+        policy = TokenPolicy(chat, context, engine.generate, episode.make_sampling(tickets(attempt)))
+        return build_model_run(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
 
     if settings.harness is None:
         yield player
     else:
-        async with Harnesses(settings.harness, chat.tokenizer, engine.generate) as harnesses:
-            yield through_gateway(harnesses, episode, tickets)
+        async with HarnessRunner(settings.harness, chat.tokenizer, engine.generate) as harnesses:
+            yield gateway_solver(harnesses, episode, tickets)
 
 
-async def first_model(asked: Asked, config: RunConfig) -> str:
+async def fetch_first_model(asked: EvaluationOptions, config: RunConfig) -> str:
     """The first that the server at the URL lists.  Raises UserError where nobody is there, or none is listed."""
-    async with ChatEndpoint(_reaching(asked, config)) as asking:
-        known = await asking.models()
+    async with ChatEndpoint(_endpoint_settings(asked, config)) as asking:
+        known = await asking.list_models()
     if not known:
         raise UserError(f"{asked.model} does not say which models it has: name one, --model-name NAME")
     return known[0]
 
 
-def _reaching(asked: Asked, config: RunConfig) -> EndpointSettings:
-    return EndpointSettings(
+def _endpoint_settings(asked: EvaluationOptions, config: RunConfig) -> ChatEndpointSettings:
+    return ChatEndpointSettings(
         url=asked.model.rstrip("/"),
         model=asked.model_name,
         key=read_key(asked.key_file),
@@ -221,11 +222,13 @@ def _reaching(asked: Asked, config: RunConfig) -> EndpointSettings:
 
 
 @asynccontextmanager
-async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agent: Agent) -> AsyncGenerator[Player]:
+async def remote_model_solver(
+    asked: EvaluationOptions, config: RunConfig, settings: WorkerSettings, agent: Agent
+) -> AsyncGenerator[Solver]:
     """A model at a URL.  Raises UserError where nobody is there, or not that model."""
-    reaching, name = _reaching(asked, config), asked.model_name
+    reaching, name = _endpoint_settings(asked, config), asked.model_name
     async with ChatEndpoint(reaching) as asking:
-        known = await asking.models()
+        known = await asking.list_models()
     if known and name not in known:
         raise UserError(
             f"{asked.model} has no model {name!r}: it has {', '.join(known[:10])}{did_you_mean(name, known)}: name the "
@@ -242,22 +245,22 @@ async def remote(asked: Asked, config: RunConfig, settings: WorkerSettings, agen
             max_replies=episode.max_turns,
             deadline_s=reaching.deadline_s,
         )
-        async with Relay(told) as relay:
-            yield through_relay(relay, settings.harness, episode, ticketing(asked))
+        async with ApiRelay(told) as relay:
+            yield relay_solver(relay, settings.harness, episode, request_builder(asked))
         return
-    tools = [tool.schema for tool in agent.offered.values()]
-    thinking = config.agent.thinking.argument
+    tools = [tool.schema for tool in agent.offered_tools.values()]
+    thinking = config.agent.thinking.template_argument
     async with ChatEndpoint(replace(reaching, thinking=thinking)) as endpoint:
 
-        def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
+        def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
             policy = ChatPolicy(
                 endpoint,
-                agent.opening(task),
+                agent.opening_messages(task),
                 tools=tools,
                 context_tokens=episode.context_tokens,
                 temperature=0.0 if asked.greedy else asked.temperature,
-                seed=attempt.seed(asked.seed),
+                seed=attempt.sampling_seed(asked.seed),
             )
-            return modelled(task, agent, policy, terminal, observer, settings=episode)
+            return build_model_run(task, agent, policy, terminal, observer, settings=episode)
 
         yield player

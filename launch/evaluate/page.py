@@ -5,41 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from launch.evaluate.attempts import AttemptId, Record
-from launch.evaluate.summary import Summary, tallies
-from launch.monitor.html import Head, Section, document, facts_list, page_section, table
+from launch.evaluate.attempts import AttemptId, AttemptRecord
+from launch.evaluate.summary import EvaluationSummary, tally_tasks
+from launch.monitor.html import PageHeader, PageSection, html_document, html_facts, html_section, html_table
 
 _MOST_FAILURES = 200
 
 
-def page(summary: Summary, plan: Sequence[AttemptId], done: Mapping[AttemptId, Record]) -> str:
+def render_evaluation_page(
+    summary: EvaluationSummary, plan: Sequence[AttemptId], done: Mapping[AttemptId, AttemptRecord]
+) -> str:
     records = [done[key] for key in plan if key in done]
     of_tasks = {task: [record for record in records if record.task == task] for task in {key.task for key in plan}}
     sections = [
-        Section("pass@k", _at_k(summary), "unbiased; the interval is a bootstrap over tasks, 95 %"),
-        Section("Facts", facts_list(_facts(summary))),
-        Section("Tasks", table(("task", "passed", "graded", "errors", "turns", "tokens", "seconds"), _tasks(of_tasks))),
+        PageSection("pass@k", _at_k(summary), "unbiased; the interval is a bootstrap over tasks, 95 %"),
+        PageSection("Facts", html_facts(_facts(summary))),
+        PageSection(
+            "Tasks", html_table(("task", "passed", "graded", "errors", "turns", "tokens", "seconds"), _tasks(of_tasks))
+        ),
     ]
     if failures := [record for record in records if record.failure is not None]:
         note = "Infrastructure's, and no outcome of the policy: --retry-errors tries again what has no verdict."
-        sections.append(Section("Errors", _failures(failures[:_MOST_FAILURES]), note))
+        sections.append(PageSection("Errors", _failures(failures[:_MOST_FAILURES]), note))
     verdict = "complete" if summary.complete else f"{summary.total_trajs} of {summary.planned}"
     facts = "".join(f"<span>{escape(text)}</span>" for text in (summary.model_type, summary.dataset))
-    head = Head(
+    head = PageHeader(
         summary.trial_name, "evaluation", facts, verdict, "" if summary.complete and not summary.error_count else "warn"
     )
-    return document(head, "\n".join(page_section(section) for section in sections))
+    return html_document(head, "\n".join(html_section(section) for section in sections))
 
 
-def _at_k(summary: Summary) -> str:
+def _at_k(summary: EvaluationSummary) -> str:
     rows = [
         (f"pass@{k}", f"{100 * at.value:.1f} %", f"{100 * at.low:.1f} to {100 * at.high:.1f} %", str(at.tasks))
         for k, at in summary.pass_at_k.items()
     ]
-    return table(("", "value", "interval", "tasks"), rows)
+    return html_table(("", "value", "interval", "tasks"), rows)
 
 
-def _facts(summary: Summary) -> list[tuple[str, str]]:
+def _facts(summary: EvaluationSummary) -> list[tuple[str, str]]:
     reward, ratio = summary.reward, summary.pass_ratio
     errors = ", ".join(f"{count} {stage}" for stage, count in summary.errors_by_stage.items() if count)
     return [
@@ -54,10 +58,10 @@ def _facts(summary: Summary) -> list[tuple[str, str]]:
     ]
 
 
-def _tasks(of_tasks: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
+def _tasks(of_tasks: Mapping[str, Sequence[AttemptRecord]]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for task, records in sorted(of_tasks.items()):
-        tally = tallies(records).get(task)
+        tally = tally_tasks(records).get(task)
         tokens = sum(record.effort.prompt_tokens + record.effort.completion_tokens for record in records)
         rows.append(
             (
@@ -73,6 +77,8 @@ def _tasks(of_tasks: Mapping[str, Sequence[Record]]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _failures(failures: Sequence[Record]) -> str:
-    rows = [(record.id.uid, each.stage, each.kind, each.message) for record in failures if (each := record.failure)]
-    return table(("attempt", "stage", "error", "message"), rows)
+def _failures(failures: Sequence[AttemptRecord]) -> str:
+    rows = [
+        (record.attempt_id.uid, each.stage, each.kind, each.message) for record in failures if (each := record.failure)
+    ]
+    return html_table(("attempt", "stage", "error", "message"), rows)

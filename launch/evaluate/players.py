@@ -6,21 +6,21 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from actors.episode import Graded, Observer, SandboxGone
+from actors.episode import EpisodeGrade, EpisodeObserver, SandboxDestroyedByAgent
 from actors.rewards.played import ModelTurn
 from actors.terminal import SandboxTerminal
-from launch.evaluate.attempts import AttemptId, Effort
-from protocol.events import Json
-from protocol.trajectory import Reward, Status
+from launch.evaluate.attempts import AttemptId, AttemptUsage
+from protocol.events import JsonValue
+from protocol.trajectory import EpisodeStatus, Reward
 from sandbox.errors import SandboxDestroyed
-from sandbox.tasks.prove import solve
+from sandbox.tasks.prove import run_oracle
 from sandbox.tasks.task import Task
 
 
-class Attempting(Protocol):
+class SolverRun(Protocol):
     """One attempt, under way."""
 
-    def run(self) -> Coroutine[None, None, Status]:
+    def run(self) -> Coroutine[None, None, EpisodeStatus]:
         """Act until it is to be graded.  Raises InfraError and SandboxGone."""
         ...
 
@@ -28,49 +28,49 @@ class Attempting(Protocol):
     def turns(self) -> Sequence[ModelTurn]: ...
 
     @property
-    def last_words(self) -> str:
+    def final_answer(self) -> str:
         """By which a task that asks for an answer is graded."""
         ...
 
     @property
-    def effort(self) -> Effort: ...
+    def effort(self) -> AttemptUsage: ...
 
-    def told(self) -> dict[str, Json]:
+    def trajectory_json(self) -> dict[str, JsonValue]:
         """Its trajectory, for who saves it."""
         ...
 
 
-Player = Callable[[Task, AttemptId, SandboxTerminal, Observer], Attempting]
+Solver = Callable[[Task, AttemptId, SandboxTerminal, EpisodeObserver], SolverRun]
 
 
-class Unobserved:
+class NullObserver:
     """Nobody watches."""
 
     def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None: ...
     def on_call(self, name: str, command: str) -> None: ...
     def on_output(self, text: str) -> None: ...
     def on_result(self, output: str) -> None: ...
-    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None: ...
 
 
 @dataclass(slots=True)
-class Scripted:
+class ScriptedSolverRun:
     """Without a model."""
 
     act: Callable[[], Coroutine[None, None, None]]
-    last_words: str = ""
+    final_answer: str = ""
     turns: Sequence[ModelTurn] = ()
-    effort: Effort = field(default_factory=Effort)
+    effort: AttemptUsage = field(default_factory=AttemptUsage)
 
-    async def run(self) -> Status:
+    async def run(self) -> EpisodeStatus:
         await self.act()
-        return Status.COMPLETED
+        return EpisodeStatus.COMPLETED
 
-    def told(self) -> dict[str, Json]:
+    def trajectory_json(self) -> dict[str, JsonValue]:
         return {"messages": []}
 
 
-def oracle(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
+def oracle_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
     """The task's own solution."""
     del attempt
 
@@ -79,18 +79,18 @@ def oracle(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: 
             return
         observer.on_call("solution", task.solution)
         try:
-            observer.on_result(await solve(terminal.session, task))
+            observer.on_result(await run_oracle(terminal.session, task))
         except SandboxDestroyed as error:
-            raise SandboxGone(str(error)) from error
+            raise SandboxDestroyedByAgent(str(error)) from error
 
-    return Scripted(act, rf"\boxed{{{task.answer}}}" if task.answer else "")
+    return ScriptedSolverRun(act, rf"\boxed{{{task.answer}}}" if task.answer else "")
 
 
-def noop(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: Observer) -> Attempting:
+def noop_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
     """Nothing at all."""
     del task, attempt, terminal, observer
 
     async def act() -> None:
         return
 
-    return Scripted(act)
+    return ScriptedSolverRun(act)

@@ -23,14 +23,14 @@ import aiohttp
 import msgspec
 from aiohttp import web
 
-from actors.chat_policy import ChatRefused
+from actors.chat_policy import ChatRefusedError
 from actors.engines.messages import EngineUnavailable
-from actors.gateway.keys import Keys
+from actors.gateway.keys import SessionKeys
 from actors.rewards.played import ModelTurn
-from launch.monitor.tail import Event, integer, listed, mapping, text
+from launch.monitor.tail import Event, get_integer, get_list, get_mapping, get_text
 from protocol.errors import InfraError
-from protocol.trajectory import Segment, Status
-from sandbox.doorway import listening_inside
+from protocol.trajectory import EpisodeStatus, Segment
+from sandbox.doorway import listen_in_container
 from sandbox.session import SandboxSession
 
 _MOST_BYTES = 64 << 20
@@ -42,7 +42,7 @@ _OUR_SIDE = {401, 403, 404, 429}
 """What an endpoint says to who asks it wrongly, which the harness does not."""
 
 
-OnReply = Callable[[int, "Said", float], None]
+OnReply = Callable[[int, "RelayedReply", float], None]
 """Told of each reply: its number, what can be read of it, and milliseconds from the request to its end."""
 
 
@@ -59,7 +59,7 @@ class RelaySettings:
 
 
 @dataclass(slots=True)
-class Relayed:
+class RelaySession:
     """One attempt's, as :class:`actors.harness.Line` has it."""
 
     name: str
@@ -69,8 +69,8 @@ class Relayed:
     clock: Callable[[], float] = time.monotonic
     prompt_tokens: int = 0
     sampled_tokens: int = 0
-    limit: Status | None = None
-    trouble: InfraError | None = None
+    limit: EpisodeStatus | None = None
+    last_error: InfraError | None = None
     ended: bool = False
     _turns: list[ModelTurn] = field(default_factory=list[ModelTurn])
     _under_way: int = 0
@@ -85,7 +85,7 @@ class Relayed:
         return ()
 
     @property
-    def last_words(self) -> str:
+    def last_content(self) -> str:
         return self._turns[-1].text if self._turns else ""
 
     @property
@@ -96,11 +96,11 @@ class Relayed:
     def is_full(self) -> bool:
         return len(self._turns) + self._under_way >= self.max_replies
 
-    def end(self) -> None:
+    def close(self) -> None:
         self.ended = True
 
     @contextmanager
-    def waiting(self) -> Generator[None]:
+    def track_call(self) -> Generator[None]:
         """A call is under way."""
         if not self._under_way:
             self._since = self.clock()
@@ -112,14 +112,14 @@ class Relayed:
             self._since = self.clock()
             self._under_way -= 1
 
-    def failed(self, url: str, error: Exception) -> str:
+    def record_failure(self, url: str, error: Exception) -> str:
         """A call came to nothing; why, for who reads it."""
         why = f"{url}: {str(error) or 'no answer in time'}"
-        self.trouble = EngineUnavailable(why)
+        self.last_error = EngineUnavailable(why)
         return why
 
-    def answered(self, said: Said, ms: float) -> None:
-        self.limit = self.trouble = None
+    def record_reply(self, said: RelayedReply, ms: float) -> None:
+        self.limit = self.last_error = None
         self.on_reply(len(self._turns), said, ms)
         self.prompt_tokens += said.prompt_tokens
         self.sampled_tokens += said.sampled_tokens
@@ -127,14 +127,14 @@ class Relayed:
 
 
 @dataclass(slots=True)
-class Said:
+class RelayedReply:
     """What can be read of a reply, by either API, whole or streamed."""
 
     text: str = ""
     prompt_tokens: int = 0
     sampled_tokens: int = 0
 
-    def read(self, body: bytes) -> None:
+    def parse_body(self, body: bytes) -> None:
         """The body of an answer."""
         lines = [line[5:] for line in body.splitlines() if line.startswith(b"data:")]
         for part in lines or [body]:
@@ -143,36 +143,38 @@ class Said:
             except msgspec.DecodeError:
                 continue
             if isinstance(value, dict):
-                self._take(cast("Event", value))
+                self._parse_object(cast("Event", value))
 
-    def _take(self, value: Event) -> None:
-        self._count(mapping(value, "usage"))
-        self._count(mapping(mapping(value, "message"), "usage"))
-        for choice in listed(value, "choices"):
+    def _parse_object(self, value: Event) -> None:
+        self._read_usage(get_mapping(value, "usage"))
+        self._read_usage(get_mapping(get_mapping(value, "message"), "usage"))
+        for choice in get_list(value, "choices"):
             if isinstance(choice, dict):
-                self.text += text(mapping(choice, "message"), "content") + text(mapping(choice, "delta"), "content")
-        for block in listed(value, "content"):
+                self.text += get_text(get_mapping(choice, "message"), "content") + get_text(
+                    get_mapping(choice, "delta"), "content"
+                )
+        for block in get_list(value, "content"):
             if isinstance(block, dict):
-                self.text += text(block, "text")
-        self.text += text(mapping(value, "delta"), "text")
+                self.text += get_text(block, "text")
+        self.text += get_text(get_mapping(value, "delta"), "text")
 
-    def _count(self, usage: Event) -> None:
+    def _read_usage(self, usage: Event) -> None:
         """The last word of an answer is all of it."""
-        self.prompt_tokens = integer(usage, "prompt_tokens", integer(usage, "input_tokens", self.prompt_tokens))
-        sampled = integer(usage, "output_tokens", self.sampled_tokens)
-        self.sampled_tokens = integer(usage, "completion_tokens", sampled)
+        self.prompt_tokens = get_integer(usage, "prompt_tokens", get_integer(usage, "input_tokens", self.prompt_tokens))
+        sampled = get_integer(usage, "output_tokens", self.sampled_tokens)
+        self.sampled_tokens = get_integer(usage, "completion_tokens", sampled)
 
 
-class Relay:
+class ApiRelay:
     """``async with Relay(settings) as relay: with relay.session(name, seed, on_reply) as line: async with
     relay.door(…) as key:`` and a harness may ask."""
 
     def __init__(self, settings: RelaySettings) -> None:
         self.settings = settings
-        self._keys = Keys(secrets.token_bytes(32))
-        self._open: dict[str, Relayed] = {}
+        self._keys = SessionKeys(secrets.token_bytes(32))
+        self._open: dict[str, RelaySession] = {}
         app = web.Application(client_max_size=_MOST_BYTES)
-        app.router.add_route("*", "/{path:.*}", self._pass_on)
+        app.router.add_route("*", "/{path:.*}", self._handle_request)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0)
 
     async def __aenter__(self) -> Self:
@@ -187,42 +189,42 @@ class Relay:
         await self._upstream.close()
 
     @contextmanager
-    def session(self, name: str, seed: int, on_reply: OnReply) -> Generator[Relayed]:
+    def open_session(self, name: str, seed: int, on_reply: OnReply) -> Generator[RelaySession]:
         """``name`` is no other open one's."""
-        line = self._open[name] = Relayed(name, seed, self.settings.max_replies, on_reply)
+        line = self._open[name] = RelaySession(name, seed, self.settings.max_replies, on_reply)
         try:
             yield line
         finally:
-            line.end()
+            line.close()
             del self._open[name]
 
     @asynccontextmanager
-    async def door(self, sandbox: SandboxSession, port: int, line: Relayed) -> AsyncGenerator[str]:
+    async def listen_in_sandbox(self, sandbox: SandboxSession, port: int, line: RelaySession) -> AsyncGenerator[str]:
         """Be reached at ``port`` of the sandbox's loopback; gives the key that ``line``'s harness has to show."""
-        site = web.SockSite(self._runner, await listening_inside(sandbox.engine, sandbox.container, port))
+        site = web.SockSite(self._runner, await listen_in_container(sandbox.engine, sandbox.container, port))
         await site.start()
         try:
-            yield self._keys.of(line.name)
+            yield self._keys.create_key(line.name)
         finally:
             await site.stop()
 
-    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
-        line = self._line_of(request)
+    async def _handle_request(self, request: web.Request) -> web.StreamResponse:
+        line = self._session_of(request)
         if line is None:
-            return _refusal(401, "this API key is of no attempt that is under way")
+            return _error_response(401, "this API key is of no attempt that is under way")
         counts = request.method == "POST" and not request.path.endswith("/count_tokens")
         if counts and line.is_full:
-            line.limit = Status.TURN_LIMIT
-            return _refusal(429, f"the session has had its {line.max_replies} replies")
-        with line.waiting():
-            return await self._ask(request, line, counts=counts)
+            line.limit = EpisodeStatus.TURN_LIMIT
+            return _error_response(429, f"the session has had its {line.max_replies} replies")
+        with line.track_call():
+            return await self._forward(request, line, counts=counts)
 
-    def _line_of(self, request: web.Request) -> Relayed | None:
+    def _session_of(self, request: web.Request) -> RelaySession | None:
         told = request.headers.get("x-api-key") or request.headers.get("Authorization", "").removeprefix("Bearer ")
-        line = self._open.get(self._keys.session_of(told) or "")
+        line = self._open.get(self._keys.verify_key(told) or "")
         return line if line is not None and not line.ended else None
 
-    async def _ask(self, request: web.Request, line: Relayed, *, counts: bool) -> web.StreamResponse:
+    async def _forward(self, request: web.Request, line: RelaySession, *, counts: bool) -> web.StreamResponse:
         settings, body = self.settings, await request.read()
         headers = {"Content-Type": "application/json"} if body else {}
         headers |= {name: value for name in _PASSED if (value := request.headers.get(name))}
@@ -232,13 +234,17 @@ class Relay:
         limit, begun = aiohttp.ClientTimeout(total=settings.deadline_s), line.clock()
         try:
             async with self._upstream.request(
-                request.method, url, data=self._ours(body, line) if body else None, headers=headers, timeout=limit
+                request.method,
+                url,
+                data=self._rewrite_body(body, line) if body else None,
+                headers=headers,
+                timeout=limit,
             ) as answer:
-                return await _told(request, answer, line, begun, counts=counts)
+                return await _stream_answer(request, answer, line, begun, counts=counts)
         except (aiohttp.ClientError, TimeoutError) as error:
-            return _refusal(_NOT_THERE, line.failed(settings.url, error))
+            return _error_response(_NOT_THERE, line.record_failure(settings.url, error))
 
-    def _ours(self, body: bytes, line: Relayed) -> bytes:
+    def _rewrite_body(self, body: bytes, line: RelaySession) -> bytes:
         """The request with the evaluation's own settings; what is no JSON object passes as it is."""
         try:
             asked = msgspec.json.decode(body)
@@ -251,8 +257,8 @@ class Relay:
         return msgspec.json.encode({**asked, **ours, **seeded})
 
 
-async def _told(
-    request: web.Request, answer: aiohttp.ClientResponse, line: Relayed, begun: float, *, counts: bool
+async def _stream_answer(
+    request: web.Request, answer: aiohttp.ClientResponse, line: RelaySession, begun: float, *, counts: bool
 ) -> web.StreamResponse:
     """Hand on an answer as it comes.  ``begun``: when it was asked for, by the line's clock."""
     told = web.StreamResponse(status=answer.status, headers={"Content-Type": answer.headers.get("Content-Type", "")})
@@ -264,21 +270,21 @@ async def _told(
                 body += chunk
             await told.write(chunk)
     except (aiohttp.ClientError, TimeoutError) as error:
-        line.failed(str(answer.url), error)
+        line.record_failure(str(answer.url), error)
         if request.transport is not None:
             request.transport.close()  # an end without a break would pass for the whole answer
         return told
     if answer.status in _OUR_SIDE or answer.status >= 500:
         said = " ".join(bytes(body[:_SAID_CHARS]).decode(errors="replace").split())
-        line.trouble = ChatRefused(f"the endpoint answered {answer.status}: {said}")
+        line.last_error = ChatRefusedError(f"the endpoint answered {answer.status}: {said}")
     elif counts and answer.ok:
-        said = Said()
-        said.read(bytes(body))
-        line.answered(said, (line.clock() - begun) * 1000)
+        said = RelayedReply()
+        said.parse_body(bytes(body))
+        line.record_reply(said, (line.clock() - begun) * 1000)
     await told.write_eof()
     return told
 
 
-def _refusal(status: int, why: str) -> web.Response:
+def _error_response(status: int, why: str) -> web.Response:
     """In the shape that both APIs' clients read."""
     return web.json_response({"type": "error", "error": {"type": "invalid_request", "message": why}}, status=status)

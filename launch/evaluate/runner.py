@@ -13,16 +13,23 @@ from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.episode import Ended, Gradable, Graded, Observer, until_graded
+from actors.episode import EpisodeGrade, EpisodeObserver, Gradable, GradedEpisode, run_and_grade
 from actors.recorder import TerminalRecorder
-from actors.rewards.rewarding import Rewarding
-from actors.stages import Deadlines
+from actors.rewards.rewarding import RewardFunction
+from actors.stages import StageDeadlines
 from actors.terminal import SandboxTerminal
 from actors.worker import WorkerSettings
-from launch.evaluate.attempts import AttemptId, Effort, Failure, Record, Stage, Verdict
-from launch.evaluate.players import Attempting, Player, Unobserved
-from protocol.errors import leaves
-from protocol.events import Json
+from launch.evaluate.attempts import (
+    AttemptFailure,
+    AttemptId,
+    AttemptRecord,
+    AttemptStage,
+    AttemptUsage,
+    AttemptVerdict,
+)
+from launch.evaluate.players import NullObserver, Solver, SolverRun
+from protocol.errors import iterate_leaf_errors
+from protocol.events import JsonValue
 from protocol.trajectory import Reward
 from sandbox.errors import SandboxStartError
 from sandbox.pool import SandboxPool
@@ -30,7 +37,7 @@ from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
-OnRecord = Callable[[Record, Mapping[str, Json]], None]
+OnRecord = Callable[[AttemptRecord, Mapping[str, JsonValue]], None]
 """Told of each attempt as it ends, with its trajectory."""
 _MESSAGE_CHARS = 500
 _RECORDING_BYTES = 400_000
@@ -38,67 +45,73 @@ _RECORDING_BYTES = 400_000
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class EvaluationContext:
     """Where and how attempts are run."""
 
     pool: SandboxPool
     settings: WorkerSettings
     tools: Toolset
-    player: Player
-    rewarding: Rewarding
+    solver: Solver
+    rewarding: RewardFunction
     terminals: Path | None = None
     """Where terminals are recorded; None for nowhere."""
 
 
 @dataclass(slots=True)
-class _Course:
+class _AttemptState:
     """How far one attempt has come."""
 
-    stage: Stage = Stage.RESET
-    attempting: Attempting | None = None
-    verdict: Verdict | None = None
+    stage: AttemptStage = AttemptStage.RESET
+    solver_run: SolverRun | None = None
+    verdict: AttemptVerdict | None = None
 
     @property
-    def effort(self) -> Effort:
-        return self.attempting.effort if self.attempting is not None else Effort()
+    def effort(self) -> AttemptUsage:
+        return self.solver_run.effort if self.solver_run is not None else AttemptUsage()
 
 
 @dataclass(slots=True)
-class _Place:
+class _StagedGrading:
     """Where it is graded: from then on what goes wrong is the grading's."""
 
     terminal: Gradable
-    course: _Course
+    state: _AttemptState
 
-    async def grade(self) -> Graded:
-        self.course.stage = Stage.EVALUATE
+    async def grade(self) -> EpisodeGrade:
+        self.state.stage = AttemptStage.EVALUATE
         return await self.terminal.grade()
 
 
 async def run_attempts(
-    attempts: Sequence[AttemptId], tasks: Mapping[str, Task], ground: Ground, at_once: int, on_record: OnRecord
+    attempts: Sequence[AttemptId],
+    tasks: Mapping[str, Task],
+    context: EvaluationContext,
+    concurrency: int,
+    on_record: OnRecord,
 ) -> None:
     """Run them in their order, ``at_once`` of them at a time."""
     waiting = iter(attempts)
 
     async def work(waiting: Iterator[AttemptId]) -> None:
         for attempt in waiting:
-            on_record(*await attempted(attempt, tasks[attempt.task], ground))
+            on_record(*await run_attempt(attempt, tasks[attempt.task], context))
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(min(at_once, len(attempts))):
+        for _ in range(min(concurrency, len(attempts))):
             group.create_task(work(waiting))
 
 
-async def attempted(attempt: AttemptId, task: Task, ground: Ground) -> tuple[Record, Mapping[str, Json]]:
+async def run_attempt(
+    attempt: AttemptId, task: Task, context: EvaluationContext
+) -> tuple[AttemptRecord, Mapping[str, JsonValue]]:
     """One attempt from its sandbox to its end.  Raises nothing for what goes wrong in it."""
-    course, begun, failure = _Course(), time.monotonic(), None
+    course, begun, failure = _AttemptState(), time.monotonic(), None
     try:
-        async with asyncio.timeout(ground.settings.episode_deadline_s):
-            await _run(attempt, task, ground, course)
+        async with asyncio.timeout(context.settings.episode_deadline_s):
+            await _run_stages(attempt, task, context, course)
     except Exception as error:  # noqa: BLE001  # the boundary: what goes wrong costs one attempt, is named, and is counted
         failure = _failure(course.stage, error)
-    record = Record(
+    record = AttemptRecord(
         attempt.task,
         attempt.number,
         task.family,
@@ -107,25 +120,25 @@ async def attempted(attempt: AttemptId, task: Task, ground: Ground) -> tuple[Rec
         failure,
         course.effort,
     )
-    return record, course.attempting.told() if course.attempting is not None else {"messages": []}
+    return record, course.solver_run.trajectory_json() if course.solver_run is not None else {"messages": []}
 
 
-def _failure(stage: Stage, error: Exception) -> Failure:
-    first = next(leaves(error))
+def _failure(stage: AttemptStage, error: Exception) -> AttemptFailure:
+    first = next(iterate_leaf_errors(error))
     message = " ".join(str(first).split()) or "it was not over in its time"
-    return Failure(stage, type(first).__name__, message[:_MESSAGE_CHARS])
+    return AttemptFailure(stage, type(first).__name__, message[:_MESSAGE_CHARS])
 
 
-async def _run(attempt: AttemptId, task: Task, ground: Ground, course: _Course) -> None:
+async def _run_stages(attempt: AttemptId, task: Task, ground: EvaluationContext, course: _AttemptState) -> None:
     settings = ground.settings
-    deadlines = Deadlines.of(
+    deadlines = StageDeadlines.for_episode(
         asyncio.get_running_loop().time(),
         settings.episode_deadline_s,
         evaluate_s=settings.grade_timeout_s,
         after_s=settings.cleanup_timeout_s,
     )
     async with _sandbox(task, ground) as session:
-        course.stage = Stage.AGENT
+        course.stage = AttemptStage.AGENT
         terminal = SandboxTerminal(
             session,
             task,
@@ -135,28 +148,28 @@ async def _run(attempt: AttemptId, task: Task, ground: Ground, course: _Course) 
             tools=ground.tools,
         )
         with _observing(attempt, task, ground.terminals) as observer:
-            playing = course.attempting = ground.player(task, attempt, terminal, observer)
-            place = _Place(terminal, course)
-            ended = await until_graded(playing.run(), place, task, lambda: playing.last_words, deadlines)
-            course.stage = Stage.EVALUATE
+            playing = course.solver_run = ground.solver(task, attempt, terminal, observer)
+            place = _StagedGrading(terminal, course)
+            ended = await run_and_grade(playing.run(), place, task, lambda: playing.final_answer, deadlines)
+            course.stage = AttemptStage.EVALUATE
             reward = await _reward(ended, task, playing, ground.rewarding)
-            observer.on_grade(ended.graded, reward)
-        graded = ended.graded
-        course.verdict = Verdict(
+            observer.on_grade(ended.grade, reward)
+        graded = ended.grade
+        course.verdict = AttemptVerdict(
             graded.all_passed, reward.total, graded.pass_ratio, ended.status, reward.parts, graded.tests
         )
-        course.stage = Stage.CLEAN_UP
+        course.stage = AttemptStage.CLEAN_UP
 
 
-async def _reward(ended: Ended, task: Task, playing: Attempting, rewarding: Rewarding) -> Reward:
-    played = replace(ended.played(task, playing.turns, ()), sampled_tokens=playing.effort.completion_tokens)
-    return (await rewarding.worth(played)).reward
+async def _reward(ended: GradedEpisode, task: Task, playing: SolverRun, rewarding: RewardFunction) -> Reward:
+    played = replace(ended.to_result(task, playing.turns, ()), sampled_tokens=playing.effort.completion_tokens)
+    return (await rewarding.compute_reward(played)).reward
 
 
 @contextmanager
-def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Generator[Observer]:
+def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Generator[EpisodeObserver]:
     if terminals is None:
-        yield Unobserved()
+        yield NullObserver()
         return
     file = terminals / f"{attempt.uid}.cast"
     with closing(TerminalRecorder(file, task.instruction, _RECORDING_BYTES)) as recorder:
@@ -164,7 +177,7 @@ def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Genera
 
 
 @asynccontextmanager
-async def _sandbox(task: Task, ground: Ground) -> AsyncGenerator[SandboxSession]:
+async def _sandbox(task: Task, ground: EvaluationContext) -> AsyncGenerator[SandboxSession]:
     settings = ground.settings
     try:
         async with asyncio.timeout(settings.acquire_timeout_s):
@@ -175,18 +188,18 @@ async def _sandbox(task: Task, ground: Ground) -> AsyncGenerator[SandboxSession]
         yield session
     except BaseException:
         with suppress(Exception):  # what went wrong first is what is told
-            await _closed(session, ground)
+            await _close_sandbox(session, ground)
         raise
-    await _closed(session, ground)
+    await _close_sandbox(session, ground)
 
 
-async def _closed(session: SandboxSession, ground: Ground) -> None:
+async def _close_sandbox(session: SandboxSession, ground: EvaluationContext) -> None:
     async with asyncio.timeout(ground.settings.cleanup_timeout_s):
         await ground.pool.close(session)
 
 
 @dataclass(slots=True)
-class Counted:
+class AttemptProgress:
     """Of the attempts of one command, as they end."""
 
     total: int
@@ -194,7 +207,7 @@ class Counted:
     passed: int = 0
     errors: int = 0
 
-    def add(self, record: Record) -> None:
+    def add_record(self, record: AttemptRecord) -> None:
         self.done += 1
         self.passed += record.verdict is not None and record.verdict.passed
         self.errors += record.verdict is None

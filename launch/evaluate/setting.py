@@ -15,40 +15,40 @@ import orjson
 
 from launch.config import RunConfig, resolve
 from launch.config.load import Toml
-from launch.rundir import config_values, write_json
+from launch.rundir import config_tables, write_json
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
-SETTING_FILE = "setting.json"
+SETTINGS_FILE = "setting.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class EvaluationSettings:
     config: RunConfig
     tasks: str
     """A path, or a label of ``datasets``."""
     datasets: Path
 
 
-def setting_of(config: RunConfig, tasks: str, datasets: Path) -> Setting:
+def build_evaluation_settings(config: RunConfig, tasks: str, datasets: Path) -> EvaluationSettings:
     """Paths become absolute, so that they hold wherever they are read."""
     place = str(Path(tasks).absolute()) if Path(tasks).exists() else tasks
-    return Setting(config, place, datasets.absolute())
+    return EvaluationSettings(config, place, datasets.absolute())
 
 
-def write_setting(folder: Path, setting: Setting) -> None:
-    config = cast("Json", config_values(setting.config))
-    write_json(folder / SETTING_FILE, {"tasks": setting.tasks, "datasets": str(setting.datasets), "config": config})
+def write_evaluation_settings(folder: Path, setting: EvaluationSettings) -> None:
+    config = cast("JsonValue", config_tables(setting.config))
+    write_json(folder / SETTINGS_FILE, {"tasks": setting.tasks, "datasets": str(setting.datasets), "config": config})
 
 
-def read_setting(folder: Path) -> Setting:
+def read_evaluation_settings(folder: Path) -> EvaluationSettings:
     """Raises UserError where there is none, or it is no setting any more."""
-    file = folder / SETTING_FILE
+    file = folder / SETTINGS_FILE
     mend = f"give the evaluation's own command again, which writes it: {shlex.join(_command(folder))}"
     try:
         said = cast("dict[str, object]", orjson.loads(file.read_bytes()))
         config = resolve(cast("dict[str, dict[str, Toml]]", said["config"]), source=str(file))
-        return Setting(config, str(said["tasks"]), Path(str(said["datasets"])))
+        return EvaluationSettings(config, str(said["tasks"]), Path(str(said["datasets"])))
     except OSError as error:
         raise UserError(f"{file} cannot be read ({error.strerror}): {mend}") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launch.evaluate.attempts import AttemptId, Record, Stage
-from launch.evaluate.pass_at_k import PassAtK, Tally, estimate, wanted_ks
+from launch.evaluate.attempts import AttemptId, AttemptRecord, AttemptStage
+from launch.evaluate.pass_at_k import PassAtK, TaskTally, estimate_pass_at_k, reported_ks
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class RewardStatistics:
     mean: float
     std: float
     """Of the population."""
@@ -25,13 +25,13 @@ class Spread:
     max: float
 
     @staticmethod
-    def of(values: Sequence[float]) -> Spread | None:
+    def from_values(values: Sequence[float]) -> RewardStatistics | None:
         """None of nothing."""
         if not values:
             return None
         mean = math.fsum(values) / len(values)
         variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
-        return Spread(mean, math.sqrt(variance), min(values), max(values))
+        return RewardStatistics(mean, math.sqrt(variance), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class EvalFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class EvaluationDescription:
     """What was evaluated."""
 
     trial_name: str
@@ -65,14 +65,14 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Tokens:
+class AttemptTokens:
     prompt: int
     completion: int
     total: int
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class EvaluationSummary:
     trial_name: str
     experiment_name: str
     model_platform: str
@@ -89,9 +89,9 @@ class Summary:
     pass_count: int
     pass_ratio: float | None
     """Passes ÷ graded."""
-    reward: Spread | None
+    reward: RewardStatistics | None
     pass_at_k: dict[str, PassAtK]
-    tokens: Tokens
+    tokens: AttemptTokens
     seconds: float
     """Of all attempts, one after the other."""
     agent: AgentFacts
@@ -101,14 +101,16 @@ class Summary:
     """Each attempt that was planned was tried."""
 
 
-def summarised(about: About, plan: Sequence[AttemptId], done: Mapping[AttemptId, Record], *, seed: int) -> Summary:
+def summarise_attempts(
+    about: EvaluationDescription, plan: Sequence[AttemptId], done: Mapping[AttemptId, AttemptRecord], *, seed: int
+) -> EvaluationSummary:
     """Of the attempts of ``plan`` alone."""
     records = [done[key] for key in plan if key in done]
     verdicts = [record.verdict for record in records if record.verdict is not None]
     passes = sum(verdict.passed for verdict in verdicts)
     prompt = sum(record.effort.prompt_tokens for record in records)
     completion = sum(record.effort.completion_tokens for record in records)
-    return Summary(
+    return EvaluationSummary(
         trial_name=about.trial_name,
         experiment_name=about.experiment_name,
         model_platform=about.model_platform,
@@ -117,12 +119,12 @@ def summarised(about: About, plan: Sequence[AttemptId], done: Mapping[AttemptId,
         total_trajs=len(records),
         graded=len(verdicts),
         error_count=len(records) - len(verdicts),
-        errors_by_stage=by_stage(records),
+        errors_by_stage=count_failures_by_stage(records),
         pass_count=passes,
         pass_ratio=passes / len(verdicts) if verdicts else None,
-        reward=Spread.of([verdict.reward for verdict in verdicts]),
-        pass_at_k=_at_k(records, about.eval.n_trajs, seed),
-        tokens=Tokens(prompt, completion, prompt + completion),
+        reward=RewardStatistics.from_values([verdict.reward for verdict in verdicts]),
+        pass_at_k=_estimate_all_k(records, about.eval.n_trajs, seed),
+        tokens=AttemptTokens(prompt, completion, prompt + completion),
         seconds=math.fsum(record.seconds for record in records),
         agent=about.agent,
         eval=about.eval,
@@ -131,21 +133,21 @@ def summarised(about: About, plan: Sequence[AttemptId], done: Mapping[AttemptId,
     )
 
 
-def by_stage(records: Sequence[Record]) -> dict[str, int]:
+def count_failures_by_stage(records: Sequence[AttemptRecord]) -> dict[str, int]:
     counts = Counter(record.failure.stage for record in records if record.failure is not None)
-    return {stage.value: counts[stage] for stage in Stage}
+    return {stage.value: counts[stage] for stage in AttemptStage}
 
 
-def tallies(records: Sequence[Record]) -> dict[str, Tally]:
+def tally_tasks(records: Sequence[AttemptRecord]) -> dict[str, TaskTally]:
     """Task → its attempts that have a verdict, in the order of the tasks' names."""
     found: dict[str, list[bool]] = {}
     for record in records:
         if record.verdict is not None:
             found.setdefault(record.task, []).append(record.verdict.passed)
-    return {task: Tally(len(each), sum(each)) for task, each in sorted(found.items())}
+    return {task: TaskTally(len(each), sum(each)) for task, each in sorted(found.items())}
 
 
-def _at_k(records: Sequence[Record], attempts: int, seed: int) -> dict[str, PassAtK]:
-    of_tasks = list(tallies(records).values())
-    found = {str(k): estimate(of_tasks, k, seed) for k in wanted_ks(attempts)}
+def _estimate_all_k(records: Sequence[AttemptRecord], attempts: int, seed: int) -> dict[str, PassAtK]:
+    of_tasks = list(tally_tasks(records).values())
+    found = {str(k): estimate_pass_at_k(of_tasks, k, seed) for k in reported_ks(attempts)}
     return {k: each for k, each in found.items() if each is not None}

@@ -9,9 +9,9 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 
-from launch.evaluate.attempts import AttemptId, Record
+from launch.evaluate.attempts import AttemptId, AttemptRecord
 
-Cell = str | int | float | bool | None
+CsvCell = str | int | float | bool | None
 
 COLUMNS = (
     *("task_name", "traj_i", "uid", "reward", "error", "error_stage", "error_message", "iteration_count"),
@@ -21,17 +21,17 @@ COLUMNS = (
 )
 
 
-def results_csv(plan: Iterable[AttemptId], done: Mapping[AttemptId, Record]) -> str:
+def render_results_csv(plan: Iterable[AttemptId], done: Mapping[AttemptId, AttemptRecord]) -> str:
     """Task by task, as far as they were tried."""
-    return _written(COLUMNS, (_row(done[key]) for key in sorted(plan) if key in done))
+    return _render_csv(COLUMNS, (_row(done[key]) for key in sorted(plan) if key in done))
 
 
-def _row(record: Record) -> Sequence[Cell]:
+def _row(record: AttemptRecord) -> Sequence[CsvCell]:
     verdict, failure, effort = record.verdict, record.failure, record.effort
     return (
         record.task,
         record.number,
-        record.id.uid,
+        record.attempt_id.uid,
         verdict.reward if verdict else None,
         failure.kind if failure else None,
         failure.stage if failure else None,
@@ -50,7 +50,7 @@ def _row(record: Record) -> Sequence[Cell]:
     )
 
 
-def tasks_csv(plan: Sequence[AttemptId], done: Mapping[AttemptId, Record]) -> str:
+def render_tasks_csv(plan: Sequence[AttemptId], done: Mapping[AttemptId, AttemptRecord]) -> str:
     """The reward of each attempt; ``error`` where there is no verdict, nothing where it was not tried."""
     attempts = max((key.number for key in plan), default=-1) + 1
     head = ("task_id", *(f"traj_{number}" for number in range(attempts)))
@@ -58,16 +58,16 @@ def tasks_csv(plan: Sequence[AttemptId], done: Mapping[AttemptId, Record]) -> st
         (task, *(_reward(done.get(AttemptId(task, number))) for number in range(attempts)))
         for task in sorted({key.task for key in plan})
     )
-    return _written(head, rows)
+    return _render_csv(head, rows)
 
 
-def _reward(record: Record | None) -> Cell:
+def _reward(record: AttemptRecord | None) -> CsvCell:
     if record is None:
         return None
     return record.verdict.reward if record.verdict else "error"
 
 
-def _written(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
+def _render_csv(head: Sequence[str], rows: Iterable[Sequence[CsvCell]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(head)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from protocol.events import Json
+from protocol.events import JsonValue
 from protocol.trajectory import Segment
 
 
-def told_segments(segments: Sequence[Segment]) -> list[Json]:
+def segments_as_json(segments: Sequence[Segment]) -> list[JsonValue]:
     return [
         {
-            "token_ids": cast("Json", segment.token_ids.tolist()),
-            "loss_mask": cast("Json", segment.loss_mask.tolist()),
-            "logprobs": cast("Json", segment.logprobs.tolist()),
+            "token_ids": cast("JsonValue", segment.token_ids.tolist()),
+            "loss_mask": cast("JsonValue", segment.loss_mask.tolist()),
+            "logprobs": cast("JsonValue", segment.logprobs.tolist()),
         }
         for segment in segments
     ]

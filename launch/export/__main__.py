@@ -12,53 +12,60 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.export.choice import Choice
+from launch.export.choice import TrajectorySelection
 from launch.export.hugging_face import require_pyarrow
-from launch.export.writing import Asked, Format, export
-from launch.recorded.named import open_source
+from launch.export.writing import ExportFormat, ExportOptions, export_trajectories
+from launch.recorded.named import open_trajectory_source
 from protocol.cli.exits import EXIT_OK, main_guard
-from protocol.cli.output import error_console, shown
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.output import display_path, error_console
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 
-_NAMES = {Format.SHAREGPT: "{}.jsonl", Format.ATIF: "{}-atif", Format.HUGGINGFACE: "{}-dataset"}
+_NAMES = {ExportFormat.SHAREGPT: "{}.jsonl", ExportFormat.ATIF: "{}-atif", ExportFormat.HUGGINGFACE: "{}-dataset"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    with parsed(_parser(), argv) as (given, out):
-        kind = Format(given.format)
-        if kind is Format.HUGGINGFACE:
+    with parse_command_line(_parser(), argv) as (given, out):
+        kind = ExportFormat(given.format)
+        if kind is ExportFormat.HUGGINGFACE:
             require_pyarrow()
         if len({*given.sources}) < len(given.sources):
             raise UserError("a source is named twice, and its trajectories would be there twice: name each once")
-        choice = Choice(tuple(given.only), given.min_reward, given.passed)
+        choice = TrajectorySelection(tuple(given.only), given.min_reward, given.passed)
         output = given.output or Path("exports") / _NAMES[kind].format(Path(given.sources[0]).name)
-        sources = [open_source(name) for name in given.sources]
-        export(sources, Asked(kind, output, _described(given)), choice)
-        left_out = {reason.value: number for reason, number in choice.left_out.items()}
-        out.set(
+        sources = [open_trajectory_source(name) for name in given.sources]
+        export_trajectories(sources, ExportOptions(kind, output, _described(given)), choice)
+        left_out = {reason.value: number for reason, number in choice.excluded.items()}
+        out.set_result(
             {
                 "output": str(output),
                 "format": kind.value,
                 "sources": [source.origin.source for source in sources],
-                "trajectories": choice.taken,
+                "trajectories": choice.selected,
                 "left_out": left_out,
             }
         )
         why = ", ".join(f"{number} for {reason}" for reason, number in left_out.items())
-        error_console().print(f"{choice.taken} trajectories: {shown(output)}" + (f" (left out: {why})" if why else ""))
+        error_console().print(
+            f"{choice.selected} trajectories: {display_path(output)}" + (f" (left out: {why})" if why else "")
+        )
     return EXIT_OK
 
 
-def _parser() -> Parser:
-    made = Parser(
+def _parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.export",
         description="Hand trajectories on: ShareGPT conversations, ATIF (Harbor), or a Hugging Face data set.",
         epilog="Example: python -m launch.export runs/demo-1 --format sharegpt --passed --output good.jsonl",
     )
     add = made.add_argument
     add("sources", nargs="+", metavar="SOURCE", help="a run's directory, or an evaluation's folder")
-    add("--format", choices=[each.value for each in Format], default=Format.SHAREGPT.value, help="default: sharegpt")
+    add(
+        "--format",
+        choices=[each.value for each in ExportFormat],
+        default=ExportFormat.SHAREGPT.value,
+        help="default: sharegpt",
+    )
     add("--output", type=Path, metavar="PATH", help="a file for sharegpt, else a folder (default: in exports/)")
     add("--passed", action="store_true", help="only trajectories whose tests all passed")
     add("--min-reward", type=_real, metavar="X", help="only those whose reward is at least X")

@@ -13,73 +13,73 @@ from importlib.metadata import version
 
 import msgspec
 
-from actors.agents.agent import Action, ToolCall
-from actors.agents.chat import Message
-from actors.agents.hermes import beside_calls
-from actors.agents.thoughts import BEGIN, END, spoken
-from launch.export.choice import Item
-from launch.recorded.trajectory import Recorded, Reply, reading_of
+from actors.agents.agent import AgentAction, AgentToolCall
+from actors.agents.chat import ChatMessage
+from actors.agents.hermes import text_outside_calls
+from actors.agents.thoughts import THINK_END, THINK_START, strip_reasoning
+from launch.export.choice import ExportItem
+from launch.recorded.trajectory import RecordedReply, RecordedTrajectory, read_reply
 
 SCHEMA = "ATIF-v1.6"
 _OURS = "longshore"
-_THOUGHTS = re.compile(rf"\s*{re.escape(BEGIN)}(.*?)(?:{re.escape(END)}|$)", re.DOTALL)
+_THOUGHTS = re.compile(rf"\s*{re.escape(THINK_START)}(.*?)(?:{re.escape(THINK_END)}|$)", re.DOTALL)
 _SAYS = {"system": "system"}
 """Role of an opening message → the step's source; any other is a user's."""
 
 
-class Call(msgspec.Struct, frozen=True):
+class AtifToolCall(msgspec.Struct, frozen=True):
     tool_call_id: str
     function_name: str
     arguments: dict[str, object]
 
 
-class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+class AtifResult(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str
     source_call_id: str | None = None
     """None of what answers no call: a reply that could not be read."""
 
 
-class Observed(msgspec.Struct, frozen=True):
-    results: list[Result]
+class AtifObservation(msgspec.Struct, frozen=True):
+    results: list[AtifResult]
 
 
-class Metrics(msgspec.Struct, frozen=True, omit_defaults=True):
+class AtifMetrics(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt_tokens: int
     completion_tokens: int
     completion_token_ids: list[int]
     logprobs: list[float]
 
 
-class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+class AtifStep(msgspec.Struct, frozen=True, omit_defaults=True):
     step_id: int
     source: str
     message: str
     reasoning_content: str | None = None
-    tool_calls: list[Call] | None = None
-    observation: Observed | None = None
-    metrics: Metrics | None = None
+    tool_calls: list[AtifToolCall] | None = None
+    observation: AtifObservation | None = None
+    metrics: AtifMetrics | None = None
 
 
-class By(msgspec.Struct, frozen=True, omit_defaults=True):
+class AtifAgent(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     version: str
     model_name: str
     tool_definitions: list[dict[str, object]] | None = None
 
 
-class Totals(msgspec.Struct, frozen=True):
+class AtifFinalMetrics(msgspec.Struct, frozen=True):
     total_prompt_tokens: int
     total_completion_tokens: int
     total_steps: int
 
 
-class Test(msgspec.Struct, frozen=True):
+class AtifTest(msgspec.Struct, frozen=True):
     name: str
     passed: bool
     weight: float
 
 
-class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
+class AtifExtra(msgspec.Struct, frozen=True, omit_defaults=True):
     """Ours."""
 
     task: str
@@ -89,82 +89,84 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     pass_ratio: float | None = None
     reward: float | None = None
     reward_parts: dict[str, float] | None = None
-    tests: list[Test] | None = None
+    tests: list[AtifTest] | None = None
 
 
-class Trajectory(msgspec.Struct, frozen=True):
+class AtifTrajectory(msgspec.Struct, frozen=True):
     schema_version: str
     session_id: str
-    agent: By
-    steps: list[Step]
-    final_metrics: Totals
-    extra: Extra
+    agent: AtifAgent
+    steps: list[AtifStep]
+    final_metrics: AtifFinalMetrics
+    extra: AtifExtra
 
 
-def atif(item: Item) -> Trajectory:
+def to_atif(item: ExportItem) -> AtifTrajectory:
     recorded, origin = item
     tools = [dict(tool.schema) for tool in origin.agent.tools.values()]
-    kind = origin.setting.config.agent.kind
+    kind = origin.evaluation_settings.config.agent.kind
     steps = [*_opening(recorded.opening), *_replies(item)]
-    return Trajectory(
+    return AtifTrajectory(
         SCHEMA,
         recorded.name,
-        By(f"{_OURS}-{kind}", version(_OURS), origin.model, tools or None),
+        AtifAgent(f"{_OURS}-{kind}", version(_OURS), origin.model, tools or None),
         [msgspec.structs.replace(step, step_id=number) for number, step in enumerate(steps, 1)],
-        Totals(recorded.prompt_tokens, recorded.completion_tokens, len(steps)),
+        AtifFinalMetrics(recorded.prompt_tokens, recorded.completion_tokens, len(steps)),
         _extra(item),
     )
 
 
-def file_name(recorded: Recorded) -> str:
+def file_name(recorded: RecordedTrajectory) -> str:
     return f"{recorded.name.replace('/', '.')}.json"
 
 
-def _opening(messages: Sequence[Message]) -> list[Step]:
-    return [Step(0, _SAYS.get(message["role"], "user"), message["content"]) for message in messages]
+def _opening(messages: Sequence[ChatMessage]) -> list[AtifStep]:
+    return [AtifStep(0, _SAYS.get(message["role"], "user"), message["content"]) for message in messages]
 
 
-def _replies(item: Item) -> list[Step]:
+def _replies(item: ExportItem) -> list[AtifStep]:
     replies = item.recorded.replies
     return [_reply(item, turn, reply, last=turn == len(replies) - 1) for turn, reply in enumerate(replies)]
 
 
-def _reply(item: Item, turn: int, reply: Reply, *, last: bool) -> Step:
-    actions = reading_of(item.origin.agent, reply, last=last).actions
+def _reply(item: ExportItem, turn: int, reply: RecordedReply, *, last: bool) -> AtifStep:
+    actions = read_reply(item.origin.agent, reply, last=last).actions
     calls = {
-        number: Call(f"call_{turn}_{number}", action.name, action.arguments)
+        number: AtifToolCall(f"call_{turn}_{number}", action.name, action.arguments)
         for number, action in enumerate(actions)
-        if isinstance(action, ToolCall)
+        if isinstance(action, AgentToolCall)
     }
     thought = _THOUGHTS.match(reply.text)
     sampled = reply.sampled
-    return Step(
+    return AtifStep(
         0,
         "agent",
-        beside_calls(spoken(reply.text) or ""),
+        text_outside_calls(strip_reasoning(reply.text) or ""),
         thought[1].strip() or None if thought else None,
         [*calls.values()] or None,
-        _observed(reply.told, actions, calls) if reply.told else None,
-        Metrics(sampled.prompt_tokens, len(sampled.ids), [*sampled.ids], [*sampled.logprobs]) if sampled else None,
+        _observed(reply.observation, actions, calls) if reply.observation else None,
+        AtifMetrics(sampled.prompt_tokens, len(sampled.ids), [*sampled.ids], [*sampled.logprobs]) if sampled else None,
     )
 
 
-def _observed(told: Sequence[Message], actions: Sequence[Action], calls: dict[int, Call]) -> Observed:
+def _observed(
+    told: Sequence[ChatMessage], actions: Sequence[AgentAction], calls: dict[int, AtifToolCall]
+) -> AtifObservation:
     """A result for each message; where one message answers all actions, it is of the last call."""
     if len(told) == len(actions):
         ids = [calls[number].tool_call_id if number in calls else None for number in range(len(actions))]
     else:
         final = [*calls.values()][-1].tool_call_id if calls else None
         ids = [*([None] * (len(told) - 1)), final]
-    return Observed([Result(message["content"], call) for message, call in zip(told, ids, strict=True)])
+    return AtifObservation([AtifResult(message["content"], call) for message, call in zip(told, ids, strict=True)])
 
 
-def _extra(item: Item) -> Extra:
+def _extra(item: ExportItem) -> AtifExtra:
     recorded, origin = item
     verdict, source = recorded.verdict, {**origin.facts, "path": origin.source}
     if verdict is None:
-        return Extra(recorded.task, source)
-    return Extra(
+        return AtifExtra(recorded.task, source)
+    return AtifExtra(
         recorded.task,
         source,
         verdict.status.value,
@@ -172,5 +174,5 @@ def _extra(item: Item) -> Extra:
         verdict.pass_ratio,
         verdict.reward,
         dict(verdict.parts),
-        [Test(test.name, test.passed, test.weight) for test in verdict.tests],
+        [AtifTest(test.name, test.passed, test.weight) for test in verdict.tests],
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from launch.export.choice import Item
+from launch.export.choice import ExportItem
 from protocol.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def require_pyarrow() -> None:
         )
 
 
-def write(folder: Path, items: Iterable[Item]) -> int:
+def write_dataset(folder: Path, items: Iterable[ExportItem]) -> int:
     """Fill ``folder``; how many rows that were.  Raises OSError."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -66,7 +66,7 @@ def write(folder: Path, items: Iterable[Item]) -> int:
     return rows
 
 
-def card(title: str, sources: Sequence[str], rows: int, filters: str) -> str:
+def render_dataset_card(title: str, sources: Sequence[str], rows: int, filters: str) -> str:
     """``README.md``; its head is what ``load_dataset`` reads of it."""
     columns = "\n".join(f"| `{name}` | {what} |" for name, what in COLUMNS)
     origins = "\n".join(f"- `{source}`" for source in sources)
@@ -99,10 +99,10 @@ tags:
 """
 
 
-def _row(item: Item) -> dict[str, object]:
+def _row(item: ExportItem) -> dict[str, object]:
     recorded, origin = item
     verdict = recorded.verdict
-    tools = [tool.schema for tool in origin.agent.offered.values()]
+    tools = [tool.schema for tool in origin.agent.offered_tools.values()]
     return {
         "id": recorded.name,
         "task": recorded.task,

@@ -11,20 +11,20 @@ from itertools import pairwise
 import msgspec
 import orjson
 
-from launch.export.choice import Item
-from launch.recorded.trajectory import Recorded
+from launch.export.choice import ExportItem
+from launch.recorded.trajectory import RecordedTrajectory
 
 _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 
 
-class Said(msgspec.Struct, frozen=True, rename={"speaker": "from"}):
+class ShareGptMessage(msgspec.Struct, frozen=True, rename={"speaker": "from"}):
     speaker: str
     value: str
 
 
-class Line(msgspec.Struct, frozen=True, omit_defaults=True):
+class ShareGptRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
-    conversations: list[Said]
+    conversations: list[ShareGptMessage]
     task: str
     model: str
     tools: str | None = None
@@ -32,13 +32,16 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
     passed: bool | None = None
 
 
-def line(item: Item) -> Line:
+def to_sharegpt(item: ExportItem) -> ShareGptRecord:
     recorded, origin = item
     verdict = recorded.verdict
-    tools = [tool.schema for tool in origin.agent.offered.values()]
-    return Line(
+    tools = [tool.schema for tool in origin.agent.offered_tools.values()]
+    return ShareGptRecord(
         recorded.name,
-        [Said(_FROM.get(message["role"], message["role"]), message["content"]) for message in recorded.messages],
+        [
+            ShareGptMessage(_FROM.get(message["role"], message["role"]), message["content"])
+            for message in recorded.messages
+        ],
         recorded.task,
         origin.model,
         orjson.dumps(tools).decode() if tools else None,
@@ -47,7 +50,7 @@ def line(item: Item) -> Line:
     )
 
 
-def fits(recorded: Recorded) -> bool:
+def is_representable(recorded: RecordedTrajectory) -> bool:
     """Each reply says something, and answers somebody: readers refuse others."""
     roles = [message["role"] for message in recorded.messages]
     answers = ("assistant", "assistant") not in pairwise(["assistant", *roles])

@@ -13,14 +13,14 @@ from pathlib import Path
 import msgspec
 
 from launch.export import atif, hugging_face, sharegpt
-from launch.export.choice import Choice, Item
-from launch.recorded.named import Source
-from launch.recorded.trajectory import Recorded
+from launch.export.choice import ExportItem, TrajectorySelection
+from launch.recorded.named import TrajectorySource
+from launch.recorded.trajectory import RecordedTrajectory
 from protocol.errors import UserError
-from protocol.filesystem import sync, whole_folder
+from protocol.filesystem import build_folder, fsync_path
 
 
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     SHAREGPT = "sharegpt"
     """One file, a conversation a line."""
     ATIF = "atif"
@@ -30,47 +30,47 @@ class Format(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    format: Format
+class ExportOptions:
+    format: ExportFormat
     output: Path
-    described: str
+    filters: str
     """The filters, for people."""
 
 
-def export(sources: Sequence[Source], asked: Asked, choice: Choice) -> None:
+def export_trajectories(sources: Sequence[TrajectorySource], asked: ExportOptions, choice: TrajectorySelection) -> None:
     """``choice`` counts what was written.  Raises UserError where there is nothing to write, or no place for it."""
     _check_free(asked.output)
-    chosen = choice.fitting(_items(sources, choice), _FITS.get(asked.format, _anything))
-    with _told(asked.output):
+    chosen = choice.select(_items(sources, choice), _FITS.get(asked.format, _anything))
+    with _explain_write_errors(asked.output):
         match asked.format:
-            case Format.SHAREGPT:
+            case ExportFormat.SHAREGPT:
                 _conversations(asked.output, _some(chosen, choice))
-            case Format.ATIF:
+            case ExportFormat.ATIF:
                 _trajectories(asked.output, _some(chosen, choice))
-            case Format.HUGGINGFACE:
+            case ExportFormat.HUGGINGFACE:
                 names = [source.origin.source for source in sources]
                 _data_set(asked, names, _some(chosen, choice))
 
 
-def _anything(recorded: Recorded) -> bool:
+def _anything(recorded: RecordedTrajectory) -> bool:
     del recorded
     return True
 
 
-_FITS: dict[Format, Callable[[Recorded], bool]] = {Format.SHAREGPT: sharegpt.fits}
+_FITS: dict[ExportFormat, Callable[[RecordedTrajectory], bool]] = {ExportFormat.SHAREGPT: sharegpt.is_representable}
 
 
-def _items(sources: Sequence[Source], choice: Choice) -> Iterator[Item]:
+def _items(sources: Sequence[TrajectorySource], choice: TrajectorySelection) -> Iterator[ExportItem]:
     for source in sources:
-        for recorded in source.read(choice.wanted):
-            yield Item(recorded, source.origin)
+        for recorded in source.read_matching(choice.accepts):
+            yield ExportItem(recorded, source.origin)
 
 
-def _some(items: Iterable[Item], choice: Choice) -> Iterator[Item]:
+def _some(items: Iterable[ExportItem], choice: TrajectorySelection) -> Iterator[ExportItem]:
     """``items``.  Raises UserError at their end where there was none."""
     yield from items
-    if not choice.taken:
-        reasons = ", ".join(f"{count} for {reason}" for reason, count in choice.left_out.items())
+    if not choice.selected:
+        reasons = ", ".join(f"{count} for {reason}" for reason, count in choice.excluded.items())
         raise UserError(
             "nothing is left to export"
             + (
@@ -81,31 +81,31 @@ def _some(items: Iterable[Item], choice: Choice) -> Iterator[Item]:
         )
 
 
-def _conversations(output: Path, items: Iterator[Item]) -> None:
+def _conversations(output: Path, items: Iterator[ExportItem]) -> None:
     encoder = msgspec.json.Encoder()
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(f".{output.name}.partial")
     try:
         with partial.open("wb") as file:
             for item in items:
-                file.write(encoder.encode(sharegpt.line(item)) + b"\n")
-        sync(partial)
+                file.write(encoder.encode(sharegpt.to_sharegpt(item)) + b"\n")
+        fsync_path(partial)
         partial.rename(output)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _trajectories(output: Path, items: Iterator[Item]) -> None:
+def _trajectories(output: Path, items: Iterator[ExportItem]) -> None:
     encoder = msgspec.json.Encoder()
-    with whole_folder(output) as partial:
+    with build_folder(output) as partial:
         for item in items:
-            (partial / atif.file_name(item.recorded)).write_bytes(encoder.encode(atif.atif(item)) + b"\n")
+            (partial / atif.file_name(item.recorded)).write_bytes(encoder.encode(atif.to_atif(item)) + b"\n")
 
 
-def _data_set(asked: Asked, sources: Sequence[str], items: Iterator[Item]) -> None:
-    with whole_folder(asked.output) as partial:
-        rows = hugging_face.write(partial, items)
-        text = hugging_face.card(asked.output.name, sources, rows, asked.described)
+def _data_set(asked: ExportOptions, sources: Sequence[str], items: Iterator[ExportItem]) -> None:
+    with build_folder(asked.output) as partial:
+        rows = hugging_face.write_dataset(partial, items)
+        text = hugging_face.render_dataset_card(asked.output.name, sources, rows, asked.filters)
         (partial / "README.md").write_text(text, encoding="utf-8")
 
 
@@ -118,7 +118,7 @@ def _check_free(output: Path) -> None:
 
 
 @contextmanager
-def _told(output: Path) -> Generator[None]:
+def _explain_write_errors(output: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:

@@ -15,19 +15,19 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import cast
 
-from launch.config.metrics import SINKS
-from launch.fanout.follower import EVERY_S, Follower
-from launch.fanout.prometheus import Endpoint
-from launch.fanout.sink import SinkSettings, open_sink
-from launch.fanout.steps import FILES
+from launch.config.metrics import BUILTIN_SINKS
+from launch.fanout.follower import POLL_INTERVAL_S, ExporterThread
+from launch.fanout.prometheus import PrometheusServer
+from launch.fanout.sink import ExporterSettings, open_exporter
+from launch.fanout.steps import STEP_FILES
 from launch.monitor.tail import Cursor
-from launch.rundir import stored_values
+from launch.rundir import load_stored_tables
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import whole
+from protocol.cli.numbers import integer_between
 from protocol.cli.output import error_console
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.events import EventLog, Json
+from protocol.events import EventLog, JsonValue
 
 _PATIENCE_S = 8.0
 """With takers, at the end of a run."""
@@ -35,15 +35,15 @@ _LAST_PORT = 65_535
 _NICE = 10
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.fanout",
         description="Hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.",
         epilog="Example: python -m launch.fanout runs/my-run --to wandb",
     )
     add = made.add_argument
     add("run", type=Path, metavar="RUN", help="the run's directory")
-    names = ", ".join(SINKS)
+    names = ", ".join(BUILTIN_SINKS)
     add(
         "--to",
         action="append",
@@ -51,7 +51,12 @@ def parser() -> Parser:
         metavar="NAME",
         help=f"{names}, or one that a package adds; may be repeated",
     )
-    add("--prometheus", type=whole(0, _LAST_PORT), metavar="PORT", help="serve them on 127.0.0.1; 0 for a free port")
+    add(
+        "--prometheus",
+        type=integer_between(0, _LAST_PORT),
+        metavar="PORT",
+        help="serve them on 127.0.0.1; 0 for a free port",
+    )
     add("--project", default="longshore", help="under which wandb and trackio file the run")
     add("--follow", action="store_true", help="only what is written from now on, until this is ended")
     add("--json", action="store_true", help="at the end, print what was sent as one JSON object")
@@ -60,7 +65,7 @@ def parser() -> Parser:
 
 def main() -> int:
     """Send, or follow until it is ended."""
-    with parsed(parser()) as (given, out), _own_stdout() as announce:
+    with parse_command_line(parser()) as (given, out), _own_stdout() as announce:
         if not given.to and given.prometheus is None:
             raise UserError("nobody is named to hand the figures to: --to wandb, say, or --prometheus 0")
         if given.follow:
@@ -69,19 +74,21 @@ def main() -> int:
         begin = _ends(given.run) if given.follow else {}
         endpoint = None
         if given.prometheus is not None:
-            endpoint = Endpoint(settings.run_id, settings.run_dir, begin, given.prometheus)
+            endpoint = PrometheusServer(settings.run_id, settings.run_dir, begin, given.prometheus)
         followers = _followers(given.to, settings, begin)
         if given.follow or endpoint is not None:
             names = " and ".join([*given.to, *([endpoint.url] if endpoint else [])])
             _follow(followers, endpoint, lambda: announce(names))
         else:
             for follower in followers:
-                follower.send()
-        result: dict[str, Json] = {each.name: {"sent": each.sent, "failed": each.failed} for each in followers}
-        out.set({"run": settings.run_id, "sinks": result})
+                follower.send_all()
+        result: dict[str, JsonValue] = {
+            each.name: {"sent": each.sent_steps, "failed": each.failed_calls} for each in followers
+        }
+        out.set_result({"run": settings.run_id, "sinks": result})
         for each in followers:
-            error_console().print(f"{each.name}: {each.sent} steps sent, {each.failed} calls failed")
-        return EXIT_FAILED if any(each.failed for each in followers) else EXIT_OK
+            error_console().print(f"{each.name}: {each.sent_steps} steps sent, {each.failed_calls} calls failed")
+        return EXIT_FAILED if any(each.failed_calls for each in followers) else EXIT_OK
 
 
 @contextlib.contextmanager
@@ -100,28 +107,32 @@ def _write(descriptor: int, line: str) -> None:
     os.write(descriptor, f"{line}\n".encode())
 
 
-def _settings(run: Path, project: str) -> SinkSettings:
-    tables = stored_values(run)
-    config = {f"{table}.{key}": cast("Json", value) for table, keys in tables.items() for key, value in keys.items()}
-    return SinkSettings(run.absolute().name, run.absolute(), project, config)
+def _settings(run: Path, project: str) -> ExporterSettings:
+    tables = load_stored_tables(run)
+    config = {
+        f"{table}.{key}": cast("JsonValue", value) for table, keys in tables.items() for key, value in keys.items()
+    }
+    return ExporterSettings(run.absolute().name, run.absolute(), project, config)
 
 
 def _ends(run: Path) -> Cursor:
     """Where the run's files end now."""
-    paths = [*run.glob("events/*.jsonl"), *(run / name for name in FILES)]
+    paths = [*run.glob("events/*.jsonl"), *(run / name for name in STEP_FILES)]
     return {path.relative_to(run).with_suffix("").as_posix(): path.stat().st_size for path in paths if path.exists()}
 
 
-def _followers(names: Sequence[str], settings: SinkSettings, begin: Cursor) -> list[Follower]:
+def _followers(names: Sequence[str], settings: ExporterSettings, begin: Cursor) -> list[ExporterThread]:
     """One for each name, opened.  Raises UserError where one cannot be."""
-    made: list[Follower] = []
+    made: list[ExporterThread] = []
     for name in names:
-        sink = open_sink(name, settings)
-        made.append(Follower(name, sink, settings.run_dir, lambda why, name=name: _say(settings, name, why), begin))
+        sink = open_exporter(name, settings)
+        made.append(
+            ExporterThread(name, sink, settings.run_dir, lambda why, name=name: _say(settings, name, why), begin)
+        )
     return made
 
 
-def _say(settings: SinkSettings, name: str, why: str) -> None:
+def _say(settings: ExporterSettings, name: str, why: str) -> None:
     """Once for each taker, where the run's panel and page find it."""
     log = EventLog(settings.run_dir, f"fanout-{name}", "node-0")
     text = (
@@ -132,7 +143,9 @@ def _say(settings: SinkSettings, name: str, why: str) -> None:
     log.close()
 
 
-def _follow(followers: Sequence[Follower], endpoint: Endpoint | None, announce: Callable[[], None]) -> None:
+def _follow(
+    followers: Sequence[ExporterThread], endpoint: PrometheusServer | None, announce: Callable[[], None]
+) -> None:
     """Until this process is told to end, which may be as soon as it is announced, and then for as long as it has
     patience with takers."""
     for follower in followers:
@@ -140,11 +153,11 @@ def _follow(followers: Sequence[Follower], endpoint: Endpoint | None, announce: 
     with contextlib.suppress(KeyboardInterrupt):  # of SIGTERM too
         announce()
         while True:
-            time.sleep(EVERY_S)
+            time.sleep(POLL_INTERVAL_S)
             if endpoint is not None:
-                endpoint.follow()
+                endpoint.observe_new_events()
     for follower in followers:
-        follower.ask_to_stop()
+        follower.request_stop()
     for follower in followers:
         follower.join(_PATIENCE_S)
     if endpoint is not None:

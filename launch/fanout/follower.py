@@ -7,24 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.fanout.sink import Sink
-from launch.fanout.steps import FILES, new_steps
-from launch.monitor.tail import Cursor, RunReader
+from launch.fanout.sink import MetricExporter
+from launch.fanout.steps import STEP_FILES, read_new_steps
+from launch.monitor.tail import Cursor, RunTail
 
-EVERY_S = 2.0
+POLL_INTERVAL_S = 2.0
 
 
 @dataclass(slots=True)
-class Follower:
+class ExporterThread:
     name: str
-    sink: Sink
+    exporter: MetricExporter
     run_dir: Path
-    say: Callable[[str], None]
+    on_first_failure: Callable[[str], None]
     """Hears the first failure."""
-    begin: Cursor = field(default_factory=dict[str, int])
+    start_cursor: Cursor = field(default_factory=dict[str, int])
     """From where in the run's files."""
-    sent: int = 0
-    failed: int = 0
+    sent_steps: int = 0
+    failed_calls: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -35,24 +35,24 @@ class Follower:
 
     def run(self) -> None:
         """Until :meth:`ask_to_stop`, and then all that there is once more."""
-        reader = RunReader(self.run_dir, FILES, self.begin)
-        while not self._stop.wait(EVERY_S):
-            self._hand_on(reader)
-        self._hand_on(reader)
-        self._guarded(self.sink.close)
+        reader = RunTail(self.run_dir, STEP_FILES, self.start_cursor)
+        while not self._stop.wait(POLL_INTERVAL_S):
+            self._send_new(reader)
+        self._send_new(reader)
+        self._guarded(self.exporter.close)
 
-    def send(self) -> None:
+    def send_all(self) -> None:
         """All that there is now, in this thread."""
-        self.ask_to_stop()
+        self.request_stop()
         self.run()
 
-    def _hand_on(self, reader: RunReader) -> None:
+    def _send_new(self, reader: RunTail) -> None:
         """What is new."""
-        for step, values in new_steps(reader):
-            if self._guarded(lambda step=step, values=values: self.sink.step(step, values)):
-                self.sent += 1
+        for step, values in read_new_steps(reader):
+            if self._guarded(lambda step=step, values=values: self.exporter.step(step, values)):
+                self.sent_steps += 1
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         self._stop.set()
 
     def join(self, timeout_s: float) -> bool:
@@ -66,8 +66,8 @@ class Follower:
         try:
             call()
         except Exception as error:  # noqa: BLE001  # the boundary: whatever a tracker does, the run goes on
-            self.failed += 1
-            if self.failed == 1:
-                self.say(f"{type(error).__name__}: {error}")
+            self.failed_calls += 1
+            if self.failed_calls == 1:
+                self.on_first_failure(f"{type(error).__name__}: {error}")
             return False
         return True

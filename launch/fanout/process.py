@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from launch.config.metrics import MetricsSection
-from launch.structured import beside, end_process
+from launch.structured import background_services, stop_process
 from protocol.errors import UserError
 
 _OPEN_S = 300.0
@@ -25,11 +25,11 @@ _STOP_S = 12.0
 
 
 @asynccontextmanager
-async def fanout_process(
+async def run_exporters_process(
     run_dir: Path, metrics: MetricsSection, log: Path, say: Callable[[str], None]
 ) -> AsyncGenerator[str]:
     """Yields what it says of itself, "" where nothing is asked for.  ``say`` hears of its death.  Raises UserError."""
-    if not metrics.leaves:
+    if not metrics.exports_metrics:
         yield ""
         return
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -45,10 +45,10 @@ async def fanout_process(
         opened = await _first_line(process)
         if not opened:
             raise UserError(_why(log, process.returncode))
-        async with beside(_watch(process, log, say)):
+        async with background_services(_watch(process, log, say)):
             yield opened
     finally:
-        await end_process(process, signal.SIGTERM, _STOP_S)
+        await stop_process(process, signal.SIGTERM, _STOP_S)
 
 
 def _command(run_dir: Path, metrics: MetricsSection) -> list[str]:

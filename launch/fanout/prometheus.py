@@ -18,14 +18,14 @@ from prometheus_client import CollectorRegistry, make_wsgi_app  # pyright: ignor
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from launch.fanout.steps import figures
-from launch.monitor.tail import Cursor, Event, RunReader, listed, mapping, number, text
+from launch.fanout.steps import numeric_metrics
+from launch.monitor.tail import Cursor, Event, RunTail, get_list, get_mapping, get_number, get_text
 from protocol.errors import UserError
 
 PREFIX = "longshore_"
 _FILES = ("events/*.jsonl",)
 
-STEP_FIGURES = {
+STEP_METRIC_HELP = {
     "age_max": "oldest token with loss, in optimizer steps",
     "age_mean": "mean age of the tokens with loss",
     "clip_dual": "share of tokens that the dual clip bounded",
@@ -67,7 +67,7 @@ STEP_FIGURES = {
 """Key of a step's line → what it is; others are given without a word."""
 
 
-class Figures(Collector):
+class PrometheusCollector(Collector):
     """What is known so far.  Told in one thread, asked in others."""
 
     def __init__(self, run_id: str) -> None:
@@ -85,35 +85,37 @@ class Figures(Collector):
         self._pauses: dict[str, float] = {}
         self._loads: Counter[str] = Counter()
 
-    def tell(self, event: Event) -> None:
+    def observe_event(self, event: Event) -> None:
         """One event of the run."""
         with self._lock:
-            match text(event, "kind"):
+            match get_text(event, "kind"):
                 case "learner.step":
                     self._stepped(event)
                 case "episode.finished":
-                    self._episodes[text(event, "status")] += 1
+                    self._episodes[get_text(event, "status")] += 1
                 case "episode.failed":
-                    self._failed[text(event, "reason")] += 1
+                    self._failed[get_text(event, "reason")] += 1
                 case "advisory":
-                    self._advisories[text(event, "about")] += 1
+                    self._advisories[get_text(event, "about")] += 1
                 case "process.died" | "engine.died":
-                    self._deaths[text(event, "what") or text(event, "engine")] += 1
+                    self._deaths[get_text(event, "what") or get_text(event, "engine")] += 1
                 case "engine.load":
-                    self._pauses[text(event, "engine")] = number(event, "pause_ms") or 0.0
-                    self._loads[text(event, "engine")] += 1
+                    self._pauses[get_text(event, "engine")] = get_number(event, "pause_ms") or 0.0
+                    self._loads[get_text(event, "engine")] += 1
                 case "sandbox.stats":
                     for state in ("live", "starting", "waiting"):
-                        self._sandboxes[text(event, "worker"), state] = number(event, state) or 0.0
+                        self._sandboxes[get_text(event, "worker"), state] = get_number(event, state) or 0.0
                 case _:
                     pass
 
     def _stepped(self, event: Event) -> None:
-        self._step = int(number(event, "step") or 0)
-        self._values = {name: value for name, value in figures(event).items() if "/" not in name and name != "seq"}
-        self._ages = [float(str(tokens)) for tokens in listed(event, "age_histogram")]
-        dropped = mapping(event, "dropped")
-        self._dropped.update({reason: int(number(dropped, reason) or 0) for reason in dropped})
+        self._step = int(get_number(event, "step") or 0)
+        self._values = {
+            name: value for name, value in numeric_metrics(event).items() if "/" not in name and name != "seq"
+        }
+        self._ages = [float(str(tokens)) for tokens in get_list(event, "age_histogram")]
+        dropped = get_mapping(event, "dropped")
+        self._dropped.update({reason: int(get_number(dropped, reason) or 0) for reason in dropped})
 
     def collect(self) -> Iterator[Metric]:
         with self._lock:
@@ -123,7 +125,7 @@ class Figures(Collector):
         yield self._gauge("run_info", "1, of the run that is told of", (), {(): 1.0})
         yield self._gauge("step", "newest optimizer step", (), {(): float(self._step)})
         for name, value in sorted(self._values.items()):
-            yield self._gauge(name, STEP_FIGURES.get(name, "of the newest step"), (), {(): value})
+            yield self._gauge(name, STEP_METRIC_HELP.get(name, "of the newest step"), (), {(): value})
         ages = {(str(age),): tokens for age, tokens in enumerate(self._ages)}
         yield self._gauge("tokens_by_age", "tokens with loss in the newest step", ("age",), ages)
         yield self._gauge("sandboxes", "by worker and state", ("worker", "state"), self._sandboxes)
@@ -151,12 +153,12 @@ class Figures(Collector):
         return family
 
 
-class Endpoint:
+class PrometheusServer:
     """``http://127.0.0.1:PORT/metrics``, and the thread that follows the run's events."""
 
     def __init__(self, run_id: str, run_dir: Path, begin: Cursor, port: int) -> None:
         """Raises UserError where the port is taken."""
-        self._figures, self._reader = Figures(run_id), RunReader(run_dir, _FILES, begin)
+        self._figures, self._reader = PrometheusCollector(run_id), RunTail(run_dir, _FILES, begin)
         registry = CollectorRegistry()
         registry.register(self._figures)
         try:
@@ -169,19 +171,19 @@ class Endpoint:
         self.url = f"http://127.0.0.1:{self._server.server_port}/metrics"
         threading.Thread(target=self._server.serve_forever, daemon=True, name="prometheus").start()
 
-    def follow(self) -> None:
+    def observe_new_events(self) -> None:
         """Take in what has been written."""
-        tell_all(self._figures, self._reader)
+        observe_all(self._figures, self._reader)
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
 
 
-def tell_all(told: Figures, reader: RunReader) -> None:
+def observe_all(told: PrometheusCollector, reader: RunTail) -> None:
     while lines := reader.read():
         for event in _events(line.value for line in lines):
-            told.tell(event)
+            told.observe_event(event)
 
 
 def _events(values: Iterable[Event | None]) -> Iterator[Event]:

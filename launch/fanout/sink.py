@@ -9,24 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
-from launch.config.metrics import SINKS
+from launch.config.metrics import BUILTIN_SINKS
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 from protocol.plugins import PluginGroup, load_plugin
 
 
 @dataclass(frozen=True, slots=True)
-class SinkSettings:
+class ExporterSettings:
     """What a sink is told of the run."""
 
     run_id: str
     run_dir: Path
     project: str
-    config: Mapping[str, Json]
+    config: Mapping[str, JsonValue]
     """``section.key`` → value."""
 
 
-class Sink(Protocol):
+class MetricExporter(Protocol):
     """Its methods are called in one thread of a process of its own, and may block; what they raise is counted."""
 
     def step(self, step: int, values: Mapping[str, float]) -> None:
@@ -38,14 +38,14 @@ class Sink(Protocol):
         ...
 
 
-SinkMaker = Callable[[SinkSettings], Sink]
+ExporterFactory = Callable[[ExporterSettings], MetricExporter]
 """Opens it.  Whatever it raises ends the run before it begins."""
 
 
-def check_sinks(names: Iterable[str]) -> None:
+def check_exporters(names: Iterable[str]) -> None:
     """The packages that these need are installed.  Raises UserError."""
     for name in names:
-        if name not in SINKS:
+        if name not in BUILTIN_SINKS:
             load_plugin(PluginGroup.METRIC_SINKS, name)
         elif importlib.util.find_spec(name) is None:
             raise UserError(
@@ -54,9 +54,9 @@ def check_sinks(names: Iterable[str]) -> None:
             )
 
 
-def open_sink(name: str, settings: SinkSettings) -> Sink:
+def open_exporter(name: str, settings: ExporterSettings) -> MetricExporter:
     """Raises UserError with its own words where it cannot be opened."""
-    check_sinks([name])
+    check_exporters([name])
     try:
         return _maker(name)(settings)
     except UserError:
@@ -69,15 +69,19 @@ def open_sink(name: str, settings: SinkSettings) -> Sink:
         ) from error
 
 
-def _maker(name: str) -> SinkMaker:
-    from launch.fanout.tensorboard import TensorBoard
-    from launch.fanout.trackio import Trackio
-    from launch.fanout.wandb import Wandb
+def _maker(name: str) -> ExporterFactory:
+    from launch.fanout.tensorboard import TensorBoardExporter
+    from launch.fanout.trackio import TrackioExporter
+    from launch.fanout.wandb import WandbExporter
 
-    ours: dict[str, SinkMaker] = {"wandb": Wandb, "tensorboard": TensorBoard, "trackio": Trackio}
+    ours: dict[str, ExporterFactory] = {
+        "wandb": WandbExporter,
+        "tensorboard": TensorBoardExporter,
+        "trackio": TrackioExporter,
+    }
     if name in ours:
         return ours[name]
     added = load_plugin(PluginGroup.METRIC_SINKS, name)
     if not callable(added):
         raise UserError(f"'{name}' of {PluginGroup.METRIC_SINKS} is no sink: it has to be called with SinkSettings")
-    return cast("SinkMaker", added)
+    return cast("ExporterFactory", added)

@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from launch.monitor.tail import Event, RunReader, number
-from protocol.events import Json
+from launch.monitor.tail import Event, RunTail, get_number
+from protocol.events import JsonValue
 
-FILES = ("metrics.jsonl",)
+STEP_FILES = ("metrics.jsonl",)
 _NOT_FIGURES = frozenset({"step", "t"})
 
 
-class StepFigures(NamedTuple):
+class StepMetrics(NamedTuple):
     step: int
     values: Mapping[str, float]
     """Every number of the line, those of its tables as ``table/key``."""
 
 
-def new_steps(reader: RunReader) -> Iterator[StepFigures]:
+def read_new_steps(reader: RunTail) -> Iterator[StepMetrics]:
     """What has been written since the last look; a line that says that steps are taken anew has no figures."""
     while lines := reader.read():
         for line in lines:
-            step = number(line.value, "step") if line.value is not None else None
+            step = get_number(line.value, "step") if line.value is not None else None
             if line.value is not None and step is not None:
-                yield StepFigures(int(step), figures(line.value))
+                yield StepMetrics(int(step), numeric_metrics(line.value))
 
 
-def figures(line: Event) -> dict[str, float]:
+def numeric_metrics(line: Event) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in line.items():
         if key in _NOT_FIGURES:
@@ -39,5 +39,5 @@ def figures(line: Event) -> dict[str, float]:
     return found
 
 
-def _is_number(value: Json) -> bool:
+def _is_number(value: JsonValue) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -6,11 +6,11 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from launch.fanout.sink import SinkSettings
+from launch.fanout.sink import ExporterSettings
 
 
-class TensorBoard:
-    def __init__(self, settings: SinkSettings) -> None:
+class TensorBoardExporter:
+    def __init__(self, settings: ExporterSettings) -> None:
         summary: Any = importlib.import_module("tensorboard.summary")
         self._writer: Any = summary.Writer(str(settings.run_dir / "tensorboard"))
 

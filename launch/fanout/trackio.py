@@ -6,11 +6,11 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from launch.fanout.sink import SinkSettings
+from launch.fanout.sink import ExporterSettings
 
 
-class Trackio:
-    def __init__(self, settings: SinkSettings) -> None:
+class TrackioExporter:
+    def __init__(self, settings: ExporterSettings) -> None:
         trackio: Any = importlib.import_module("trackio")
         self._run: Any = trackio.init(
             project=settings.project, name=settings.run_id, config=dict(settings.config), resume="allow"

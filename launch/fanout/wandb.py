@@ -7,11 +7,11 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from launch.fanout.sink import SinkSettings
+from launch.fanout.sink import ExporterSettings
 
 
-class Wandb:
-    def __init__(self, settings: SinkSettings) -> None:
+class WandbExporter:
+    def __init__(self, settings: ExporterSettings) -> None:
         wandb: Any = importlib.import_module("wandb")
         self._run: Any = wandb.init(
             project=settings.project,

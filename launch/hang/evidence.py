@@ -11,35 +11,37 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from actors.remote import Remote, RemoteError, remote_call, short_name
-from launch.guardian import processes
-from launch.hang.who import DRIVER, Evidence, ProcessState
-from protocol.stacks import ENDED, ask_stacks
-from protocol.waiting import TaskStack, task_stacks
+from actors.remote import Remote, RemoteError, describe_remote_call, short_actor_name
+from launch.guardian import find_run_processes
+from launch.hang.who import DRIVER, ProcessState, StallEvidence
+from protocol.stacks import PROCESS_ENDED, request_stack_dumps
+from protocol.waiting import TaskStack, collect_task_stacks
 
 PATIENCE_S = 5.0
 _MOST_COMMAND = 80
 
 
-async def gather_evidence(actors: Sequence[Remote[Any]], stacks: Sequence[Path], token: str) -> Evidence:
+async def gather_evidence(actors: Sequence[Remote[Any]], stacks: Sequence[Path], token: str) -> StallEvidence:
     """``stacks``: where processes offer theirs; ``token``: what every process of the run carries."""
-    tasks: dict[str, Sequence[TaskStack]] = {DRIVER: task_stacks(asyncio.all_tasks(), remote_call)}
+    tasks: dict[str, Sequence[TaskStack]] = {DRIVER: collect_task_stacks(asyncio.all_tasks(), describe_remote_call)}
     silent: dict[str, str] = {}
     async with asyncio.TaskGroup() as group:
         for actor in actors:
             group.create_task(_ask(actor, tasks, silent))
     found = await asyncio.to_thread(_process_states, token)
     before = {path: _size(path) for path in stacks}
-    untold = {name: why for name, why in (await ask_stacks(stacks, wake=False)).items() if why != ENDED}
+    untold = {
+        name: why for name, why in (await request_stack_dumps(stacks, wake=False)).items() if why != PROCESS_ENDED
+    }
     told = {path.stem: _text(path, offset) for path, offset in before.items()}
-    return Evidence(tasks, silent, found, {name: text for name, text in told.items() if text} | untold)
+    return StallEvidence(tasks, silent, found, {name: text for name, text in told.items() if text} | untold)
 
 
 async def _ask(actor: Remote[Any], tasks: dict[str, Sequence[TaskStack]], silent: dict[str, str]) -> None:
-    name = short_name(actor.name)
+    name = short_actor_name(actor.name)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            tasks[name] = await actor.tasks()
+            tasks[name] = await actor.list_tasks()
     except TimeoutError:
         silent[name] = f"no answer within {PATIENCE_S:g} s"
     except RemoteError as error:
@@ -47,7 +49,7 @@ async def _ask(actor: Remote[Any], tasks: dict[str, Sequence[TaskStack]], silent
 
 
 def _process_states(token: str) -> list[ProcessState]:
-    found = [_process_state(pid) for pid, _ in sorted(processes(token))]
+    found = [_process_state(pid) for pid, _ in sorted(find_run_processes(token))]
     return [state for state in found if state is not None]
 
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from launch.hang.who import Evidence
-from protocol.filesystem import replace_whole
+from launch.hang.who import StallEvidence
+from protocol.filesystem import replace_file
 
 
-def write_report(folder: Path, line: str, evidence: Evidence) -> Path:
+def write_stall_report(folder: Path, line: str, evidence: StallEvidence) -> Path:
     """A new file in ``folder``.  Raises OSError."""
     number = 1 + len(list(folder.glob("hang-*.txt")))
     path = folder / f"hang-{number}.txt"
-    replace_whole(path, ("\n".join(_lines(line, evidence)) + "\n").encode())
+    replace_file(path, ("\n".join(_lines(line, evidence)) + "\n").encode())
     return path
 
 
-def _lines(line: str, evidence: Evidence) -> Iterator[str]:
+def _lines(line: str, evidence: StallEvidence) -> Iterator[str]:
     yield line
     yield from _headed("processes: pid, state, what the kernel says that it sleeps in, command")
     for process in evidence.processes:
-        yield f"{process.pid:>8} {process.state} {process.waits_in or '-':<24} {process.command}"
+        yield f"{process.pid:>8} {process.state} {process.kernel_function or '-':<24} {process.command}"
     yield from _headed("asyncio tasks: what each awaits, the innermost last")
     for name, why in evidence.silent.items():
         yield f"{name}: {why}"

@@ -12,26 +12,26 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from launch.monitor.tail import Event, text
+from launch.monitor.tail import Event, get_text
 from protocol.events import EventLog
 
-PROGRESS = frozenset({
+PROGRESS_EVENTS = frozenset({
     "run.phase", "warm_start.progress", "node.up", "worker.started", "engine.started", "engine.restarted",
     "episode.started", "episode.turn", "episode.tool", "episode.finished", "trajectory.stored", "group.closed",
     "learner.step", "weights.published", "weights.copied", "engine.load", "engine.returned", "checkpoint.saved",
     "eval.progress", "eval.finished", "conductor.flow", "learner.resumed",
 })  # fmt: skip
 """Kinds of events."""
-ABOUT = "stalled"
+STALL_ALERT = "stalled"
 _LOOK_S = 5.0
 
 
 @dataclass(slots=True, kw_only=True)
-class StallWatch:
+class StallDetector:
     events: EventLog
     limit_s: Callable[[], float]
     """Without progress for so long it is told; 0 for never."""
-    sampled: Callable[[], Awaitable[int]]
+    sampled_tokens: Callable[[], Awaitable[int]]
     """Tokens of all engines so far."""
     report: Callable[[], Awaitable[tuple[str, str]]]
     """Who waits for whom, and the file that has the rest."""
@@ -44,23 +44,23 @@ class StallWatch:
     def __post_init__(self) -> None:
         self._last = self.now()
 
-    def take(self, event: Event) -> None:
+    def observe_event(self, event: Event) -> None:
         """What the run has said."""
-        kind = text(event, "kind")
+        kind = get_text(event, "kind")
         if kind == "conductor.flow":
-            self._paused = text(event, "flow") == "pause"
-        if kind in PROGRESS:
+            self._paused = get_text(event, "flow") == "pause"
+        if kind in PROGRESS_EVENTS:
             self._progressed()
 
     async def watch(self) -> None:
         """Until cancelled."""
         while True:
-            await self.look()
+            await self.check_progress()
             await asyncio.sleep(_LOOK_S)
 
-    async def look(self) -> None:
+    async def check_progress(self) -> None:
         """Once."""
-        if (tokens := await self.sampled()) != self._tokens or self._paused:
+        if (tokens := await self.sampled_tokens()) != self._tokens or self._paused:
             self._tokens = tokens
             self._progressed()
         limit_s, stood_s = self.limit_s(), self.now() - self._last
@@ -73,10 +73,10 @@ class StallWatch:
             line, path = f"and why could not be found ({type(error).__name__}: {error})", ""
         self.events.emit("run.stalled", seconds=round(stood_s, 1), text=line, path=path)
         said = f"no progress for {stood_s:.0f} s: {line}" + (f" (all stacks: {path})" if path else "")
-        self.events.emit("advisory", about=ABOUT, text=said, health=True)
+        self.events.emit("advisory", about=STALL_ALERT, text=said, health=True)
 
     def _progressed(self) -> None:
         self._last = self.now()
         if self._told:
             self._told = False
-            self.events.emit("advisory.over", about=ABOUT)
+            self.events.emit("advisory.over", about=STALL_ALERT)

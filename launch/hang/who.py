@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from protocol.trajectory import is_training
+from protocol.trajectory import is_training_trajectory
 from protocol.waiting import TaskStack
 
 DRIVER, BUFFER = "driver", "buffer"
-_TRAINING, _PHASES = "Training.run", "Driver._phases"
+_TRAINING_FUNCTION, _PHASES_FUNCTION = "Training.run", "Driver._phases"
 """Functions of the task from which everything else follows."""
 _MOST_LINKS = 8
 _STOPPED = "T"
@@ -25,13 +25,13 @@ class ProcessState:
     pid: int
     state: str
     """The kernel's letter."""
-    waits_in: str
+    kernel_function: str
     """The kernel's function that it sleeps in, where it says."""
     command: str
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class StallEvidence:
     tasks: Mapping[str, Sequence[TaskStack]]
     """Process → its asyncio tasks."""
     silent: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -46,29 +46,29 @@ class Evidence:
         return [process for process in self.processes if process.state == _STOPPED]
 
 
-def who_waits(evidence: Evidence) -> str:
+def describe_wait_chain(evidence: StallEvidence) -> str:
     links, at, seen = list[str](), DRIVER, set[str]()
     while at and at not in seen and len(links) < _MOST_LINKS:
         seen.add(at)
-        link, at = _next(evidence, at)
+        link, at = _next_link(evidence, at)
         links.append(link)
     links += [f"process {each.pid} ({each.command}) is stopped (SIGSTOP)" for each in evidence.stopped]
     return "; ".join(links)
 
 
-def _next(evidence: Evidence, process: str) -> tuple[str, str]:
+def _next_link(evidence: StallEvidence, process: str) -> tuple[str, str]:
     """What to say of ``process``, and whom it waits for, if that is known."""
     if process in evidence.silent:
         return f"{process} does not answer ({evidence.silent[process]})", ""
     if process == DRIVER:
         return _main_task(evidence.tasks.get(DRIVER, ()))
     if process == BUFFER:
-        return _episodes(evidence)
-    return _most(process, evidence.tasks.get(process, ()))
+        return _describe_episodes(evidence)
+    return _describe_majority(process, evidence.tasks.get(process, ()))
 
 
 def _main_task(tasks: Sequence[TaskStack]) -> tuple[str, str]:
-    for function, what in ((_TRAINING, "the training"), (_PHASES, "the driver")):
+    for function, what in ((_TRAINING_FUNCTION, "the training"), (_PHASES_FUNCTION, "the driver")):
         for task in tasks:
             if any(frame.endswith(f" {function}") for frame in task.frames):
                 return _of_task(what, _leaf(task, tasks))
@@ -90,20 +90,20 @@ def _leaf(task: TaskStack, tasks: Sequence[TaskStack]) -> TaskStack:
 
 def _of_task(what: str, task: TaskStack) -> tuple[str, str]:
     if not task.waits_for:
-        return f"{what} is in {task.place}", ""
+        return f"{what} is in {task.innermost_frame}", ""
     whom, _, method = task.waits_for.partition(".")
     return f"{what} waits for {whom}" + (f" ({method})" if method else ""), whom
 
 
-def _episodes(evidence: Evidence) -> tuple[str, str]:
+def _describe_episodes(evidence: StallEvidence) -> tuple[str, str]:
     """What the episodes that are to fill a batch wait for."""
-    running = [task for tasks in evidence.tasks.values() for task in tasks if is_training(task.name)]
+    running = [task for tasks in evidence.tasks.values() for task in tasks if is_training_trajectory(task.name)]
     if not running:
         asking = [name for name, tasks in evidence.tasks.items() if any(_asks(task) for task in tasks)]
         if asking:
             return f"no episode runs: {len(asking)} workers wait for tickets of the conductor", ""
         return "no episode runs", ""
-    found = Counter(task.waits_for or task.place for task in running)
+    found = Counter(task.waits_for or task.innermost_frame for task in running)
     ((most, count),) = found.most_common(1)
     whom, _, method = most.partition(".")
     known = any(task.waits_for == most for task in running)
@@ -115,9 +115,13 @@ def _asks(task: TaskStack) -> bool:
     return task.waits_for == "conductor.take"
 
 
-def _most(process: str, tasks: Sequence[TaskStack]) -> tuple[str, str]:
+def _describe_majority(process: str, tasks: Sequence[TaskStack]) -> tuple[str, str]:
     """What most tasks of a process wait for, that do not only wait for other work or for the next moment."""
-    places = Counter(task.waits_for or task.place for task in tasks if task.waits_for or not task.place.startswith("/"))
+    places = Counter(
+        task.waits_for or task.innermost_frame
+        for task in tasks
+        if task.waits_for or not task.innermost_frame.startswith("/")
+    )
     if not places:
         return f"{process} tells by its stacks alone what it is at", ""
     ((most, count),) = places.most_common(1)

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from actors.remote import ActorOptions, kill, spawn
-from launch.doctor.finding import CheckName, Finding, Level, failed
-from launch.machines.findings import Question, clock_finding, examine, role_of
-from launch.nodes import ROLES_LABEL, Node, Role
+from actors.remote import ActorOptions, kill_actor, spawn_actor
+from launch.doctor.finding import CheckName, Finding, FindingLevel, failed
+from launch.machines.findings import NodeRequirements, inspect_node, judge_clock_offset, role_lost
+from launch.nodes import ROLES_LABEL, ClusterNode, NodeRole
 from protocol.errors import InfraError, UserError
 
 _ANSWER_S = 300.0
@@ -25,51 +25,55 @@ _ANSWER_S = 300.0
 
 _REMEDY = "bring it to the driver's commit, or look at its Ray logs (/tmp/ray/session_latest/logs)"
 
-Findings = Mapping[str, tuple[Finding, ...]]
+FindingsByNode = Mapping[str, tuple[Finding, ...]]
 """Node's name → what is wrong there, or could be better."""
 
 
-class Answer(NamedTuple):
+class NodeReport(NamedTuple):
     findings: tuple[Finding, ...]
     clock: float
     """The node's."""
 
 
-Ask = Callable[[Node, Question], Awaitable[Answer]]
+NodeQuery = Callable[[ClusterNode, NodeRequirements], Awaitable[NodeReport]]
 
 
-class Examiner:
+class NodeInspector:
     """On the node that is asked.  A plain class; an actor elsewhere."""
 
-    def examine(self, asked: Question) -> Answer:
-        return Answer(examine(asked), time.time())
+    def inspect(self, asked: NodeRequirements) -> NodeReport:
+        return NodeReport(inspect_node(asked), time.time())
 
 
-async def by_actor(node: Node, asked: Question) -> Answer:
+async def inspect_by_actor(node: ClusterNode, asked: NodeRequirements) -> NodeReport:
     """Raises InfraError, TimeoutError."""
-    examiner = spawn(Examiner, ActorOptions(name=f"examiner/{node.ray_id}/{time.time_ns()}", node_id=node.ray_id))
+    examiner = spawn_actor(
+        NodeInspector, ActorOptions(name=f"examiner/{node.ray_id}/{time.time_ns()}", node_id=node.ray_id)
+    )
     try:
         async with asyncio.timeout(_ANSWER_S):
-            return await examiner.call(Examiner.examine, asked)
+            return await examiner.call(NodeInspector.inspect, asked)
     finally:
-        kill(examiner)
+        kill_actor(examiner)
 
 
-async def check_nodes(nodes: Sequence[Node], asked: Question, ask: Ask = by_actor) -> Findings:
+async def check_nodes(
+    nodes: Sequence[ClusterNode], asked: NodeRequirements, ask: NodeQuery = inspect_by_actor
+) -> FindingsByNode:
     """What is wrong on each of ``nodes``, or could be better; all are asked at once."""
     async with asyncio.TaskGroup() as group:
-        asking = {node.name: group.create_task(_asked(node, asked, ask)) for node in nodes}
+        asking = {node.name: group.create_task(_query_node(node, asked, ask)) for node in nodes}
     return {name: task.result() for name, task in asking.items()}
 
 
-async def _asked(node: Node, asked: Question, ask: Ask) -> tuple[Finding, ...]:
+async def _query_node(node: ClusterNode, asked: NodeRequirements, ask: NodeQuery) -> tuple[Finding, ...]:
     begun = time.time()
     try:
         answer = await ask(node, asked)
     except Exception as error:  # noqa: BLE001  code that is not ours may raise anything, and that is what is wrong there
         return (failed(CheckName.ANSWER, _why(error), _REMEDY),)
     ended = time.time()
-    return (*answer.findings, *clock_finding((begun + ended) / 2 - answer.clock, (ended - begun) / 2))
+    return (*answer.findings, *judge_clock_offset((begun + ended) / 2 - answer.clock, (ended - begun) / 2))
 
 
 def _why(error: Exception) -> str:
@@ -78,41 +82,43 @@ def _why(error: Exception) -> str:
     return str(error) if isinstance(error, InfraError) else f"{type(error).__name__}: {error}"
 
 
-def narrowed(nodes: Sequence[Node], findings: Findings) -> list[Node]:
+def restrict_roles(nodes: Sequence[ClusterNode], findings: FindingsByNode) -> list[ClusterNode]:
     """Each node with the roles that it can have.  Raises UserError for all that has to be mended first."""
     failures = {node.name: [each for each in findings.get(node.name, ()) if _failed(each)] for node in nodes}
     serious = {
-        node: [each for each in failures[node.name] if (role := role_of(each)) is None or role in node.labelled]
+        node: [each for each in failures[node.name] if (role := role_lost(each)) is None or role in node.labelled_roles]
         for node in nodes
     }
     lines = [f"{_at(node)}: {'; '.join(map(_named, found))}" for node, found in serious.items() if found]
     if lines:
         raise UserError(f"{len(lines)} of {len(nodes)} nodes cannot be used. {'. '.join(lines)}")
     return [
-        replace(node, roles=node.roles - {role for each in failures[node.name] if (role := role_of(each)) is not None})
+        replace(
+            node, roles=node.roles - {role for each in failures[node.name] if (role := role_lost(each)) is not None}
+        )
         for node in nodes
     ]
 
 
-def with_agents(node: Node, findings: Findings) -> Node:
+def require_worker_role(node: ClusterNode, findings: FindingsByNode) -> ClusterNode:
     """One that joins, with the roles that it can have.  Raises UserError where agents are none of them."""
-    (able,) = narrowed([node], findings)
-    if Role.WORKER in able.roles:
+    (able,) = restrict_roles([node], findings)
+    if NodeRole.WORKER in able.roles:
         return able
-    if Role.WORKER in node.roles:
-        raise UserError(". ".join(remarks([node], findings)))
-    label = f"{ROLES_LABEL}={'.'.join(node.labelled)}"
+    if NodeRole.WORKER in node.roles:
+        raise UserError(". ".join(describe_findings([node], findings)))
+    label = f"{ROLES_LABEL}={'.'.join(node.labelled_roles)}"
     raise UserError(f"{_at(node)}: its label {label} keeps agents away, and engines are placed at a run's start alone")
 
 
-def remarks(nodes: Sequence[Node], findings: Findings) -> list[str]:
+def describe_findings(nodes: Sequence[ClusterNode], findings: FindingsByNode) -> list[str]:
     """One line for each role that a node is not given, and for each thing that could be better there."""
     return [f"{_at(node)}: {_remark(each)}" for node in nodes for each in findings.get(node.name, ())]
 
 
 def _remark(finding: Finding) -> str:
-    names = {Role.WORKER: "no agents work there", Role.ENGINE: "no engine is put there"}
-    role = role_of(finding)
+    names = {NodeRole.WORKER: "no agents work there", NodeRole.ENGINE: "no engine is put there"}
+    role = role_lost(finding)
     return f"{names[role]}, for {finding}" if role is not None and _failed(finding) else _named(finding)
 
 
@@ -121,8 +127,8 @@ def _named(finding: Finding) -> str:
 
 
 def _failed(finding: Finding) -> bool:
-    return finding.level is Level.FAILED
+    return finding.level is FindingLevel.FAILED
 
 
-def _at(node: Node) -> str:
+def _at(node: ClusterNode) -> str:
     return f"{node.name} ({node.address})"

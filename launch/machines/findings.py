@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import RunConfig
-from launch.doctor.finding import CheckName, Finding, Level, failed
-from launch.doctor.host import examine_host
-from launch.doctor.wants import HostWants, wants_of_node
-from launch.nodes import Role
-from launch.record import ROOT
+from launch.doctor.finding import CheckName, Finding, FindingLevel, failed
+from launch.doctor.host import check_host
+from launch.doctor.wants import HostRequirements, node_host_requirements
+from launch.nodes import NodeRole
+from launch.record import CHECKOUT_ROOT
 
 _ROOMS = ("protocol", "sandbox", "actors", "learner", "launch")
 _CLOCK_S = 2.0
 """By more two machines' events cannot be told apart by their times."""
 _PACKAGES = ("ray", "torch", "sglang", "transformers", "pyzmq")
 _OF_A_ROLE = {
-    CheckName.DOCKER: Role.WORKER,
-    CheckName.CGROUP: Role.WORKER,
-    CheckName.ADDRESS_POOLS: Role.WORKER,
-    CheckName.GPU: Role.ENGINE,
-    CheckName.NCCL: Role.ENGINE,
+    CheckName.DOCKER: NodeRole.WORKER,
+    CheckName.CGROUP: NodeRole.WORKER,
+    CheckName.ADDRESS_POOLS: NodeRole.WORKER,
+    CheckName.GPU: NodeRole.ENGINE,
+    CheckName.NCCL: NodeRole.ENGINE,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Software:
+class InstalledSoftware:
     """What runs here; the same on every node."""
 
     python: str
@@ -44,35 +44,35 @@ class Software:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class NodeRequirements:
     """What a run asks of a node."""
 
-    wants: HostWants
-    software: Software
+    host_requirements: HostRequirements
+    software: InstalledSoftware
     """The driver's own, to be compared with."""
 
 
-def question(config: RunConfig) -> Question:
+def make_node_requirements(config: RunConfig) -> NodeRequirements:
     """What the run that ``config`` describes asks."""
-    return Question(wants_of_node(config), own_software())
+    return NodeRequirements(node_host_requirements(config), read_installed_software())
 
 
-def own_software() -> Software:
-    return Software(platform.python_version(), {name: _version(name) for name in _PACKAGES}, code_digest())
+def read_installed_software() -> InstalledSoftware:
+    return InstalledSoftware(platform.python_version(), {name: _version(name) for name in _PACKAGES}, code_digest())
 
 
-def examine(asked: Question) -> tuple[Finding, ...]:
+def inspect_node(asked: NodeRequirements) -> tuple[Finding, ...]:
     """What is wrong on this machine, or could be better."""
-    found = (*examine_host(asked.wants), *other_software(own_software(), asked.software))
-    return tuple(each for each in found if each.level is not Level.OK)
+    found = (*check_host(asked.host_requirements), *compare_software(read_installed_software(), asked.software))
+    return tuple(each for each in found if each.level is not FindingLevel.OK)
 
 
-def role_of(finding: Finding) -> Role | None:
+def role_lost(finding: Finding) -> NodeRole | None:
     """What a node cannot be used for where ``finding`` failed; None: for nothing."""
     return _OF_A_ROLE.get(finding.check)
 
 
-def clock_finding(behind_s: float, uncertain_s: float) -> tuple[Finding, ...]:
+def judge_clock_offset(behind_s: float, uncertain_s: float) -> tuple[Finding, ...]:
     """``behind_s``: how far this node's clock was behind the driver's, known as exactly as the answer took."""
     if abs(behind_s) - uncertain_s <= _CLOCK_S:
         return ()
@@ -81,13 +81,13 @@ def clock_finding(behind_s: float, uncertain_s: float) -> tuple[Finding, ...]:
     return (failed(CheckName.CLOCK, said, "let chrony or ntpd set both"),)
 
 
-def other_software(here: Software, drivers: Software) -> Generator[Finding]:
+def compare_software(here: InstalledSoftware, drivers: InstalledSoftware) -> Generator[Finding]:
     """What a node runs that the driver does not."""
     if here.python != drivers.python:
         said = f"Python {here.python}, and the driver has {drivers.python}"
         yield failed(CheckName.VERSIONS, said, "start its Ray from an environment with that one")
     if here.code != drivers.code:
-        said = f"other code of longshore in {ROOT} than the driver's"
+        said = f"other code of longshore in {CHECKOUT_ROOT} than the driver's"
         yield failed(CheckName.VERSIONS, said, "bring both to the same commit")
     other = [
         f"{name} {here.packages.get(name) or 'none'} for {version}"
@@ -106,7 +106,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def code_digest(root: Path = ROOT) -> str:
+def code_digest(root: Path = CHECKOUT_ROOT) -> str:
     """Of all that we import."""
     whole = hashlib.sha256()
     for room in _ROOMS:

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from actors.remote import Remote
-from launch.guardian import Guardian
-from launch.machines.mirror import Changed, Mirror, Want, changed, read
+from launch.guardian import ProcessReaper
+from launch.machines.mirror import ChangedFiles, FileSync, PieceRequest, list_changed_files, read_pieces
 from protocol.errors import InfraError
 from protocol.events import EventLog
 from sandbox.sweep import sweep_run
@@ -30,52 +30,52 @@ _RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutpostSettings:
+class NodeAgentSettings:
     folder: Path
     """Of this run, on the actor's machine; removed at the end."""
     run_id: str
     token: str = field(repr=False)
     """Of the run's processes on this machine."""
-    sweeps: bool
+    has_sandboxes: bool
     """Agents work here, in containers."""
     settled_s: float
     """No episode takes so long."""
 
 
-class Outpost:
+class NodeAgent:
     """See the module.  A plain class; an actor elsewhere."""
 
-    def __init__(self, settings: OutpostSettings) -> None:
+    def __init__(self, settings: NodeAgentSettings) -> None:
         self._settings = settings
         settings.folder.mkdir(parents=True, exist_ok=True)
-        sweep = (sys.executable, "-m", "sandbox.sweep", settings.run_id) if settings.sweeps else ()
-        self._guardian = Guardian(settings.token, settings.folder, sweep, beside=os.getppid())
-        self._guardian.__enter__()
+        sweep = (sys.executable, "-m", "sandbox.sweep", settings.run_id) if settings.has_sandboxes else ()
+        self._process_reaper = ProcessReaper(settings.token, settings.folder, sweep, watched_pid=os.getppid())
+        self._process_reaper.__enter__()
 
-    async def changed(self, since: float) -> Changed:
+    async def list_changed_files(self, since: float) -> ChangedFiles:
         settings = self._settings
-        return await asyncio.to_thread(changed, settings.folder, since, settled_s=settings.settled_s)
+        return await asyncio.to_thread(list_changed_files, settings.folder, since, settled_s=settings.settled_s)
 
-    async def read(self, wants: Sequence[Want]) -> list[bytes]:
-        return await asyncio.to_thread(read, self._settings.folder, wants)
+    async def read_pieces(self, wants: Sequence[PieceRequest]) -> list[bytes]:
+        return await asyncio.to_thread(read_pieces, self._settings.folder, wants)
 
-    async def sweep(self, for_s: float) -> None:
+    async def sweep_containers(self, for_s: float) -> None:
         """Remove what workers that died left on this machine's Docker engine.  Raises LongshoreError."""
-        if self._settings.sweeps:
+        if self._settings.has_sandboxes:
             await sweep_run(self._settings.run_id, for_s)
 
-    async def end(self) -> None:
+    async def close(self) -> None:
         """The run is over, and nobody writes here any more.  What Ray does not end, the guardian does."""
-        self._guardian.__exit__(None, None, None)
+        self._process_reaper.__exit__(None, None, None)
         await asyncio.to_thread(shutil.rmtree, self._settings.folder, ignore_errors=True)
 
 
 @dataclass(slots=True)
-class Courier:
+class LogSync:
     """The driver's side: what is written on one machine comes into the run's directory."""
 
-    post: Remote[Outpost]
-    mirror: Mirror
+    agent: Remote[NodeAgent]
+    file_sync: FileSync
     events: EventLog
     _said: str = ""
 
@@ -83,9 +83,9 @@ class Courier:
         """Until cancelled.  A machine that cannot be reached is tried again; nothing of it is lost meanwhile."""
         while True:
             try:
-                await self._take()
+                await self._copy_changes()
             except (InfraError, OSError, TimeoutError) as error:
-                self._tell(error)
+                self._report(error)
                 await asyncio.sleep(_RETRY_S)
             else:
                 self._said = ""
@@ -95,23 +95,23 @@ class Courier:
         """What is left, once nothing is written any more; as far as it comes in time."""
         try:
             async with asyncio.timeout(_LAST_S):
-                await self._take()
+                await self._copy_changes()
         except (InfraError, OSError, TimeoutError) as error:
-            self._tell(error)
+            self._report(error)
 
-    async def _take(self) -> None:
+    async def _copy_changes(self) -> None:
         """All that has changed since the last look."""
-        mirror = self.mirror
+        mirror = self.file_sync
         async with asyncio.timeout(_ANSWER_S):
-            mirror.heard(await self.post.call(Outpost.changed, mirror.since))
-        while wants := mirror.wants():
+            mirror.record_changes(await self.agent.call(NodeAgent.list_changed_files, mirror.last_listed_at))
+        while wants := mirror.next_requests():
             async with asyncio.timeout(_ANSWER_S):
-                pieces = await self.post.call(Outpost.read, wants)
-            await asyncio.to_thread(mirror.got, wants, pieces)
+                pieces = await self.agent.call(NodeAgent.read_pieces, wants)
+            await asyncio.to_thread(mirror.append_pieces, wants, pieces)
 
-    def _tell(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> None:
         """Once for each reason."""
         why = str(error) or f"no answer within {_ANSWER_S:g} s"
         if why != self._said:
             self._said = why
-            self.events.emit("machine.untold", what=self.post.name, why=why, behind_bytes=self.mirror.behind_bytes)
+            self.events.emit("machine.untold", what=self.agent.name, why=why, behind_bytes=self.file_sync.behind_bytes)

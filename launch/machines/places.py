@@ -11,43 +11,43 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from actors.places import NoPlace, Place, Wanted, give_back, hold
+from actors.places import NodeShare, PlacementBundle, PlacementError, release_bundles, reserve_bundles
 from launch.config import RunConfig
-from launch.nodes import Node
+from launch.nodes import ClusterNode
 from launch.settings import engine_gpus
 from protocol.errors import UserError
 
-LEARNER = "learner"
+LEARNER_ROLE = "learner"
 _PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class ActorSlot:
     """Of one actor, or of all ranks of the learner."""
 
-    home: Node
+    node: ClusterNode
     gpus: int = 0
 
 
-def seats(
-    config: RunConfig, head: Node, engines: Mapping[str, Node], workers: Mapping[str, Node]
-) -> dict[str, dict[str, Seat]]:
+def plan_slots(
+    config: RunConfig, head: ClusterNode, engines: Mapping[str, ClusterNode], workers: Mapping[str, ClusterNode]
+) -> dict[str, dict[str, ActorSlot]]:
     """Role → actor → its seat."""
     learner, gpus = config.learner, engine_gpus(config)
     ranks = learner.ranks if learner.device == "cuda" else 0
     return {
-        LEARNER: {LEARNER: Seat(head, ranks + (config.engine.sender == "cuda"))},
-        "engines": {name: Seat(home, gpus) for name, home in engines.items()},
-        "workers": {name: Seat(home) for name, home in workers.items()},
+        LEARNER_ROLE: {LEARNER_ROLE: ActorSlot(head, ranks + (config.engine.sender == "cuda"))},
+        "engines": {name: ActorSlot(home, gpus) for name, home in engines.items()},
+        "workers": {name: ActorSlot(home) for name, home in workers.items()},
     }
 
 
-def wanted(by_role: Mapping[str, Mapping[str, Seat]]) -> dict[str, dict[str, Wanted]]:
+def resource_shares(by_role: Mapping[str, Mapping[str, ActorSlot]]) -> dict[str, dict[str, NodeShare]]:
     """The same as shares of nodes; without those that would hold nothing."""
-    taken = Counter(seat.home.ray_id for actors in by_role.values() for seat in actors.values())
+    taken = Counter(seat.node.ray_id for actors in by_role.values() for seat in actors.values())
     shares = {
         role: {
-            name: Wanted(seat.home.ray_id, min(1.0, seat.home.cpus / taken[seat.home.ray_id]), seat.gpus)
+            name: NodeShare(seat.node.ray_id, min(1.0, seat.node.cpus / taken[seat.node.ray_id]), seat.gpus)
             for name, seat in actors.items()
         }
         for role, actors in by_role.items()
@@ -56,16 +56,18 @@ def wanted(by_role: Mapping[str, Mapping[str, Seat]]) -> dict[str, dict[str, Wan
 
 
 @asynccontextmanager
-async def held(run: str, by_role: Mapping[str, Mapping[str, Seat]]) -> AsyncGenerator[dict[str, Place]]:
+async def reserve_slots(
+    run: str, by_role: Mapping[str, Mapping[str, ActorSlot]]
+) -> AsyncGenerator[dict[str, PlacementBundle]]:
     """Actor → its place, as long as the context is.  Raises UserError where there is no room."""
-    places: dict[str, Place] = {}
+    places: dict[str, PlacementBundle] = {}
     try:
-        for role, actors in wanted(by_role).items():
+        for role, actors in resource_shares(by_role).items():
             if actors:
-                held_now = await hold(f"{run}/{role}", list(actors.values()), _PATIENCE_S)
+                held_now = await reserve_bundles(f"{run}/{role}", list(actors.values()), _PATIENCE_S)
                 places |= dict(zip(actors, held_now, strict=True))
         yield places
-    except NoPlace as error:
+    except PlacementError as error:
         raise UserError(f"{error}: `ray status` shows who does; wait for them, or ask for less") from error
     finally:
-        give_back(list(places.values()))
+        release_bundles(list(places.values()))

@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from launch.machines.roster import Change, Roster
-from launch.nodes import RayNode, alive_nodes
+from launch.machines.roster import MembershipChange, NodeMembership
+from launch.nodes import RayNode, list_alive_nodes
 from protocol.errors import InfraError
 
 T = TypeVar("T")
@@ -25,23 +25,23 @@ _PATIENCE_S = 45.0
 """Below Ray's own, which ends the process without a word."""
 
 
-class ClusterLost(InfraError):
+class ClusterLostError(InfraError):
     """The cluster that the driver is part of has ended: none of its actors is left."""
 
 
-async def follow(
-    roster: Roster, own_processes: Sequence[int] = (), ask: Callable[[], list[RayNode]] = alive_nodes
-) -> AsyncGenerator[Change]:
+async def watch_membership(
+    roster: NodeMembership, own_processes: Sequence[int] = (), ask: Callable[[], list[RayNode]] = list_alive_nodes
+) -> AsyncGenerator[MembershipChange]:
     """Each change, as it is seen.  ``own_processes``: Ray's, without which there is no cluster, where they are known.
 
     Raises :class:`ClusterLost`.
     """
     clock, mine = asyncio.get_running_loop().time, roster.nodes[0].ray_id
-    has_ended, unanswered = _watched(own_processes), None
+    has_ended, unanswered = _process_watch(own_processes), None
     while True:
         await asyncio.sleep(_LOOK_S)
         if has_ended():
-            raise ClusterLost("Ray was killed on the driver's machine")
+            raise ClusterLostError("Ray was killed on the driver's machine")
         alive: list[RayNode] | None = None
         unanswered = unanswered or clock()  # since the first question, not the last answer: we may have been busy
         try:
@@ -49,18 +49,18 @@ async def follow(
                 with suppress(Exception):  # whatever Ray raises, it has not answered
                     alive = await _in_thread(ask)
         except TimeoutError as error:
-            raise ClusterLost(f"Ray's head has not answered for {_PATIENCE_S:g} s") from error
+            raise ClusterLostError(f"Ray's head has not answered for {_PATIENCE_S:g} s") from error
         if alive is None:
             continue
         unanswered = None
         if all(node.ray_id != mine for node in alive):
-            raise ClusterLost("Ray on the driver's node has ended")
-        change = roster.look(alive)
+            raise ClusterLostError("Ray on the driver's node has ended")
+        change = roster.update(alive)
         if any(change):
             yield change
 
 
-def _watched(processes: Sequence[int]) -> Callable[[], bool]:
+def _process_watch(processes: Sequence[int]) -> Callable[[], bool]:
     """Tells whether one of these has ended."""
     try:
         handles = [os.pidfd_open(process) for process in processes]

@@ -14,12 +14,12 @@ from pathlib import Path
 import orjson
 import uvicorn
 
-from launch.monitor.app import create_app
+from launch.monitor.app import create_monitor_app
 from launch.monitor.archive.cards import is_running
 from launch.monitor.store import RunStore
-from launch.monitor.view import as_json, at_rest
+from launch.monitor.view import as_stopped, encode_run_view
 from protocol.cli.exits import EXIT_OK, main_guard
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
@@ -32,7 +32,7 @@ _LIGHT = (";7", ";15")
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve the page, whose address is the first line, until it is ended; or show the run in this terminal; or print
     its state once."""
-    parser = Parser(
+    parser = CommandLineParser(
         prog="python -m launch.monitor",
         description="Watch a run in the browser or here; only reads.",
         epilog="Example: python -m launch.monitor runs/my-run",
@@ -42,14 +42,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="port of it; 0, the default, for a free one")
     parser.add_argument("--tui", action="store_true", help="show the run in this terminal; ? lists the keys")
     parser.add_argument("--json", action="store_true", help="print the run's state as JSON and end")
-    with parsed(parser, argv) as (asked, out):
+    with parse_command_line(parser, argv) as (asked, out):
         if asked.tui:
             _check_terminal(asked.json)
         if asked.json:
             store = RunStore(asked.run_dir)
             store.catch_up()
-            view = store.view() if is_running(asked.run_dir) else at_rest(store.view())
-            out.set(orjson.loads(as_json(view)))
+            view = store.view() if is_running(asked.run_dir) else as_stopped(store.view())
+            out.set_result(orjson.loads(encode_run_view(view)))
             return EXIT_OK
     with contextlib.suppress(KeyboardInterrupt):  # how watching ends
         if asked.tui:
@@ -74,7 +74,7 @@ def _show(run_dir: Path) -> None:
 
 def _serve(run_dir: Path, host: str, port: int) -> None:
     token = "" if _is_loopback(host) else os.environ.get(TOKEN) or secrets.token_urlsafe(24)
-    app = create_app(run_dir, token)
+    app = create_monitor_app(run_dir, token)
     listener = _listener(host, port)
     print(_address(host, listener.getsockname()[1], token), flush=True)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1, lifespan="on")

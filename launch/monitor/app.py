@@ -19,38 +19,38 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from launch.monitor.follow import Follower
+from launch.monitor.follow import RunFollower
 from launch.monitor.packages import package_file
-from launch.monitor.web.access import LoopbackGate, SecurityHeaders, TokenGate
-from launch.monitor.web.answers import RefusedError, refusal
-from launch.monitor.web.api import Api
-from launch.monitor.web.runs import Runs
+from launch.monitor.web.access import LoopbackOnlyMiddleware, SecurityHeadersMiddleware, TokenMiddleware
+from launch.monitor.web.answers import ApiError, error_response
+from launch.monitor.web.api import MonitorApi
+from launch.monitor.web.runs import WatchedRuns
 
 STATIC = Path(__file__).parent / "static"
 
 
-def create_app(run_dir: Path, token: str = "") -> Starlette:
+def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
     """The application for one run and those beside it.  ``token``: what everybody has to show, and then under whatever
     host name; without one only loopback's names are answered.  Raises NoSuchRunError."""
-    runs = Runs(Follower(run_dir))
+    runs = WatchedRuns(RunFollower(run_dir))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        async with runs.following():
+        async with runs.run_pollers():
             yield
 
-    gate = Middleware(TokenGate, token) if token else Middleware(LoopbackGate)
+    gate = Middleware(TokenMiddleware, token) if token else Middleware(LoopbackOnlyMiddleware)
     return Starlette(
         routes=[
             Route("/", _page),
-            *Api(runs).routes(),
+            *MonitorApi(runs).routes(),
             Route("/api/{rest:path}", _unknown),
             Mount("/static", StaticFiles(directory=STATIC)),
             Route("/packages/{name}", _package),
             Route("/{rest:path}", _unknown),
         ],
-        middleware=[Middleware(SecurityHeaders), gate],
-        exception_handlers={RefusedError: _refused, HTTPException: _no_such, Exception: _defect},
+        middleware=[Middleware(SecurityHeadersMiddleware), gate],
+        exception_handlers={ApiError: _refused, HTTPException: _no_such, Exception: _defect},
         lifespan=lifespan,
     )
 
@@ -61,11 +61,11 @@ async def _page(_: Request) -> Response:
 
 async def _package(request: Request) -> Response:
     path = package_file(request.path_params["name"])
-    return refusal(404, "not installed here: make setup") if path is None else FileResponse(path)
+    return error_response(404, "not installed here: make setup") if path is None else FileResponse(path)
 
 
 async def _unknown(request: Request) -> Response:
-    return refusal(404, f"there is no {request.url.path[:200]} here; the page is at /")
+    return error_response(404, f"there is no {request.url.path[:200]} here; the page is at /")
 
 
 async def _no_such(request: Request, error: Exception) -> Response:
@@ -73,14 +73,16 @@ async def _no_such(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101  # as below
     asked_wrongly = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
     line = "only GET is answered" if asked_wrongly else f"{request.url.path[:200]}: {error.detail}"
-    return refusal(error.status_code, line)
+    return error_response(error.status_code, line)
 
 
 async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, RefusedError)  # noqa: S101  # it is registered for that
-    return refusal(error.status, error.line)
+    assert isinstance(error, ApiError)  # noqa: S101  # it is registered for that
+    return error_response(error.status, error.line)
 
 
 async def _defect(_: Request, error: Exception) -> Response:
     """The server writes the stack to its log after this; the run is not touched by it."""
-    return refusal(500, f"a defect of the monitor ({type(error).__name__}); its log, monitor.log of a run, says where")
+    return error_response(
+        500, f"a defect of the monitor ({type(error).__name__}); its log, monitor.log of a run, says where"
+    )

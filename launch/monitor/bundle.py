@@ -16,7 +16,7 @@ _IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 
 
-def bundle(entry: str, folder: Path = _STATIC) -> str:
+def bundle_scripts(entry: str, folder: Path = _STATIC) -> str:
     """``entry`` is a file of ``folder``.  Raises ValueError for imports in a circle, OSError for what is not there."""
     order: list[str] = []
     _visit(entry, folder, order, ())

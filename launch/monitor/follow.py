@@ -16,19 +16,19 @@ import orjson
 
 from launch.lineage import LineageLog
 from launch.monitor.archive import query
-from launch.monitor.archive.cards import standing
-from launch.monitor.archive.catalog import Catalog
-from launch.monitor.archive.details import member
-from launch.monitor.archive.query import last_step, trajectory_row
-from launch.monitor.archive.reading import Known, Located
-from launch.monitor.archive.vocabulary import NONE, Vocabulary, read_vocabulary
-from launch.monitor.describe import FLOWS
-from launch.monitor.shapes import GroupDetail, Head, RunStanding
+from launch.monitor.archive.cards import read_run_status
+from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.archive.details import read_group_member
+from launch.monitor.archive.query import build_trajectory_row, newest_step
+from launch.monitor.archive.reading import LocatedTrajectory, ReadContext
+from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary, read_vocabulary
+from launch.monitor.describe import RUN_FLOWS
+from launch.monitor.shapes import GroupDetail, RunProgress, RunStatus
 from launch.monitor.store import RunStore
-from launch.monitor.tail import Cursor, mapping, text
-from launch.monitor.view import RunView, as_json, at_rest
+from launch.monitor.tail import Cursor, get_mapping, get_text
+from launch.monitor.view import RunView, as_stopped, encode_run_view
 from launch.run_files import CONFIG_FILE, SFT_TABLE, resume_command
-from protocol.cli.output import shown
+from protocol.cli.output import display_path
 from protocol.weights import Lineage
 
 T = TypeVar("T")
@@ -41,19 +41,19 @@ _STANDING_S = 2.0
 """For so long it is not looked again whether the driver lives."""
 
 
-class Follower:
+class RunFollower:
     """See the module.  Raises NoSuchRunError where ``run_dir`` is no folder."""
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
-        self._store, self._catalog, self._lock = RunStore(run_dir), Catalog(run_dir), Lock()
+        self._store, self._catalog, self._lock = RunStore(run_dir), RunCatalog(run_dir), Lock()
         self._inode = run_dir.stat().st_ino
-        self._standing, self._looked_at = RunStanding.STOPPED, 0.0
+        self._status, self._looked_at = RunStatus.STOPPED, 0.0
         self._lineage, self._lineage_bytes = Lineage(), -1
-        self._vocabulary = NONE
+        self._vocabulary = EMPTY_VOCABULARY
         self.revision = 0
         """Changes whenever anything may have."""
-        self.gone = False
+        self.is_gone = False
         """Its directory was removed, or is another one: nothing is followed any more."""
 
     @property
@@ -65,19 +65,19 @@ class Follower:
         with self._lock:
             if self._is_gone():
                 return False
-            before = self._standing
+            before = self._status
             listed = self._catalog.poll()
             taken = self._store.poll(_LINES)
-            self._look()
+            self._refresh_status()
             self._catalog.set_ended(self._store.state.header.ok is True)
-            if listed or taken or before is not self._standing:
+            if listed or taken or before is not self._status:
                 self.revision += 1
             return listed or taken > 0
 
-    def begin(self) -> None:
+    def load_initial(self) -> None:
         """Take in all that lists are made of, and the newest events: before it is asked for the first time, so that no
         list is half there and no run looks empty."""
-        while not self.gone:
+        while not self.is_gone:
             with self._lock:
                 if self._is_gone() or not self._catalog.poll():
                     break
@@ -88,18 +88,18 @@ class Follower:
             there = self.run_dir.stat().st_ino == self._inode
         except OSError:
             there = False
-        if not there and not self.gone:
-            self.gone = True
+        if not there and not self.is_gone:
+            self.is_gone = True
             self.revision += 1
-        return self.gone
+        return self.is_gone
 
-    def _look(self) -> None:
+    def _refresh_status(self) -> None:
         if time.monotonic() - self._looked_at > _STANDING_S:
-            self._standing, self._looked_at = standing(self.run_dir), time.monotonic()
+            self._status, self._looked_at = read_run_status(self.run_dir), time.monotonic()
 
     # -- what is asked ---------------------------------------------------------------------------------------------
 
-    def ask(self, question: Callable[[Catalog], T]) -> T:
+    def query_catalog(self, question: Callable[[RunCatalog], T]) -> T:
         """An answer from the catalog."""
         with self._lock:
             return question(self._catalog)
@@ -111,94 +111,94 @@ class Follower:
             return self._store.cursor
 
     @property
-    def live(self) -> frozenset[str]:
+    def live_recordings(self) -> frozenset[str]:
         """Recordings that are being made."""
         with self._lock:
-            return self._live
+            return self._live_recordings
 
     @property
-    def _live(self) -> frozenset[str]:
+    def _live_recordings(self) -> frozenset[str]:
         return frozenset(self._store.state.running) if self._is_running else frozenset()
 
     @property
     def _is_running(self) -> bool:
-        return self._standing is RunStanding.RUNNING
+        return self._status is RunStatus.RUNNING
 
     def view(self) -> RunView:
         with self._lock:
             view = self._store.view()
-            return view if self._is_running else at_rest(view)
+            return view if self._is_running else as_stopped(view)
 
-    def view_json(self) -> bytes:
+    def encode_view(self) -> bytes:
         """The state, as ``/state`` answers it."""
-        return as_json(self.view())
+        return encode_run_view(self.view())
 
-    def head(self) -> Head:
+    def head(self) -> RunProgress:
         with self._lock:
             state, catalog = self._store.state, self._catalog
             last = state.curve.last
             values = last.values if last else {}
             asked = self._is_running and state.header.flow != "run"
-            return Head(
+            return RunProgress(
                 run=self.name,
                 revision=self.revision,
-                standing=self._standing,
+                standing=self._status,
                 phase=state.phases[-1].name if state.phases else "",
-                step=last_step(catalog) or 0,
+                step=newest_step(catalog) or 0,
                 steps=state.header.steps,
                 running=len(state.running) if self._is_running else 0,
-                trajectories=catalog.rows.count,
+                trajectories=catalog.trajectories.count,
                 groups=len(catalog.groups),
                 reward_mean=values.get("reward_mean"),
                 pass_rate=values.get("pass_rate"),
                 last_event_at=state.last_event_at,
-                behind_bytes=self._store.behind_bytes + catalog.behind,
+                behind_bytes=self._store.behind_bytes + catalog.unread_bytes,
                 problem=self._problem(),
-                flow=FLOWS.get(state.header.flow, "") if asked else "",
-                directory=str(shown(self.run_dir)),
-                go_on=self._go_on(),
+                flow=RUN_FLOWS.get(state.header.flow, "") if asked else "",
+                directory=str(display_path(self.run_dir)),
+                go_on=self._resume_command(),
             )
 
-    def _go_on(self) -> str:
-        if self.gone or self._standing is not RunStanding.STOPPED:
+    def _resume_command(self) -> str:
+        if self.is_gone or self._status is not RunStatus.STOPPED:
             return ""
-        record = self._store.read_object(CONFIG_FILE) or {}
-        return resume_command(self.run_dir, supervised=SFT_TABLE in mapping(record, "config"))
+        record = self._store.read_json_object(CONFIG_FILE) or {}
+        return resume_command(self.run_dir, supervised=SFT_TABLE in get_mapping(record, "config"))
 
     def _problem(self) -> str:
-        if self.gone:
+        if self.is_gone:
             return f"{self.run_dir} is gone: it was removed while this monitor watched it"
-        if lost := self._catalog.damaged + self._catalog.steps.damaged:
+        if lost := self._catalog.damaged_lines + self._catalog.steps.damaged:
             return f"{lost} lines of this run's files are damaged and were left out"
         return ""
 
-    def locate(self, trajectory: str) -> Located | None:
+    def locate(self, trajectory: str) -> LocatedTrajectory | None:
         """A trajectory that was acknowledged; None for any other."""
         with self._lock:
-            row = self._catalog.rows.find(trajectory)
+            row = self._catalog.trajectories.find_row(trajectory)
             return None if row is None else _located(self._catalog, row)
 
-    def members(self, group: int) -> list[Located]:
+    def members(self, group: int) -> list[LocatedTrajectory]:
         """Of a group, by sample."""
         with self._lock:
-            return [_located(self._catalog, row) for row in self._catalog.members(group)]
+            return [_located(self._catalog, row) for row in self._catalog.group_rows(group)]
 
     def group(self, number: int) -> GroupDetail | None:
         """Its members side by side; None where there is no such group."""
-        row = self.ask(lambda catalog: query.group(catalog, number))
+        row = self.query_catalog(lambda catalog: query.find_group(catalog, number))
         if row is None:
             return None
-        known = self.known()
-        members = [member(known, where) for where in self.members(number)]
+        known = self.read_context()
+        members = [read_group_member(known, where) for where in self.members(number)]
         here = {each.row.sample for each in members}
         return GroupDetail(row, members, [sample for sample in range(min(row.size, _MOST)) if sample not in here])
 
-    def known(self) -> Known:
+    def read_context(self) -> ReadContext:
         """What details are read with."""
         with self._lock:
-            bound, live = self._store.state.header.age_bound, self._live
+            bound, live = self._store.state.header.age_bound, self._live_recordings
         lineage, vocabulary = self._read_lineage(), self._read_vocabulary()
-        return Known(self.run_dir, lineage, vocabulary, bound, live)
+        return ReadContext(self.run_dir, lineage, vocabulary, bound, live)
 
     def _read_lineage(self) -> Lineage:
         """Again whenever the file has grown; one that cannot be read leaves what was known."""
@@ -210,10 +210,10 @@ class Follower:
             pass
         return self._lineage
 
-    def _read_vocabulary(self) -> Vocabulary:
-        if self._vocabulary is NONE:  # the model may be yet to come
-            config = mapping(self._store.read_object(CONFIG_FILE) or {}, "config")
-            model = text(mapping(config, "model"), "path")
+    def _read_vocabulary(self) -> TokenVocabulary:
+        if self._vocabulary is EMPTY_VOCABULARY:  # the model may be yet to come
+            config = get_mapping(self._store.read_json_object(CONFIG_FILE) or {}, "config")
+            model = get_text(get_mapping(config, "model"), "path")
             weights = sorted((self.run_dir / "weights").glob("v*"))[-1:]
             folders = [self.run_dir / "model", *([Path(model)] if model else []), *weights]
             self._vocabulary = read_vocabulary(folders)
@@ -221,10 +221,15 @@ class Follower:
 
     def read_object(self, name: str) -> bytes | None:
         """``config.json`` or ``summary.json`` as JSON; None while there is none."""
-        value = self._store.read_object(name)
+        value = self._store.read_json_object(name)
         return None if value is None else orjson.dumps(value)
 
 
-def _located(catalog: Catalog, row: int) -> Located:
-    found = trajectory_row(catalog, row)
-    return Located(found, catalog.rows.entry(row), catalog.rows.used(row), catalog.rows.whole("version", row))
+def _located(catalog: RunCatalog, row: int) -> LocatedTrajectory:
+    found = build_trajectory_row(catalog, row)
+    return LocatedTrajectory(
+        found,
+        catalog.trajectories.export_entry(row),
+        catalog.trajectories.trained_entry(row),
+        catalog.trajectories.integer_at("version", row),
+    )

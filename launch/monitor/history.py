@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from launch.monitor.rules import apply
-from launch.monitor.state import RunState, Totals, added
-from launch.monitor.tail import Cursor, parse_object
+from launch.monitor.rules import apply_event
+from launch.monitor.state import MonitorState, RunTotals, add_counts
+from launch.monitor.tail import Cursor, parse_json_object
 
 RECENT_BYTES = 2 << 20
 """Of such a file, what is read as the present."""
@@ -27,7 +27,7 @@ _COUNTED = tuple(
 )
 
 
-def recent(run_dir: Path) -> Cursor:
+def find_recent_offsets(run_dir: Path) -> Cursor:
     """Where the present begins in files that are long."""
     found: Cursor = {}
     for path in (run_dir / "events").glob("*.jsonl"):
@@ -50,20 +50,20 @@ def _line_near_end(path: Path) -> int:
         return 0
 
 
-class History:
+class PastTotals:
     """What lies before ``present`` in its files.  Not thread-safe."""
 
     def __init__(self, run_dir: Path, present: Cursor) -> None:
         self._run_dir, self._left = run_dir, {source: (0, end) for source, end in present.items()}
-        self.state = RunState()
+        self.state = MonitorState()
         """Of which totals and workers alone mean anything."""
 
     @property
-    def behind(self) -> int:
+    def remaining_bytes(self) -> int:
         """Bytes that are not counted yet."""
         return sum(end - at for at, end in self._left.values())
 
-    def read(self) -> int:
+    def count_next_chunk(self) -> int:
         """Count a piece of one file; the lines in it, 0 when nothing is left."""
         for source, (at, end) in list(self._left.items()):
             data = self._piece(source, at, end)
@@ -86,23 +86,23 @@ class History:
     def _count(self, data: bytes) -> int:
         lines = data.split(b"\n")
         for raw in lines:
-            if any(kind in raw for kind in _COUNTED) and (event := parse_object(raw)) is not None:
-                apply(self.state, event)
+            if any(kind in raw for kind in _COUNTED) and (event := parse_json_object(raw)) is not None:
+                apply_event(self.state, event)
         self.state.running.clear()
         return len(lines) - 1
 
 
-def together(past: Totals, present: Totals) -> Totals:
+def add_totals(past: RunTotals, present: RunTotals) -> RunTotals:
     """Of both."""
     values: Mapping[str, int | dict[str, int]] = {
-        field.name: _sum(getattr(past, field.name), getattr(present, field.name)) for field in fields(Totals)
+        field.name: _sum(getattr(past, field.name), getattr(present, field.name)) for field in fields(RunTotals)
     }
-    return Totals(**values)  # pyright: ignore[reportArgumentType]  each field with its own type
+    return RunTotals(**values)  # pyright: ignore[reportArgumentType]  each field with its own type
 
 
 def _sum(past: int | dict[str, int], present: int | dict[str, int]) -> int | dict[str, int]:
     if isinstance(past, dict) and isinstance(present, dict):
-        return added(past, present)
+        return add_counts(past, present)
     assert isinstance(past, int)  # noqa: S101  # a field has one type
     assert isinstance(present, int)  # noqa: S101  # as above
     return past + present

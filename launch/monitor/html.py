@@ -13,7 +13,7 @@ _STATIC = Path(__file__).parent / "static"
 _STYLES = ("tokens.css", "style.css", "report.css")
 
 
-class Head(NamedTuple):
+class PageHeader(NamedTuple):
     """What stands above a document's body."""
 
     name: str
@@ -27,7 +27,7 @@ class Head(NamedTuple):
     verdict_kind: str = ""
 
 
-def source(text: str) -> str:
+def csp_source(text: str) -> str:
     """How a Content-Security-Policy names this style or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
@@ -37,10 +37,10 @@ def _mark() -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode((_STATIC / 'mark.svg').read_bytes()).decode()}"
 
 
-def page_head(title: str, styles: str, directives: Sequence[str] = (), *, script: str = "") -> str:
+def html_head(title: str, styles: str, directives: Sequence[str] = (), *, script: str = "") -> str:
     """The beginning of a page that needs no network, up to its body.  Its policy allows this style, pictures within it
     and what ``directives`` add, which have to name the :func:`source` of each script, ``script`` among them."""
-    policy = "; ".join(("default-src 'none'", "img-src data:", f"style-src {source(styles)}", *directives))
+    policy = "; ".join(("default-src 'none'", "img-src data:", f"style-src {csp_source(styles)}", *directives))
     scripts = f"<script>{script}</script>\n" if script else ""
     return f"""<!doctype html>
 <html lang="en">
@@ -56,7 +56,7 @@ def page_head(title: str, styles: str, directives: Sequence[str] = (), *, script
 """
 
 
-def document(head: Head, body: str, *, style: str = "", script: str = "", data: str = "") -> str:
+def html_document(head: PageHeader, body: str, *, style: str = "", script: str = "", data: str = "") -> str:
     """A page that needs no network, under a policy that allows this style and this script alone, by their hashes.
 
     ``style`` comes after the monitor's own; ``data`` is JSON for the script, with no ``<`` in it.
@@ -64,12 +64,12 @@ def document(head: Head, body: str, *, style: str = "", script: str = "", data: 
     styles = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES) + style
     directives, scripts = list[str](), ""
     if script:
-        directives.append(f"script-src {source(script)}")
+        directives.append(f"script-src {csp_source(script)}")
         scripts = (
             f'<script type="application/json" id="data">{data}</script>\n<script type="module">{script}</script>\n'
         )
     pill = f"pill {head.verdict_kind}".rstrip()
-    beginning = page_head(f"{head.name} · longshore {head.kind}", styles, directives)
+    beginning = html_head(f"{head.name} · longshore {head.kind}", styles, directives)
     return f"""{beginning}<body class="report">
 <header class="bar"><span class="brand"><img src="{_mark()}" alt="" width="22" height="22">
 <span>longshore</span></span>
@@ -83,20 +83,20 @@ def document(head: Head, body: str, *, style: str = "", script: str = "", data: 
 """
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     title: str
     body: str
     """HTML."""
     note: str = ""
 
 
-def page_section(section: Section) -> str:
+def html_section(section: PageSection) -> str:
     note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
     head = f'<div class="panel-head"><h2>{escape(section.title)}</h2>{note}</div>'
     return f'<section class="panel">{head}{section.body}</section>'
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] | None = None) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] | None = None) -> str:
     """First column is text, the others are numbers."""
     if not rows and total is None:
         return '<p class="none">None.</p>'
@@ -106,7 +106,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[st
     return f'<div class="scroll"><table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody>{foot}</table></div>'
 
 
-def facts_list(facts: Sequence[tuple[str, str]]) -> str:
+def html_facts(facts: Sequence[tuple[str, str]]) -> str:
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     return f"<dl>{items}</dl>"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from protocol.events import Json
+from protocol.events import JsonValue
 
 _CSI = r"\x1b\[[0-?]*[ -/]*[@-~]"
 _STRING = r"\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
@@ -27,31 +27,31 @@ _PLAYED = re.compile(r"\x1b\[[0-9;:?]*[ABCDEFGHJKLMPSTXZ@`abdefghlmrsu]|\x1b[78=
 _SILENT = re.compile("[\x00-\x07\x10-\x1a\x1c-\x1f\x7f-\x9f]")
 
 
-def plain(text: str) -> str:
+def sanitize_text(text: str) -> str:
     """``text`` without what a terminal would obey."""
     return _CONTROL.sub("", _SEQUENCE.sub("", text))
 
 
-def plain_json(value: Json) -> Json:
+def sanitize_json(value: JsonValue) -> JsonValue:
     """The same of every string in a value."""
     match value:
         case str():
-            return plain(value)
+            return sanitize_text(value)
         case list():
-            return [plain_json(each) for each in value]
+            return [sanitize_json(each) for each in value]
         case dict():
-            return {name: plain_json(each) for name, each in value.items()}
+            return {name: sanitize_json(each) for name, each in value.items()}
         case _:
             return value
 
 
-class SafeTerminal:
+class TerminalSanitizer:
     """Filters what is printed, piece by piece: a sequence may begin in one and end in the next."""
 
     def __init__(self) -> None:
         self._held = ""
 
-    def feed(self, text: str) -> str:
+    def sanitize(self, text: str) -> str:
         """What of it may be played now."""
         text = self._held + text
         unfinished = _UNFINISHED.search(text)

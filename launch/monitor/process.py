@@ -13,13 +13,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from launch.structured import end_process
+from launch.structured import stop_process
 
 _START_S, _STOP_S = 20.0, 3.0
 
 
 @asynccontextmanager
-async def monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGenerator[str]:
+async def run_monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGenerator[str]:
     """Yields the page's URL, or "" if it could not be started (``log`` says why); ends the process on the way out."""
     log.parent.mkdir(parents=True, exist_ok=True)
     command = (sys.executable, "-m", "launch.monitor", str(run_dir), "--port", str(port))
@@ -34,7 +34,7 @@ async def monitor_process(run_dir: Path, *, port: int = 0, log: Path) -> AsyncGe
     try:
         yield await _first_line(process)
     finally:
-        await end_process(process, signal.SIGTERM, _STOP_S)
+        await stop_process(process, signal.SIGTERM, _STOP_S)
 
 
 async def _first_line(process: asyncio.subprocess.Process) -> str:

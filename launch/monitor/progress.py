@@ -20,11 +20,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from launch.monitor.describe import FLOWS, LogLine
-from launch.monitor.state import Evaluation
+from launch.monitor.describe import RUN_FLOWS, LogLine
+from launch.monitor.state import EvaluationScore
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
-from protocol.trajectory import is_training
+from protocol.trajectory import is_training_trajectory
 
 _log = logging.getLogger(__name__)
 POLL_S = 0.5
@@ -38,7 +38,7 @@ _BESIDE, _ENDS = 3, {"before", "after"}
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
-async def run_progress(store: RunStore, console: Console) -> None:
+async def show_progress(store: RunStore, console: Console) -> None:
     """Show the run until it is finished or this is cancelled; what happened until then is shown before it ends.
     A display that fails is logged and never raised.
 
@@ -54,9 +54,9 @@ async def _show(store: RunStore, console: Console) -> None:
     if console.is_terminal:
         console.soft_wrap = False  # the panel has the terminal's width
         with Live(console=console, auto_refresh=False) as live:
-            await _follow(store, lambda view: live.update(render(view), refresh=True))
+            await _follow(store, lambda view: live.update(render_panel(view), refresh=True))
     else:
-        said = Said()
+        said = ProgressLog()
         await _follow(store, lambda view: _write(said.new_lines(view), console.file))
 
 
@@ -85,7 +85,7 @@ def _write(lines: list[str], stream: IO[str]) -> None:
     stream.flush()
 
 
-class Said:
+class ProgressLog:
     """What a plain log was told already.  What came before the newest attempt was told by the one that made it."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Said:
                 detail = f": {span.detail}" if span.detail else ""
                 timed.append((span.since, f"{_NAMES.get(span.name, span.name)}{detail}"))
         if view.step > self._step and (t := view.latest.get("t", 0.0)) > since:
-            timed += [(t, line) for line in (*missed_lines(view, self._step), step_line(view))]
+            timed += [(t, line) for line in (*format_missed_steps(view, self._step), format_step_line(view))]
         self._step = view.step
         notices = {
             (line.t, line.text)
@@ -145,10 +145,10 @@ class Said:
 
 def _counted(line: LogLine) -> bool:
     """Said by a step's line or by the last one.  No step counts what fails in an evaluation."""
-    return line.kind == "run.finished" or (line.kind == "episode.failed" and is_training(line.trajectory))
+    return line.kind == "run.finished" or (line.kind == "episode.failed" and is_training_trajectory(line.trajectory))
 
 
-def missed_lines(view: RunView, told: int) -> list[str]:
+def format_missed_steps(view: RunView, told: int) -> list[str]:
     """The steps between the one that was told last and the newest, each by what it measured itself."""
     columns = [view.curves[name] for name in _TOLD]
     steps = [int(step) for step in view.curves["step"] if step is not None]
@@ -171,7 +171,7 @@ def _measured(view: RunView, step: int, values: Mapping[str, float | None]) -> l
     ]
 
 
-def step_line(view: RunView) -> str:
+def format_step_line(view: RunView) -> str:
     """The newest step for a log file, and where the run stands with it."""
     facts = [
         *_measured(view, view.step, view.latest),
@@ -185,7 +185,7 @@ def step_line(view: RunView) -> str:
     return " · ".join(facts)
 
 
-def render(view: RunView) -> RenderableType:
+def render_panel(view: RunView) -> RenderableType:
     """The panel."""
     facts = Table.grid(padding=(0, 3), expand=True)
     for _ in range(4):
@@ -219,7 +219,7 @@ def render(view: RunView) -> RenderableType:
     )  # fmt: skip
 
 
-def _shown(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+def _shown(evaluations: Sequence[EvaluationScore]) -> list[EvaluationScore]:
     """Of those beside training the last few."""
     beside = [found for found in evaluations if found.name not in _ENDS]
     left_out = {found.name for found in beside[:-_BESIDE]}
@@ -237,7 +237,7 @@ def _phase_row(view: RunView) -> RenderableType:
         return row
     name = view.phase if view.run.ok is not None else _NAMES.get(span.name, span.name)
     if view.run.ok is None and view.run.flow != "run":
-        name += f", {FLOWS.get(view.run.flow, view.run.flow)}"
+        name += f", {RUN_FLOWS.get(view.run.flow, view.run.flow)}"
     style = "red" if view.phase == "stopped" else _ACCENT
     bar = (
         ProgressBar(total=span.total, completed=span.done, complete_style=style)
@@ -263,7 +263,7 @@ def _spark(view: RunView, name: str, width: int = 12) -> str:
     return "".join(_TICKS[int((value - low) / ((high - low) or 1) * (len(_TICKS) - 1))] for value in values)
 
 
-def _spread(found: Evaluation) -> str:
+def _spread(found: EvaluationScore) -> str:
     return "" if found.stderr is None else f" ± {100 * found.stderr:.1f}"
 
 

@@ -9,16 +9,16 @@ from typing import TypeAlias, cast
 
 import orjson
 
-from launch.monitor.tail import parse_object
+from launch.monitor.tail import parse_json_object
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-CastEvent: TypeAlias = tuple[float, str]
+RecordingEvent: TypeAlias = tuple[float, str]
 """Seconds since the recording began, and what was printed."""
 
 
 @dataclass(frozen=True, slots=True)
-class CastChunk:
-    events: list[CastEvent]
+class RecordingChunk:
+    events: list[RecordingEvent]
     offset: int
     """Where the next read goes on."""
     width: int = 80
@@ -26,12 +26,12 @@ class CastChunk:
     title: str = ""
 
 
-def cast_path(run_dir: Path, trajectory: str) -> Path | None:
+def recording_path(run_dir: Path, trajectory: str) -> Path | None:
     """Where a trajectory's recording is; None for a name that no trajectory has."""
     return run_dir / "terminals" / f"{trajectory}.cast" if _NAME.fullmatch(trajectory) else None
 
 
-def read_cast(path: Path, offset: int = 0, max_bytes: int = 1 << 18) -> CastChunk:
+def read_recording(path: Path, offset: int = 0, max_bytes: int = 1 << 18) -> RecordingChunk:
     """Whole events from ``offset`` on.  An absent file is empty; torn last lines wait, damaged ones are left out."""
     try:
         with path.open("rb") as file:
@@ -42,19 +42,19 @@ def read_cast(path: Path, offset: int = 0, max_bytes: int = 1 << 18) -> CastChun
     except OSError:
         data = b""
     whole = data[: data.rfind(b"\n") + 1]
-    events: list[CastEvent] = []
+    events: list[RecordingEvent] = []
     width, height, title = 80, 24, ""
     for raw in whole.splitlines():
         if raw.startswith(b"{"):
-            header = parse_object(raw) or {}
+            header = parse_json_object(raw) or {}
             width, height = _bounded(header.get("width"), 80), _bounded(header.get("height"), 24)
             title = str(header.get("title") or "")
         elif (event := _event(raw)) is not None:
             events.append(event)
-    return CastChunk(events, offset + len(whole), width, height, title)
+    return RecordingChunk(events, offset + len(whole), width, height, title)
 
 
-def _event(raw: bytes) -> CastEvent | None:
+def _event(raw: bytes) -> RecordingEvent | None:
     try:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError:

@@ -13,44 +13,48 @@ from pathlib import Path
 
 import orjson
 
-from launch.evaluation_files import read_attempts
+from launch.evaluation_files import read_evaluation
 from launch.evaluations import family_table
-from launch.monitor.bundle import bundle
-from launch.monitor.html import Head, Section, document, facts_list, page_section, table
-from launch.monitor.recording import cast_path, read_cast
-from launch.monitor.report_facts import ReportFacts, collect, held_out_family
-from launch.monitor.state import Session
+from launch.monitor.bundle import bundle_scripts
+from launch.monitor.html import PageHeader, PageSection, html_document, html_facts, html_section, html_table
+from launch.monitor.recording import read_recording, recording_path
+from launch.monitor.report_facts import ReportFacts, collect_report_facts, get_held_out_family
+from launch.monitor.state import EpisodeProgress
 from launch.monitor.store import RunStore
 from launch.monitor.view import RunView
 from launch.run_files import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE
-from protocol.events import Json
-from protocol.filesystem import replace_whole
+from protocol.events import JsonValue
+from protocol.filesystem import replace_file
 
 _MAX_RECORDING_BYTES = 200_000
 
 
-def write_report(run_dir: Path) -> Path:
+def write_run_report(run_dir: Path) -> Path:
     """Write ``report.html`` into ``run_dir``.  Raises NoSuchRunError if that is no folder."""
     store = RunStore(run_dir)
     store.catch_up()
     view = store.view()
-    config = store.read_object(CONFIG_FILE)
-    facts = collect(view, store.read_object(SUMMARY_FILE), config, _families(run_dir, view.step, config))
+    config = store.read_json_object(CONFIG_FILE)
+    facts = collect_report_facts(
+        view, store.read_json_object(SUMMARY_FILE), config, _families(run_dir, view.step, config)
+    )
     recordings = _recordings(run_dir, list(store.state.recent))
     html = _page(facts, view, recordings, config)
     path = run_dir / REPORT_FILE
-    replace_whole(path, html.encode())
+    replace_file(path, html.encode())
     return path
 
 
-def _families(run_dir: Path, step: int, config: dict[str, Json] | None) -> dict[str, Json]:
+def _families(run_dir: Path, step: int, config: dict[str, JsonValue] | None) -> dict[str, JsonValue]:
     """The table by family of the evaluations that were finished, which a run without a summary has too."""
-    found = {name: read_attempts(run_dir, name, at) for name, at in (("before", 0), ("after", step))}
-    return family_table({name: attempts for name, attempts in found.items() if attempts}, {held_out_family(config)})
+    found = {name: read_evaluation(run_dir, name, at) for name, at in (("before", 0), ("after", step))}
+    return family_table({name: attempts for name, attempts in found.items() if attempts}, {get_held_out_family(config)})
 
 
-def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
-    script = bundle("report.js")
+def _page(
+    facts: ReportFacts, view: RunView, recordings: list[dict[str, JsonValue]], config: dict[str, JsonValue] | None
+) -> str:
+    script = bundle_scripts("report.js")
     data = {
         "curves": view.curves,
         "steps": facts.steps,
@@ -61,11 +65,11 @@ def _page(facts: ReportFacts, view: RunView, recordings: list[dict[str, Json]], 
     }
     embedded = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
     foot = f'<footer class="foot"><span>Made by longshore from {escape(facts.source)}.</span></footer>'
-    head = Head(facts.run, "report", _spans(facts.subtitle), facts.verdict, facts.verdict_kind)
-    return document(head, f"{_body(facts, recordings, config)}\n{foot}", script=script, data=embedded)
+    head = PageHeader(facts.run, "report", _spans(facts.subtitle), facts.verdict, facts.verdict_kind)
+    return html_document(head, f"{_body(facts, recordings, config)}\n{foot}", script=script, data=embedded)
 
 
-def _body(facts: ReportFacts, recordings: list[dict[str, Json]], config: dict[str, Json] | None) -> str:
+def _body(facts: ReportFacts, recordings: list[dict[str, JsonValue]], config: dict[str, JsonValue] | None) -> str:
     headline = "".join(
         f'<div class="card"><span class="label">{escape(fact.label)}</span>'
         f'<span class="value">{escape(fact.value)}</span>'
@@ -74,43 +78,43 @@ def _body(facts: ReportFacts, recordings: list[dict[str, Json]], config: dict[st
     )
     promises = "".join(
         f'<li class="{promise.kind}"><b>{escape(promise.name)}</b><p>{escape(promise.statement)}</p></li>'
-        for promise in facts.promises
+        for promise in facts.guarantees
     )
     sections = [
         f'<section class="cards wide">{headline}</section>',
-        page_section(Section("What the run promises", f'<ul class="promises">{promises}</ul>')),
+        html_section(PageSection("What the run promises", f'<ul class="promises">{promises}</ul>')),
         _chart_pair("reward", "pass"),
     ]
     if facts.evaluation_rows or facts.step_rows:
-        sections.append(page_section(_evaluation(facts)))
+        sections.append(html_section(_evaluation(facts)))
     sections.append(_chart_pair("age", "clip"))
     sections.append(
         '<div class="columns even">'
-        + page_section(Section("Not trained, and why", table(("reason", "episodes"), facts.drops)))
-        + page_section(Section("Engines and sandboxes", facts_list(facts.machines)))
+        + html_section(PageSection("Not trained, and why", html_table(("reason", "episodes"), facts.drops)))
+        + html_section(PageSection("Engines and sandboxes", html_facts(facts.machines)))
         + "</div>"
     )
     if recordings:
         players = "".join(f'<div class="replay" id="replay-{index}"></div>' for index in range(len(recordings)))
         note = "Pauses are evened out so that a person can read."
-        sections.append(page_section(Section("Terminals", f'<div class="replays">{players}</div>', note)))
+        sections.append(html_section(PageSection("Terminals", f'<div class="replays">{players}</div>', note)))
     if config is not None:
         pretty = orjson.dumps(config, option=orjson.OPT_INDENT_2).decode()
         body = f"<details><summary>Show</summary><pre>{escape(pretty)}</pre></details>"
-        sections.append(page_section(Section("Configuration and record", body)))
+        sections.append(html_section(PageSection("Configuration and record", body)))
     return "\n".join(sections)
 
 
-def _evaluation(facts: ReportFacts) -> Section:
+def _evaluation(facts: ReportFacts) -> PageSection:
     head = ("family", "before", "after", "difference", "greedy", "episodes")
     note = "pass@1 ± standard error, the difference paired by task; greedy: one attempt at the likeliest tokens"
-    body = table(head, facts.evaluation_rows, total=facts.evaluation_total) if facts.evaluation_rows else ""
+    body = html_table(head, facts.evaluation_rows, total=facts.evaluation_total) if facts.evaluation_rows else ""
     if facts.held_out_rows:
-        body += "<h3>Held-out family, never trained on</h3>" + table(head, facts.held_out_rows)
+        body += "<h3>Held-out family, never trained on</h3>" + html_table(head, facts.held_out_rows)
     if facts.step_rows:
-        steps = table(("step", "pass@1", "greedy", "episodes", "checkpoint"), facts.step_rows)
+        steps = html_table(("step", "pass@1", "greedy", "episodes", "checkpoint"), facts.step_rows)
         body += "<h3>Beside training</h3>" + steps
-    return Section("Evaluation", body, note)
+    return PageSection("Evaluation", body, note)
 
 
 def _chart_pair(left: str, right: str) -> str:
@@ -122,7 +126,7 @@ def _spans(texts: list[str]) -> str:
     return "".join(f"<span>{escape(text)}</span>" for text in texts)
 
 
-def _recordings(run_dir: Path, sessions: list[Session]) -> list[dict[str, Json]]:
+def _recordings(run_dir: Path, sessions: list[EpisodeProgress]) -> list[dict[str, JsonValue]]:
     """The best, the worst and any one of the newest episodes that have a reward and a recording."""
     graded = [session for session in sessions if session.reward is not None and _recorded(run_dir, session)]
     if not graded:
@@ -135,15 +139,15 @@ def _recordings(run_dir: Path, sessions: list[Session]) -> list[dict[str, Json]]
     return [_recording(run_dir, label, session) for label, session in chosen.items()]
 
 
-def _recorded(run_dir: Path, session: Session) -> bool:
-    path = cast_path(run_dir, session.trajectory)
+def _recorded(run_dir: Path, session: EpisodeProgress) -> bool:
+    path = recording_path(run_dir, session.trajectory)
     return path is not None and path.exists()
 
 
-def _recording(run_dir: Path, label: str, session: Session) -> dict[str, Json]:
-    path = cast_path(run_dir, session.trajectory)
-    chunk = read_cast(path, 0, _MAX_RECORDING_BYTES) if path else None
-    events: list[Json] = [[t, text] for t, text in chunk.events] if chunk else []
+def _recording(run_dir: Path, label: str, session: EpisodeProgress) -> dict[str, JsonValue]:
+    path = recording_path(run_dir, session.trajectory)
+    chunk = read_recording(path, 0, _MAX_RECORDING_BYTES) if path else None
+    events: list[JsonValue] = [[t, text] for t, text in chunk.events] if chunk else []
     return {
         "label": label,
         "task": session.task,

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from launch.monitor.state import Evaluation
-from launch.monitor.tail import Event, integer, listed, mapping, number, numbers, text
+from launch.monitor.state import EvaluationScore
+from launch.monitor.tail import Event, get_integer, get_list, get_mapping, get_number, get_numbers, get_text
 from launch.monitor.view import RunView
-from protocol.journal import Whereabouts
+from protocol.journal import TrajectoryAccounting
 
 
-class Figure(NamedTuple):
+class ReportFigure(NamedTuple):
     label: str
     value: str
     note: str = ""
 
 
-class Promise(NamedTuple):
+class GuaranteeCheck(NamedTuple):
     name: str
     kind: str
     """``kept``, ``broken`` or ``unknown``."""
@@ -37,8 +37,8 @@ class ReportFacts:
     source: str
     steps: int
     age_bound: float | None
-    headline: list[Figure] = field(default_factory=list[Figure])
-    promises: list[Promise] = field(default_factory=list[Promise])
+    headline: list[ReportFigure] = field(default_factory=list[ReportFigure])
+    guarantees: list[GuaranteeCheck] = field(default_factory=list[GuaranteeCheck])
     marks: list[dict[str, str | float | None]] = field(default_factory=list[dict[str, str | float | None]])
     evaluation_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     evaluation_total: tuple[str, ...] | None = None
@@ -49,14 +49,14 @@ class ReportFacts:
     machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
 
-def collect(
+def collect_report_facts(
     view: RunView, summary: Event | None, config: Event | None = None, families: Event | None = None
 ) -> ReportFacts:
     """``summary`` is summary.json, ``config`` config.json; None when the run has none.  ``families`` is the table of
     its evaluations by family, for a run without a summary."""
     known: Event = summary or {}
-    age = mapping(known, "token_age")
-    bound = number(age, "bound")
+    age = get_mapping(known, "token_age")
+    bound = get_number(age, "bound")
     verdict, kind = _verdict(view, summary)
     facts = ReportFacts(
         run=view.run.id,
@@ -67,28 +67,30 @@ def collect(
         steps=view.step or view.run.steps,
         age_bound=view.run.age_bound if bound is None else bound,
     )
-    books = _books(view, known)
+    books = _trajectory_accounting(view, known)
     before, after = _evaluations(view, known)
     facts.headline = _headline(view, known, before, after)
-    facts.promises = [
-        _lossless(books, measured=bool(mapping(known, "trajectories"))),
-        _fresh(view, age, facts.age_bound),
-        _turns(view, mapping(known, "placement"))
-        or _pauses(
+    facts.guarantees = [
+        _check_no_loss(books, measured=bool(get_mapping(known, "trajectories"))),
+        _check_freshness(view, age, facts.age_bound),
+        _check_colocation(view, get_mapping(known, "placement"))
+        or _check_pauses(
             view,
-            mapping(known, "weights"),
+            get_mapping(known, "weights"),
             _pause_bound_ms(config or {}),
-            number(mapping(known, "trajectories"), "spanning_versions"),
+            get_number(get_mapping(known, "trajectories"), "spanning_versions"),
         ),
     ]
     facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
-    told: Event = mapping(known, "eval") if summary is not None else {"families": families or {}}
-    _fill_evaluation(facts, told, before, after, held_out=held_out_family(config) != "")
-    beside, best = _beside(view, known), number(mapping(known, "best"), "step")
+    told: Event = get_mapping(known, "eval") if summary is not None else {"families": families or {}}
+    _fill_evaluation(facts, told, before, after, held_out=get_held_out_family(config) != "")
+    beside, best = _beside(view, known), get_number(get_mapping(known, "best"), "step")
     facts.step_rows = [_step_row(row, best) for row in beside]
     facts.marks += [_step_mark(row) for row in beside]
-    failures = [(f"{words(reason)}: issued again", count(n)) for reason, n in sorted(view.totals.failed.items())]
-    facts.drops = [(words(reason), count(n)) for reason, n in sorted(books.dropped.items())] + failures
+    failures = [
+        (f"{humanize_name(reason)}: issued again", format_count(n)) for reason, n in sorted(view.totals.failed.items())
+    ]
+    facts.drops = [(humanize_name(reason), format_count(n)) for reason, n in sorted(books.dropped.items())] + failures
     facts.machines = _machines(view, known)
     return facts
 
@@ -104,153 +106,167 @@ def _verdict(view: RunView, summary: Event | None) -> tuple[str, str]:
 
 
 def _subtitle(view: RunView, known: Event) -> list[str]:
-    seconds = number(known, "seconds")
+    seconds = get_number(known, "seconds")
     if seconds is None and view.run.started_at is not None and view.last_event_at is not None:
         seconds = view.last_event_at - view.run.started_at
-    control = text(known, "control", "none")
+    control = get_text(known, "control", "none")
     parts = [
         f"recipe {view.run.recipe}" if view.run.recipe else "",
-        words(view.run.mode),
+        humanize_name(view.run.mode),
         f"control {control}" if control != "none" else "",
         f"{view.run.nodes} node{'s' if view.run.nodes != 1 else ''}" if view.run.nodes else "",
         f"seed {view.run.seed}" if view.run.seed is not None else "",
-        f"{integer(known, 'steps', view.step)} steps",
-        duration(seconds) if seconds is not None else "",
+        f"{get_integer(known, 'steps', view.step)} steps",
+        format_duration(seconds) if seconds is not None else "",
     ]
     return [part for part in parts if part]
 
 
-def _books(view: RunView, known: Event) -> Whereabouts[str]:
-    told = mapping(known, "trajectories")
+def _trajectory_accounting(view: RunView, known: Event) -> TrajectoryAccounting[str]:
+    told = get_mapping(known, "trajectories")
     if told:
-        dropped = {reason: int(n) for reason, n in mapping(told, "dropped").items() if isinstance(n, int) and n}
-        superseded, buffered = integer(told, "superseded"), integer(told, "in_buffer")
-        return Whereabouts(integer(told, "acked"), integer(told, "trained"), dropped, superseded, buffered)
+        dropped = {reason: int(n) for reason, n in get_mapping(told, "dropped").items() if isinstance(n, int) and n}
+        superseded, buffered = get_integer(told, "superseded"), get_integer(told, "in_buffer")
+        return TrajectoryAccounting(
+            get_integer(told, "acked"), get_integer(told, "trained"), dropped, superseded, buffered
+        )
     totals = view.totals
     buffered = max(0, totals.acked - sum(totals.dropped.values()) - totals.superseded - totals.trained)
-    return Whereabouts(totals.acked, totals.trained, dict(totals.dropped), totals.superseded, buffered)
+    return TrajectoryAccounting(totals.acked, totals.trained, dict(totals.dropped), totals.superseded, buffered)
 
 
-def _lossless(books: Whereabouts[str], *, measured: bool) -> Promise:
-    out = f"{count(books.trained)} trained + {count(sum(books.dropped.values()))} dropped"
-    rest = f"{count(books.superseded)} superseded + {count(books.in_buffer)} in the buffer"
-    said = f"{count(books.acked)} acknowledged = {out} + {rest}."
+def _check_no_loss(books: TrajectoryAccounting[str], *, measured: bool) -> GuaranteeCheck:
+    out = f"{format_count(books.trained)} trained + {format_count(sum(books.dropped.values()))} dropped"
+    rest = f"{format_count(books.superseded)} superseded + {format_count(books.in_buffer)} in the buffer"
+    said = f"{format_count(books.acked)} acknowledged = {out} + {rest}."
     if not measured:
-        return Promise("Lossless", "unknown", f"{count(books.acked)} acknowledged; the run left no books to check.")
-    return Promise("Lossless", "kept" if books.balanced else "broken", said)
+        return GuaranteeCheck(
+            "Lossless", "unknown", f"{format_count(books.acked)} acknowledged; the run left no books to check."
+        )
+    return GuaranteeCheck("Lossless", "kept" if books.balanced else "broken", said)
 
 
-def _fresh(view: RunView, age: Event, bound: float | None) -> Promise:
+def _check_freshness(view: RunView, age: Event, bound: float | None) -> GuaranteeCheck:
     known = [value for value in view.curves["age_max"] if value is not None]
-    oldest = number(age, "max")
+    oldest = get_number(age, "max")
     oldest = max(known, default=None) if oldest is None else oldest
     if oldest is None or bound is None:
-        return Promise("Fresh", "unknown", "No token was trained, or no bound was set.")
+        return GuaranteeCheck("Fresh", "unknown", "No token was trained, or no bound was set.")
     steps = "step" if oldest == 1 else "steps"
-    masked = f"; {count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
+    masked = f"; {format_count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
     said = f"The oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}."
-    return Promise("Fresh", "kept" if oldest <= bound else "broken", said)
+    return GuaranteeCheck("Fresh", "kept" if oldest <= bound else "broken", said)
 
 
-def _turns(view: RunView, placement: Event) -> Promise | None:
+def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
     """What blocked a run whose learner and engines share a device; None for one that did not give the promise up."""
-    share = number(placement, "blocked_share") if placement else view.blocked_share
-    if share is None or text(placement, "kind", "shared") != "shared":
+    share = get_number(placement, "blocked_share") if placement else view.blocked_share
+    if share is None or get_text(placement, "kind", "shared") != "shared":
         return None
-    turns = integer(placement, "turns")
-    times = f" in {count(turns)} turns" if turns else ""
-    return Promise(
+    turns = get_integer(placement, "turns")
+    times = f" in {format_count(turns)} turns" if turns else ""
+    return GuaranteeCheck(
         "Never blocking",
         "broken",
         "Learner and engines shared a device (cluster.placement = shared): rollout stood still while the learner "
-        f"computed and its weights were loaded,{times} {percent(share)} of the time.",
+        f"computed and its weights were loaded,{times} {format_percent(share)} of the time.",
     )
 
 
 def _pause_bound_ms(config: Event) -> float | None:
     """How long the run's configuration lets an engine stand still for a load."""
-    seconds = number(mapping(mapping(config, "config"), "engine"), "update_timeout_s")
+    seconds = get_number(get_mapping(get_mapping(config, "config"), "engine"), "update_timeout_s")
     return None if seconds is None else 1000 * seconds
 
 
-def _pauses(view: RunView, weights: Event, bound_ms: float | None, spanning: float | None) -> Promise:
+def _check_pauses(view: RunView, weights: Event, bound_ms: float | None, spanning: float | None) -> GuaranteeCheck:
     """``spanning``: trajectories that more than one version sampled.  Kept while no engine stood still longer than the
     run allows a load to take, loads that failed included."""
-    longest = max([number(weights, "pause_ms_max") or 0.0, *(engine.pause_ms_max for engine in view.engines)])
-    loads = integer(weights, "loads", sum(engine.loads for engine in view.engines))
+    longest = max([get_number(weights, "pause_ms_max") or 0.0, *(engine.pause_ms_max for engine in view.engines)])
+    loads = get_integer(weights, "loads", sum(engine.loads for engine in view.engines))
     if not loads and not longest:
-        return Promise("Never blocking", "unknown", "No engine loaded new weights.")
+        return GuaranteeCheck("Never blocking", "unknown", "No engine loaded new weights.")
     if not longest:
-        return Promise("Never blocking", "kept", f"Engines loaded weights {count(loads)} times and never stood still.")
-    middle = number(weights, "pause_ms_p50")
-    median = "" if middle is None else f", half of them below {milliseconds(middle)}"
-    share = number(weights, "paused_share")
+        return GuaranteeCheck(
+            "Never blocking", "kept", f"Engines loaded weights {format_count(loads)} times and never stood still."
+        )
+    middle = get_number(weights, "pause_ms_p50")
+    median = "" if middle is None else f", half of them below {format_milliseconds(middle)}"
+    share = get_number(weights, "paused_share")
     total = "" if share is None else f", {100 * share:.2g} % of the time"
-    said = f"Engines stood still {count(loads)} times, to load weights: at most {milliseconds(longest)}{median}{total}"
+    said = f"Engines stood still {format_count(loads)} times, to load weights: at most {format_milliseconds(longest)}{median}{total}"
     if bound_ms is None:
-        return Promise("Never blocking", "unknown", f"{said}; the run left no bound to hold it to.")
+        return GuaranteeCheck("Never blocking", "unknown", f"{said}; the run left no bound to hold it to.")
     kind = "kept" if longest <= bound_ms else "broken"
-    through = "" if spanning is None else f" {count(spanning)} trajectories went on through a load."
-    return Promise("Never blocking", kind, f"{said}. engine.update_timeout_s allows {milliseconds(bound_ms)}.{through}")
+    through = "" if spanning is None else f" {format_count(spanning)} trajectories went on through a load."
+    return GuaranteeCheck(
+        "Never blocking", kind, f"{said}. engine.update_timeout_s allows {format_milliseconds(bound_ms)}.{through}"
+    )
 
 
-def _evaluations(view: RunView, known: Event) -> tuple[Evaluation | None, Evaluation | None]:
-    told = mapping(known, "eval")
+def _evaluations(view: RunView, known: Event) -> tuple[EvaluationScore | None, EvaluationScore | None]:
+    told = get_mapping(known, "eval")
     found = {evaluation.name: evaluation for evaluation in view.evaluations}
     for name in ("before", "after"):
-        if row := mapping(told, name):
-            score, spread = number(row, "pass_at_1") or 0.0, number(row, "stderr")
-            found[name] = Evaluation(name, score, spread, integer(row, "n"), number(row, "greedy"))
+        if row := get_mapping(told, name):
+            score, spread = get_number(row, "pass_at_1") or 0.0, get_number(row, "stderr")
+            found[name] = EvaluationScore(name, score, spread, get_integer(row, "n"), get_number(row, "greedy"))
     return found.get("before"), found.get("after")
 
 
-def _headline(view: RunView, known: Event, before: Evaluation | None, after: Evaluation | None) -> list[Figure]:
-    figures: list[Figure] = []
-    told = mapping(known, "eval")
+def _headline(
+    view: RunView, known: Event, before: EvaluationScore | None, after: EvaluationScore | None
+) -> list[ReportFigure]:
+    figures: list[ReportFigure] = []
+    told = get_mapping(known, "eval")
     if before is not None and after is not None:
-        change = number(told, "difference")
+        change = get_number(told, "difference")
         change = after.pass_at_1 - before.pass_at_1 if change is None else change
-        interval = numbers(told, "ci95")
-        note = f"95 % interval {points(interval[0])} to {points(interval[1])}" if len(interval) == 2 else ""
-        figures.append(Figure("Change in pass@1", f"{points(change)} points", note))
+        interval = get_numbers(told, "ci95")
+        note = (
+            f"95 % interval {format_points(interval[0])} to {format_points(interval[1])}" if len(interval) == 2 else ""
+        )
+        figures.append(ReportFigure("Change in pass@1", f"{format_points(change)} points", note))
     figures += [
-        Figure(f"pass@1 {found.name}", percent(found.pass_at_1), _evaluation_note(found))
+        ReportFigure(f"pass@1 {found.name}", format_percent(found.pass_at_1), _evaluation_note(found))
         for found in (before, after)
         if found is not None
     ]
-    rate = mapping(known, "tokens_per_s")
-    sampled = number(rate, "sampled") or view.latest.get("tokens_per_s_sampled")
-    trained = number(rate, "trained") or view.latest.get("tokens_per_s_trained")
-    figures.append(Figure("Tokens sampled", f"{count(sampled)} /s", f"{count(trained)} /s trained"))
-    figures.append(Figure("Tokens trained", count(view.tokens.trained), f"{count(view.tokens.masked)} masked"))
+    rate = get_mapping(known, "tokens_per_s")
+    sampled = get_number(rate, "sampled") or view.latest.get("tokens_per_s_sampled")
+    trained = get_number(rate, "trained") or view.latest.get("tokens_per_s_trained")
+    figures.append(ReportFigure("Tokens sampled", f"{format_count(sampled)} /s", f"{format_count(trained)} /s trained"))
+    figures.append(
+        ReportFigure("Tokens trained", format_count(view.tokens.trained), f"{format_count(view.tokens.masked)} masked")
+    )
     return figures
 
 
-def _evaluation_note(found: Evaluation) -> str:
+def _evaluation_note(found: EvaluationScore) -> str:
     spread = "" if found.stderr is None else f"± {100 * found.stderr:.1f}, "
-    greedy = "" if found.greedy is None else f", greedy {percent(found.greedy)}"
-    return f"{spread}{count(found.n)} episodes{greedy}"
+    greedy = "" if found.greedy is None else f", greedy {format_percent(found.greedy)}"
+    return f"{spread}{format_count(found.n)} episodes{greedy}"
 
 
-def _mark(found: Evaluation, at: str) -> dict[str, str | float | None]:
-    label = f"evaluation {found.name} {percent(found.pass_at_1)}"
+def _mark(found: EvaluationScore, at: str) -> dict[str, str | float | None]:
+    label = f"evaluation {found.name} {format_percent(found.pass_at_1)}"
     return {"at": at, "value": found.pass_at_1, "stderr": found.stderr, "label": label}
 
 
-def held_out_family(config: Event | None) -> str:
+def get_held_out_family(config: Event | None) -> str:
     """The family that pass@1 leaves out; empty when there is none."""
-    return text(mapping(mapping(config or {}, "config"), "data"), "held_out_family")
+    return get_text(get_mapping(get_mapping(config or {}, "config"), "data"), "held_out_family")
 
 
 def _fill_evaluation(
-    facts: ReportFacts, told: Event, before: Evaluation | None, after: Evaluation | None, *, held_out: bool
+    facts: ReportFacts, told: Event, before: EvaluationScore | None, after: EvaluationScore | None, *, held_out: bool
 ) -> None:
-    families = {name: row for name, row in mapping(told, "families").items() if isinstance(row, dict)}
+    families = {name: row for name, row in get_mapping(told, "families").items() if isinstance(row, dict)}
     for name, row in families.items():
         rows = facts.held_out_rows if row.get("held_out") is True else facts.evaluation_rows
-        rows.append((words(name), *_scores(row)))
+        rows.append((humanize_name(name), *_scores(row)))
     if before is not None or after is not None:
-        sides: Event = {side: mapping(told, side) for side in ("before", "after")}
+        sides: Event = {side: get_mapping(told, side) for side in ("before", "after")}
         for found in (before, after):
             if found is not None and not sides[found.name]:
                 scores: Event = {"pass_at_1": found.pass_at_1, "stderr": found.stderr, "n": found.n}
@@ -267,7 +283,7 @@ def _fill_evaluation(
 
 def _beside(view: RunView, known: Event) -> list[Event]:
     """Evaluations beside training: by the summary, else what the events told last of each."""
-    if told := [row for row in listed(mapping(known, "eval"), "steps") if isinstance(row, dict)]:
+    if told := [row for row in get_list(get_mapping(known, "eval"), "steps") if isinstance(row, dict)]:
         return told
     found = {each.step: each for each in view.evaluations if each.step is not None and each.name not in _NOT_BESIDE}
     return [
@@ -277,79 +293,90 @@ def _beside(view: RunView, known: Event) -> list[Event]:
 
 
 def _step_row(row: Event, best: float | None) -> tuple[str, ...]:
-    step, greedy = number(row, "step"), number(row, "greedy")
-    likeliest = "–" if greedy is None else percent(greedy)
+    step, greedy = get_number(row, "step"), get_number(row, "greedy")
+    likeliest = "–" if greedy is None else format_percent(greedy)
     is_best = best is not None and step == best
-    return count(step), _score(row), likeliest, count(integer(row, "n")), "best" if is_best else ""
+    return format_count(step), _score(row), likeliest, format_count(get_integer(row, "n")), "best" if is_best else ""
 
 
 def _step_mark(row: Event) -> dict[str, str | float | None]:
-    value = number(row, "pass_at_1") or 0.0
-    return {"at": number(row, "step"), "value": value, "stderr": number(row, "stderr"), "label": percent(value)}
+    value = get_number(row, "pass_at_1") or 0.0
+    return {
+        "at": get_number(row, "step"),
+        "value": value,
+        "stderr": get_number(row, "stderr"),
+        "label": format_percent(value),
+    }
 
 
 def _scores(row: Event) -> tuple[str, ...]:
     """Before, after, difference, greedy before and after, number of episodes, as text."""
-    before, after = mapping(row, "before"), mapping(row, "after")
-    change, spread = number(row, "difference"), number(row, "difference_stderr")
-    difference = "–" if change is None else points(change) + ("" if spread is None else f" ± {100 * spread:.1f}")
-    return _score(before), _score(after), difference, _greedy(before, after), count(integer(after or before, "n"))
+    before, after = get_mapping(row, "before"), get_mapping(row, "after")
+    change, spread = get_number(row, "difference"), get_number(row, "difference_stderr")
+    difference = "–" if change is None else format_points(change) + ("" if spread is None else f" ± {100 * spread:.1f}")
+    return (
+        _score(before),
+        _score(after),
+        difference,
+        _greedy(before, after),
+        format_count(get_integer(after or before, "n")),
+    )
 
 
 def _greedy(before: Event, after: Event) -> str:
-    known = [percent(value) for side in (before, after) if (value := number(side, "greedy")) is not None]
+    known = [format_percent(value) for side in (before, after) if (value := get_number(side, "greedy")) is not None]
     return " → ".join(known) or "–"
 
 
 def _score(side: Event) -> str:
-    value, spread = number(side, "pass_at_1"), number(side, "stderr")
+    value, spread = get_number(side, "pass_at_1"), get_number(side, "stderr")
     if value is None:
         return "–"
-    return percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
+    return format_percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
 
 
 def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
-    weights, sandbox = mapping(known, "weights"), mapping(known, "sandbox")
+    weights, sandbox = get_mapping(known, "weights"), get_mapping(known, "sandbox")
     restarts = sum(engine.restarts for engine in view.engines)
     facts = [
-        ("Engines", count(len(view.engines))),
-        ("Weights pushed", count(integer(weights, "pushes", view.published))),
-        ("Loads in place", count(integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
-        ("Engine restarts", count(restarts)),
-        ("Sandboxes started", count(integer(sandbox, "started", view.sandboxes.started))),
+        ("Engines", format_count(len(view.engines))),
+        ("Weights pushed", format_count(get_integer(weights, "pushes", view.published))),
+        ("Loads in place", format_count(get_integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
+        ("Engine restarts", format_count(restarts)),
+        ("Sandboxes started", format_count(get_integer(sandbox, "started", view.sandboxes.started))),
     ]
-    if (leaked := number(sandbox, "leaked")) is not None:
-        facts.append(("Sandboxes left behind", count(leaked)))
+    if (leaked := get_number(sandbox, "leaked")) is not None:
+        facts.append(("Sandboxes left behind", format_count(leaked)))
     facts += [
-        ("Process deaths", count(view.totals.deaths)),
-        ("Events lost", count(number(mapping(known, "events"), "lost"))),
-        ("Messages refused", count(view.totals.refused_messages)),
-        ("Damaged lines left out", count(view.reading.get("damaged", 0))),
+        ("Process deaths", format_count(view.totals.deaths)),
+        ("Events lost", format_count(get_number(get_mapping(known, "events"), "lost"))),
+        ("Messages refused", format_count(view.totals.refused_messages)),
+        ("Damaged lines left out", format_count(view.reading.get("damaged", 0))),
     ]
     return facts
 
 
-def words(name: str) -> str:
+def humanize_name(name: str) -> str:
     return name.replace("_", " ")
 
 
-def count(value: float | None) -> str:
+def format_count(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}"
 
 
-def percent(value: float) -> str:
+def format_percent(value: float) -> str:
     return f"{100 * value:.1f} %"
 
 
-def points(value: float) -> str:
+def format_points(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{abs(100 * value):.1f}"
 
 
-def milliseconds(value: float) -> str:
+def format_milliseconds(value: float) -> str:
     return f"{value:,.0f} ms" if value < 10_000 else f"{value / 1000:,.1f} s"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -15,7 +15,7 @@ T = TypeVar("T")
 Number: TypeAlias = "float | None"
 
 
-class State(StrEnum):
+class TrajectoryState(StrEnum):
     """Where a trajectory is."""
 
     HELD = "held"
@@ -25,7 +25,7 @@ class State(StrEnum):
     """For good; the row's ``reason`` says why."""
 
 
-class RunStanding(StrEnum):
+class RunStatus(StrEnum):
     """Whether a run goes on."""
 
     RUNNING = "running"
@@ -35,7 +35,7 @@ class RunStanding(StrEnum):
     """It ended early, or was killed."""
 
 
-class Fate(StrEnum):
+class TokenFate(StrEnum):
     """What became of a token at the step that used its trajectory."""
 
     PROMPT = "prompt"
@@ -62,7 +62,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ResultPage(Generic[T]):
     """A part of a list."""
 
     rows: list[T]
@@ -79,7 +79,7 @@ class RunCard:
     id: str
     recipe: str
     mode: str
-    standing: RunStanding
+    standing: RunStatus
     step: int
     steps: int
     """That it is to take; 0 where unknown."""
@@ -93,13 +93,13 @@ class RunCard:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RunProgress:
     """The little that says where a run stands: on every page, once a second at most."""
 
     run: str
     revision: int
     """Changes whenever anything that the API answers may have."""
-    standing: RunStanding
+    standing: RunStatus
     phase: str
     step: int
     steps: int
@@ -147,7 +147,7 @@ class StepRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class MetricColumns:
     """Metrics of steps, as columns of equal length."""
 
     step: list[int]
@@ -163,7 +163,7 @@ class TrajectoryRow:
     group: int
     sample: int
     task: str
-    state: State
+    state: TrajectoryState
     reason: str
     """Why it was dropped; empty otherwise."""
     status: str
@@ -210,7 +210,7 @@ class GroupRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class GroupMemberDetail:
     """A sample of a group beside the others."""
 
     row: TrajectoryRow
@@ -229,7 +229,7 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class GroupDetail:
     row: GroupRow
-    members: list[Member]
+    members: list[GroupMemberDetail]
     missing: list[int]
     """Samples that have not arrived: still out where the group is open, else given up."""
 
@@ -336,7 +336,7 @@ class TokenPage:
     """Of the weights that sampled it; empty for what was not sampled."""
     age: list[int | None]
     """In optimizer steps, at the step that used it."""
-    fate: list[Fate]
+    fate: list[TokenFate]
     learner_logprob: list[Number]
     """The learner's, before the update that it was in."""
     gap: list[Number]
@@ -345,7 +345,7 @@ class TokenPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ActivityLane:
     """What one engine, worker or learner did."""
 
     name: str
@@ -357,15 +357,15 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class ActivityLanes:
     since: float
     until: float
     slot_s: float
-    lanes: list[Lane] = field(default_factory=list[Lane])
+    lanes: list[ActivityLane] = field(default_factory=list[ActivityLane])
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class ErrorResponse:
     """Every answer that is no success, and the data of the stream's ``gone``."""
 
     error: str

@@ -13,44 +13,44 @@ from typing import TypeAlias
 
 import orjson
 
-from launch.monitor.archive.details import detail
-from launch.monitor.archive.reading import Known, Located, UnreadableError
-from launch.monitor.archive.recordings import safe_recording
-from launch.monitor.archive.tokens import token_page
-from launch.monitor.bundle import bundle
-from launch.monitor.html import page_head, source
+from launch.monitor.archive.details import read_trajectory_detail
+from launch.monitor.archive.reading import LocatedTrajectory, ReadContext, UnreadableTrajectoryError
+from launch.monitor.archive.recordings import read_sanitized_recording
+from launch.monitor.archive.tokens import read_token_page
+from launch.monitor.bundle import bundle_scripts
+from launch.monitor.html import csp_source, html_head
 from launch.monitor.packages import package_text
-from launch.monitor.recording import cast_path
+from launch.monitor.recording import recording_path
 from launch.monitor.shapes import GroupDetail, TrajectoryDetail
 
 TOKENS = 2_000
 """Of one answer: what static/page/tokens.js asks for at once."""
 MAX_BYTES = 48 << 20
-Answers: TypeAlias = dict[str, object]
+EmbeddedAnswers: TypeAlias = dict[str, object]
 
 _STATIC = Path(__file__).parent / "static"
 _STYLES = ("tokens.css", "page/page.css", "page/views.css", "page/terminal.css")
 
 
-def trajectory_file(run: str, known: Known, where: Located) -> bytes:
+def render_trajectory_page(run: str, known: ReadContext, where: LocatedTrajectory) -> bytes:
     """A page that shows this one.  Raises UnreadableError."""
-    answers: Answers = {}
+    answers: EmbeddedAnswers = {}
     _add_trajectories(answers, run, known, [where])
     return _page(where.row.id, f"/run/{run}/trajectories/{where.row.id}", answers)
 
 
-def group_file(run: str, known: Known, group: GroupDetail, members: list[Located]) -> bytes:
+def render_group_page(run: str, known: ReadContext, group: GroupDetail, members: list[LocatedTrajectory]) -> bytes:
     """A page that shows the group and each of its members that can be read."""
-    answers: Answers = {f"/api/runs/{run}/groups/{group.row.group}": group}
+    answers: EmbeddedAnswers = {f"/api/runs/{run}/groups/{group.row.group}": group}
     damaged = {each.row.id for each in group.members if each.problem}
     readable = [where for where in members if where.row.id not in damaged]
     _add_trajectories(answers, run, known, readable)
     return _page(f"group {group.row.group}", f"/run/{run}/groups/{group.row.group}", answers)
 
 
-def _add_trajectories(answers: Answers, run: str, known: Known, members: list[Located]) -> None:
+def _add_trajectories(answers: EmbeddedAnswers, run: str, known: ReadContext, members: list[LocatedTrajectory]) -> None:
     """Details of all, then recordings, then tokens, as far as the file's bound goes."""
-    details = {where.row.id: (where, detail(known, where)) for where in members}
+    details = {where.row.id: (where, read_trajectory_detail(known, where)) for where in members}
     of = f"/api/runs/{run}"
     left = MAX_BYTES
     for name, (_, found) in details.items():
@@ -65,17 +65,17 @@ def _add_trajectories(answers: Answers, run: str, known: Known, members: list[Lo
             left -= _put(answers, f"{of}/trajectories/{where.row.id}/{address}", page)
 
 
-def _token_pages(known: Known, where: Located, found: TrajectoryDetail) -> Iterator[tuple[str, object]]:
+def _token_pages(known: ReadContext, where: LocatedTrajectory, found: TrajectoryDetail) -> Iterator[tuple[str, object]]:
     for number, segment in enumerate(found.segments):
         for start in range(0, segment.length, TOKENS):
             try:
-                page = token_page(known, where, number, start, TOKENS)
-            except UnreadableError:
+                page = read_token_page(known, where, number, start, TOKENS)
+            except UnreadableTrajectoryError:
                 return
             yield f"tokens?segment={number}&start={start}&limit={TOKENS}", page
 
 
-def _put(answers: Answers, address: str, answer: object) -> int:
+def _put(answers: EmbeddedAnswers, address: str, answer: object) -> int:
     """Its size."""
     data = orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS)
     answers[address] = orjson.Fragment(data)
@@ -83,8 +83,8 @@ def _put(answers: Answers, address: str, answer: object) -> int:
 
 
 def _cast(run_dir: Path, name: str) -> str:
-    path = cast_path(run_dir, name)
-    return "" if path is None else b"".join(safe_recording(path)).decode()
+    path = recording_path(run_dir, name)
+    return "" if path is None else b"".join(read_sanitized_recording(path)).decode()
 
 
 def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
@@ -93,13 +93,13 @@ def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
     styles = "\n".join(
         [package_text("player.css"), *((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)]
     )
-    player, page = _inline(package_text("player.js")), _inline(bundle("page/app.js"))
+    player, page = _inline(package_text("player.js")), _inline(bundle_scripts("page/app.js"))
     directives = (
-        f"script-src {source(player)} {source(page)} 'wasm-unsafe-eval'",
+        f"script-src {csp_source(player)} {csp_source(page)} 'wasm-unsafe-eval'",
         "base-uri 'none'",
         "form-action 'none'",
     )
-    head = page_head(f"{title} · longshore", styles, directives, script=player)
+    head = html_head(f"{title} · longshore", styles, directives, script=player)
     head += '<body>\n<script type="application/json" id="data">'
     return head.encode() + data + f'</script>\n<script type="module">{page}</script>\n</body>\n</html>\n'.encode()
 

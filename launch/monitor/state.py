@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from launch.monitor.describe import LogLine
-from launch.monitor.tail import Event, integer, text
-from protocol.trajectory import TRAIN
+from launch.monitor.tail import Event, get_integer, get_text
+from protocol.trajectory import TRAIN_PURPOSE
 
 PHASES = ("nodes", "engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
 MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
@@ -49,7 +49,7 @@ class PhaseSpan:
 
 
 @dataclass(slots=True)
-class Session:
+class EpisodeProgress:
     """One episode, as far as it got."""
 
     trajectory: str
@@ -75,7 +75,7 @@ class Session:
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     sample: int
     trajectory: str = ""
     reward: float | None = None
@@ -88,11 +88,11 @@ class GroupState:
     task: str = ""
     size: int = 0
     outcome: str = "open"
-    members: dict[int, Member] = field(default_factory=dict[int, Member])
+    members: dict[int, GroupMember] = field(default_factory=dict[int, GroupMember])
 
 
 @dataclass(slots=True)
-class Engine:
+class MonitoredEngine:
     name: str
     node: str = ""
     state: str = "serving"
@@ -121,7 +121,7 @@ class EvaluationProgress:
 
 
 @dataclass(slots=True)
-class Evaluation:
+class EvaluationScore:
     name: str
     pass_at_1: float
     stderr: float | None = None
@@ -135,7 +135,7 @@ class Evaluation:
 
 
 @dataclass(slots=True)
-class Totals:
+class RunTotals:
     finished: int = 0
     acked: int = 0
     superseded: int = 0
@@ -167,16 +167,16 @@ class StepSums:
 
     def __add__(self, other: StepSums) -> StepSums:
         ages = tuple(map(sum, zip_longest(self.ages, other.ages, fillvalue=0.0)))
-        return StepSums(self.trained + other.trained, added(self.dropped, other.dropped), ages)
+        return StepSums(self.trained + other.trained, add_counts(self.dropped, other.dropped), ages)
 
 
-def added(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+def add_counts(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
     """Counts by reason, added up; reasons that never came are left out."""
     return dict(Counter(some) + Counter(more))
 
 
 @dataclass(slots=True)
-class Point:
+class CurvePoint:
     """One learner step, with running sums up to it."""
 
     step: int
@@ -188,10 +188,10 @@ class Point:
 
 
 @dataclass(slots=True)
-class Curve:
+class MetricCurve:
     """The metrics of the current lineage; thinned evenly when long, the last point always kept."""
 
-    points: list[Point] = field(default_factory=list[Point])
+    points: list[CurvePoint] = field(default_factory=list[CurvePoint])
     _every: int = 1
 
     def rewind(self, step: int) -> None:
@@ -199,7 +199,7 @@ class Curve:
         while self.points and self.points[-1].step > step:
             self.points.pop()
 
-    def add(self, step: int, values: dict[str, float], sums: StepSums) -> None:
+    def append_step(self, step: int, values: dict[str, float], sums: StepSums) -> None:
         """Append a step; one that was taken before replaces it and all after it."""
         self.rewind(step - 1)
         last = self.points[-1] if self.points else None
@@ -209,7 +209,7 @@ class Curve:
         elif last is not None and len(self.points) > 1 and self._every > 1 and last.step % self._every:
             self.points.pop()
         self.points.append(
-            Point(
+            CurvePoint(
                 step,
                 values,
                 (last.trained_tokens if last else 0) + int(values.get("trained_tokens", 0)),
@@ -220,12 +220,12 @@ class Curve:
         )
 
     @property
-    def last(self) -> Point | None:
+    def last(self) -> CurvePoint | None:
         return self.points[-1] if self.points else None
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class OpenAlert:
     """What the run said that a person should know, and has not taken back."""
 
     about: str
@@ -236,45 +236,45 @@ class Advice:
 
 
 @dataclass(slots=True)
-class RunState:
+class MonitorState:
     header: RunHeader = field(default_factory=RunHeader)
     phases: list[PhaseSpan] = field(default_factory=list[PhaseSpan])
-    running: dict[str, Session] = field(default_factory=dict[str, Session])
-    recent: deque[Session] = field(default_factory=lambda: deque[Session](maxlen=MAX_RECENT))
+    running: dict[str, EpisodeProgress] = field(default_factory=dict[str, EpisodeProgress])
+    recent: deque[EpisodeProgress] = field(default_factory=lambda: deque[EpisodeProgress](maxlen=MAX_RECENT))
     groups: dict[int, GroupState] = field(default_factory=dict[int, GroupState])
-    curve: Curve = field(default_factory=Curve)
-    evaluations: dict[str, Evaluation] = field(default_factory=dict[str, Evaluation])
+    curve: MetricCurve = field(default_factory=MetricCurve)
+    evaluations: dict[str, EvaluationScore] = field(default_factory=dict[str, EvaluationScore])
     evaluating: dict[str, EvaluationProgress] = field(default_factory=dict[str, EvaluationProgress])
-    engines: dict[str, Engine] = field(default_factory=dict[str, Engine])
+    engines: dict[str, MonitoredEngine] = field(default_factory=dict[str, MonitoredEngine])
     nodes: set[str] = field(default_factory=set[str])
     workers: set[str] = field(default_factory=set[str])
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
     """By the writer of ``sandbox.stats``."""
-    homes: dict[str, str] = field(default_factory=dict[str, str])
+    node_of_worker: dict[str, str] = field(default_factory=dict[str, str])
     """The same writer → its node."""
-    totals: Totals = field(default_factory=Totals)
-    advisories: dict[str, Advice] = field(default_factory=dict[str, Advice])
+    totals: RunTotals = field(default_factory=RunTotals)
+    advisories: dict[str, OpenAlert] = field(default_factory=dict[str, OpenAlert])
     """By what they are about."""
     log: deque[LogLine] = field(default_factory=lambda: deque[LogLine](maxlen=MAX_LOG))
     last_event_at: float | None = None
 
-    def phase(self, name: str) -> PhaseSpan | None:
+    def find_phase(self, name: str) -> PhaseSpan | None:
         return next((span for span in reversed(self.phases) if span.name == name), None)
 
-    def progress(self, name: str, done: float, total: float) -> None:
-        if (span := self.phase(name)) is not None:
+    def set_phase_progress(self, name: str, done: float, total: float) -> None:
+        if (span := self.find_phase(name)) is not None:
             span.done, span.total = done, total
 
-    def session(self, event: Event, t: float) -> Session:
-        name = text(event, "trajectory")
+    def open_episode(self, event: Event, t: float) -> EpisodeProgress:
+        name = get_text(event, "trajectory")
         if name not in self.running:
-            self.running[name] = Session(name, name.rpartition("-g")[0] or TRAIN, started_at=t)
+            self.running[name] = EpisodeProgress(name, name.rpartition("-g")[0] or TRAIN_PURPOSE, started_at=t)
             if len(self.running) > MAX_RUNNING:
                 self.running.pop(next(iter(self.running)))
         return self.running[name]
 
     def group(self, event: Event) -> GroupState:
-        number_ = integer(event, "group", -1)
+        number_ = get_integer(event, "group", -1)
         group = self.groups.get(number_)
         if group is None:
             group = self.groups[number_] = GroupState(number_)
@@ -282,15 +282,15 @@ class RunState:
                 self.groups.pop(min(self.groups))  # this one, where an old group has a straggler
         return group
 
-    def end_session(self, event: Event, t: float, status: str) -> Session:
-        session = self.session(event, t)
+    def end_episode(self, event: Event, t: float, status: str) -> EpisodeProgress:
+        session = self.open_episode(event, t)
         self.running.pop(session.trajectory, None)
         session.status, session.ended_at = status, t
         self.recent.append(session)
         return session
 
-    def engine(self, event: Event) -> Engine:
-        name = text(event, "engine") or text(event, "writer")
-        engine = self.engines.setdefault(name, Engine(name))
-        engine.node = text(event, "node", engine.node)
+    def engine(self, event: Event) -> MonitoredEngine:
+        name = get_text(event, "engine") or get_text(event, "writer")
+        engine = self.engines.setdefault(name, MonitoredEngine(name))
+        engine.node = get_text(event, "node", engine.node)
         return engine

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from launch.monitor.history import History, recent, together
-from launch.monitor.rules import apply, apply_metrics
-from launch.monitor.state import RunState
-from launch.monitor.tail import Cursor, Event, RunReader, format_cursor, mapping, number, parse_object
-from launch.monitor.view import RunView, view
+from launch.monitor.history import PastTotals, add_totals, find_recent_offsets
+from launch.monitor.rules import apply_event, apply_metrics
+from launch.monitor.state import MonitorState
+from launch.monitor.tail import Cursor, Event, RunTail, format_cursor, get_mapping, get_number, parse_json_object
+from launch.monitor.view import RunView, build_run_view
 from launch.run_files import NoSuchRunError
 
 EVENT_FILES = ("events/*.jsonl",)
@@ -28,11 +28,11 @@ class RunStore:
         if not run_dir.is_dir():
             raise NoSuchRunError(run_dir)
         self.run_dir = run_dir
-        self.state = RunState()
+        self.state = MonitorState()
         self.state.header.id = run_dir.resolve().name
-        present = recent(run_dir)
-        self._history = History(run_dir, present)
-        self._reader = RunReader(run_dir, (*EVENT_FILES, f"{_METRICS}.jsonl"), present)
+        present = find_recent_offsets(run_dir)
+        self._history = PastTotals(run_dir, present)
+        self._reader = RunTail(run_dir, (*EVENT_FILES, f"{_METRICS}.jsonl"), present)
         self._config_read = False
 
     def poll(self, limit: int = 20_000) -> int:
@@ -47,8 +47,8 @@ class RunStore:
             if line.source == _METRICS:
                 apply_metrics(self.state, line.value)
             else:
-                apply(self.state, line.value)
-        return len(lines) or self._history.read()
+                apply_event(self.state, line.value)
+        return len(lines) or self._history.count_next_chunk()
 
     @property
     def cursor(self) -> Cursor:
@@ -58,7 +58,7 @@ class RunStore:
     @property
     def behind_bytes(self) -> int:
         """Of the long past."""
-        return self._history.behind
+        return self._history.remaining_bytes
 
     def catch_up(self) -> None:
         """Poll until nothing is left."""
@@ -67,30 +67,30 @@ class RunStore:
 
     def view(self) -> RunView:
         past, present = self._history.state, self.state
-        whole = replace(present, totals=together(past.totals, present.totals), workers=past.workers | present.workers)
-        return view(whole, self._reader.statistics(), format_cursor(self.cursor))
+        whole = replace(present, totals=add_totals(past.totals, present.totals), workers=past.workers | present.workers)
+        return build_run_view(whole, self._reader.statistics(), format_cursor(self.cursor))
 
-    def read_object(self, name: str) -> Event | None:
+    def read_json_object(self, name: str) -> Event | None:
         """``config.json`` or ``summary.json``; None while it is absent or damaged."""
-        return read_object(self.run_dir / name)
+        return read_json_object(self.run_dir / name)
 
     def _read_config(self) -> None:
         """The age bound and the number of steps, from before the run says that it started."""
-        if (config := self.read_object("config.json")) is None:
+        if (config := self.read_json_object("config.json")) is None:
             return
         self._config_read = True
-        inner = mapping(config, "config") or config
+        inner = get_mapping(config, "config") or config
         header = self.state.header
-        bound = number(mapping(inner, "staleness"), "eta")
+        bound = get_number(get_mapping(inner, "staleness"), "eta")
         header.age_bound = bound if header.age_bound is None else header.age_bound
-        header.steps = header.steps or int(number(mapping(inner, "run"), "steps") or 0)
-        mode = mapping(inner, "run").get("mode")
+        header.steps = header.steps or int(get_number(get_mapping(inner, "run"), "steps") or 0)
+        mode = get_mapping(inner, "run").get("mode")
         header.mode = header.mode or (mode if isinstance(mode, str) else "")
 
 
-def read_object(path: Path) -> Event | None:
+def read_json_object(path: Path) -> Event | None:
     """The JSON object in a file; None if it is absent or damaged."""
     try:
-        return parse_object(path.read_bytes())
+        return parse_json_object(path.read_bytes())
     except OSError:
         return None

@@ -15,29 +15,29 @@ from urllib.parse import quote, unquote
 
 import orjson
 
-from protocol.events import Json
+from protocol.events import JsonValue
 
-Event: TypeAlias = dict[str, Json]
+Event: TypeAlias = dict[str, JsonValue]
 Cursor: TypeAlias = dict[str, int]
 """Source (path in the run directory, without ``.jsonl``) → byte offset of the first unread byte."""
 
 _CHUNK_BYTES = 1 << 20
 _MAX_LINE_BYTES = 8 << 20
-_MOST_WHOLE = (1 << 53) - 1
+_MAX_SAFE_INTEGER = (1 << 53) - 1
 """Beyond it a number is nobody's count or time, but damage."""
 
 
-class Line(NamedTuple):
+class JsonlLine(NamedTuple):
     t: float
     """Unix seconds as the line says, or the time of the line before it."""
     source: str
-    end: int
+    end_offset: int
     """Offset just after this line."""
     value: Event | None
     """None: the line is damaged."""
 
 
-class Statistics(NamedTuple):
+class TailStatistics(NamedTuple):
     files: int
     lines: int
     damaged: int
@@ -53,7 +53,7 @@ class JsonlTail:
         self._inode: int | None = None
         self._t = 0.0
 
-    def pending(self, until: int | None = None) -> Iterator[Line]:
+    def read_pending(self, until: int | None = None) -> Iterator[JsonlLine]:
         """Whole lines after ``offset``, oldest first, up to byte ``until``.  Does not move ``offset``: the consumer
         does, line by line."""
         try:
@@ -70,7 +70,7 @@ class JsonlTail:
         except OSError:
             return
 
-    def _split(self, chunks: Iterable[bytes]) -> Iterator[Line]:
+    def _split(self, chunks: Iterable[bytes]) -> Iterator[JsonlLine]:
         at, rest = self.offset, b""
         for chunk in chunks:
             *whole, rest = (rest + chunk).split(b"\n")
@@ -80,19 +80,19 @@ class JsonlTail:
             if len(rest) > _MAX_LINE_BYTES:
                 at += len(rest)
                 rest = b""
-                yield Line(self._t, self.source, at, None)
+                yield JsonlLine(self._t, self.source, at, None)
 
-    def _line(self, raw: bytes, end: int) -> Line:
-        value = parse_object(raw)
-        if value is not None and (t := number(value, "t")) is not None:
-            if abs(t) <= _MOST_WHOLE:
+    def _line(self, raw: bytes, end: int) -> JsonlLine:
+        value = parse_json_object(raw)
+        if value is not None and (t := get_number(value, "t")) is not None:
+            if abs(t) <= _MAX_SAFE_INTEGER:
                 self._t = t
             else:
                 value = None
-        return Line(self._t, self.source, end, value)
+        return JsonlLine(self._t, self.source, end, value)
 
 
-class RunReader:
+class RunTail:
     """All of a run's JSON-lines files that match ``patterns``, merged by time, from a cursor.
 
     Files that appear later are found.  Order across files is exact within one ``read`` and close between two.
@@ -114,18 +114,18 @@ class RunReader:
         self.at_end = False
         """The last :meth:`read` came to the end of what was written then."""
 
-    def read(self, limit: int = 5_000) -> list[Line]:
+    def read(self, limit: int = 5_000) -> list[JsonlLine]:
         """At most ``limit`` new lines.  Damaged ones are only counted, against it too."""
         self._discover()
-        found: list[Line] = []
+        found: list[JsonlLine] = []
         taken = 0
         bounds = None if self._bounds is None else self._bounds()
         pending = [
-            tail.pending(None if bounds is None else bounds.get(source, 0)) for source, tail in self._tails.items()
+            tail.read_pending(None if bounds is None else bounds.get(source, 0)) for source, tail in self._tails.items()
         ]
         merged = heapq.merge(*pending, key=lambda line: line.t)
         for line in merged:
-            self._tails[line.source].offset = line.end
+            self._tails[line.source].offset = line.end_offset
             taken += 1
             if line.value is None:
                 self._damaged += 1
@@ -141,9 +141,9 @@ class RunReader:
     def cursor(self) -> Cursor:
         return self._start | {source: tail.offset for source, tail in self._tails.items()}
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> TailStatistics:
         rotated = sum(tail.rotated for tail in self._tails.values())
-        return Statistics(len(self._tails), self._lines, self._damaged, rotated)
+        return TailStatistics(len(self._tails), self._lines, self._damaged, rotated)
 
     def _discover(self) -> None:
         for pattern in self._patterns:
@@ -153,13 +153,13 @@ class RunReader:
                 self._tails[source] = JsonlTail(path, source, self._start.get(source, 0))
 
 
-def ends(run_dir: Path, patterns: tuple[str, ...]) -> Cursor:
+def cursor_at_end(run_dir: Path, patterns: tuple[str, ...]) -> Cursor:
     """Where what is written by now ends: a reader from there gives only what is new."""
     paths = [path for pattern in patterns for path in run_dir.glob(pattern)]
     return {path.relative_to(run_dir).with_suffix("").as_posix(): path.stat().st_size for path in paths}
 
 
-def parse_object(raw: bytes) -> Event | None:
+def parse_json_object(raw: bytes) -> Event | None:
     """The JSON object in ``raw``, or None."""
     try:
         value = orjson.loads(raw)
@@ -184,31 +184,33 @@ def parse_cursor(text: str) -> Cursor:
     return cursor
 
 
-def text(event: Event, key: str, default: str = "") -> str:
+def get_text(event: Event, key: str, default: str = "") -> str:
     value = event.get(key)
     return value if isinstance(value, str) else default
 
 
-def number(event: Event, key: str) -> float | None:
+def get_number(event: Event, key: str) -> float | None:
     value = event.get(key)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def integer(event: Event, key: str, default: int = 0) -> int:
+def get_integer(event: Event, key: str, default: int = 0) -> int:
     """One that JSON can hold again, which what nobody counts need not be."""
-    value = number(event, key)
-    return default if value is None or abs(value) > _MOST_WHOLE else int(value)
+    value = get_number(event, key)
+    return default if value is None or abs(value) > _MAX_SAFE_INTEGER else int(value)
 
 
-def mapping(event: Event, key: str) -> Event:
+def get_mapping(event: Event, key: str) -> Event:
     value = event.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def listed(event: Event, key: str) -> list[Json]:
+def get_list(event: Event, key: str) -> list[JsonValue]:
     value = event.get(key)
     return value if isinstance(value, list) else []
 
 
-def numbers(event: Event, key: str) -> list[float]:
-    return [float(item) for item in listed(event, key) if isinstance(item, int | float) and abs(item) <= _MOST_WHOLE]
+def get_numbers(event: Event, key: str) -> list[float]:
+    return [
+        float(item) for item in get_list(event, key) if isinstance(item, int | float) and abs(item) <= _MAX_SAFE_INTEGER
+    ]

@@ -10,24 +10,24 @@ import orjson
 from launch.monitor.describe import LogLine
 from launch.monitor.state import (
     PHASES,
-    Advice,
-    Engine,
-    Evaluation,
+    CurvePoint,
+    EpisodeProgress,
     EvaluationProgress,
+    EvaluationScore,
+    GroupMember,
     GroupState,
-    Member,
+    MonitoredEngine,
+    MonitorState,
+    OpenAlert,
     PhaseSpan,
-    Point,
     RunHeader,
-    RunState,
+    RunTotals,
     SandboxCounts,
-    Session,
     StepSums,
-    Totals,
-    added,
+    add_counts,
 )
-from launch.monitor.tail import Statistics
-from protocol.weights import version_label
+from launch.monitor.tail import TailStatistics
+from protocol.weights import format_version
 
 SHOWN_RUNNING, SHOWN_RECENT, SHOWN_GROUPS, SHOWN_POINTS = 64, 40, 24, 480
 CURVES = (
@@ -55,16 +55,16 @@ CURVES = (
 
 
 @dataclass(frozen=True, slots=True)
-class GroupView:
+class GroupSummary:
     group: int
     task: str
     size: int
     outcome: str
-    members: list[Member]
+    members: list[GroupMember]
 
 
 @dataclass(frozen=True, slots=True)
-class EngineView:
+class EngineSummary:
     name: str
     node: str
     state: str
@@ -98,17 +98,17 @@ class RunView:
     """Columns of equal length, ``step`` first; thinned evenly."""
     age_histogram: list[float]
     """Tokens with loss, by age in steps, over the steps that stand."""
-    evaluations: list[Evaluation]
+    evaluations: list[EvaluationScore]
     evaluating: dict[str, EvaluationProgress]
-    running: list[Session]
+    running: list[EpisodeProgress]
     running_count: int
-    recent: list[Session]
+    recent: list[EpisodeProgress]
     """Newest first."""
-    groups: list[GroupView]
+    groups: list[GroupSummary]
     """Newest first."""
     tokens: TokenTotals
-    totals: Totals
-    engines: list[EngineView]
+    totals: RunTotals
+    engines: list[EngineSummary]
     blocked_share: float | None
     """Of the training so far, for how much of it the engines stood aside for the learner; None where they never did."""
     published: int
@@ -116,7 +116,7 @@ class RunView:
     nodes: int
     workers: int
     sandboxes: SandboxCounts
-    advisories: list[Advice]
+    advisories: list[OpenAlert]
     """Health first, then the oldest first."""
     log: list[LogLine]
     """Oldest first."""
@@ -128,16 +128,16 @@ class RunView:
     """The run directory holds nothing to show yet."""
 
 
-def at_rest(view: RunView) -> RunView:
+def as_stopped(view: RunView) -> RunView:
     """Of a run that nobody drives: nothing runs, whatever its last events say."""
     return replace(view, running=[], running_count=0, sandboxes=replace(view.sandboxes, live=0, waiting=0))
 
 
-def as_json(view: RunView) -> bytes:
+def encode_run_view(view: RunView) -> bytes:
     return orjson.dumps(view, option=orjson.OPT_NON_STR_KEYS)
 
 
-def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
+def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str) -> RunView:
     last = state.curve.last
     sums = last.sums if last else StepSums()
     return RunView(
@@ -158,7 +158,7 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
         tokens=TokenTotals(
             last.sampled_tokens if last else 0, last.trained_tokens if last else 0, last.masked_tokens if last else 0
         ),
-        totals=replace(state.totals, trained=sums.trained, dropped=added(state.totals.dropped, sums.dropped)),
+        totals=replace(state.totals, trained=sums.trained, dropped=add_counts(state.totals.dropped, sums.dropped)),
         engines=[_engine(engine) for _, engine in sorted(state.engines.items())],
         blocked_share=_blocked_share(state),
         published=state.totals.published,
@@ -174,13 +174,13 @@ def view(state: RunState, statistics: Statistics, cursor: str) -> RunView:
     )
 
 
-def _phase(state: RunState) -> str:
+def _phase(state: MonitorState) -> str:
     if state.header.ok is not None:
         return "done" if state.header.ok else "stopped"
     return state.phases[-1].name if state.phases else "waiting"
 
 
-def _order(state: RunState) -> list[str]:
+def _order(state: MonitorState) -> list[str]:
     """Phases as they came, then those that are still to come."""
     visited = list(dict.fromkeys(span.name for span in state.phases))
     last = max((PHASES.index(name) for name in visited if name in PHASES), default=-1)
@@ -188,7 +188,7 @@ def _order(state: RunState) -> list[str]:
     return visited + [name for name in coming if name not in visited]
 
 
-def _curves(points: list[Point]) -> dict[str, list[float | None]]:
+def _curves(points: list[CurvePoint]) -> dict[str, list[float | None]]:
     stride = max(1, -(-len(points) // SHOWN_POINTS))
     shown = points[::-1][::stride][::-1]
     columns: dict[str, list[float | None]] = {"step": [float(point.step) for point in shown]}
@@ -201,17 +201,17 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.5g}")
 
 
-def _group(group: GroupState) -> GroupView:
+def _group(group: GroupState) -> GroupSummary:
     members = [group.members[sample] for sample in sorted(group.members)]
-    return GroupView(group.group, group.task, group.size, group.outcome, members)
+    return GroupSummary(group.group, group.task, group.size, group.outcome, members)
 
 
-def _engine(engine: Engine) -> EngineView:
-    return EngineView(
+def _engine(engine: MonitoredEngine) -> EngineSummary:
+    return EngineSummary(
         engine.name,
         engine.node,
         engine.state,
-        version_label(engine.version),
+        format_version(engine.version),
         engine.pause_ms,
         engine.load_ms,
         engine.pause_ms_max,
@@ -221,7 +221,7 @@ def _engine(engine: Engine) -> EngineView:
     )
 
 
-def _blocked_share(state: RunState) -> float | None:
+def _blocked_share(state: MonitorState) -> float | None:
     lent = [engine.lent_s for engine in state.engines.values()]
     span = next((span for span in state.phases if span.name == "training"), None)
     if span is None or not any(lent):
@@ -230,7 +230,7 @@ def _blocked_share(state: RunState) -> float | None:
     return _short(min(1.0, sum(lent) / len(lent) / seconds)) if seconds > 0 else None
 
 
-def _sandboxes(state: RunState) -> SandboxCounts:
+def _sandboxes(state: MonitorState) -> SandboxCounts:
     counts = state.sandboxes.values()
     return SandboxCounts(
         sum(count.live for count in counts), sum(count.started for count in counts), sum(c.waiting for c in counts)

@@ -13,24 +13,32 @@ from pathlib import Path
 
 from launch.config import RunConfig, load_recipe, recipe_names
 from launch.demo.model import CONTEXT_TOKENS
-from launch.doctor.wants import gpus_of
-from launch.plan.fits import problems
-from launch.plan.forecast import Basis, caution, forecast, needs, of_scenario, of_trace, places_of
-from launch.plan.memory import engine_memory, learner_memory, shape_of
+from launch.doctor.wants import count_gpus
+from launch.plan.fits import find_memory_problems
+from launch.plan.forecast import (
+    ForecastBasis,
+    basis_from_scenario,
+    basis_from_trace,
+    estimate_needs,
+    forecast_caveat,
+    forecast_run,
+    max_episodes,
+)
+from launch.plan.memory import engine_memory, learner_memory, read_model_shape
 from launch.plan.table import forecast_lines, memory_lines, needs_lines
-from launch.run_options import model_overrides, overrides
+from launch.run_options import format_model_overrides, format_overrides
 from launch.simulate.scenario import find_scenario, read_scenario, scenario_names
 from launch.simulate.trace import read_trace
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import number, whole
+from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.output import error_console
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.plan",
         description="What a run would need and come to: memory by part, steps an hour, ages, engines and sandboxes.",
         epilog="Example: python -m launch.plan demo --from runs/demo-20261125-101500",
@@ -38,38 +46,38 @@ def parser() -> Parser:
     add = made.add_argument
     names = ", ".join(recipe_names())
     add("recipe", metavar="RECIPE", help=f"one of: {names}; or a TOML file's path")
-    add("--nodes", type=whole(1), metavar="N", help="Ray nodes")
+    add("--nodes", type=integer_between(1), metavar="N", help="Ray nodes")
     add("--model", metavar="FOLDER", help="Hugging Face folder of a dense Qwen2.5 or Qwen3, as launch.cluster takes it")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, as launch.cluster does")
     where = made.add_mutually_exclusive_group()
     where.add_argument("--from", dest="run", type=Path, metavar="RUN", help="a run's directory, or a trace of one")
     where.add_argument("--scenario", metavar="NAME|FILE", help=f"one of {', '.join(scenario_names())}; or a path")
-    add("--gpu-gb", type=number(1), metavar="GB", help="memory of one GPU; default: 80")
+    add("--gpu-gb", type=number_at_least(1), metavar="GB", help="memory of one GPU; default: 80")
     add("--json", action="store_true", help="print the plan as one JSON object on standard output")
     return made
 
 
 def main() -> int:
     """Plan, and say by the exit code whether it fits."""
-    with parsed(parser()) as (given, out):
+    with parse_command_line(parser()) as (given, out):
         config = _config(given)
-        device = int((given.gpu_gb or 80) * (1 << 30)) if gpus_of(config) else None
-        shape = shape_of(config.model, CONTEXT_TOKENS)
+        device = int((given.gpu_gb or 80) * (1 << 30)) if count_gpus(config) else None
+        shape = read_model_shape(config.model, CONTEXT_TOKENS)
         memories = (learner_memory(shape, config), engine_memory(shape, config, device))
-        tight = [*problems(shape, config, *memories, device)]
+        tight = [*find_memory_problems(shape, config, *memories, device)]
         basis = _basis(given, config)
         console = error_console()
         for line in (*memory_lines(memories, device), *tight):
             console.print(line)
-        plan: dict[str, Json] = {
+        plan: dict[str, JsonValue] = {
             "recipe": given.recipe,
             "nodes": config.cluster.nodes,
-            "gpus": gpus_of(config),
-            "parameters": shape.parameters(),
+            "gpus": count_gpus(config),
+            "parameters": shape.count_parameters(),
             "memory": [memory.as_json() for memory in memories],
             "fits": not tight,
             "problems": [*tight],
-            "has": {"sandboxes": places_of(config), "engines": config.engine.count, "hosts": _hosts(config)},
+            "has": {"sandboxes": max_episodes(config), "engines": config.engine.count, "hosts": _hosts(config)},
             "forecast": None,
             "needs": None,
         }
@@ -80,36 +88,36 @@ def main() -> int:
             )
         else:
             plan |= _expected(config, basis)
-        out.set(plan)
+        out.set_result(plan)
         return EXIT_FAILED if tight else EXIT_OK
 
 
 def _config(given: argparse.Namespace) -> RunConfig:
-    values = [*overrides({"cluster.nodes": given.nodes}), *model_overrides(given.model)]
+    values = [*format_overrides({"cluster.nodes": given.nodes}), *format_model_overrides(given.model)]
     return load_recipe(given.recipe, [*values, *given.set])
 
 
-def _basis(given: argparse.Namespace, config: RunConfig) -> Basis | None:
+def _basis(given: argparse.Namespace, config: RunConfig) -> ForecastBasis | None:
     if given.run is not None:
         if not given.run.exists():
             raise UserError(f"--from {given.run} is not there: name a run's directory, or a trace of one")
-        return of_trace(read_trace(given.run), config.rollout)
+        return basis_from_trace(read_trace(given.run), config.rollout)
     if given.scenario is None:
         return None
     path = find_scenario(given.scenario)
     if path.is_dir():
         raise UserError(f"--scenario {path} is a run: --from {path}")
-    return of_scenario(read_scenario(path), config.run.seed)
+    return basis_from_scenario(read_scenario(path), config.run.seed)
 
 
-def _expected(config: RunConfig, basis: Basis) -> dict[str, Json]:
+def _expected(config: RunConfig, basis: ForecastBasis) -> dict[str, JsonValue]:
     """Simulate, and say it."""
     console = error_console()
-    expected = forecast(config, basis)
-    needed, careful = needs(config, basis, expected.dropped_share), caution(config, basis)
+    expected = forecast_run(config, basis)
+    needed, careful = estimate_needs(config, basis, expected.dropped_share), forecast_caveat(config, basis)
     for line in (
         *forecast_lines(expected),
-        *needs_lines(needed, engines=config.engine.count, places=expected.places, hosts=_hosts(config)),
+        *needs_lines(needed, engines=config.engine.count, places=expected.capacity, hosts=_hosts(config)),
         *([f"note: {careful}"] if careful else ()),
     ):
         console.print(line)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from launch.config import RunConfig
 from launch.config.policy import TrainerSection
-from launch.plan.memory import Memory, kv_bytes_per_token
-from launch.plan.table import amount
+from launch.plan.memory import ProcessMemory, kv_bytes_per_token
+from launch.plan.table import format_bytes
 from learner.qwen import QwenConfig
 from learner.settings import Offload, Recompute
 
@@ -15,15 +15,15 @@ _ROOM_SHARE = 0.92
 """Of a GPU: the rest is CUDA's, NCCL's and the allocator's."""
 
 
-def problems(
-    shape: QwenConfig, config: RunConfig, learner: Memory, engine: Memory, device_bytes: int | None
+def find_memory_problems(
+    shape: QwenConfig, config: RunConfig, learner: ProcessMemory, engine: ProcessMemory, device_bytes: int | None
 ) -> Iterator[str]:
     """One line for each; none where nothing is on a GPU."""
     if device_bytes is None:
         return
-    if config.learner.device == "cuda" and learner.most_bytes > _ROOM_SHARE * device_bytes:
+    if config.learner.device == "cuda" and learner.peak_bytes > _ROOM_SHARE * device_bytes:
         yield (
-            f"a learner rank wants {amount(learner.most_bytes)} and its GPU has {amount(device_bytes)}, of which "
+            f"a learner rank wants {format_bytes(learner.peak_bytes)} and its GPU has {format_bytes(device_bytes)}, of which "
             f"{_ROOM_SHARE:.0%} can be counted on: {', '.join(_savers(config.learner))}"
         )
     if config.engine.device == "cuda":
@@ -31,7 +31,7 @@ def problems(
         tokens = next(part.bytes for part in engine.parts if part.name == "kv_cache") // each
         if tokens < config.agent.context_tokens:
             yield (
-                f"beside the weights, an engine's GPU of {amount(device_bytes)} has room for {tokens:,} tokens, and "
+                f"beside the weights, an engine's GPU of {format_bytes(device_bytes)} has room for {tokens:,} tokens, and "
                 f"one episode has up to agent.context_tokens = {config.agent.context_tokens:,}: raise engine.tp or "
                 "engine.memory_share"
             )

@@ -15,12 +15,12 @@ from statistics import mean
 from launch.config import RunConfig
 from launch.config.rollout import RolloutSection
 from launch.simulate.scenario import Scenario
-from launch.simulate.trace import Trace
-from launch.simulate.workload import Drawn, EpisodePlan, Recorded, Workload
-from launch.simulate.world import Cell, Outcome, Replayed, simulate
+from launch.simulate.trace import RunTrace
+from launch.simulate.workload import DrawnWorkload, EpisodePlan, EpisodeWorkload, RecordedWorkload
+from launch.simulate.world import ReplayOverrides, SimulationResult, SimulationSettings, simulate
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.trajectory import GroupId, Ticket
+from protocol.events import JsonValue
+from protocol.trajectory import GroupId, RolloutRequest
 
 _MOST_STEPS = 100
 """That are simulated; the rest of a longer run goes on alike."""
@@ -32,7 +32,7 @@ _FULL = 0.9
 """Places of which such a share is taken bound it."""
 
 
-class Bound(StrEnum):
+class Bottleneck(StrEnum):
     """What keeps a run from being faster, and what to turn."""
 
     LEARNER = "learner"
@@ -45,20 +45,20 @@ class Bound(StrEnum):
 
 
 _ADVICE = {
-    Bound.LEARNER: "the learner always has a batch: more learner.ranks make it faster, more engines do not",
-    Bound.ROLLOUT: "all places are taken and the learner waits: more engines and sandboxes (rollout.in_flight, "
+    Bottleneck.LEARNER: "the learner always has a batch: more learner.ranks make it faster, more engines do not",
+    Bottleneck.ROLLOUT: "all places are taken and the learner waits: more engines and sandboxes (rollout.in_flight, "
     "engine.count, more machines) make it faster",
-    Bound.AGE: "places are free and the learner waits, since older tokens would not be trained: raise staleness.eta, "
+    Bottleneck.AGE: "places are free and the learner waits, since older tokens would not be trained: raise staleness.eta, "
     "or lower learner.publish_every",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Basis:
+class ForecastBasis:
     """What was measured, or is assumed, of episodes and steps."""
 
     source: str
-    workload: Workload
+    workload: EpisodeWorkload
     scenario: Scenario
     step_s: tuple[float, ...]
     """Of each step that was measured, in their order; they come again behind the last."""
@@ -76,7 +76,7 @@ class Basis:
         return tuple(seconds * episodes / self.episodes_per_step for seconds in self.step_s)
 
 
-def of_trace(trace: Trace, rollout: RolloutSection) -> Basis:
+def basis_from_trace(trace: RunTrace, rollout: RolloutSection) -> ForecastBasis:
     """Groups of another size than was measured are made of the members that there are."""
     file, workload = trace.file, trace.workload
     size = rollout.group_size
@@ -86,9 +86,9 @@ def of_trace(trace: Trace, rollout: RolloutSection) -> Basis:
         for sample in range(size)
     }
     plans = [*workload.episodes.values()]
-    return Basis(
+    return ForecastBasis(
         source=f"the run {file.run}: {len(file.steps)} steps, {len(plans)} episodes",
-        workload=Recorded(resized, workload.groups),
+        workload=RecordedWorkload(resized, workload.groups),
         scenario=trace.scenario,
         step_s=tuple(step.busy_s for step in file.steps),
         episodes_per_step=file.groups_per_step * file.group_size,
@@ -98,10 +98,10 @@ def of_trace(trace: Trace, rollout: RolloutSection) -> Basis:
     )
 
 
-def of_scenario(scenario: Scenario, seed: int) -> Basis:
+def basis_from_scenario(scenario: Scenario, seed: int) -> ForecastBasis:
     """Episodes are drawn."""
     model, learner = scenario.episode, scenario.learner
-    workload = Drawn(
+    workload = DrawnWorkload(
         median_s=model.median_s,
         p95_over_median=model.p95_over_median,
         cut_over_median=model.cut_over_median,
@@ -112,8 +112,8 @@ def of_scenario(scenario: Scenario, seed: int) -> Basis:
         reward=model.reward,
         seed=seed,
     )
-    plans = [workload.episode(_ticket(number)) for number in range(_DRAWN)]
-    return Basis(
+    plans = [workload.plan_episode(_ticket(number)) for number in range(_DRAWN)]
+    return ForecastBasis(
         source=f"the scenario {scenario.name}",
         workload=workload,
         scenario=scenario,
@@ -125,8 +125,8 @@ def of_scenario(scenario: Scenario, seed: int) -> Basis:
     )
 
 
-def _ticket(number: int) -> Ticket:
-    return Ticket("plan", GroupId(number), 0, 1, "task", seed=number)
+def _ticket(number: int) -> RolloutRequest:
+    return RolloutRequest("plan", GroupId(number), 0, 1, "task", seed=number)
 
 
 def _generate_s(plan: EpisodePlan) -> float:
@@ -148,14 +148,14 @@ class Forecast:
     """Of the sampled tokens."""
     in_flight: float
     """Episodes at once, on average at the ends of steps."""
-    places: int
+    capacity: int
     learner_idle: float
     engine_idle: float
     dropped_share: float
     """Of the trajectories that arrived: groups without variance, and what was too old."""
-    bound: Bound
+    bottleneck: Bottleneck
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return {
             "source": self.source,
             "steps_per_hour": round(self.steps_per_hour, 3),
@@ -164,40 +164,42 @@ class Forecast:
             "age_max": self.age_max,
             "trained_share": round(self.trained_share, 4),
             "in_flight": round(self.in_flight, 2),
-            "places": self.places,
+            "places": self.capacity,
             "learner_idle": round(self.learner_idle, 4),
             "engine_idle": round(self.engine_idle, 4),
             "dropped_share": round(self.dropped_share, 4),
-            "bound": self.bound.value,
-            "advice": self.bound.advice,
+            "bound": self.bottleneck.value,
+            "advice": self.bottleneck.advice,
         }
 
 
-def forecast(config: RunConfig, basis: Basis, seed: int = 0) -> Forecast:
+def forecast_run(config: RunConfig, basis: ForecastBasis, seed: int = 0) -> Forecast:
     """Raises StandsStillError where no step would be made, UserError for a run that cannot be simulated."""
-    if config.shared:
+    if config.colocated:
         raise UserError(
             "cluster.placement = 'shared' takes turns, which the simulator does not: leave --from and --scenario out, "
             "or plan with --set cluster.placement=separate"
         )
-    places, steps = places_of(config), min(config.run.steps, _MOST_STEPS)
+    places, steps = max_episodes(config), min(config.run.steps, _MOST_STEPS)
     busy_s = basis.busy_s(config.rollout.episodes_per_step)
-    cell = Cell(config.cluster.nodes, config.run.mode, config.staleness.policy, config.staleness.eta, places)
-    replayed = Replayed(lambda step: busy_s[(step - 1) % len(busy_s)], config.dynamic_sampling)
+    cell = SimulationSettings(
+        config.cluster.nodes, config.run.mode, config.staleness.policy, config.staleness.eta, places
+    )
+    replayed = ReplayOverrides(lambda step: busy_s[(step - 1) % len(busy_s)], config.dynamic_sampling)
     outcome = simulate(_scenario(config, basis, steps), cell, basis.workload, seed, replayed)
     return _read(basis.source, outcome, steps, places, config.rollout.episodes_per_step)
 
 
-def places_of(config: RunConfig) -> int:
+def max_episodes(config: RunConfig) -> int:
     """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for.  Nodes
     that are simulated share those of one."""
     rollout, nodes = config.rollout, config.cluster.nodes
-    each = rollout.episodes_per_worker if config.cluster.address else rollout.share(nodes)
+    each = rollout.episodes_per_worker if config.cluster.address else rollout.episodes_per_worker_of(nodes)
     asked = rollout.in_flight or config.engine.count * config.engine.max_running
     return min(asked, nodes * rollout.workers_per_node * each)
 
 
-def _scenario(config: RunConfig, basis: Basis, steps: int) -> Scenario:
+def _scenario(config: RunConfig, basis: ForecastBasis, steps: int) -> Scenario:
     values = basis.scenario.model_dump()
     values["learner"] |= {
         "groups_per_step": config.rollout.groups_per_step,
@@ -212,8 +214,8 @@ def _scenario(config: RunConfig, basis: Basis, steps: int) -> Scenario:
     return Scenario.model_validate(values)
 
 
-def _read(source: str, outcome: Outcome, steps: int, places: int, episodes_per_step: int) -> Forecast:
-    account, ages = outcome.account, outcome.account.ages()
+def _read(source: str, outcome: SimulationResult, steps: int, places: int, episodes_per_step: int) -> Forecast:
+    account, ages = outcome.account, outcome.account.tokens_by_staleness()
     trained, idle = max(1, account.trained), account.waited_s / account.seconds
     in_flight = mean(sample.in_flight for sample in account.samples)
     dropped = sum(outcome.dropped.values())
@@ -225,16 +227,20 @@ def _read(source: str, outcome: Outcome, steps: int, places: int, episodes_per_s
         age_max=max((age for age, tokens in enumerate(ages) if tokens), default=0),
         trained_share=account.trained / max(1, account.sampled),
         in_flight=in_flight,
-        places=places,
+        capacity=places,
         learner_idle=idle,
         engine_idle=outcome.engine_idle,
         dropped_share=dropped / (dropped + steps * episodes_per_step),
-        bound=Bound.LEARNER if idle < _FED else Bound.ROLLOUT if in_flight > _FULL * places else Bound.AGE,
+        bottleneck=Bottleneck.LEARNER
+        if idle < _FED
+        else Bottleneck.ROLLOUT
+        if in_flight > _FULL * places
+        else Bottleneck.AGE,
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ResourceNeeds:
     """What keeps the learner always fed, by Little's law: how many are at once is how many come in a second times how
     long each stays."""
 
@@ -243,27 +249,27 @@ class Needs:
     hosts: int
     """Machines for the sandboxes."""
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return {"sandboxes": self.sandboxes, "engines": self.engines, "hosts": self.hosts}
 
 
-def needs(config: RunConfig, basis: Basis, dropped_share: float) -> Needs:
+def estimate_needs(config: RunConfig, basis: ForecastBasis, dropped_share: float) -> ResourceNeeds:
     """At the pace of a learner that never waits, where ``dropped_share`` of what arrives is never trained."""
     episodes = config.rollout.episodes_per_step
     arrivals_per_s = episodes / (1 - dropped_share) / mean(basis.busy_s(episodes))
     sandboxes = math.ceil(arrivals_per_s * basis.episode_s)
-    return Needs(
+    return ResourceNeeds(
         sandboxes=sandboxes,
         engines=math.ceil(arrivals_per_s * basis.generate_s / config.engine.max_running),
         hosts=math.ceil(sandboxes / config.sandbox.capacity_per_node),
     )
 
 
-def caution(config: RunConfig, basis: Basis) -> str:
+def forecast_caveat(config: RunConfig, basis: ForecastBasis) -> str:
     """What the forecast cannot know, if there is anything: empty for a plan of what was measured."""
     if not basis.in_flight:
         return "episodes and steps are assumed, not measured: --from RUN takes those of a run of yours"
-    now, then = places_of(config), basis.in_flight
+    now, then = max_episodes(config), basis.in_flight
     if max(now, then) > 1.25 * min(now, then):
         return (
             f"{then} episodes ran at once when this was measured, and here {now} would: each is taken to be as fast, "

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from launch.config import RunConfig
 from launch.config.policy import ModelSection, TrainerSection
-from learner.qwen import FAMILIES, QwenConfig, padded_vocabulary, read_config
-from learner.settings import TARGETS, Dtype, LearnerSettings, Lora, Offload, Recompute
-from protocol.events import Json
+from learner.qwen import QWEN_FAMILIES, QwenConfig, padded_vocabulary, read_qwen_config
+from learner.settings import LORA_TARGETS, Dtype, LearnerSettings, LoraSettings, Offload, Recompute
+from protocol.events import JsonValue
 
 _FLOAT32 = 4
 _LOGIT_COPIES = 2.5
@@ -24,7 +24,7 @@ _CHUNK_BYTES = LearnerSettings(model_path="").logprob_chunk_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MemoryPart:
     name: str
     bytes: int
     why: str
@@ -32,31 +32,31 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ProcessMemory:
     """Of one process on one device."""
 
-    who: str
+    process: str
     count: int
     """Processes like it, each with a device of its own where there are any."""
-    parts: tuple[Part, ...]
-    most_bytes: int
+    parts: tuple[MemoryPart, ...]
+    peak_bytes: int
     """At once: not all parts live at the same time."""
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return {
-            "who": self.who,
+            "who": self.process,
             "count": self.count,
-            "most_bytes": self.most_bytes,
+            "most_bytes": self.peak_bytes,
             "parts": {part.name: part.bytes for part in self.parts},
         }
 
 
-def shape_of(model: ModelSection, positions: int) -> QwenConfig:
+def read_model_shape(model: ModelSection, positions: int) -> QwenConfig:
     """Of the model that ``model`` names, or of the demo model that is built.  Raises UserError."""
     if model.path is not None:
-        return read_config(model.path)
+        return read_qwen_config(model.path)
     return QwenConfig(
-        family=FAMILIES["qwen3"],
+        family=QWEN_FAMILIES["qwen3"],
         vocab_size=model.vocab_tokens,
         hidden_size=model.hidden,
         intermediate_size=model.intermediate,
@@ -71,7 +71,7 @@ def shape_of(model: ModelSection, positions: int) -> QwenConfig:
     )
 
 
-def learner_memory(shape: QwenConfig, config: RunConfig) -> Memory:
+def learner_memory(shape: QwenConfig, config: RunConfig) -> ProcessMemory:
     """Of the rank that has most."""
     learner, lora = config.learner, config.lora.lora
     width = _width(learner.dtype)
@@ -82,13 +82,15 @@ def learner_memory(shape: QwenConfig, config: RunConfig) -> Memory:
     state_each = 2 * _FLOAT32 + (_FLOAT32 if learner.dtype is Dtype.BFLOAT16 else 0)
     gradient_each = 8 if learner.dtype is Dtype.FLOAT64 else _FLOAT32
     parts = (
-        Part("weights", (frozen + trained) * width, f"{frozen + trained:,} parameters in {learner.dtype}"),
-        Part("gradients", trained * gradient_each, f"{trained:,} trained, in float32"),
-        Part("optimizer", trained * state_each // replicas, f"Adam's moments{_main(learner)}, over {replicas} ranks"),
-        Part("activations", _activations(shape, learner, width), _kept(learner)),
-        Part("logits", _logits(shape, learner), "chunks of float32, never the whole"),
+        MemoryPart("weights", (frozen + trained) * width, f"{frozen + trained:,} parameters in {learner.dtype}"),
+        MemoryPart("gradients", trained * gradient_each, f"{trained:,} trained, in float32"),
+        MemoryPart(
+            "optimizer", trained * state_each // replicas, f"Adam's moments{_main(learner)}, over {replicas} ranks"
+        ),
+        MemoryPart("activations", _activations(shape, learner, width), _kept(learner)),
+        MemoryPart("logits", _logits(shape, learner), "chunks of float32, never the whole"),
     )
-    return Memory("learner rank", learner.ranks, parts, _most(parts, learner.offload))
+    return ProcessMemory("learner rank", learner.ranks, parts, _peak_bytes(parts, learner.offload))
 
 
 def _width(dtype: Dtype | str) -> int:
@@ -106,10 +108,14 @@ def _weights(shape: QwenConfig, learner: TrainerSection) -> int:
     layers = -(-shape.num_hidden_layers // learner.pp)
     biases = (shape.query_size + 2 * shape.key_size) * shape.family.qkv_bias
     norms = 2 * shape.hidden_size + 2 * shape.head_dim * shape.family.qk_norm
-    return tables * table + layers * ((shape.layer_matrices + biases) // learner.tp + norms) + shape.hidden_size
+    return (
+        tables * table
+        + layers * ((shape.matmul_parameters_per_layer + biases) // learner.tp + norms)
+        + shape.hidden_size
+    )
 
 
-def _adapters(shape: QwenConfig, lora: Lora, learner: TrainerSection) -> int:
+def _adapters(shape: QwenConfig, lora: LoraSettings, learner: TrainerSection) -> int:
     """A [rank, columns] is whole before a column-parallel layer, B [rows, rank] before a row-parallel one; the other is
     shared."""
     hidden, query, key, inner = shape.hidden_size, shape.query_size, shape.key_size, shape.intermediate_size
@@ -117,7 +123,7 @@ def _adapters(shape: QwenConfig, lora: Lora, learner: TrainerSection) -> int:
     each = sum(lora.rank * (hidden + rows // learner.tp) for name, rows in sizes.items() if name in lora.targets)
     rows = {"o_proj": query, "down_proj": inner}
     each += sum(lora.rank * (hidden + columns // learner.tp) for name, columns in rows.items() if name in lora.targets)
-    assert set(sizes) | set(rows) == set(TARGETS)  # noqa: S101  every projection there is
+    assert set(sizes) | set(rows) == set(LORA_TARGETS)  # noqa: S101  every projection there is
     return -(-shape.num_hidden_layers // learner.pp) * each
 
 
@@ -149,7 +155,7 @@ def _logits(shape: QwenConfig, learner: TrainerSection) -> int:
     return int(_LOGIT_COPIES * chunk)
 
 
-def _most(parts: Sequence[Part], offload: Offload) -> int:
+def _peak_bytes(parts: Sequence[MemoryPart], offload: Offload) -> int:
     """Of a pass or of an update, whichever has more: under ``offload`` Adam's state is not there in a pass."""
     size = {part.name: part.bytes for part in parts}
     always = size["weights"] + size["gradients"]
@@ -163,11 +169,11 @@ def kv_bytes_per_token(shape: QwenConfig, dtype: str, tp: int) -> int:
     return 2 * shape.num_hidden_layers * heads * shape.head_dim * _width(dtype)
 
 
-def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None) -> Memory:
+def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None) -> ProcessMemory:
     """Of one GPU of one engine.  On a GPU the engine takes ``engine.memory_share`` of it, and the KV cache what is left
     of that, at most what ``engine.max_total_tokens`` asks for."""
     engine = config.engine
-    weights = shape.parameters() * _width(engine.dtype) // engine.tp
+    weights = shape.count_parameters() * _width(engine.dtype) // engine.tp
     each = kv_bytes_per_token(shape, engine.dtype, engine.tp)
     asked = engine.max_total_tokens * each
     cuda = engine.device == "cuda" and device_bytes is not None
@@ -177,13 +183,13 @@ def engine_memory(shape: QwenConfig, config: RunConfig, device_bytes: int | None
     if kv < asked:
         why = f"{kv // each:,} tokens of {each:,} bytes, and engine.max_total_tokens = {engine.max_total_tokens:,}"
     parts = [
-        Part("weights", weights, f"{shape.parameters():,} parameters in {engine.dtype}, over {engine.tp}"),
-        Part("kv_cache", kv, why),
+        MemoryPart("weights", weights, f"{shape.count_parameters():,} parameters in {engine.dtype}, over {engine.tp}"),
+        MemoryPart("kv_cache", kv, why),
     ]
     if cuda and device_bytes:
         rest = int((1 - engine.memory_share) * device_bytes)
         parts.append(
-            Part("engine", rest, f"activations and CUDA graphs: 1 − memory_share = {1 - engine.memory_share:g}")
+            MemoryPart("engine", rest, f"activations and CUDA graphs: 1 − memory_share = {1 - engine.memory_share:g}")
         )
     count = engine.count * engine.tp
-    return Memory("engine GPU" if cuda else "engine", count, tuple(parts), sum(part.bytes for part in parts))
+    return ProcessMemory("engine GPU" if cuda else "engine", count, tuple(parts), sum(part.bytes for part in parts))

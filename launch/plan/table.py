@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from launch.plan.forecast import Forecast, Needs
-from launch.plan.memory import Memory
+from launch.plan.forecast import Forecast, ResourceNeeds
+from launch.plan.memory import ProcessMemory
 
 
-def amount(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20)):
         if count >= size:
@@ -16,13 +16,13 @@ def amount(count: int) -> str:
     return f"{count / 1024:,.1f} KiB"
 
 
-def memory_lines(memories: Sequence[Memory], device_bytes: int | None) -> Iterator[str]:
+def memory_lines(memories: Sequence[ProcessMemory], device_bytes: int | None) -> Iterator[str]:
     for memory in memories:
-        yield f"memory of each {memory.who} ({memory.count} of them)"
+        yield f"memory of each {memory.process} ({memory.count} of them)"
         for part in memory.parts:
-            yield f"  {part.name:<12} {amount(part.bytes):>12}  {part.why}"
-        of = f" of {amount(device_bytes)}" if device_bytes is not None else ""
-        yield f"  {'at once':<12} {amount(memory.most_bytes):>12}{of}"
+            yield f"  {part.name:<12} {format_bytes(part.bytes):>12}  {part.why}"
+        of = f" of {format_bytes(device_bytes)}" if device_bytes is not None else ""
+        yield f"  {'at once':<12} {format_bytes(memory.peak_bytes):>12}{of}"
 
 
 def forecast_lines(forecast: Forecast) -> Iterator[str]:
@@ -30,15 +30,15 @@ def forecast_lines(forecast: Forecast) -> Iterator[str]:
     tokens_per_s = forecast.trained_tokens_per_s
     yield f"  {forecast.steps_per_hour:,.1f} steps an hour, {tokens_per_s:,.1f} trained tokens a second"
     yield f"  age {forecast.age_mean:.2f} on average, {forecast.age_max} at most; {forecast.trained_share:.1%} trained"
-    yield f"  {forecast.in_flight:,.1f} episodes at once, of {forecast.places:,} places"
+    yield f"  {forecast.in_flight:,.1f} episodes at once, of {forecast.capacity:,} places"
     yield (
         f"  idle: learner {forecast.learner_idle:.1%}, engines {forecast.engine_idle:.1%}; "
         f"{forecast.dropped_share:.1%} of the trajectories dropped"
     )
-    yield f"  bound by {forecast.bound}: {forecast.bound.advice}"
+    yield f"  bound by {forecast.bottleneck}: {forecast.bottleneck.advice}"
 
 
-def needs_lines(needs: Needs, *, engines: int, places: int, hosts: int) -> Iterator[str]:
+def needs_lines(needs: ResourceNeeds, *, engines: int, places: int, hosts: int) -> Iterator[str]:
     yield "to keep the learner always fed (this recipe has)"
     for name, wanted, has in (
         ("sandboxes", needs.sandboxes, places),

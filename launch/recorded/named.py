@@ -11,50 +11,50 @@ from typing import NamedTuple
 
 from launch.config import RunConfig
 from launch.evaluate.attempts import AttemptId
-from launch.evaluate.folder import EVALUATIONS
-from launch.recorded.of_evaluation import EvaluationSource, is_evaluation, open_evaluation
-from launch.recorded.of_run import RunSource, is_run, open_run
-from launch.recorded.trajectory import Recorded
+from launch.evaluate.folder import EVALUATIONS_FOLDER
+from launch.recorded.of_evaluation import EvaluationTrajectories, is_evaluation, open_evaluation_trajectories
+from launch.recorded.of_run import RunTrajectories, is_run, open_run_trajectories
+from launch.recorded.trajectory import RecordedTrajectory
 from protocol.errors import UserError
 
-Source = RunSource | EvaluationSource
+TrajectorySource = RunTrajectories | EvaluationTrajectories
 
 
-class Found(NamedTuple):
-    recorded: Recorded
-    source: Source
+class FoundTrajectory(NamedTuple):
+    recorded: RecordedTrajectory
+    source: TrajectorySource
 
 
-def names_trajectory(name: str) -> bool:
+def is_trajectory_name(name: str) -> bool:
     """Whether it is named as one, in a run or an evaluation that is there."""
     return _run_of(name) is not None or _evaluation_of(name) is not None
 
 
-def find(name: str) -> Found:
+def find_trajectory(name: str) -> FoundTrajectory:
     """Raises UserError for a name that none has."""
     path = PurePath(name)
     if (run := _run_of(name)) is not None:
-        source = open_run(run)
-        return Found(source.one(path.name), source)
+        source = open_run_trajectories(run)
+        return FoundTrajectory(source.read_one(path.name), source)
     if (folder := _evaluation_of(name)) is not None:
-        evaluation = open_evaluation(folder)
+        evaluation = open_evaluation_trajectories(folder)
         if not path.name.isdecimal():
             raise UserError(f"{name}: {path.name!r} is no attempt's number: write EVALUATION/TASK/0")
-        return Found(evaluation.one(AttemptId(path.parent.name, int(path.name))), evaluation)
+        return FoundTrajectory(evaluation.read_one(AttemptId(path.parent.name, int(path.name))), evaluation)
     raise UserError(
         f"{name} names no trajectory: write RUN/ID (runs/demo-1/train-g000007-s03) of a run, or "
         "EVALUATION/TASK/ATTEMPT (evaluations/demo-qwen3-tasks/fix-git/0) of an evaluation with --save-trajectories"
     )
 
 
-def open_source(name: str) -> Source:
+def open_trajectory_source(name: str) -> TrajectorySource:
     """All of a run, or of an evaluation.  Raises UserError."""
     if (run := _folder(Path(name), RunConfig().run.dir, is_run)) is not None:
-        return open_run(run)
-    if (folder := _folder(Path(name), EVALUATIONS, is_evaluation)) is not None:
-        return open_evaluation(folder)
+        return open_run_trajectories(run)
+    if (folder := _folder(Path(name), EVALUATIONS_FOLDER, is_evaluation)) is not None:
+        return open_evaluation_trajectories(folder)
     raise UserError(
-        f"{name} is neither a run's directory nor an evaluation's folder: `ls {RunConfig().run.dir} {EVALUATIONS}` "
+        f"{name} is neither a run's directory nor an evaluation's folder: `ls {RunConfig().run.dir} {EVALUATIONS_FOLDER}` "
         "shows those that are here"
     )
 
@@ -70,4 +70,4 @@ def _run_of(name: str) -> Path | None:
 
 def _evaluation_of(name: str) -> Path | None:
     parts = PurePath(name).parts
-    return _folder(Path(*parts[:-2]), EVALUATIONS, is_evaluation) if len(parts) >= 3 else None
+    return _folder(Path(*parts[:-2]), EVALUATIONS_FOLDER, is_evaluation) if len(parts) >= 3 else None

@@ -14,20 +14,27 @@ from pathlib import Path
 
 import msgspec
 
-from actors.agents.chat import Message, load_tokenizer
-from actors.agents.choice import agent_of
-from actors.agents.trim import shortened
-from actors.chat_policy import shortened_by_length
-from launch.evaluate.arguments import Who
-from launch.evaluate.attempts import AttemptId, Record
-from launch.evaluate.folder import TRAJECTORIES_FILE, WHAT_FILE, read_attempts
-from launch.evaluate.setting import read_setting
-from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted, require_own_agent
+from actors.agents.chat import ChatMessage, load_tokenizer
+from actors.agents.choice import make_agent
+from actors.agents.trim import truncate_text
+from actors.chat_policy import truncate_by_length
+from launch.evaluate.arguments import SolverKind
+from launch.evaluate.attempts import AttemptId, AttemptRecord
+from launch.evaluate.folder import SPEC_FILE, TRAJECTORIES_FILE, read_attempt_records
+from launch.evaluate.setting import read_evaluation_settings
+from launch.recorded.trajectory import (
+    RecordedReply,
+    RecordedTokens,
+    RecordedTrajectory,
+    TrajectoryOrigin,
+    TrajectoryPredicate,
+    require_native_agent,
+)
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 
-class _Noted(msgspec.Struct):
+class _ObservationLine(msgspec.Struct):
     tool: str = ""
     exit_code: int | None = None
 
@@ -38,44 +45,44 @@ class _Segment(msgspec.Struct):
     logprobs: list[float]
 
 
-class _Line(msgspec.Struct):
+class _TrajectoryLine(msgspec.Struct):
     task: str
     number: int
-    messages: list[Message]
-    observed: list[_Noted | None] = msgspec.field(default_factory=list[_Noted | None])
+    messages: list[ChatMessage]
+    observed: list[_ObservationLine | None] = msgspec.field(default_factory=list[_ObservationLine | None])
     segments: list[_Segment] = msgspec.field(default_factory=list[_Segment])
 
 
-class _What(msgspec.Struct, rename={"name": "model name"}):
+class _EvaluationHeader(msgspec.Struct, rename={"name": "model name"}):
     agent: str
     model: str
     name: str = ""
 
 
-_LINE, _WHAT = msgspec.json.Decoder(_Line), msgspec.json.Decoder(_What)
+_LINE, _WHAT = msgspec.json.Decoder(_TrajectoryLine), msgspec.json.Decoder(_EvaluationHeader)
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationSource:
+class EvaluationTrajectories:
     """An evaluation's folder, read only."""
 
     path: Path
-    origin: Origin
-    done: Mapping[AttemptId, Record]
+    origin: TrajectoryOrigin
+    attempts: Mapping[AttemptId, AttemptRecord]
 
-    def read(self, wanted: Wanted) -> Iterator[Recorded]:
+    def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
         """Those of a task and a reward that are ``wanted``; attempts without a verdict are not among them.  Raises
         UserError."""
         newest = {AttemptId(line.task, line.number): at for at, line in self._lines()}
         for at, line in self._lines():
             attempt = AttemptId(line.task, line.number)
-            verdict = self.done[attempt].verdict if attempt in self.done else None
+            verdict = self.attempts[attempt].verdict if attempt in self.attempts else None
             if newest[attempt] == at and verdict is not None and wanted(line.task, verdict.reward):
                 yield self._recorded(line)
 
-    def one(self, attempt: AttemptId) -> Recorded:
+    def read_one(self, attempt: AttemptId) -> RecordedTrajectory:
         """Raises UserError."""
-        last: _Line | None = None
+        last: _TrajectoryLine | None = None
         known: set[str] = set()
         for _, line in self._lines():
             known.add(f"{line.task}/{line.number}")
@@ -89,7 +96,7 @@ class EvaluationSource:
             )
         return self._recorded(last)
 
-    def _lines(self) -> Iterator[tuple[int, _Line]]:
+    def _lines(self) -> Iterator[tuple[int, _TrajectoryLine]]:
         file = self.path / TRAJECTORIES_FILE
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
@@ -102,15 +109,15 @@ class EvaluationSource:
                         f"{file}:{number} is no trajectory of an evaluation ({error}): remove the line"
                     ) from error
 
-    def _recorded(self, line: _Line) -> Recorded:
-        record = self.done.get(AttemptId(line.task, line.number))
-        opening, replies = _parted(line.messages, line.observed)
+    def _recorded(self, line: _TrajectoryLine) -> RecordedTrajectory:
+        record = self.attempts.get(AttemptId(line.task, line.number))
+        opening, replies = _split_messages(line.messages, line.observed)
         effort = record.effort if record else None
-        return Recorded(
+        return RecordedTrajectory(
             f"{self.path.name}/{line.task}/{line.number}",
             line.task,
             opening,
-            _sampled(replies, line.segments),
+            _with_tokens(replies, line.segments),
             record.verdict if record else None,
             effort.prompt_tokens if effort else 0,
             effort.completion_tokens if effort else 0,
@@ -118,12 +125,12 @@ class EvaluationSource:
 
 
 def is_evaluation(path: Path) -> bool:
-    return (path / WHAT_FILE).is_file()
+    return (path / SPEC_FILE).is_file()
 
 
-def open_evaluation(path: Path) -> EvaluationSource:
+def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
     """Raises UserError where it is none, or saved no trajectories."""
-    file = path / WHAT_FILE
+    file = path / SPEC_FILE
     try:
         what = _WHAT.decode(file.read_bytes())
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -133,31 +140,31 @@ def open_evaluation(path: Path) -> EvaluationSource:
             f"{path} has no {TRAJECTORIES_FILE}: give the evaluation's command again with --save-trajectories and "
             f"another folder, --output {shlex.quote(f'{path}-saved')}"
         )
-    setting = read_setting(path)
-    require_own_agent(path, setting.config)
+    setting = read_evaluation_settings(path)
+    require_native_agent(path, setting.config)
     model = what.name or what.model or what.agent
     facts = {"evaluation": path.name, "recipe": setting.config.run.name}
-    shorten = _shortening(Path(what.model)) if what.agent == Who.SERVED else shortened_by_length
-    origin = Origin(str(path), model, agent_of(setting.config.agent.settings), setting, facts, shorten)
-    return EvaluationSource(path, origin, read_attempts(path))
+    shorten = _shortening(Path(what.model)) if what.agent == SolverKind.SERVED else truncate_by_length
+    origin = TrajectoryOrigin(str(path), model, make_agent(setting.config.agent.settings), setting, facts, shorten)
+    return EvaluationTrajectories(path, origin, read_attempt_records(path))
 
 
 def _shortening(model: Path) -> Callable[[str, int], str]:
     """By the tokenizer of a model that was served from a folder, which is read when it is needed."""
     tokenizer = cache(lambda: load_tokenizer(str(model)))
-    return lambda text, tokens: shortened(tokenizer(), text, tokens)
+    return lambda text, tokens: truncate_text(tokenizer(), text, tokens)
 
 
-def _parted(
-    messages: Sequence[Message], observed: Sequence[_Noted | None]
-) -> tuple[tuple[Message, ...], tuple[Reply, ...]]:
+def _split_messages(
+    messages: Sequence[ChatMessage], observed: Sequence[_ObservationLine | None]
+) -> tuple[tuple[ChatMessage, ...], tuple[RecordedReply, ...]]:
     """First what each episode begins with, which may have an assistant's messages too; then a reply for each of
     ``observed``."""
     said = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     begins = said[max(0, len(said) - len(observed)) :]
     ends = [*begins[1:], len(messages)]
     replies = tuple(
-        Reply(
+        RecordedReply(
             messages[begin]["content"],
             tuple(messages[begin + 1 : end]) if noted else None,
             _calls(noted) if noted else None,
@@ -168,27 +175,27 @@ def _parted(
     return tuple(messages[: begins[0] if begins else len(messages)]), replies
 
 
-def _calls(noted: _Noted) -> int:
+def _calls(noted: _ObservationLine) -> int:
     return len(noted.tool.split(",")) if noted.tool else 0
 
 
-def _sampled(replies: tuple[Reply, ...], segments: Sequence[_Segment]) -> tuple[Reply, ...]:
+def _with_tokens(replies: tuple[RecordedReply, ...], segments: Sequence[_Segment]) -> tuple[RecordedReply, ...]:
     """With their tokens, where the model was served here and its history is whole."""
     if len(segments) != 1:
         return replies
-    runs = _runs(segments[0])
+    runs = _sampled_runs(segments[0])
     if len(runs) != len(replies):
         return replies
     return tuple(replace(reply, sampled=run) for reply, run in zip(replies, runs, strict=True))
 
 
-def _runs(segment: _Segment) -> list[Sampled]:
+def _sampled_runs(segment: _Segment) -> list[RecordedTokens]:
     """The sampled tokens of each reply: what stands between two of them was told."""
-    found: list[Sampled] = []
+    found: list[RecordedTokens] = []
     start = 0
     for sampled, each in groupby(range(len(segment.token_ids)), key=lambda index: segment.loss_mask[index]):
         end = start + sum(1 for _ in each)
         if sampled:
-            found.append(Sampled(tuple(segment.token_ids[start:end]), tuple(segment.logprobs[start:end]), start))
+            found.append(RecordedTokens(tuple(segment.token_ids[start:end]), tuple(segment.logprobs[start:end]), start))
         start = end
     return found

@@ -12,20 +12,34 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from actors.agents.agent import Agent, Outcome
-from actors.agents.chat import ChatFormat, chat_format
-from actors.agents.choice import agent_of
-from actors.agents.trim import shortened
+from actors.agents.agent import ActionOutcome, Agent
+from actors.agents.chat import ChatFormat, load_chat_format
+from actors.agents.choice import make_agent
+from actors.agents.trim import truncate_text
 from launch.config import RunConfig
-from launch.evaluate.attempts import Verdict
-from launch.evaluate.setting import Setting
-from launch.recorded.seams import Seams
-from launch.recorded.trajectory import Origin, Recorded, Reply, Sampled, Wanted, reading_of, require_own_agent
-from launch.rundir import CONFIG_FILE, stored_config
+from launch.evaluate.attempts import AttemptVerdict
+from launch.evaluate.setting import EvaluationSettings
+from launch.recorded.seams import TemplateInverter
+from launch.recorded.trajectory import (
+    RecordedReply,
+    RecordedTokens,
+    RecordedTrajectory,
+    TrajectoryOrigin,
+    TrajectoryPredicate,
+    read_reply,
+    require_native_agent,
+)
+from launch.rundir import CONFIG_FILE, load_stored_config
 from protocol.cli.words import did_you_mean
 from protocol.codec import CodecError
 from protocol.errors import UserError
-from protocol.export import FOLDER, INDEX, ExportEntry, read_exported, read_index
+from protocol.export import (
+    EXPORT_INDEX,
+    TRAJECTORIES_FOLDER,
+    ExportIndexEntry,
+    read_export_index,
+    read_exported_trajectory,
+)
 from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
 
 _TOKENIZER = "tokenizer_config.json"
@@ -34,55 +48,61 @@ _ATTEMPT = re.compile(r"-a\d+$")
 
 
 @dataclass(frozen=True, slots=True)
-class RunSource:
+class RunTrajectories:
     """A run's directory, read only."""
 
     path: Path
-    origin: Origin
+    origin: TrajectoryOrigin
     chat: ChatFormat
 
-    def read(self, wanted: Wanted) -> Iterator[Recorded]:
+    def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
         """Those of a task and a reward that are ``wanted``, in the order in which they came.  Raises UserError."""
-        seams = Seams(self.chat)
-        for entry in read_index(self.path):
+        seams = TemplateInverter(self.chat)
+        for entry in read_export_index(self.path):
             if wanted(entry.task, entry.reward):
                 yield self._recorded(entry, seams)
 
-    def one(self, name: str) -> Recorded:
+    def read_one(self, name: str) -> RecordedTrajectory:
         """The trajectory of that name, with or without its attempt.  Raises UserError."""
         known: list[str] = []
-        for entry in read_index(self.path):
+        for entry in read_export_index(self.path):
             if entry.trajectory == _ATTEMPT.sub("", name):
-                return self._recorded(entry, Seams(self.chat))
+                return self._recorded(entry, TemplateInverter(self.chat))
             known.append(entry.trajectory)
         raise UserError(
-            f"{self.path} has no trajectory {name!r}{did_you_mean(name, known)}: {self.path / FOLDER / INDEX} names "
+            f"{self.path} has no trajectory {name!r}{did_you_mean(name, known)}: {self.path / TRAJECTORIES_FOLDER / EXPORT_INDEX} names "
             f"its {len(known)}, evaluations not among them"
         )
 
-    def _recorded(self, entry: ExportEntry, seams: Seams) -> Recorded:
+    def _recorded(self, entry: ExportIndexEntry, seams: TemplateInverter) -> RecordedTrajectory:
         try:
-            trajectory = read_exported(self.path, entry)
+            trajectory = read_exported_trajectory(self.path, entry)
         except (CodecError, OSError) as error:
             raise UserError(
                 f"{self.path}: trajectory {entry.trajectory} cannot be read ({error}): the run's export is damaged "
                 f"there; leave it out, or see python -m protocol.journal check {self.path}"
             ) from error
-        return recorded(f"{self.path.name}/{entry.trajectory}", trajectory, self.origin.agent, self.chat, seams)
+        return build_recorded_trajectory(
+            f"{self.path.name}/{entry.trajectory}", trajectory, self.origin.agent, self.chat, seams
+        )
 
 
-def open_run(path: Path) -> RunSource:
+def open_run_trajectories(path: Path) -> RunTrajectories:
     """Raises UserError where it is no run, one of a harness, or its tokenizer is gone."""
-    config = stored_config(path)
-    require_own_agent(path, config)
-    if not (path / FOLDER / INDEX).is_file():
-        raise UserError(f"{path} has no {FOLDER}/{INDEX}: no trajectory of it has come to its end yet")
-    folder, agent = _tokenizer(path, config), agent_of(config.agent.settings)
-    chat = chat_format(str(folder), agent.offered, thinking=config.agent.thinking.argument)
+    config = load_stored_config(path)
+    require_native_agent(path, config)
+    if not (path / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
+        raise UserError(
+            f"{path} has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}: no trajectory of it has come to its end yet"
+        )
+    folder, agent = _tokenizer(path, config), make_agent(config.agent.settings)
+    chat = load_chat_format(str(folder), agent.offered_tools, thinking=config.agent.thinking.template_argument)
     facts = {"run": path.name, "recipe": config.run.name}
     model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
-    shorten = partial(shortened, chat.tokenizer)
-    return RunSource(path, Origin(str(path), model, agent, Setting(config, "", Path()), facts, shorten), chat)
+    shorten = partial(truncate_text, chat.tokenizer)
+    return RunTrajectories(
+        path, TrajectoryOrigin(str(path), model, agent, EvaluationSettings(config, "", Path()), facts, shorten), chat
+    )
 
 
 def is_run(path: Path) -> bool:
@@ -102,16 +122,18 @@ def _tokenizer(path: Path, config: RunConfig) -> Path:
     )
 
 
-def recorded(name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, seams: Seams) -> Recorded:
-    spans = [_Span(segment, turn) for segment in trajectory.segments for turn in segment.turns]
+def build_recorded_trajectory(
+    name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, seams: TemplateInverter
+) -> RecordedTrajectory:
+    spans = [_SegmentTurn(segment, turn) for segment in trajectory.segments for turn in segment.turns]
     first = next((span for span in spans if span.turn.kind is TurnKind.PROMPT), None)
-    replies: list[Reply] = []
+    replies: list[RecordedReply] = []
     for span, after in zip(spans, [*spans[1:], None], strict=False):
         if span.turn.kind is TurnKind.MODEL:
-            reply = Reply(chat.begun + chat.text(span.ids), sampled=span.sampled)
-            replies.append(_answered(reply, after, agent, seams))
+            reply = RecordedReply(chat.reply_prefix + chat.decode_reply(span.ids), sampled=span.sampled)
+            replies.append(_with_observation(reply, after, agent, seams))
     tests = trajectory.tests
-    verdict = Verdict(
+    verdict = AttemptVerdict(
         trajectory.passed,
         trajectory.reward.total,
         sum(test.passed for test in tests) / len(tests) if tests else 0.0,
@@ -119,10 +141,10 @@ def recorded(name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, 
         trajectory.reward.parts,
         tests,
     )
-    return Recorded(
+    return RecordedTrajectory(
         name,
-        trajectory.ticket.task,
-        seams.opening(first.ids) if first else (),
+        trajectory.request.task,
+        seams.recover_opening(first.ids) if first else (),
         tuple(replies),
         verdict,
         sum(reply.sampled.prompt_tokens for reply in replies if reply.sampled),
@@ -130,19 +152,21 @@ def recorded(name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, 
     )
 
 
-def _answered(reply: Reply, after: _Span | None, agent: Agent, seams: Seams) -> Reply:
+def _with_observation(
+    reply: RecordedReply, after: _SegmentTurn | None, agent: Agent, seams: TemplateInverter
+) -> RecordedReply:
     """``reply`` with what was told behind it, where ``after`` is that."""
     if after is None or after.turn.kind is TurnKind.MODEL:
         return reply
-    reading = reading_of(agent, reply, last=False)
-    told = agent.tell([Outcome(action, "") for action in reading.actions]) or []
+    reading = read_reply(agent, reply, last=False)
+    told = agent.format_outcomes([ActionOutcome(action, "") for action in reading.actions]) or []
     ran = len(after.turn.tool.split(",")) if after.turn.tool else 0
-    messages = seams.told(after.ids, [message["role"] for message in told])
+    messages = seams.recover_messages(after.ids, [message["role"] for message in told])
     return replace(reply, told=messages, ran=ran, exit_code=after.turn.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _SegmentTurn:
     """A turn and the segment that it is in."""
 
     segment: Segment
@@ -153,6 +177,6 @@ class _Span:
         return self.segment.token_ids[self.turn.start : self.turn.end].tolist()
 
     @property
-    def sampled(self) -> Sampled:
+    def sampled(self) -> RecordedTokens:
         logprobs = self.segment.logprobs[self.turn.start : self.turn.end]
-        return Sampled(tuple(self.ids), tuple(logprobs.tolist()), self.segment.offset + self.turn.start)
+        return RecordedTokens(tuple(self.ids), tuple(logprobs.tolist()), self.segment.offset + self.turn.start)

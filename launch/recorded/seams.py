@@ -9,36 +9,36 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from actors.agents.chat import ChatFormat, Message
+from actors.agents.chat import ChatFormat, ChatMessage
 from protocol.errors import UserError
 
 _PROBE = "\u2063seam{}\u2063"
 _OPENINGS = (("system", "user"), ("user",))
 """Roles that a first prompt has, the likeliest first."""
 
-Render = Callable[[Sequence[Message]], list[int]]
+Render = Callable[[Sequence[ChatMessage]], list[int]]
 
 
-class Seams:
+class TemplateInverter:
     """Of one model's template."""
 
     def __init__(self, chat: ChatFormat) -> None:
         self._chat = chat
         self._known: dict[tuple[str, tuple[str, ...]], list[str] | None] = {}
-        self._end = self._text([chat.turn_end])
+        self._end = self._text([chat.turn_end_id])
 
-    def opening(self, ids: Sequence[int]) -> tuple[Message, ...]:
+    def recover_opening(self, ids: Sequence[int]) -> tuple[ChatMessage, ...]:
         """The messages of a first prompt; where its template cannot be seen through, one of all its text."""
         text = self._text(ids)
         for roles in _OPENINGS:
-            if found := _between(text, self._pieces("opening", roles, self._chat.first_prompt), roles):
+            if found := _between(text, self._pieces("opening", roles, self._chat.encode_first_prompt), roles):
                 return found
         return ({"role": "user", "content": text},)
 
-    def told(self, ids: Sequence[int], roles: Sequence[str]) -> tuple[Message, ...]:
+    def recover_messages(self, ids: Sequence[int], roles: Sequence[str]) -> tuple[ChatMessage, ...]:
         """The messages behind a reply, of which nothing but ``roles`` is known.  ``ids`` may begin before them."""
         text = self._text(ids).removeprefix(self._end)
-        pieces = self._pieces("told", tuple(roles), lambda messages: self._chat.delta(messages, closed=True))
+        pieces = self._pieces("told", tuple(roles), lambda messages: self._chat.encode_delta(messages, closed=True))
         if pieces and not text.startswith(pieces[0]) and (at := text.rfind(pieces[0])) >= 0:
             text = text[at:]
         return _between(text, pieces, roles) or ({"role": roles[0] if roles else "user", "content": text},)
@@ -70,7 +70,7 @@ class Seams:
         return self._chat.tokenizer.decode([*ids], skip_special_tokens=False)
 
 
-def _between(text: str, pieces: list[str] | None, roles: Sequence[str]) -> tuple[Message, ...]:
+def _between(text: str, pieces: list[str] | None, roles: Sequence[str]) -> tuple[ChatMessage, ...]:
     """Nothing where ``text`` is not made of the pieces."""
     if pieces is None:
         return ()

@@ -9,21 +9,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from actors.agents.agent import Agent, Malformed, Reading
-from actors.agents.chat import Message
+from actors.agents.agent import Agent, MalformedAction, ParsedReply
+from actors.agents.chat import ChatMessage
 from launch.config import RunConfig
-from launch.evaluate.attempts import Verdict
-from launch.evaluate.setting import Setting
+from launch.evaluate.attempts import AttemptVerdict
+from launch.evaluate.setting import EvaluationSettings
 from protocol.errors import UserError
 
 _CUT = "the reply was cut"
 
-Wanted = Callable[[str, float], bool]
+TrajectoryPredicate = Callable[[str, float], bool]
 """Whether a trajectory of this task and reward is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class RecordedTokens:
     """A reply's tokens, where they are known."""
 
     ids: tuple[int, ...]
@@ -33,58 +33,58 @@ class Sampled:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RecordedReply:
     text: str
     """As the agent read it."""
-    told: tuple[Message, ...] | None = None
+    observation: tuple[ChatMessage, ...] | None = None
     """What the model read next; None where nothing was kept of that."""
-    ran: int | None = None
+    calls_run: int | None = None
     """Calls that were run; None where that is not known."""
     exit_code: int | None = None
     """Of the last of them, as the agent's shell told it."""
-    sampled: Sampled | None = None
+    sampled: RecordedTokens | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedTrajectory:
     name: str
     """As :mod:`launch.recorded.named` finds it."""
     task: str
-    opening: tuple[Message, ...]
-    replies: tuple[Reply, ...]
-    verdict: Verdict | None
+    opening: tuple[ChatMessage, ...]
+    replies: tuple[RecordedReply, ...]
+    verdict: AttemptVerdict | None
     """None where infrastructure failed it."""
     prompt_tokens: int = 0
     """Of all prompts together."""
     completion_tokens: int = 0
 
     @property
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[ChatMessage]:
         """The conversation, from the first prompt to what was told last."""
         said = [*self.opening]
         for reply in self.replies:
             said.append({"role": "assistant", "content": reply.text})
-            said += reply.told or ()
+            said += reply.observation or ()
         return said
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class TrajectoryOrigin:
     """What a source's trajectories have in common."""
 
     source: str
     """The run's directory, or the evaluation's folder."""
     model: str
     agent: Agent
-    setting: Setting
+    evaluation_settings: EvaluationSettings
     """With which they were made."""
     facts: Mapping[str, str]
     """For people."""
-    shortened: Callable[[str, int], str]
+    shorten: Callable[[str, int], str]
     """As of :class:`actors.policy.Policy`, by the same tokenizer."""
 
 
-def require_own_agent(source: Path, config: RunConfig) -> None:
+def require_native_agent(source: Path, config: RunConfig) -> None:
     """Raises UserError where a program acted whose actions nobody here can read."""
     if config.agent.harness:
         raise UserError(
@@ -93,7 +93,7 @@ def require_own_agent(source: Path, config: RunConfig) -> None:
         )
 
 
-def reading_of(agent: Agent, reply: Reply, *, last: bool) -> Reading:
+def read_reply(agent: Agent, reply: RecordedReply, *, last: bool) -> ParsedReply:
     """The reply as its agent understood it.  One that seems final, and was answered all the same, had been cut."""
-    reading = agent.read(reply.text)
-    return Reading([Malformed(_CUT)]) if reading.final and (reply.told or not last) else reading
+    reading = agent.parse_reply(reply.text)
+    return ParsedReply([MalformedAction(_CUT)]) if reading.final and (reply.observation or not last) else reading

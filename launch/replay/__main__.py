@@ -16,9 +16,9 @@ from pathlib import Path
 
 from launch.rundir import NoSuchRunError
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import whole
+from protocol.cli.numbers import integer_between
 from protocol.cli.output import JsonOutput, error_console
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 
 _MOST_TIMES = 10_000
@@ -30,24 +30,29 @@ _EXAMPLES = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    with parsed(_parser(), argv) as (given, out):
-        from launch.recorded.named import names_trajectory
+    with parse_command_line(_parser(), argv) as (given, out):
+        from launch.recorded.named import is_trajectory_name
 
-        if names_trajectory(given.subject):
+        if is_trajectory_name(given.subject):
             return _trajectory(given, out)
         return _training(given, out)
 
 
-def _parser() -> Parser:
-    made = Parser(
+def _parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.replay",
         description="Run a trajectory's actions again in a fresh sandbox and grade them, or train a run's steps again.",
         epilog=_EXAMPLES,
     )
     add = made.add_argument
     add("subject", metavar="TRAJECTORY|RUN", help="RUN/ID or EVALUATION/TASK/ATTEMPT, or a run's directory")
-    add("--times", type=whole(1, _MOST_TIMES), metavar="N", help="of a trajectory: replay it so often (default: 1)")
-    add("--concurrency", type=whole(1), metavar="N", help="of a trajectory: replays at once (default: 1)")
+    add(
+        "--times",
+        type=integer_between(1, _MOST_TIMES),
+        metavar="N",
+        help="of a trajectory: replay it so often (default: 1)",
+    )
+    add("--concurrency", type=integer_between(1), metavar="N", help="of a trajectory: replays at once (default: 1)")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="of a run: learner.eps_high=0.2, say")
     add("--json", action="store_true", help="print one JSON object")
     return made
@@ -56,16 +61,16 @@ def _parser() -> Parser:
 def _trajectory(given: argparse.Namespace, out: JsonOutput) -> int:
     if given.set:
         raise UserError("--set is for training a run again: a trajectory is replayed as it was made, leave --set out")
-    from launch.recorded.named import find
-    from launch.replay.again import run, subject
-    from launch.replay.telling import lines, told
+    from launch.recorded.named import find_trajectory
+    from launch.replay.again import prepare_subject, run_replays
+    from launch.replay.telling import build_replay_report, format_replay_lines
 
-    asked = subject(find(given.subject))
-    judged = run(asked, given.times or 1, given.concurrency or 1)
-    out.set(told(asked.found.recorded, judged, task_changed=asked.changed))
-    for line in lines(asked.found.recorded, judged, task_changed=asked.changed):
+    asked = prepare_subject(find_trajectory(given.subject))
+    judged = run_replays(asked, given.times or 1, given.concurrency or 1)
+    out.set_result(build_replay_report(asked.found.recorded, judged, task_changed=asked.task_changed))
+    for line in format_replay_lines(asked.found.recorded, judged, task_changed=asked.task_changed):
         error_console().print(line)
-    return EXIT_OK if judged.same else EXIT_FAILED
+    return EXIT_OK if judged.all_agree else EXIT_FAILED
 
 
 def _training(given: argparse.Namespace, out: JsonOutput) -> int:
@@ -76,10 +81,10 @@ def _training(given: argparse.Namespace, out: JsonOutput) -> int:
             "EVALUATION/TASK/ATTEMPT, or leave them out to train a run's steps again"
         )
     _require_run(run_dir)
-    from launch.replay.training import replay
+    from launch.replay.training import replay_training
 
-    done = replay(run_dir, given.set)
-    out.set(
+    done = replay_training(run_dir, given.set)
+    out.set_result(
         {
             "run": run_dir.name,
             "steps": list(done.steps),
@@ -96,14 +101,14 @@ def _training(given: argparse.Namespace, out: JsonOutput) -> int:
 
 def _require_run(path: Path) -> None:
     """Raises UserError."""
-    from launch.recorded.named import find
+    from launch.recorded.named import find_trajectory
     from launch.recorded.of_evaluation import is_evaluation
     from launch.recorded.of_run import is_run
 
     if is_evaluation(path):
         raise UserError(f"{path} is a whole evaluation: name one attempt of it, {path}/TASK/0")
     if not is_run(path) and not path.parent.is_dir():
-        find(str(path))
+        find_trajectory(str(path))
     if not is_run(path):
         raise NoSuchRunError(path)
 

@@ -12,178 +12,184 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from actors.agents.agent import Agent, Reading, ToolCall
-from actors.agents.chat import Message
-from actors.branches import Noted
-from actors.episode import Acting, EpisodeSettings, Graded, Observer, Terminal, ToolOutcome
-from actors.policy import NoRoom, Said
-from actors.rewards.played import ModelTurn, call_of
-from launch.evaluate.attempts import Effort, Verdict
-from launch.recorded.trajectory import Origin, Recorded, reading_of
-from protocol.events import Json
-from protocol.trajectory import Status
+from actors.agents.agent import Agent, AgentToolCall, ParsedReply
+from actors.agents.chat import ChatMessage
+from actors.branches import ObservationSource
+from actors.episode import AgentLoop, EpisodeGrade, EpisodeObserver, EpisodeSettings, EpisodeTerminal, ToolCallResult
+from actors.policy import ContextFullError, PolicyCompletion
+from actors.rewards.played import ModelTurn, make_call_record
+from launch.evaluate.attempts import AttemptUsage, AttemptVerdict
+from launch.recorded.trajectory import RecordedTrajectory, TrajectoryOrigin, read_reply
+from protocol.events import JsonValue
+from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 
 _PLENTY = 1 << 30
 
 
-class _Over(Exception):
+class _NothingMoreRan(Exception):
     """Nothing more was run then."""
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class ObservationComparison:
     """What a reply's actions led to, then and now."""
 
     turn: int
     commands: tuple[str, ...]
-    then: str
-    now: str
-    exit_code: int | None = None
-    exit_code_now: int | None = None
+    recorded_output: str
+    replayed_output: str
+    recorded_exit_code: int | None = None
+    replayed_exit_code: int | None = None
 
     @property
     def same(self) -> bool:
-        return (self.then, self.exit_code) == (self.now, self.exit_code_now)
+        return (self.recorded_output, self.recorded_exit_code) == (self.replayed_output, self.replayed_exit_code)
 
 
 @dataclass(slots=True)
-class Script:
+class ScriptedPolicy:
     """A :class:`actors.policy.Policy` of one trajectory."""
 
-    recorded: Recorded
+    recorded: RecordedTrajectory
     agent: Agent
     shorten: Callable[[str, int], str]
-    begun: str = ""
+    reply_prefix: str = ""
     turn: int = -1
     """The one that is being played."""
-    observations: list[Observation] = field(default_factory=list[Observation])
+    observations: list[ObservationComparison] = field(default_factory=list[ObservationComparison])
     calls: int = 0
     """Of the turn, so far."""
 
     @property
-    def room(self) -> int:
+    def remaining_tokens(self) -> int:
         return _PLENTY
 
-    async def ask(self, turn: int, max_new_tokens: int) -> Said:
+    async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         del max_new_tokens
         if turn >= len(self.recorded.replies):
-            raise NoRoom
+            raise ContextFullError
         self.turn, self.calls = turn, 0
         reply = self.recorded.replies[turn]
         tokens = len(reply.sampled.ids) if reply.sampled else 0
-        cut = self.agent.read(reply.text).final and not self._reading().final
-        return Said(reply.text, tokens, "length" if cut else "stop", 0.0, 0)
+        cut = self.agent.parse_reply(reply.text).final and not self._reading().final
+        return PolicyCompletion(reply.text, tokens, "length" if cut else "stop", 0.0, 0)
 
-    def keep(self, *, malformed: bool) -> None:
+    def commit_reply(self, *, malformed: bool) -> None:
         del malformed
 
-    def observed(self, messages: list[Message], noted: Noted) -> bool:
+    def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
         reply = self.recorded.replies[self.turn]
-        if reply.told is not None:
+        if reply.observation is not None:
             self.observations.append(
-                Observation(
+                ObservationComparison(
                     self.turn,
                     self._commands(),
-                    _text(reply.told),
+                    _text(reply.observation),
                     _text(messages),
                     reply.exit_code,
-                    noted.exit_code,
+                    source.exit_code,
                 )
             )
         return True
 
-    def shortened(self, text: str, tokens: int) -> str:
+    def truncate_text(self, text: str, tokens: int) -> str:
         return self.shorten(text, tokens)
 
-    def count(self) -> None:
+    def count_call(self) -> None:
         """A call is to be run.  Raises _Over where it was not then."""
-        ran = 0 if self._too_late() else self.recorded.replies[self.turn].ran
+        ran = 0 if self._too_late() else self.recorded.replies[self.turn].calls_run
         if ran is not None and self.calls >= ran:
-            raise _Over
+            raise _NothingMoreRan
         self.calls += 1
 
     def _too_late(self) -> bool:
         """It is a last word that came when the time was up: nothing was told then, and nothing of it was run."""
         verdict = self.recorded.verdict
-        return verdict is not None and verdict.status is Status.TIME_LIMIT and self._reading().final
+        return verdict is not None and verdict.status is EpisodeStatus.TIME_LIMIT and self._reading().final
 
-    def _reading(self) -> Reading:
+    def _reading(self) -> ParsedReply:
         last = self.turn == len(self.recorded.replies) - 1
-        return reading_of(self.agent, self.recorded.replies[self.turn], last=last)
+        return read_reply(self.agent, self.recorded.replies[self.turn], last=last)
 
     def _commands(self) -> tuple[str, ...]:
         actions = self._reading().actions
-        return tuple(call_of(each.name, each.arguments).command for each in actions if isinstance(each, ToolCall))
+        return tuple(
+            make_call_record(each.name, each.arguments).command for each in actions if isinstance(each, AgentToolCall)
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _LimitedTerminal:
     """A terminal in which nothing is run that was not run then."""
 
-    terminal: Terminal
-    script: Script
+    terminal: EpisodeTerminal
+    script: ScriptedPolicy
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
-        self.script.count()
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
+        self.script.count_call()
         return await self.terminal.call(name, arguments, on_output)
 
-    async def grade(self) -> Graded:
+    async def grade(self) -> EpisodeGrade:
         return await self.terminal.grade()
 
 
 @dataclass(frozen=True, slots=True)
-class Replaying:
+class ReplayEpisode:
     """One replay: see :class:`launch.evaluate.players.Attempting`."""
 
-    script: Script
-    acting: Acting
-    then: Verdict
+    script: ScriptedPolicy
+    acting: AgentLoop
+    recorded_verdict: AttemptVerdict
 
-    async def run(self) -> Status:
-        status = Status.COMPLETED
-        with contextlib.suppress(_Over):
+    async def run(self) -> EpisodeStatus:
+        status = EpisodeStatus.COMPLETED
+        with contextlib.suppress(_NothingMoreRan):
             status = await self.acting.run()
-        return self.then.status if self.then.status is not Status.SANDBOX_DESTROYED else status
+        return (
+            self.recorded_verdict.status
+            if self.recorded_verdict.status is not EpisodeStatus.SANDBOX_DESTROYED
+            else status
+        )
 
     @property
     def turns(self) -> Sequence[ModelTurn]:
-        return self.acting.diary.turns
+        return self.acting.transcript.turns
 
     @property
-    def last_words(self) -> str:
-        return self.acting.diary.last_words
+    def final_answer(self) -> str:
+        return self.acting.transcript.last_content
 
     @property
-    def effort(self) -> Effort:
+    def effort(self) -> AttemptUsage:
         recorded = self.script.recorded
-        return Effort(
+        return AttemptUsage(
             turns=len(self.turns),
             prompt_tokens=recorded.prompt_tokens,
             completion_tokens=recorded.completion_tokens,
         )
 
-    def told(self) -> dict[str, Json]:
+    def trajectory_json(self) -> dict[str, JsonValue]:
         return {}
 
 
-def replaying(
-    recorded: Recorded,
-    origin: Origin,
+def create_replay_episode(
+    recorded: RecordedTrajectory,
+    origin: TrajectoryOrigin,
     task: Task,
-    terminal: Terminal,
+    terminal: EpisodeTerminal,
     *,
-    then: Verdict,
-    observer: Observer,
+    then: AttemptVerdict,
+    observer: EpisodeObserver,
     settings: EpisodeSettings,
-) -> Replaying:
+) -> ReplayEpisode:
     """``then`` is the verdict of ``recorded``."""
-    script = Script(recorded, origin.agent, origin.shortened)
+    script = ScriptedPolicy(recorded, origin.agent, origin.shorten)
     unhurried = replace(settings, time_limit_s=math.inf, max_turns=len(recorded.replies) + 1)
     ageless = replace(task, agent_timeout_s=math.inf)
-    acting = Acting(ageless, origin.agent, script, _Counted(terminal, script), unhurried, observer)
-    return Replaying(script, acting, then)
+    acting = AgentLoop(ageless, origin.agent, script, _LimitedTerminal(terminal, script), unhurried, observer)
+    return ReplayEpisode(script, acting, then)
 
 
-def _text(messages: Sequence[Message]) -> str:
+def _text(messages: Sequence[ChatMessage]) -> str:
     return "\n".join(message["content"] for message in messages)

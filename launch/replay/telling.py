@@ -11,12 +11,12 @@ from dataclasses import asdict
 from itertools import islice
 from typing import cast
 
-from launch.evaluate.attempts import Verdict
-from launch.recorded.trajectory import Recorded
-from launch.replay.script import Observation
-from launch.replay.verdicts import Again, Judged, agrees, changed_tests
-from protocol.events import Json
-from sandbox.truncate import shorten
+from launch.evaluate.attempts import AttemptVerdict
+from launch.recorded.trajectory import RecordedTrajectory
+from launch.replay.script import ObservationComparison
+from launch.replay.verdicts import ReplayAttempt, ReplayComparison, describe_changed_tests, verdicts_agree
+from protocol.events import JsonValue
+from sandbox.truncate import truncate_middle
 
 _CHARS = 2_000
 """Of one observation."""
@@ -24,87 +24,91 @@ _MOST = 20
 """Observations of one replay, and lines of one difference."""
 
 
-def told(recorded: Recorded, judged: Judged, *, task_changed: bool) -> dict[str, Json]:
+def build_replay_report(
+    recorded: RecordedTrajectory, judged: ReplayComparison, *, task_changed: bool
+) -> dict[str, JsonValue]:
     return {
         "trajectory": recorded.name,
         "task": recorded.task,
         "task_changed": task_changed,
-        "recorded": _verdict(judged.then),
-        "replays": [_replay(judged.then, each) for each in judged.replays],
-        "times": len(judged.replays),
-        "agree": len(judged.agreeing),
-        "failed": len(judged.failed),
-        "same": judged.same,
+        "recorded": _verdict(judged.recorded_verdict),
+        "replays": [_replay(judged.recorded_verdict, each) for each in judged.attempts],
+        "times": len(judged.attempts),
+        "agree": len(judged.agreeing_attempts),
+        "failed": len(judged.failed_attempts),
+        "same": judged.all_agree,
         "flaky": judged.flaky,
-        "meaning": judged.meaning,
+        "meaning": judged.explanation,
     }
 
 
-def _verdict(verdict: Verdict) -> dict[str, Json]:
-    return cast("dict[str, Json]", {**asdict(verdict), "tests": [asdict(test) for test in verdict.tests]})
+def _verdict(verdict: AttemptVerdict) -> dict[str, JsonValue]:
+    return cast("dict[str, JsonValue]", {**asdict(verdict), "tests": [asdict(test) for test in verdict.tests]})
 
 
-def _replay(then: Verdict, again: Again) -> dict[str, Json]:
+def _replay(then: AttemptVerdict, again: ReplayAttempt) -> dict[str, JsonValue]:
     return {
-        "same_verdict": agrees(then, again.verdict),
+        "same_verdict": verdicts_agree(then, again.verdict),
         "verdict": _verdict(again.verdict) if again.verdict else None,
-        "failure": cast("Json", asdict(again.failure)) if again.failure else None,
-        "changed_tests": [*changed_tests(then, again.verdict)] if again.verdict else [],
+        "failure": cast("JsonValue", asdict(again.failure)) if again.failure else None,
+        "changed_tests": [*describe_changed_tests(then, again.verdict)] if again.verdict else [],
         "observations": len(again.observations),
-        "different": len(again.different),
-        "differences": [_difference(each) for each in again.different[:_MOST]],
+        "different": len(again.different_observations),
+        "differences": [_difference(each) for each in again.different_observations[:_MOST]],
         "seconds": round(again.seconds, 3),
     }
 
 
-def _difference(each: Observation) -> Json:
+def _difference(each: ObservationComparison) -> JsonValue:
     return {
         "turn": each.turn,
-        "commands": [shorten(command, _CHARS) for command in each.commands],
-        "then": shorten(each.then, _CHARS),
-        "now": shorten(each.now, _CHARS),
-        "exit_code_then": each.exit_code,
-        "exit_code_now": each.exit_code_now,
+        "commands": [truncate_middle(command, _CHARS) for command in each.commands],
+        "then": truncate_middle(each.recorded_output, _CHARS),
+        "now": truncate_middle(each.replayed_output, _CHARS),
+        "exit_code_then": each.recorded_exit_code,
+        "exit_code_now": each.replayed_exit_code,
     }
 
 
-def lines(recorded: Recorded, judged: Judged, *, task_changed: bool) -> Iterator[str]:
-    yield f"{recorded.name}: task {recorded.task}, {_worded(judged.then)} then"
+def format_replay_lines(recorded: RecordedTrajectory, judged: ReplayComparison, *, task_changed: bool) -> Iterator[str]:
+    yield f"{recorded.name}: task {recorded.task}, {_worded(judged.recorded_verdict)} then"
     if task_changed:
         yield "the task is not what it was: its prompt is another now"
     shown = False
-    for each in judged.replays:
-        yield f"  {each.number + 1}: {_outcome(judged.then, each)}"
-        yield from (f"     {line}" for line in _tests(judged.then, each))
-        if each.different and not shown:
+    for each in judged.attempts:
+        yield f"  {each.number + 1}: {_outcome(judged.recorded_verdict, each)}"
+        yield from (f"     {line}" for line in _tests(judged.recorded_verdict, each))
+        if each.different_observations and not shown:
             shown = True
             yield from (f"     {line}" for line in _differences(each))
-    agreeing = f"{len(judged.agreeing)} of {len(judged.replays)} replays agree"
-    yield f"{agreeing}{'; they differ among themselves' if judged.flaky else ''}: {judged.meaning}"
+    agreeing = f"{len(judged.agreeing_attempts)} of {len(judged.attempts)} replays agree"
+    yield f"{agreeing}{'; they differ among themselves' if judged.flaky else ''}: {judged.explanation}"
 
 
-def _worded(verdict: Verdict) -> str:
+def _worded(verdict: AttemptVerdict) -> str:
     return f"{'passed' if verdict.passed else 'failed'}, reward {verdict.reward:g}, {verdict.status}"
 
 
-def _outcome(then: Verdict, again: Again) -> str:
-    saw = f"{len(again.different)} of {len(again.observations)} observations differ"
+def _outcome(then: AttemptVerdict, again: ReplayAttempt) -> str:
+    saw = f"{len(again.different_observations)} of {len(again.observations)} observations differ"
     if again.verdict is None:
         failure = again.failure
         return f"no verdict ({failure.stage}: {failure.kind}: {failure.message})" if failure else "no verdict"
-    same = "the same verdict" if agrees(then, again.verdict) else "ANOTHER verdict"
+    same = "the same verdict" if verdicts_agree(then, again.verdict) else "ANOTHER verdict"
     return f"{same} ({_worded(again.verdict)}) · {saw}"
 
 
-def _tests(then: Verdict, again: Again) -> list[str]:
-    return changed_tests(then, again.verdict) if again.verdict else []
+def _tests(then: AttemptVerdict, again: ReplayAttempt) -> list[str]:
+    return describe_changed_tests(then, again.verdict) if again.verdict else []
 
 
-def _differences(again: Again) -> Iterator[str]:
-    for each in islice(again.different, _MOST):
-        command = shorten(" ; ".join(each.commands) or "(no command)", 120).replace("\n", " ")
-        codes = f" · exit code {each.exit_code} then, {each.exit_code_now} now"
-        yield f"turn {each.turn}: {command}{codes if each.exit_code != each.exit_code_now else ''}"
-        before, after = (shorten(text, _CHARS).splitlines() for text in (each.then, each.now))
+def _differences(again: ReplayAttempt) -> Iterator[str]:
+    for each in islice(again.different_observations, _MOST):
+        command = truncate_middle(" ; ".join(each.commands) or "(no command)", 120).replace("\n", " ")
+        codes = f" · exit code {each.recorded_exit_code} then, {each.replayed_exit_code} now"
+        yield f"turn {each.turn}: {command}{codes if each.recorded_exit_code != each.replayed_exit_code else ''}"
+        before, after = (
+            truncate_middle(text, _CHARS).splitlines() for text in (each.recorded_output, each.replayed_output)
+        )
         changes = (line for line in difflib.unified_diff(before, after, lineterm="", n=0) if not line.startswith("@@"))
         yield from (f"  {line}" for line in islice(changes, 2, _MOST))

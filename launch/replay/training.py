@@ -16,23 +16,23 @@ from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from actors.engines.adapter_files import CONFIG_FILE as ADAPTER_CONFIG
-from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_sound
+from actors.engines.adapter_files import ADAPTER_CONFIG_FILE as ADAPTER_CONFIG
+from launch.checkpoints import Checkpoint, CheckpointStore, LedgerLine, require_intact
 from launch.config import resolve
 from launch.retention import Retention
-from launch.rundir import CONFIG_FILE, NoSuchRunError, config_values, stored_config
+from launch.rundir import CONFIG_FILE, NoSuchRunError, config_tables, load_stored_config
 from launch.settings import learner_settings
 from launch.steering.history import read_changes
-from launch.steering.tunable import LR
-from launch.training import REFERENCE
+from launch.steering.tunable import LEARNING_RATE_KEY
+from launch.training import REFERENCE_FOLDER
 from learner.rank import LearnerRank
 from protocol.errors import UserError
-from protocol.export import FOLDER, ExportEntry, read_blob, read_index
-from protocol.weights import Version, attempt_of
+from protocol.export import TRAJECTORIES_FOLDER, ExportIndexEntry, read_export_index, read_exported_blob
+from protocol.weights import WeightVersion, version_attempt
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
+class TrainingReplay:
     """``equal`` is whether the replayed weights are those of the run's newest checkpoint."""
 
     steps: tuple[int, ...]
@@ -44,12 +44,12 @@ class Replay:
         return self.digest == self.recorded
 
 
-def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
+def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingReplay:
     """Train again, on one rank.  Raises UserError when there is no such run, it has fewer than two checkpoints, or it
     was trained on several ranks."""
     if not (run_dir / CONFIG_FILE).is_file():
         raise NoSuchRunError(run_dir)
-    found = CheckpointStore(run_dir, Retention(1)).all()
+    found = CheckpointStore(run_dir, Retention(1)).list_checkpoints()
     if len(found) < 2:
         raise UserError(
             f"{run_dir} holds {'one checkpoint' if found else 'no checkpoint'}, and a replay needs two: run with a "
@@ -57,14 +57,14 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
         )
     first, last = found[0], found[-1]
     for used in (first, last):
-        require_sound(used)
+        require_intact(used)
     model = _model_of(first, run_dir)
 
     changes = _lr_changes(run_dir)
 
     def rank_of(attempt: int, state: Path) -> LearnerRank:
-        stored = stored_config(run_dir / "attempts" / str(attempt))
-        config = resolve(config_values(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
+        stored = load_stored_config(run_dir / "attempts" / str(attempt))
+        config = resolve(config_tables(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
         if config.learner.ranks > 1:
             raise UserError(
                 f"{run_dir} was trained on {config.learner.ranks} ranks, and a replay computes on one, which adds in "
@@ -74,43 +74,43 @@ def replay(run_dir: Path, overrides: Sequence[str] = ()) -> Replay:
         rank.setup()
         rank.load(str(state))
         if config.kl.coefficient:
-            rank.keep_reference(str(run_dir / REFERENCE), False)
+            rank.freeze_reference(str(run_dir / REFERENCE_FOLDER), False)
         return rank
 
     with closing(rank_of(last.manifest.attempt, last.learner)) as rank:
         recorded = rank.weights_digest()
     lines = [line for line in last.ledger() if line.step > first.manifest.step]
-    exported = {entry.trajectory: entry for entry in read_index(run_dir)}
+    exported = {entry.trajectory: entry for entry in read_export_index(run_dir)}
     digest, state = "", first.learner
     with TemporaryDirectory() as temporary:
-        for attempt, steps in groupby(lines, lambda line: attempt_of(line.version)):
+        for attempt, steps in groupby(lines, lambda line: version_attempt(line.version)):
             with closing(rank_of(attempt, state)) as rank:
                 for line in steps:
-                    rank.step(line.step, _payload(run_dir, exported, line), last.lineage, Version(line.version))
+                    rank.step(line.step, _payload(run_dir, exported, line), last.lineage, WeightVersion(line.version))
                 digest, state = rank.weights_digest(), Path(temporary) / str(attempt)
                 rank.save(str(state))
-    return Replay(tuple(line.step for line in lines), digest, recorded)
+    return TrainingReplay(tuple(line.step for line in lines), digest, recorded)
 
 
 def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
     """Attempt → (first step, rate) of each learning rate that a person asked for while it went on."""
     found: dict[int, tuple[tuple[int, float], ...]] = {}
     for change in read_changes(run_dir):
-        if change.key == LR and isinstance(change.after, int | float):
+        if change.key == LEARNING_RATE_KEY and isinstance(change.after, int | float):
             found[change.attempt] = (*found.get(change.attempt, ()), (change.first_step, float(change.after)))
     return found
 
 
-def _payload(run_dir: Path, exported: Mapping[str, ExportEntry], line: LedgerLine) -> list[bytes]:
+def _payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: LedgerLine) -> list[bytes]:
     """The step's trajectories in the order in which the learner got them: by group and sample."""
     names = (*line.trained, *line.dropped)
     if missing := [name for name in names if name not in exported]:
         raise UserError(
-            f"{run_dir / FOLDER} lacks {len(missing)} trajectories of step {line.step}, {missing[0]} among them: they "
+            f"{run_dir / TRAJECTORIES_FOLDER} lacks {len(missing)} trajectories of step {line.step}, {missing[0]} among them: they "
             "could not be exported (for want of space, say), so this run cannot be replayed"
         )
     entries = sorted((exported[name] for name in names), key=lambda entry: (entry.group, entry.sample))
-    return [read_blob(run_dir, entry) for entry in entries]
+    return [read_exported_blob(run_dir, entry) for entry in entries]
 
 
 def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:

@@ -6,69 +6,69 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from launch.evaluate.attempts import Failure, Verdict
-from launch.replay.script import Observation
+from launch.evaluate.attempts import AttemptFailure, AttemptVerdict
+from launch.replay.script import ObservationComparison
 from protocol.trajectory import TestResult
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class ReplayAttempt:
     """One replay."""
 
     number: int
-    verdict: Verdict | None
-    failure: Failure | None
-    observations: tuple[Observation, ...]
+    verdict: AttemptVerdict | None
+    failure: AttemptFailure | None
+    observations: tuple[ObservationComparison, ...]
     """Those that can be compared: both then and now something was told."""
     seconds: float
 
     @property
-    def different(self) -> list[Observation]:
+    def different_observations(self) -> list[ObservationComparison]:
         return [each for each in self.observations if not each.same]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ReplayComparison:
     """All replays of a trajectory, held against what was recorded."""
 
-    then: Verdict
+    recorded_verdict: AttemptVerdict
     """Its reward without a judge's part, as no judge is asked again."""
-    replays: tuple[Again, ...]
+    attempts: tuple[ReplayAttempt, ...]
 
     @property
-    def agreeing(self) -> list[Again]:
-        return [each for each in self.replays if agrees(self.then, each.verdict)]
+    def agreeing_attempts(self) -> list[ReplayAttempt]:
+        return [each for each in self.attempts if verdicts_agree(self.recorded_verdict, each.verdict)]
 
     @property
-    def failed(self) -> list[Again]:
+    def failed_attempts(self) -> list[ReplayAttempt]:
         """Of which infrastructure left no verdict."""
-        return [each for each in self.replays if each.verdict is None]
+        return [each for each in self.attempts if each.verdict is None]
 
     @property
-    def same(self) -> bool:
-        return len(self.agreeing) == len(self.replays)
+    def all_agree(self) -> bool:
+        return len(self.agreeing_attempts) == len(self.attempts)
 
     @property
     def flaky(self) -> bool:
         """Replays differ among themselves: nothing but chance, or the machine, can be why."""
-        verdicts = [each.verdict for each in self.replays if each.verdict is not None]
-        return any(not agrees(verdicts[0], other) for other in verdicts[1:])
+        verdicts = [each.verdict for each in self.attempts if each.verdict is not None]
+        return any(not verdicts_agree(verdicts[0], other) for other in verdicts[1:])
 
     @property
-    def meaning(self) -> str:
+    def explanation(self) -> str:
         """Where to look, in a line."""
-        if self.same:
+        if self.all_agree:
             return "the verdict is the same"
-        told_apart = [each for each in self.replays if each.verdict is not None and each not in self.agreeing]
+        told_apart = [each for each in self.attempts if each.verdict is not None and each not in self.agreeing_attempts]
         if not told_apart:
             return "infrastructure failed what has no verdict: replay it once more"
-        if any(not each.different for each in told_apart):
+        if any(not each.different_observations for each in told_apart):
             return "the agent saw the same and the verdict is another: look at the tests"
-        turn = min(each.different[0].turn for each in told_apart)
+        turn = min(each.different_observations[0].turn for each in told_apart)
         return f"the agent saw something else from turn {turn} on: look there first, then at the tests"
 
 
-def agrees(then: Verdict, now: Verdict | None) -> bool:
+def verdicts_agree(then: AttemptVerdict, now: AttemptVerdict | None) -> bool:
     """The same tests passed, as far as they are known, and the reward is the same."""
     if now is None or (then.passed, round(then.pass_ratio, 9)) != (now.passed, round(now.pass_ratio, 9)):
         return False
@@ -76,7 +76,7 @@ def agrees(then: Verdict, now: Verdict | None) -> bool:
     return known and math.isclose(then.reward, now.reward, rel_tol=1e-6, abs_tol=1e-6)
 
 
-def changed_tests(then: Verdict, now: Verdict) -> list[str]:
+def describe_changed_tests(then: AttemptVerdict, now: AttemptVerdict) -> list[str]:
     """One line for each test that says something else."""
     before, after = _passed(then.tests), _passed(now.tests)
     words = {True: "passed", False: "failed", None: "was not there"}

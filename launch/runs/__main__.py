@@ -17,23 +17,30 @@ from pathlib import Path
 from rich.table import Table
 
 from launch.config import RunConfig
-from launch.rundir import CONFIG_FILE, NoSuchRunError, runs
-from launch.runs.comparing import FIGURE_HEAD, differences, figure_cells, figure_lines, page, read_runs
-from launch.runs.listing import HEAD, cells, list_runs, shown_bytes
-from launch.runs.pruning import DEFAULT, Part, prune
-from launch.runs.query import TABLES, query
+from launch.rundir import CONFIG_FILE, NoSuchRunError, list_runs
+from launch.runs.comparing import (
+    METRIC_COLUMNS,
+    compare_metrics,
+    find_config_differences,
+    format_metric_rows,
+    read_compared_runs,
+    render_comparison_page,
+)
+from launch.runs.listing import RUN_COLUMNS, format_bytes, format_run_row, list_run_rows
+from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, prune_runs
+from launch.runs.query import TABLES, run_query
 from protocol.cli.exits import main_guard
-from protocol.cli.numbers import number, whole
-from protocol.cli.output import JsonOutput, error_console, shown
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.numbers import integer_between, number_at_least
+from protocol.cli.output import JsonOutput, display_path, error_console
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.filesystem import replace_whole
+from protocol.filesystem import replace_file
 
 _DAY_S = 86_400.0
 
 
-def _parser() -> Parser:
-    made = Parser(prog="python -m launch.runs", description="Look after a folder of runs.")
+def _parser() -> CommandLineParser:
+    made = CommandLineParser(prog="python -m launch.runs", description="Look after a folder of runs.")
     kinds = made.add_subparsers(dest="command", required=True, metavar="list|compare|query|prune")
 
     def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
@@ -51,18 +58,22 @@ def _parser() -> Parser:
     asked = add("query", "Ask runs in SQL.", 'query "SELECT run, max(pass_rate) FROM metrics GROUP BY run"')
     asked.add_argument("sql", metavar="SQL", help=f"over {', '.join(TABLES)}")
     asked.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories; default: all of runs")
-    asked.add_argument("--limit", type=whole(1), default=1000, metavar="N", help="most rows")
+    asked.add_argument("--limit", type=integer_between(1), default=1000, metavar="N", help="most rows")
     pruned = add("prune", "Remove what nobody needs, never of a run that goes on.", "prune --dry-run")
     pruned.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories; default: all of runs")
-    pruned.add_argument("--what", default=",".join(DEFAULT), metavar="PARTS", help=f"some of {', '.join(Part)}")
-    pruned.add_argument("--older-than", type=number(0.0), metavar="DAYS", help="only runs that began so long ago")
+    pruned.add_argument(
+        "--what", default=",".join(DEFAULT_PARTS), metavar="PARTS", help=f"some of {', '.join(PrunablePart)}"
+    )
+    pruned.add_argument(
+        "--older-than", type=number_at_least(0.0), metavar="DAYS", help="only runs that began so long ago"
+    )
     pruned.add_argument("--dry-run", action="store_true", help="say what would go, with sizes, and leave it")
     return made
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """See the module."""
-    with parsed(_parser(), argv) as (given, out):
+    with parse_command_line(_parser(), argv) as (given, out):
         match given.command:
             case "list":
                 _list(given.folder, out)
@@ -77,35 +88,35 @@ def main(argv: Sequence[str] | None = None) -> None:
 def _list(folder: Path, out: JsonOutput) -> None:
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}: python -m launch.runs list FOLDER, or begin a run")
-    found = list_runs(folder)
-    out.set({"runs": [asdict(line) for line in found]})
+    found = list_run_rows(folder)
+    out.set_result({"runs": [asdict(line) for line in found]})
     if found:
-        _print(HEAD, [cells(line) for line in found])
+        _print(RUN_COLUMNS, [format_run_row(line) for line in found])
     else:
         error_console().print(f"{folder} holds no run")
 
 
 def _compare(paths: Sequence[Path], file: Path | None, out: JsonOutput) -> None:
-    compared = read_runs(paths, time.time())
-    names = [run.line.run for run in compared]
+    compared = read_compared_runs(paths, time.time())
+    names = [run.row.run for run in compared]
     path = file or paths[0].parent / f"compare-{'-'.join(names)}.html"
     try:
-        replace_whole(path, page(compared).encode())
+        replace_file(path, render_comparison_page(compared).encode())
     except OSError as error:
         raise UserError(f"{path} cannot be written ({error.strerror}): choose another place, --out FILE") from error
-    out.set({
+    out.set_result({
         "page": str(path),
-        "runs": [asdict(run.line) for run in compared],
-        "figures": [asdict(line) for line in figure_lines(compared)],
-        "differences": [{"key": key, "values": list(values)} for key, values in differences(compared)],
+        "runs": [asdict(run.row) for run in compared],
+        "figures": [asdict(line) for line in compare_metrics(compared)],
+        "differences": [{"key": key, "values": list(values)} for key, values in find_config_differences(compared)],
     })  # fmt: skip
-    _print(FIGURE_HEAD, figure_cells(compared))
-    error_console().print(f"page: {shown(path)}")
+    _print(METRIC_COLUMNS, format_metric_rows(compared))
+    error_console().print(f"page: {display_path(path)}")
 
 
 def _query(sql: str, paths: Sequence[Path], most: int, out: JsonOutput) -> None:
-    answer = query(sql, _chosen(paths), most=most, now=time.time())
-    out.set({"columns": list(answer.columns), "rows": [list(row) for row in answer.rows], "more": answer.more})
+    answer = run_query(sql, _chosen(paths), most=most, now=time.time())
+    out.set_result({"columns": list(answer.columns), "rows": [list(row) for row in answer.rows], "more": answer.more})
     _print(answer.columns, [["–" if value is None else str(value) for value in row] for row in answer.rows])
     if answer.more:
         error_console().print(f"and more than these {most} rows: --limit N shows them")
@@ -113,28 +124,28 @@ def _query(sql: str, paths: Sequence[Path], most: int, out: JsonOutput) -> None:
 
 def _prune(given: argparse.Namespace, out: JsonOutput) -> None:
     parts, chosen = _parts(given.what), _chosen(given.runs)
-    if Part.RUN in parts and not given.runs and given.older_than is None:
+    if PrunablePart.RUN in parts and not given.runs and given.older_than is None:
         raise UserError("--what run removes whole runs: name them, or say --older-than DAYS")
     if given.older_than is not None:
         before = time.time() - given.older_than * _DAY_S
         chosen = [path for path in chosen if (path / CONFIG_FILE).stat().st_mtime < before]
-    gone, busy = prune(chosen, parts, dry_run=given.dry_run)
+    gone, busy = prune_runs(chosen, parts, dry_run=given.dry_run)
     total = sum(each.bytes for each in gone)
     found = [{"run": each.run, "part": each.part.value, "bytes": each.bytes, "paths": len(each.paths)} for each in gone]
-    out.set({"dry_run": given.dry_run, "removed": found, "bytes": total, "left_alone": busy})
+    out.set_result({"dry_run": given.dry_run, "removed": found, "bytes": total, "left_alone": busy})
     if gone:
-        _print(("run", "part", "size"), [(each.run, each.part.value, shown_bytes(each.bytes)) for each in gone])
+        _print(("run", "part", "size"), [(each.run, each.part.value, format_bytes(each.bytes)) for each in gone])
     console = error_console()
-    console.print(f"{shown_bytes(total)} {'would go: leave --dry-run out' if given.dry_run else 'removed'}")
+    console.print(f"{format_bytes(total)} {'would go: leave --dry-run out' if given.dry_run else 'removed'}")
     for name in busy:
         console.print(f"left alone: {name}, which somebody drives")
 
 
-def _parts(words: str) -> set[Part]:
+def _parts(words: str) -> set[PrunablePart]:
     names = [word.strip() for word in words.split(",") if word.strip()]
-    if unknown := [name for name in names if name not in set(Part)]:
-        raise UserError(f"--what {unknown[0]}: the parts are {', '.join(Part)}")
-    return {Part(name) for name in names}
+    if unknown := [name for name in names if name not in set(PrunablePart)]:
+        raise UserError(f"--what {unknown[0]}: the parts are {', '.join(PrunablePart)}")
+    return {PrunablePart(name) for name in names}
 
 
 def _chosen(paths: Sequence[Path]) -> list[Path]:
@@ -142,7 +153,7 @@ def _chosen(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         if not (path / CONFIG_FILE).is_file():
             raise NoSuchRunError(path)
-    return list(paths) or runs(_folder())
+    return list(paths) or list_runs(_folder())
 
 
 def _folder() -> Path:

@@ -10,11 +10,11 @@ from typing import Protocol, Self, cast
 from protocol.errors import UserError
 
 
-class Connection(Protocol):
+class DuckDbConnection(Protocol):
     description: Sequence[Sequence[object]] | None
     """(name, type, …) of each column."""
 
-    def execute(self, query: str, parameters: object = ...) -> Connection: ...
+    def execute(self, query: str, parameters: object = ...) -> DuckDbConnection: ...
     def fetchmany(self, size: int) -> list[tuple[object, ...]]: ...
     def close(self) -> None: ...
 
@@ -22,10 +22,10 @@ class Connection(Protocol):
 class _DuckDB(Protocol):
     Error: type[Exception]
 
-    def connect(self, database: str) -> Connection: ...
+    def connect(self, database: str) -> DuckDbConnection: ...
 
 
-class Duck:
+class DuckDbSession:
     """A database in memory, for one question."""
 
     def __enter__(self) -> Self:
@@ -48,7 +48,7 @@ class Duck:
         except self._duckdb.Error as error:
             raise UserError(" ".join(str(error).split())) from error
 
-    def rows(self, most: int) -> tuple[list[str], list[tuple[object, ...]]]:
+    def fetch_rows(self, most: int) -> tuple[list[str], list[tuple[object, ...]]]:
         """Columns and rows of what was asked last; none where nothing was."""
         columns = [str(column[0]) for column in self._connection.description or ()]
         try:

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import cast
 
 from launch.metrics import read_metrics
-from launch.monitor.store import read_object
-from launch.monitor.tail import Event, integer, mapping, number, text
-from launch.rundir import CONFIG_FILE, SUMMARY_FILE, is_running, runs, stored_values
+from launch.monitor.store import read_json_object
+from launch.monitor.tail import Event, get_integer, get_mapping, get_number, get_text
+from launch.rundir import CONFIG_FILE, SUMMARY_FILE, is_running, list_runs, load_stored_tables
 from protocol.errors import UserError
 
 
-class State(StrEnum):
+class RunListStatus(StrEnum):
     RUNNING = "running"
     """A driver has it."""
     DONE = "done"
@@ -33,10 +33,10 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RunLine:
+class RunListRow:
     run: str
     recipe: str
-    state: State
+    state: RunListStatus
     step: int
     steps: int
     pass_rate: float | None
@@ -49,43 +49,43 @@ class RunLine:
     """Since it began."""
 
 
-def list_runs(folder: Path, now: float | None = None) -> list[RunLine]:
+def list_run_rows(folder: Path, now: float | None = None) -> list[RunListRow]:
     """The newest last."""
-    return [run_line(path, time.time() if now is None else now) for path in runs(folder)]
+    return [read_run_row(path, time.time() if now is None else now) for path in list_runs(folder)]
 
 
-def run_line(run_dir: Path, now: float) -> RunLine:
+def read_run_row(run_dir: Path, now: float) -> RunListRow:
     try:
-        config = cast("Event", stored_values(run_dir))
+        config = cast("Event", load_stored_tables(run_dir))
     except UserError:
         config = {}
-    summary = read_object(run_dir / SUMMARY_FILE)
+    summary = read_json_object(run_dir / SUMMARY_FILE)
     steps = read_metrics(run_dir)
     rates = [step["pass_rate"] for step in steps if "pass_rate" in step]
-    scores = mapping(summary or {}, "eval")
-    section = mapping(config, "run")
-    return RunLine(
+    scores = get_mapping(summary or {}, "eval")
+    section = get_mapping(config, "run")
+    return RunListRow(
         run=run_dir.name,
-        recipe=text(section, "name"),
+        recipe=get_text(section, "name"),
         state=_state(run_dir, config, summary),
         step=int(steps[-1]["step"]) if steps else 0,
-        steps=integer(section, "steps"),
+        steps=get_integer(section, "steps"),
         pass_rate=rates[-1] if rates else None,
-        before=number(mapping(scores, "before"), "pass_at_1"),
-        after=number(mapping(scores, "after"), "pass_at_1"),
+        before=get_number(get_mapping(scores, "before"), "pass_at_1"),
+        after=get_number(get_mapping(scores, "after"), "pass_at_1"),
         bytes=folder_bytes(run_dir),
         age_s=max(0.0, round(now - _begun(run_dir), 1)),
     )
 
 
-def _state(run_dir: Path, config: Event, summary: Event | None) -> State:
+def _state(run_dir: Path, config: Event, summary: Event | None) -> RunListStatus:
     if is_running(run_dir):
-        return State.RUNNING
+        return RunListStatus.RUNNING
     if not config:
-        return State.DAMAGED
+        return RunListStatus.DAMAGED
     if summary is None:
-        return State.STOPPED
-    return State.DONE if summary.get("ok") is not False else State.FAILED
+        return RunListStatus.STOPPED
+    return RunListStatus.DONE if summary.get("ok") is not False else RunListStatus.FAILED
 
 
 def _begun(run_dir: Path) -> float:
@@ -106,17 +106,17 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-HEAD = ("run", "state", "steps", "pass", "before", "after", "size", "age")
+RUN_COLUMNS = ("run", "state", "steps", "pass", "before", "after", "size", "age")
 
 
-def cells(line: RunLine) -> tuple[str, ...]:
+def format_run_row(line: RunListRow) -> tuple[str, ...]:
     """For a person."""
     of = f"{line.step}/{line.steps}" if line.steps else str(line.step)
     rates = [_percent(value) for value in (line.pass_rate, line.before, line.after)]
-    return (line.run, line.state.value, of, *rates, shown_bytes(line.bytes), shown_age(line.age_s))
+    return (line.run, line.state.value, of, *rates, format_bytes(line.bytes), format_age(line.age_s))
 
 
-def shown_bytes(count: float) -> str:
+def format_bytes(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
@@ -124,7 +124,7 @@ def shown_bytes(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def shown_age(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from launch.checkpoints import CheckpointStore
 from launch.retention import Retention
-from launch.rundir import RunDirectoryError, held
+from launch.rundir import RunDirectoryError, hold_run_lock
 from launch.runs.listing import folder_bytes
 
 
-class Part(StrEnum):
+class PrunablePart(StrEnum):
     """What can be removed of a run that nobody drives."""
 
     LEFTOVERS = "leftovers"
@@ -38,34 +38,36 @@ class Part(StrEnum):
     """All of it."""
 
 
-DEFAULT = (Part.LEFTOVERS, Part.WEIGHTS)
+DEFAULT_PARTS = (PrunablePart.LEFTOVERS, PrunablePart.WEIGHTS)
 
 
 @dataclass(frozen=True, slots=True)
-class Removable:
+class PrunableFiles:
     run: str
-    part: Part
+    part: PrunablePart
     bytes: int
     paths: tuple[Path, ...]
 
 
-def removable(run_dir: Path) -> list[Removable]:
+def find_prunable(run_dir: Path) -> list[PrunableFiles]:
     """Of each part what is there, of a run that nobody drives."""
-    found: list[Removable] = []
+    found: list[PrunableFiles] = []
     for part, paths_of in _PATHS.items():
         if paths := tuple(sorted(paths_of(run_dir))):
-            found.append(Removable(run_dir.name, part, sum(map(_bytes, paths)), paths))
+            found.append(PrunableFiles(run_dir.name, part, sum(map(_bytes, paths)), paths))
     return found
 
 
-def prune(run_dirs: Sequence[Path], parts: Collection[Part], *, dry_run: bool) -> tuple[list[Removable], list[str]]:
+def prune_runs(
+    run_dirs: Sequence[Path], parts: Collection[PrunablePart], *, dry_run: bool
+) -> tuple[list[PrunableFiles], list[str]]:
     """What went, or would go; and the runs that were left alone, because somebody drives them."""
-    gone: list[Removable] = []
+    gone: list[PrunableFiles] = []
     busy: list[str] = []
     for run_dir in run_dirs:
         try:
-            with held(run_dir):
-                there = [each for each in removable(run_dir) if each.part in parts]
+            with hold_run_lock(run_dir):
+                there = [each for each in find_prunable(run_dir) if each.part in parts]
                 gone += there
                 if not dry_run:
                     _remove(there)
@@ -74,7 +76,7 @@ def prune(run_dirs: Sequence[Path], parts: Collection[Part], *, dry_run: bool) -
     return gone, busy
 
 
-def _remove(there: Sequence[Removable]) -> None:
+def _remove(there: Sequence[PrunableFiles]) -> None:
     for path in (path for each in there for path in each.paths):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -98,21 +100,21 @@ def _weights(run_dir: Path) -> list[Path]:
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:
-    return [checkpoint.path for checkpoint in CheckpointStore(run_dir, Retention(1)).all()[:-1]]
+    return [checkpoint.path for checkpoint in CheckpointStore(run_dir, Retention(1)).list_checkpoints()[:-1]]
 
 
 def _logs(run_dir: Path) -> list[Path]:
     return list((run_dir / "attempts").glob("*/logs/*"))
 
 
-_PATHS: dict[Part, Callable[[Path], list[Path]]] = {
-    Part.LEFTOVERS: _leftovers,
-    Part.WEIGHTS: _weights,
-    Part.CHECKPOINTS: _checkpoints,
-    Part.LOGS: _logs,
-    Part.TERMINALS: lambda run_dir: list(run_dir.glob("terminals")),
-    Part.TRAJECTORIES: lambda run_dir: list(run_dir.glob("trajectories")),
-    Part.RUN: lambda run_dir: [run_dir],
+_PATHS: dict[PrunablePart, Callable[[Path], list[Path]]] = {
+    PrunablePart.LEFTOVERS: _leftovers,
+    PrunablePart.WEIGHTS: _weights,
+    PrunablePart.CHECKPOINTS: _checkpoints,
+    PrunablePart.LOGS: _logs,
+    PrunablePart.TERMINALS: lambda run_dir: list(run_dir.glob("terminals")),
+    PrunablePart.TRAJECTORIES: lambda run_dir: list(run_dir.glob("trajectories")),
+    PrunablePart.RUN: lambda run_dir: [run_dir],
 }
 
 

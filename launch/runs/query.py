@@ -21,32 +21,32 @@ from pathlib import Path
 
 import orjson
 
-from launch.evaluation_files import own_evaluations
+from launch.evaluation_files import list_evaluation_files
 from launch.metrics import read_metrics
-from launch.monitor.store import read_object
-from launch.monitor.tail import listed
-from launch.runs.duck import Duck
-from launch.runs.listing import run_line
-from launch.summary import read_events
+from launch.monitor.store import read_json_object
+from launch.monitor.tail import get_list
+from launch.runs.duck import DuckDbSession
+from launch.runs.listing import read_run_row
+from launch.summary import read_run_events
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.export import read_index
+from protocol.events import JsonValue
+from protocol.export import read_export_index
 
-Row = Mapping[str, object]
+TableRow = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QueryResult:
     columns: Sequence[str]
-    rows: Sequence[Sequence[Json]]
+    rows: Sequence[Sequence[JsonValue]]
     more: bool
     """There are more rows than were asked for."""
 
 
-def query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Answer:
+def run_query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> QueryResult:
     """Raises UserError for what DuckDB cannot answer."""
     empty: list[str] = []
-    with Duck() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
+    with DuckDbSession() as duck, tempfile.TemporaryDirectory(prefix="ls-query-") as folder:
         for name in _named(sql):
             rows = [row for path in run_dirs for row in TABLES[name](path, now)]
             _load(duck, name, Path(folder), rows)
@@ -57,10 +57,10 @@ def query(sql: str, run_dirs: Sequence[Path], *, most: int, now: float) -> Answe
             duck.execute(sql)
         except UserError as error:
             raise UserError(_without_rows(empty) + str(error)) from error
-        columns, rows = duck.rows(most + 1)
+        columns, rows = duck.fetch_rows(most + 1)
     if not columns:
         raise UserError('there is no question: write one in SQL, as "select run, step, reward_mean from metrics"')
-    return Answer(columns, [[plain(value) for value in row] for row in rows[:most]], len(rows) > most)
+    return QueryResult(columns, [[to_json_value(value) for value in row] for row in rows[:most]], len(rows) > most)
 
 
 def _named(sql: str) -> list[str]:
@@ -75,7 +75,7 @@ def _without_rows(names: Sequence[str]) -> str:
     return f"there is no row of {', '.join(names)} yet in what was asked, so no column either: " if names else ""
 
 
-def _load(duck: Duck, name: str, folder: Path, rows: Sequence[Row]) -> None:
+def _load(duck: DuckDbSession, name: str, folder: Path, rows: Sequence[TableRow]) -> None:
     """One that has no row has its first column."""
     if not rows:
         duck.execute(f"CREATE TABLE {name} (run VARCHAR)")
@@ -90,7 +90,7 @@ def _load(duck: Duck, name: str, folder: Path, rows: Sequence[Row]) -> None:
     )
 
 
-def plain(value: object) -> Json:
+def to_json_value(value: object) -> JsonValue:
     """A value of DuckDB's as JSON has it."""
     match value:
         case None | bool() | int() | float() | str():
@@ -100,41 +100,41 @@ def plain(value: object) -> Json:
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat()
         case list() | tuple():
-            return [plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  of DuckDB
+            return [to_json_value(each) for each in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  of DuckDB
         case dict():
-            return {str(key): plain(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  of DuckDB
+            return {str(key): to_json_value(each) for key, each in value.items()}  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]  of DuckDB
         case _:
             return str(value)
 
 
-def _runs(run_dir: Path, now: float) -> Iterator[Row]:
-    yield asdict(run_line(run_dir, now))
+def _runs(run_dir: Path, now: float) -> Iterator[TableRow]:
+    yield asdict(read_run_row(run_dir, now))
 
 
-def _metrics(run_dir: Path, now: float) -> Iterator[Row]:
+def _metrics(run_dir: Path, now: float) -> Iterator[TableRow]:
     del now
     for step in read_metrics(run_dir):
         yield {"run": run_dir.name, **step}
 
 
-def _trajectories(run_dir: Path, now: float) -> Iterator[Row]:
+def _trajectories(run_dir: Path, now: float) -> Iterator[TableRow]:
     del now
-    for entry in read_index(run_dir):
+    for entry in read_export_index(run_dir):
         yield {"run": run_dir.name, **asdict(entry)}
 
 
-def _evaluations(run_dir: Path, now: float) -> Iterator[Row]:
+def _evaluations(run_dir: Path, now: float) -> Iterator[TableRow]:
     del now
-    for name, path in own_evaluations(run_dir).items():
-        found = read_object(path) or {}
-        for attempt in listed(found, "attempts"):
+    for name, path in list_evaluation_files(run_dir).items():
+        found = read_json_object(path) or {}
+        for attempt in get_list(found, "attempts"):
             if isinstance(attempt, dict):
                 yield {"run": run_dir.name, "evaluation": name, "step": found.get("step"), **attempt}
 
 
-def _events(run_dir: Path, now: float) -> Iterator[Row]:
+def _events(run_dir: Path, now: float) -> Iterator[TableRow]:
     del now
-    for event in read_events(run_dir):
+    for event in read_run_events(run_dir):
         yield {
             "run": run_dir.name,
             "t": event.get("t"),
@@ -144,7 +144,7 @@ def _events(run_dir: Path, now: float) -> Iterator[Row]:
         }
 
 
-TABLES: Mapping[str, Callable[[Path, float], Iterator[Row]]] = {
+TABLES: Mapping[str, Callable[[Path, float], Iterator[TableRow]]] = {
     "runs": _runs,
     "metrics": _metrics,
     "trajectories": _trajectories,

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, cast
 import orjson
 from rich.console import Console
 
-from launch.cluster import interruptible
+from launch.cluster import run_interruptible
 from launch.config import SftConfig
-from launch.guardian import Guardian
-from launch.ray_settings import ray_settings
+from launch.guardian import ProcessReaper
+from launch.ray_settings import resolve_ray_environment
 from launch.record import write_record
 from launch.retention import Retention
-from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, config_values
-from launch.sft.arguments import SftArguments, parse
+from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, config_tables
+from launch.sft.arguments import SftArguments, parse_arguments
 from protocol.cli.exits import EXIT_OK, main_guard
-from protocol.cli.output import JsonOutput, error_console, shown
+from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.errors import InfraError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 if TYPE_CHECKING:  # it loads Ray
-    from launch.sft.prepare import Prepared
+    from launch.sft.prepare import SftInputs
 
 _DATA_FILE = "data.json"
 
@@ -44,50 +44,50 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        arguments = parse(words)
+        arguments = parse_arguments(words)
         path, config = (None, arguments.config()) if arguments.resume is None else arguments.resumed()
         if arguments.dry_run:
-            out.set(cast("dict[str, Json]", config_values(config)))
+            out.set_result(cast("dict[str, JsonValue]", config_tables(config)))
             return EXIT_OK
-        out.set(_run(arguments, config, path))
+        out.set_result(_run(arguments, config, path))
     return EXIT_OK
 
 
-def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[str, Json]:
+def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[str, JsonValue]:
     """``path``: the run to go on with."""
-    os.environ.update(ray_settings(""))
-    from launch.sft.exports import Export, check_exports
-    from launch.sft.prepare import prepare
+    os.environ.update(resolve_ray_environment(""))
+    from launch.sft.exports import SftExport, check_exports
+    from launch.sft.prepare import prepare_sft
 
     console = error_console()
     check_exports(config.sft, path)
-    prepared = prepare(config)
+    prepared = prepare_sft(config)
     made = RunDirectory.create(config.run.dir, config.run.name, arguments.run_id) if path is None else None
     with made or RunDirectory.open(cast("Path", path)) as directory:
-        directory.set_aside()
+        directory.archive_results()
         write_record(directory, config)
         _same_data(directory, prepared)
-        console.print(f"run directory: {shown(directory.path)}")
+        console.print(f"run directory: {display_path(directory.path)}")
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
-        with Guardian(secrets.token_hex(16), temporary):
+        with ProcessReaper(secrets.token_hex(16), temporary):
             work = _train(config, directory, prepared, temporary, console)
-            found = asyncio.run(interruptible(work, f"python -m launch.sft {directory.resume_options}"))
-        summary: dict[str, Json] = {"run": directory.run_id, **found}
+            found = asyncio.run(run_interruptible(work, f"python -m launch.sft {directory.resume_options}"))
+        summary: dict[str, JsonValue] = {"run": directory.run_id, **found}
         directory.write_json(SUMMARY_FILE, summary)
-    for export in Export:
+    for export in SftExport:
         if export in summary:
             console.print(f"{export}: {summary[export]}")
-    console.print(f"summary: {shown(directory.path / SUMMARY_FILE)}")
+    console.print(f"summary: {display_path(directory.path / SUMMARY_FILE)}")
     return summary
 
 
-def _same_data(directory: RunDirectory, prepared: Prepared) -> None:
+def _same_data(directory: RunDirectory, prepared: SftInputs) -> None:
     """Raises RunDirectoryError where an earlier attempt of this run read other sequences."""
-    from launch.sft.trainer import told
+    from launch.sft.trainer import summarise_dataset
 
-    file, digests = directory.path / _DATA_FILE, [prepared.examples.digest(), prepared.held_out.digest()]
+    file, digests = directory.path / _DATA_FILE, [prepared.training.digest(), prepared.held_out.digest()]
     if not file.exists():
-        directory.write_json(_DATA_FILE, {"sha256": [*digests], **told(prepared.examples)})
+        directory.write_json(_DATA_FILE, {"sha256": [*digests], **summarise_dataset(prepared.training)})
     elif orjson.loads(file.read_bytes())["sha256"] != digests:
         raise RunDirectoryError(
             f"the data of run {directory.run_id} is not what it was ({file} says what that was): put it back, or start "
@@ -96,36 +96,36 @@ def _same_data(directory: RunDirectory, prepared: Prepared) -> None:
 
 
 async def _train(
-    config: SftConfig, directory: RunDirectory, prepared: Prepared, temporary: Path, console: Console
-) -> dict[str, Json]:
+    config: SftConfig, directory: RunDirectory, prepared: SftInputs, temporary: Path, console: Console
+) -> dict[str, JsonValue]:
     from launch.checkpoints import CheckpointStore
-    from launch.learners import spawn_learners
-    from launch.nodes import local_nodes
-    from launch.ray_log import ray_log
+    from launch.learners import spawn_learner_group
+    from launch.nodes import start_local_nodes
+    from launch.ray_log import redirect_ray_log
     from launch.settings import trainer_settings
-    from launch.sft.exports import Exports
-    from launch.sft.trainer import Trainer
+    from launch.sft.exports import SftExports
+    from launch.sft.trainer import SftTrainer
     from learner.rank import LearnerRank
 
     def tell_torn(aside: Path, why: str) -> None:
-        console.print(f"passed over: the checkpoint {shown(aside)} is damaged ({why})")
+        console.print(f"passed over: the checkpoint {display_path(aside)} is damaged ({why})")
 
     store = CheckpointStore(directory.path, Retention(config.checkpoint.keep))
-    checkpoint = await asyncio.to_thread(store.newest_sound, tell_torn)
-    told, left_out = len(prepared.examples.found), sum(prepared.examples.left_out.values())
+    checkpoint = await asyncio.to_thread(store.newest_intact, tell_torn)
+    told, left_out = len(prepared.training.examples), sum(prepared.training.exclusions.values())
     console.print(f"{told} sequences, {left_out} left out; starting the learner")
     try:
-        with ray_log(directory.logs / "ray.log"):
-            async with local_nodes(1, temporary) as nodes:
+        with redirect_ray_log(directory.logs / "ray.log"):
+            async with start_local_nodes(1, temporary) as nodes:
                 settings = trainer_settings(config.learner, config.lora, prepared.model, config.run.seed)
-                learners = spawn_learners(config.learner, settings, directory, nodes[0])
+                learners = spawn_learner_group(config.learner, settings, directory, nodes[0])
                 await learners.call(LearnerRank.setup)
-                trainer = Trainer(
+                trainer = SftTrainer(
                     config=config,
-                    prepared=prepared,
+                    inputs=prepared,
                     run_dir=directory.path,
                     attempt=directory.attempt,
-                    exports=Exports.of(config.sft, directory.path, directory.resume_options),
+                    exports=SftExports.from_config(config.sft, directory.path, directory.resume_options),
                     learners=learners,
                     store=store,
                     console=console,

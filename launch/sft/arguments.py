@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.config import SftConfig, TooLong, load_sft, resolve_sft
-from launch.run_options import NEWEST, overrides, require_filled, run_to_resume
-from launch.rundir import SUMMARY_FILE, RunDirectoryError, config_values, find_run, require_same, runs, stored_sft
-from protocol.cli.parser import Parser, check_text
+from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
+from launch.run_options import NEWEST_RUN, format_overrides, require_nonempty, run_to_resume
+from launch.rundir import (
+    SUMMARY_FILE,
+    RunDirectoryError,
+    config_tables,
+    find_run,
+    list_runs,
+    load_stored_sft_config,
+    require_unchanged,
+)
+from protocol.cli.parser import CommandLineParser, require_utf8
 from protocol.errors import UserError
 
 _OPTIONS = {
@@ -28,7 +36,7 @@ _OPTIONS = {
     "--seed": "run.seed",
 }
 """Option → the key that it is an override of."""
-_FREE = (
+_CHANGEABLE = (
     *("learner.ranks", "learner.tp", "learner.pp", "learner.cp", "learner.sequence_parallel", "learner.threads"),
     *("learner.device", "learner.micro_batch_tokens", "learner.recompute", "learner.offload", "learner.shard_mb"),
     *("learner.call_timeout_s", "run.dir", "run.disk_reserve_mb", "checkpoint.", "sft.output", "sft.adapters"),
@@ -60,9 +68,9 @@ class SftArguments:
 
 def resumed_config(run_dir: Path, overrides: Sequence[str]) -> SftConfig:
     """The stored configuration under new overrides.  Raises RunDirectoryError where its checkpoints do not allow it."""
-    before = stored_sft(run_dir)
-    after = resolve_sft(config_values(before), overrides, source=f"run {run_dir.name}")
-    require_same(run_dir, before, after, lambda key: not key.startswith(_FREE))
+    before = load_stored_sft_config(run_dir)
+    after = resolve_sft(config_tables(before), overrides, source=f"run {run_dir.name}")
+    require_unchanged(run_dir, before, after, lambda key: not key.startswith(_CHANGEABLE))
     exported, asked = ((each.sft.output, each.sft.adapters) for each in (before, after))
     if exported == asked and (run_dir / SUMMARY_FILE).exists():
         raise RunDirectoryError(
@@ -73,17 +81,17 @@ def resumed_config(run_dir: Path, overrides: Sequence[str]) -> SftConfig:
 
 
 def _newest(parent: Path) -> Path:
-    for path in reversed(runs(parent)):
+    for path in reversed(list_runs(parent)):
         try:
-            stored_sft(path)
+            load_stored_sft_config(path)
         except UserError:
             continue
         return path
     raise RunDirectoryError(f"no supervised training in {parent}: leave --resume out to start one")
 
 
-def parser() -> Parser:
-    made = Parser(
+def build_parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.sft",
         description="Train a model on conversations and on what agents did in runs: supervised fine-tuning.",
         epilog="Example: python -m launch.sft --model /models/qwen3 --data good.jsonl runs/demo-1 --min-score 1",
@@ -97,26 +105,28 @@ def parser() -> Parser:
     add("--adapters", metavar="FOLDER", help="where the adapters of lora.rank appear alone too, as PEFT's folder")
     add("--min-score", type=float, metavar="X", help="train only what has a score or reward of at least X")
     add("--reward-weighted", action="store_true", default=None, help="a sequence's weight in the loss is its score")
-    add("--too-long", choices=[each.value for each in TooLong], help="what becomes of sequences that do not fit")
+    add("--too-long", choices=[each.value for each in OverlongAction], help="what becomes of sequences that do not fit")
     add("--epochs", type=int, metavar="N", help="times that each sequence is trained")
     add("--batch-size", type=int, metavar="N", help="sequences in an optimizer step")
     add("--lr", type=float, metavar="X", help="AdamW's learning rate after the warm-up")
     add("--seed", type=int, metavar="N", help="seed of the order in which sequences are trained")
     add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, learner.tp=2 for example")
     add("--run-id", metavar="ID", help="name of the run's directory; default: sft and start time")
-    add("--resume", nargs="?", const=NEWEST, metavar="ID", help="go on from the newest whole checkpoint of this run")
+    add(
+        "--resume", nargs="?", const=NEWEST_RUN, metavar="ID", help="go on from the newest whole checkpoint of this run"
+    )
     add("--json", action="store_true", help="print the summary as one JSON object on standard output")
     add("--dry-run", action="store_true", help="print the resolved configuration and stop")
     return made
 
 
-def parse(argv: Sequence[str] | None = None) -> SftArguments:
+def parse_arguments(argv: Sequence[str] | None = None) -> SftArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
     words = sys.argv[1:] if argv is None else argv
-    check_text(words)
-    given = vars(parser().parse_args(words))
+    require_utf8(words)
+    given = vars(build_parser().parse_args(words))
     values = {option: given[option.removeprefix("--").replace("-", "_")] for option in _OPTIONS}
-    require_filled({**values, "--run-id": given["run_id"]})
-    said = overrides({_OPTIONS[option]: value for option, value in values.items()})
+    require_nonempty({**values, "--run-id": given["run_id"]})
+    said = format_overrides({_OPTIONS[option]: value for option, value in values.items()})
     resume = run_to_resume(given["resume"], given["run_id"])
     return SftArguments(given["recipe"], (*said, *given["set"]), given["run_id"], resume, given["dry_run"])

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from actors.agents.chat import CallMessage, Message
+from actors.agents.chat import ChatMessage, ToolCallMessage
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
@@ -38,17 +38,17 @@ _ROLES = {
 _SHAPES = "'messages', 'conversations', 'extra.conversation' and 'trajectory'"
 
 
-class BadDataError(UserError):
+class TrainingDataError(UserError):
     """A record that cannot be trained: where it is, what is wrong with it, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    where: str
+    location: str
     """File and line, for messages."""
-    messages: tuple[Message, ...]
+    messages: tuple[ChatMessage, ...]
     """Every assistant's message follows one of somebody else."""
-    trained: frozenset[int]
+    trained_messages: frozenset[int]
     """Indices of the assistant's messages with loss; at least one."""
     tools: tuple[object, ...] = ()
     """Schemas of the functions that the assistant may call."""
@@ -105,48 +105,48 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
     """Raises BadDataError for the first record that cannot be trained, UserError where ``path`` cannot be read."""
     try:
         if path.suffix == ".json":
-            yield from _of_list(path)
+            yield from _read_json(path)
         else:
-            yield from _of_lines(path)
+            yield from _read_json_lines(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _of_lines(path: Path) -> Iterator[Conversation]:
+def _read_json_lines(path: Path) -> Iterator[Conversation]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
-                yield conversation(
+                yield parse_conversation(
                     _parsed(line, f"{path}:{number}", "each line is a record of its own"), f"{path}:{number}"
                 )
 
 
-def _of_list(path: Path) -> Iterator[Conversation]:
+def _read_json(path: Path) -> Iterator[Conversation]:
     found = _parsed(path.read_bytes(), str(path), "name a file with a record a line .jsonl")
     records = cast("list[object]", found) if isinstance(found, list) else [found]
     for number, record in enumerate(records, 1):
-        yield conversation(record, f"{path}: record {number}")
+        yield parse_conversation(record, f"{path}: record {number}")
 
 
 def _parsed(data: bytes, where: str, advice: str) -> object:
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise BadDataError(f"{where}: no valid JSON ({error}): {advice}") from error
+        raise TrainingDataError(f"{where}: no valid JSON ({error}): {advice}") from error
 
 
-def conversation(record: object, where: str) -> Conversation:
+def parse_conversation(record: object, where: str) -> Conversation:
     """The conversation of one record.  Raises BadDataError."""
     if not isinstance(record, dict):
-        raise BadDataError(f"{where}: a record is an object with one of {_SHAPES}, and this is none")
+        raise TrainingDataError(f"{where}: a record is an object with one of {_SHAPES}, and this is none")
     try:
         read = _Record.model_validate(_in_one_shape(cast("dict[str, object]", record), where))
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("list[", "function-")))
-        raise BadDataError(f"{where}: {key}: {problem['msg'][0].lower()}{problem['msg'][1:]}") from error
+        raise TrainingDataError(f"{where}: {key}: {problem['msg'][0].lower()}{problem['msg'][1:]}") from error
     if read.score is not None and read.reward not in {None, read.score}:
-        raise BadDataError(
+        raise TrainingDataError(
             f"{where}: score {read.score} and reward {read.reward} are two names for one thing: keep one"
         )
     messages = [_message(message, f"{where}: message {number}") for number, message in enumerate(read.messages, 1)]
@@ -171,7 +171,7 @@ def _in_one_shape(record: Mapping[str, object], where: str) -> dict[str, object]
         return {**record, "messages": said}
     if (steps := _list_in(record, "trajectory")) is not None:
         return {**record, "messages": [message for step in steps for message in _of_step(step)]}
-    raise BadDataError(f"{where}: none of {_SHAPES} is a list in it (keys: {', '.join(record)})")
+    raise TrainingDataError(f"{where}: none of {_SHAPES} is a list in it (keys: {', '.join(record)})")
 
 
 def _list_in(value: object, *keys: str) -> list[object] | None:
@@ -187,10 +187,10 @@ def _of_step(step: object) -> Iterator[object]:
         return
     seen = cast("dict[str, object]", step)
     yield {"role": "user", "content": _text(seen["observation"])}
-    yield {"role": "assistant", "content": _said(seen["action"])}
+    yield {"role": "assistant", "content": _action_text(seen["action"])}
 
 
-def _said(action: object) -> str:
+def _action_text(action: object) -> str:
     """As :mod:`actors.agents.json_action` reads it."""
     if isinstance(action, str):
         return action
@@ -221,15 +221,15 @@ def _calls(value: object) -> object:
     return cast("object", found) if isinstance(found, list) else [found]
 
 
-def _message(read: _Message, where: str) -> Message:
+def _message(read: _Message, where: str) -> ChatMessage:
     role = _ROLES.get(read.role)
     if role is None:
-        raise BadDataError(
+        raise TrainingDataError(
             f"{where}: no role is called '{read.role}'{did_you_mean(read.role, _ROLES)}; the roles are "
             f"{', '.join(_ROLES)}"
         )
     content = read.content if isinstance(read.content, str) else "".join(part.text for part in read.content or ())
-    message: Message = {"role": role, "content": content}
+    message: ChatMessage = {"role": role, "content": content}
     if role != "assistant":
         return message
     if read.reasoning_content:
@@ -237,21 +237,23 @@ def _message(read: _Message, where: str) -> Message:
     if read.tool_calls:
         message["tool_calls"] = [_templated(call.function) for call in read.tool_calls]
     if not content and len(message) == 2:
-        raise BadDataError(f"{where}: the assistant says nothing and calls nothing: remove the message")
+        raise TrainingDataError(f"{where}: the assistant says nothing and calls nothing: remove the message")
     return message
 
 
-def _templated(function: _Function) -> CallMessage:
+def _templated(function: _Function) -> ToolCallMessage:
     return {"type": "function", "function": {"name": function.name, "arguments": function.arguments}}
 
 
-def _check_order(messages: list[Message], trained: set[int], where: str) -> None:
+def _check_order(messages: list[ChatMessage], trained: set[int], where: str) -> None:
     if not messages:
-        raise BadDataError(f"{where}: the conversation is empty: remove it")
+        raise TrainingDataError(f"{where}: the conversation is empty: remove it")
     if not trained:
-        raise BadDataError(f"{where}: no message of an assistant has loss: there is nothing to learn from, remove it")
+        raise TrainingDataError(
+            f"{where}: no message of an assistant has loss: there is nothing to learn from, remove it"
+        )
     roles = ["assistant", *(message["role"] for message in messages)]
     for number, pair in enumerate(pairwise(roles), 1):
         if pair == ("assistant", "assistant"):
             why = "the first is the assistant's" if number == 1 else "so is the one before: join the two"
-            raise BadDataError(f"{where}: message {number} is an assistant's and answers nobody: {why}")
+            raise TrainingDataError(f"{where}: message {number} is an assistant's and answers nobody: {why}")

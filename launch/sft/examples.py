@@ -21,20 +21,20 @@ import numpy as np
 import orjson
 from jinja2 import TemplateError
 
-from actors.agents.chat import ChatFormat, Message, Tokenizer
-from launch.config.policy import TooLong
-from launch.sft.conversations import BadDataError, Conversation, read_conversations
+from actors.agents.chat import ChatFormat, ChatMessage, Tokenizer
+from launch.config.policy import OverlongAction
+from launch.sft.conversations import Conversation, TrainingDataError, read_conversations
 from learner.messages import SftBatch
-from learner.sequences import whole
+from learner.sequences import join_sequences
 from protocol.codec import CodecError
 from protocol.errors import UserError
-from protocol.export import FOLDER, INDEX, read_exported, read_index
+from protocol.export import EXPORT_INDEX, TRAJECTORIES_FOLDER, read_export_index, read_exported_trajectory
 from protocol.trajectory import Int32Array, Uint8Array
 
 _FILES = (".json", ".jsonl")
 
 
-class LeftOut(StrEnum):
+class SequenceExclusion(StrEnum):
     """Why a sequence is not trained."""
 
     SCORE = "score"
@@ -47,24 +47,24 @@ class LeftOut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class SequenceSelection:
     """Which sequences are trained, and with what weight."""
 
     vocabulary: int
     max_tokens: int
-    too_long: TooLong = TooLong.ERROR
+    too_long: OverlongAction = OverlongAction.ERROR
     min_score: float | None = None
     reward_weighted: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Example:
+class SftExample:
     """``token_ids`` [T], ``loss_mask`` [T]; at least one token but the first has loss, and ``weight`` is above 0."""
 
     token_ids: Int32Array
     loss_mask: Uint8Array
     weight: float
-    where: str
+    location: str
 
     @property
     def trained_tokens(self) -> int:
@@ -72,15 +72,15 @@ class Example:
 
 
 @dataclass(slots=True)
-class Examples:
-    found: list[Example] = field(default_factory=list[Example])
-    left_out: Counter[LeftOut] = field(default_factory=Counter[LeftOut])
+class SftDataset:
+    examples: list[SftExample] = field(default_factory=list[SftExample])
+    exclusions: Counter[SequenceExclusion] = field(default_factory=Counter[SequenceExclusion])
     truncated: int = 0
 
     def digest(self) -> str:
         """Equal exactly when all ids, masks and weights are, in their order."""
         state = hashlib.sha256()
-        for example in self.found:
+        for example in self.examples:
             state.update(orjson.dumps([len(example.token_ids), example.weight]))
             state.update(example.token_ids.tobytes() + example.loss_mask.tobytes())
         return state.hexdigest()
@@ -90,51 +90,51 @@ class Examples:
 class _Source:
     """A conversation or a trajectory."""
 
-    where: str
+    location: str
     score: float | None
     weight: float
     content: Conversation | tuple[tuple[Int32Array, Uint8Array], ...]
 
 
-def sft_batch(batch: Sequence[Example], lr: float) -> SftBatch:
-    return SftBatch(sequences(batch), lr, [example.weight for example in batch])
+def build_sft_batch(batch: Sequence[SftExample], lr: float) -> SftBatch:
+    return SftBatch(token_sequences(batch), lr, [example.weight for example in batch])
 
 
-def sequences(batch: Iterable[Example]) -> list[tuple[Int32Array, Uint8Array]]:
+def token_sequences(batch: Iterable[SftExample]) -> list[tuple[Int32Array, Uint8Array]]:
     return [(example.token_ids, example.loss_mask) for example in batch]
 
 
-def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: Choice) -> Examples:
+def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: SequenceSelection) -> SftDataset:
     """All that is to be trained, in the order of ``sources``.  Raises BadDataError for what cannot be, UserError where
     nothing is left."""
-    encoder, made = Encoder(tokenizer), Examples()
+    encoder, made = ConversationEncoder(tokenizer), SftDataset()
     too_long: list[tuple[str, int]] = []
     for source in _sources(sources):
         weight = _weight(source, choice)
-        if isinstance(weight, LeftOut):
-            made.left_out[weight] += 1
+        if isinstance(weight, SequenceExclusion):
+            made.exclusions[weight] += 1
             continue
         for ids, mask in _sequences(source, encoder):
-            _check_vocabulary(ids, source.where, choice)
+            _check_vocabulary(ids, source.location, choice)
             if len(ids) > choice.max_tokens:
-                too_long.append((source.where, len(ids)))
-                made.truncated += choice.too_long is TooLong.TRUNCATE
-            kept = _fitting(Example(ids, mask, weight, source.where), choice)
-            if isinstance(kept, LeftOut):
-                made.left_out[kept] += 1
+                too_long.append((source.location, len(ids)))
+                made.truncated += choice.too_long is OverlongAction.TRUNCATE
+            kept = _fit_length(SftExample(ids, mask, weight, source.location), choice)
+            if isinstance(kept, SequenceExclusion):
+                made.exclusions[kept] += 1
             else:
-                made.found.append(kept)
-    if too_long and choice.too_long is TooLong.ERROR:
+                made.examples.append(kept)
+    if too_long and choice.too_long is OverlongAction.ERROR:
         where, length = too_long[0]
-        raise BadDataError(
+        raise TrainingDataError(
             f"{where} has {length} tokens, and {len(too_long)} sequences have more than {choice.max_tokens}: "
             "too_long = drop leaves them out, truncate cuts their ends off; or raise learner.micro_batch_tokens or "
             "learner.cp, as far as the model's positions reach"
         )
-    if not made.found:
-        reasons = ", ".join(f"{count} for {why}" for why, count in made.left_out.items()) or "they hold no record"
+    if not made.examples:
+        reasons = ", ".join(f"{count} for {why}" for why, count in made.exclusions.items()) or "they hold no record"
         raise UserError(f"{', '.join(map(str, sources))}: nothing is left to train ({reasons})")
-    _check_weights(made.found)
+    _check_weights(made.examples)
     return made
 
 
@@ -150,82 +150,82 @@ def _sources(paths: Iterable[Path]) -> Iterator[_Source]:
             yield from _trajectories(path)
         elif path.suffix in _FILES:
             for each in read_conversations(path):
-                yield _Source(each.where, each.score, each.weight, each)
+                yield _Source(each.location, each.score, each.weight, each)
         else:
             raise UserError(f"{path} is {'no' if path.exists() else 'not there, and no'} {' or '.join(_FILES)} file")
 
 
 def _trajectories(run_dir: Path) -> Iterator[_Source]:
     """Those that a run exported."""
-    if not (run_dir / FOLDER / INDEX).is_file():
+    if not (run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
         raise UserError(
-            f"{run_dir} is no run: it has no {FOLDER}/{INDEX}. Name a run's directory (runs/ID), or conversation files "
+            f"{run_dir} is no run: it has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}. Name a run's directory (runs/ID), or conversation files "
             f"one by one ({run_dir}/*.jsonl)"
         )
-    for entry in read_index(run_dir):
+    for entry in read_export_index(run_dir):
         where = f"{run_dir}: trajectory {entry.trajectory}"
         try:
-            segments = read_exported(run_dir, entry).segments
+            segments = read_exported_trajectory(run_dir, entry).segments
         except (CodecError, OSError) as error:
-            raise BadDataError(
+            raise TrainingDataError(
                 f"{where} cannot be read ({error}): the run's export is damaged, leave it out"
             ) from error
-        yield _Source(where, entry.reward, 1.0, tuple(whole(segments)))
+        yield _Source(where, entry.reward, 1.0, tuple(join_sequences(segments)))
 
 
-def _weight(source: _Source, choice: Choice) -> float | LeftOut:
+def _weight(source: _Source, choice: SequenceSelection) -> float | SequenceExclusion:
     score, weight = source.score, source.weight
     if score is None and (choice.min_score is not None or choice.reward_weighted):
         asked = "min_score" if choice.min_score is not None else "reward_weighted"
-        raise BadDataError(
-            f"{source.where} has no 'score' or 'reward', and {asked} needs one: add it, or leave that out"
+        raise TrainingDataError(
+            f"{source.location} has no 'score' or 'reward', and {asked} needs one: add it, or leave that out"
         )
     if score is not None and choice.min_score is not None and score < choice.min_score:
-        return LeftOut.SCORE
+        return SequenceExclusion.SCORE
     if score is not None and choice.reward_weighted:
         if score < 0:
-            raise BadDataError(
-                f"{source.where} has the score {score:g}, and no weight is below 0: min_score = 0 leaves such out"
+            raise TrainingDataError(
+                f"{source.location} has the score {score:g}, and no weight is below 0: min_score = 0 leaves such out"
             )
         weight *= score
-    return weight or LeftOut.WEIGHT
+    return weight or SequenceExclusion.WEIGHT
 
 
-def _sequences(source: _Source, encoder: Encoder) -> Sequence[tuple[Int32Array, Uint8Array]]:
+def _sequences(source: _Source, encoder: ConversationEncoder) -> Sequence[tuple[Int32Array, Uint8Array]]:
     return (encoder.encode(source.content),) if isinstance(source.content, Conversation) else source.content
 
 
-def _check_vocabulary(ids: Int32Array, where: str, choice: Choice) -> None:
+def _check_vocabulary(ids: Int32Array, where: str, choice: SequenceSelection) -> None:
     if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < choice.vocabulary:
         wrong = ids[(ids < 0) | (ids >= choice.vocabulary)][0]
-        raise BadDataError(
+        raise TrainingDataError(
             f"{where} has token {wrong}, and the model's vocabulary has {choice.vocabulary}: it was sampled from "
             "another model, or the tokenizer is another model's"
         )
 
 
-def _check_weights(found: Iterable[Example]) -> None:
+def _check_weights(found: Iterable[SftExample]) -> None:
     """No batch's loss is divided by infinity: nothing would be trained, and nobody told."""
     total = 0.0
     for example in found:
         total += example.weight * example.trained_tokens
         if total == math.inf:
-            raise BadDataError(
-                f"{example.where} has the weight {example.weight:g}, with which the weights of all tokens with loss "
+            raise TrainingDataError(
+                f"{example.location} has the weight {example.weight:g}, with which the weights of all tokens with loss "
                 "sum to infinity, and the loss is divided by their sum: divide all weights by one number"
             )
 
 
-def _fitting(example: Example, choice: Choice) -> Example | LeftOut:
+def _fit_length(example: SftExample, choice: SequenceSelection) -> SftExample | SequenceExclusion:
     if len(example.token_ids) > choice.max_tokens:
-        if choice.too_long is TooLong.DROP:
-            return LeftOut.TOO_LONG
+        if choice.too_long is OverlongAction.DROP:
+            return SequenceExclusion.TOO_LONG
         most = choice.max_tokens
-        example = Example(example.token_ids[:most], example.loss_mask[:most], example.weight, example.where)
-    return example if example.trained_tokens else LeftOut.NO_LOSS
+        example = SftExample(example.token_ids[:most], example.loss_mask[:most], example.weight, example.location)
+    return example if example.trained_tokens else SequenceExclusion.NO_LOSS
 
 
-class Encoder:
+class ConversationEncoder:
     """Conversations as token ids, exactly as episodes would hold them: each reply as if it had just been sampled, what
     comes between as the template adds it.  So a template that rewrites history, as Qwen3's does with earlier thoughts,
     takes no token away that has loss."""
@@ -240,18 +240,18 @@ class Encoder:
         try:
             return self._encode(conversation)
         except (UserError, TemplateError) as error:
-            raise BadDataError(f"{conversation.where}: {error}") from error
+            raise TrainingDataError(f"{conversation.location}: {error}") from error
 
     def _encode(self, conversation: Conversation) -> tuple[Int32Array, Uint8Array]:
         chat = self._format(conversation.tools)
         parts: list[tuple[list[int], bool]] = []
-        waiting: list[Message] = []
-        for index, message in enumerate(conversation.messages[: max(conversation.trained) + 1]):
+        waiting: list[ChatMessage] = []
+        for index, message in enumerate(conversation.messages[: max(conversation.trained_messages) + 1]):
             if message["role"] != "assistant":
                 waiting.append(message)
                 continue
-            asked = chat.delta(waiting, closed=True) if parts else chat.first_prompt(waiting)
-            parts += [(asked, False), (chat.reply(message), index in conversation.trained)]
+            asked = chat.encode_delta(waiting, closed=True) if parts else chat.encode_first_prompt(waiting)
+            parts += [(asked, False), (chat.encode_reply(message), index in conversation.trained_messages)]
             waiting = []
         ids = np.concatenate([np.array(part, np.int32) for part, _ in parts])
         return ids, np.concatenate([np.full(len(part), loss, np.uint8) for part, loss in parts])

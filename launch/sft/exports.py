@@ -22,18 +22,18 @@ from pydantic import TypeAdapter
 from safetensors import SafetensorError
 
 from launch.config.sft import SftSection
-from launch.learners import Learners
+from launch.learners import LearnerGroup
 from learner.rank import LearnerRank
-from protocol.digests import FileDigest, digest_files, first_damage
+from protocol.digests import FileDigest, digest_files, find_damage
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.filesystem import replace_whole, whole_folder
-from protocol.weights import NO_VERSION, Version
+from protocol.events import JsonValue
+from protocol.filesystem import build_folder, replace_file
+from protocol.weights import NO_VERSION, WeightVersion
 
 NOTES_FILE = "exports.json"
 
 
-class Export(StrEnum):
+class SftExport(StrEnum):
     """What a folder holds."""
 
     MODEL = "model"
@@ -42,8 +42,8 @@ class Export(StrEnum):
     """The adapters alone, as PEFT's folders have them."""
 
 
-_OPTIONS = {Export.MODEL: "--output", Export.ADAPTERS: "--adapters"}
-_WRITERS = {Export.MODEL: LearnerRank.publish, Export.ADAPTERS: LearnerRank.publish_adapter}
+_OPTIONS = {SftExport.MODEL: "--output", SftExport.ADAPTERS: "--adapters"}
+_WRITERS = {SftExport.MODEL: LearnerRank.publish, SftExport.ADAPTERS: LearnerRank.publish_adapter}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,55 +58,55 @@ class _Note:
         """Whether all that is in ``folder`` was written by this run and is as it was.  Raises OSError."""
         names = _names(folder)
         there = {name: digest for name, digest in self.files.items() if name in names}
-        return names == there.keys() and first_damage(folder, there) is None
+        return names == there.keys() and find_damage(folder, there) is None
 
 
-_NOTES = TypeAdapter(dict[Export, _Note])
+_NOTES = TypeAdapter(dict[SftExport, _Note])
 
 
 def check_exports(sft: SftSection, run_dir: Path | None) -> None:
     """Raises UserError where a folder that is asked for could not appear.  ``run_dir``: that of a run that goes on."""
-    places, notes = _places(sft, run_dir), {} if run_dir is None else _notes(run_dir)
+    places, notes = _export_folders(sft, run_dir), {} if run_dir is None else _notes(run_dir)
     for export, folder in places.items():
-        with _told(folder, f"give another {_OPTIONS[export]}"):
+        with _explain_errors(folder, f"give another {_OPTIONS[export]}"):
             _check_free(export, folder, notes.get(export))
             _check_writable(folder)
     if any(one.is_relative_to(other) for one, other in permutations(places.values(), 2)):
         raise UserError(
-            f"--output {places[Export.MODEL]} and --adapters {places[Export.ADAPTERS]} are in one another: give each a "
+            f"--output {places[SftExport.MODEL]} and --adapters {places[SftExport.ADAPTERS]} are in one another: give each a "
             "folder of its own"
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Exports:
+class SftExports:
     run_dir: Path
-    places: Mapping[Export, Path]
+    folders: Mapping[SftExport, Path]
     resume_options: str
     """What ``python -m launch.sft`` needs to go on with the run."""
 
     @classmethod
-    def of(cls, sft: SftSection, run_dir: Path, resume_options: str) -> Exports:
-        return cls(run_dir, _places(sft, run_dir), resume_options)
+    def from_config(cls, sft: SftSection, run_dir: Path, resume_options: str) -> SftExports:
+        return cls(run_dir, _export_folders(sft, run_dir), resume_options)
 
-    async def write(self, learners: Learners, step: int, weights: str) -> None:
+    async def write(self, learners: LearnerGroup, step: int, weights: str) -> None:
         """Put what is not there yet in its place.  ``weights``: their digest.  Raises UserError where it cannot be."""
-        for export, folder in self.places.items():
+        for export, folder in self.folders.items():
             advice = (
                 "the trained weights are in the run's last checkpoint, and this writes them elsewhere: python -m "
                 f"launch.sft {self.resume_options} {_OPTIONS[export]} FOLDER"
             )
-            with _told(folder, advice):
-                if await asyncio.to_thread(self._stands, export, folder, weights):
+            with _explain_errors(folder, advice):
+                if await asyncio.to_thread(self._is_written, export, folder, weights):
                     continue
-                with whole_folder(folder) as partial:
-                    await learners.call(_WRITERS[export], Version(0), step, NO_VERSION, str(partial))
+                with build_folder(folder) as partial:
+                    await learners.call(_WRITERS[export], WeightVersion(0), step, NO_VERSION, str(partial))
                     await asyncio.to_thread(self._note, export, partial, weights)
 
-    def summary(self) -> dict[str, Json]:
-        return {export.value: str(folder) for export, folder in self.places.items()}
+    def summary(self) -> dict[str, JsonValue]:
+        return {export.value: str(folder) for export, folder in self.folders.items()}
 
-    def _stands(self, export: Export, folder: Path, weights: str) -> bool:
+    def _is_written(self, export: SftExport, folder: Path, weights: str) -> bool:
         """Whether it is in its place already, from an earlier attempt.  If not, the place is free afterwards."""
         note = _notes(self.run_dir).get(export)
         _check_free(export, folder, note)
@@ -117,20 +117,20 @@ class Exports:
         shutil.rmtree(folder)
         return False
 
-    def _note(self, export: Export, folder: Path, weights: str) -> None:
+    def _note(self, export: SftExport, folder: Path, weights: str) -> None:
         note = _Note(weights, digest_files(folder, sorted(_names(folder))))
         notes = _NOTES.dump_json(_notes(self.run_dir) | {export: note}, indent=2)
-        replace_whole(self.run_dir / NOTES_FILE, notes)
+        replace_file(self.run_dir / NOTES_FILE, notes)
 
 
-def _places(sft: SftSection, run_dir: Path | None) -> dict[Export, Path]:
+def _export_folders(sft: SftSection, run_dir: Path | None) -> dict[SftExport, Path]:
     """Where each folder is to appear, links resolved.  A new run's own directory is always free."""
-    inside = None if run_dir is None else run_dir / Export.MODEL
-    asked = {Export.MODEL: sft.output or inside, Export.ADAPTERS: sft.adapters}
+    inside = None if run_dir is None else run_dir / SftExport.MODEL
+    asked = {SftExport.MODEL: sft.output or inside, SftExport.ADAPTERS: sft.adapters}
     return {export: Path(os.path.realpath(folder)) for export, folder in asked.items() if folder is not None}
 
 
-def _notes(run_dir: Path) -> dict[Export, _Note]:
+def _notes(run_dir: Path) -> dict[SftExport, _Note]:
     file = run_dir / NOTES_FILE
     return _NOTES.validate_json(file.read_bytes()) if file.exists() else {}
 
@@ -139,7 +139,7 @@ def _names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def _check_free(export: Export, folder: Path, note: _Note | None) -> None:
+def _check_free(export: SftExport, folder: Path, note: _Note | None) -> None:
     """Nothing is in the place but what this run wrote.  Raises UserError or OSError."""
     if folder.exists() and (not folder.is_dir() or (_names(folder) and (note is None or not note.has(folder)))):
         whose = "" if note is None else ", and holds what this run did not write"
@@ -162,7 +162,7 @@ def _check_writable(folder: Path) -> None:
 
 
 @contextmanager
-def _told(folder: Path, advice: str) -> Generator[None]:
+def _explain_errors(folder: Path, advice: str) -> Generator[None]:
     """Raises UserError with ``advice`` for what the file system refuses."""
     try:
         yield

@@ -7,12 +7,12 @@ import random
 from dataclasses import dataclass
 from functools import lru_cache
 
-from launch.config.sft import Schedule, SftConfig
-from learner.settings import warm_up
+from launch.config.sft import LearningRateSchedule, SftConfig
+from learner.settings import warmup_factor
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BatchPlan:
     """Each epoch takes every sequence once, in an order of its own; its last batch may be smaller."""
 
     sequences: int
@@ -39,16 +39,16 @@ def _order(seed: int, epoch: int, sequences: int) -> tuple[int, ...]:
     return tuple(random.Random(f"sft {seed}/{epoch}").sample(range(sequences), sequences))
 
 
-def learning_rate(config: SftConfig, step: int, steps: int) -> float:
+def scheduled_learning_rate(config: SftConfig, step: int, steps: int) -> float:
     """Of ``step``, counted from 1: the learner's own warm-up, times the schedule."""
     learner = config.learner
-    warm, done = warm_up(step, learner.lr_warmup_steps), (step - 1) / steps
+    warm, done = warmup_factor(step, learner.lr_warmup_steps), (step - 1) / steps
     match config.sft.schedule:
-        case Schedule.CONSTANT:
+        case LearningRateSchedule.CONSTANT:
             left = 1.0
-        case Schedule.LINEAR:
+        case LearningRateSchedule.LINEAR:
             left = 1 - done
-        case Schedule.COSINE:
+        case LearningRateSchedule.COSINE:
             left = (1 + math.cos(math.pi * done)) / 2
     end = learner.lr_end or 0.0
     return warm * (end + (learner.lr - end) * left)

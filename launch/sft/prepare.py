@@ -8,44 +8,44 @@ from pathlib import Path
 from actors.agents.chat import load_tokenizer
 from launch.config import SftConfig
 from launch.doctor.host import require_host
-from launch.doctor.wants import wants_of_sft
-from launch.preflight import check_layout
-from launch.prepare import check_model
-from launch.sft.examples import Choice, Examples, read_examples
-from learner.qwen import read_config
+from launch.doctor.wants import sft_host_requirements
+from launch.preflight import check_parallel_layout
+from launch.prepare import require_model_files
+from launch.sft.examples import SequenceSelection, SftDataset, read_examples
+from learner.qwen import read_qwen_config
 from protocol.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class SftInputs:
     model: Path
-    examples: Examples
-    held_out: Examples
+    training: SftDataset
+    held_out: SftDataset
 
 
-def prepare(config: SftConfig) -> Prepared:
+def prepare_sft(config: SftConfig) -> SftInputs:
     """Check everything and read the data.  Raises UserError."""
-    from learner.convert import check_folder
+    from learner.convert import check_model_folder
 
     if config.sft.model is None:
         raise UserError("--model is missing: name a Hugging Face folder of a dense Qwen2.5 or Qwen3")
     if not config.sft.data:
         raise UserError("--data is missing: name conversations (.jsonl, .json) or run directories")
-    model = check_model(config.sft.model).absolute()
-    check_layout(model, config.learner)
-    check_folder(model, read_config(model))
-    require_host(wants_of_sft(config))
+    model = require_model_files(config.sft.model).absolute()
+    check_parallel_layout(model, config.learner)
+    check_model_folder(model, read_qwen_config(model))
+    require_host(sft_host_requirements(config))
     tokenizer = load_tokenizer(str(model))
-    chosen = choice(config, model)
-    held_out = read_examples(config.sft.eval_data, tokenizer, chosen) if config.sft.eval_data else Examples()
-    return Prepared(model, read_examples(config.sft.data, tokenizer, chosen), held_out)
+    chosen = sequence_selection(config, model)
+    held_out = read_examples(config.sft.eval_data, tokenizer, chosen) if config.sft.eval_data else SftDataset()
+    return SftInputs(model, read_examples(config.sft.data, tokenizer, chosen), held_out)
 
 
-def choice(config: SftConfig, model: Path) -> Choice:
-    shape = read_config(model)
-    return Choice(
+def sequence_selection(config: SftConfig, model: Path) -> SequenceSelection:
+    shape = read_qwen_config(model)
+    return SequenceSelection(
         vocabulary=shape.vocab_size,
-        max_tokens=min(config.most_tokens, shape.max_position_embeddings),
+        max_tokens=min(config.max_sequence_tokens, shape.max_position_embeddings),
         too_long=config.sft.too_long,
         min_score=config.sft.min_score,
         reward_weighted=config.sft.reward_weighted,

@@ -14,44 +14,44 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
-from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, shards_of
+from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, shard_digests
 from launch.config import SftConfig
-from launch.learners import Learners
+from launch.learners import LearnerGroup
 from launch.metrics import read_metrics
-from launch.sft.examples import Examples, sequences, sft_batch
-from launch.sft.exports import Exports
-from launch.sft.plan import Plan, learning_rate
-from launch.sft.prepare import Prepared
-from launch.structured import Beside
+from launch.sft.examples import SftDataset, build_sft_batch, token_sequences
+from launch.sft.exports import SftExports
+from launch.sft.plan import BatchPlan, scheduled_learning_rate
+from launch.sft.prepare import SftInputs
+from launch.structured import BackgroundSlot
 from learner.messages import SftReport
 from learner.rank import LearnerRank
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.filesystem import append_whole, cut_torn_line
+from protocol.events import JsonValue
+from protocol.filesystem import append_atomically, cut_torn_line
 from protocol.structured import task_group
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 METRICS_FILE = "metrics.jsonl"
 
 
 @dataclass(slots=True, kw_only=True)
-class Trainer:
+class SftTrainer:
     config: SftConfig
-    prepared: Prepared
+    inputs: SftInputs
     run_dir: Path
     attempt: int
-    exports: Exports
-    learners: Learners
+    exports: SftExports
+    learners: LearnerGroup
     store: CheckpointStore
     console: Console
     step: int = 0
-    plan: Plan = field(init=False)
+    plan: BatchPlan = field(init=False)
 
     def __post_init__(self) -> None:
         sft = self.config.sft
-        self.plan = Plan(len(self.prepared.examples.found), sft.epochs, sft.batch_size, self.config.run.seed)
+        self.plan = BatchPlan(len(self.inputs.training.examples), sft.epochs, sft.batch_size, self.config.run.seed)
 
-    async def run(self, checkpoint: Checkpoint | None) -> dict[str, Json]:
+    async def run(self, checkpoint: Checkpoint | None) -> dict[str, JsonValue]:
         """From the start, or from ``checkpoint``, to the folder; what the summary says of it."""
         cut_torn_line(self.run_dir / METRICS_FILE)
         if checkpoint is not None:
@@ -59,12 +59,12 @@ class Trainer:
             await self.learners.call(LearnerRank.load, str(checkpoint.learner))
         self._append({"rewound_to": self.step} if checkpoint else {"step": 0, **await self._held_out_loss()})
         async with task_group() as group:
-            writing = Beside(group)
+            writing = BackgroundSlot(group)
             while self.step < self.plan.steps:
-                await self._take(self.step + 1)
+                await self._train_step(self.step + 1)
                 if self._is_due(self.config.checkpoint.every_steps):
-                    await self._keep(writing)
-                writing.look()
+                    await self._begin_checkpoint(writing)
+                writing.raise_if_failed()
             await writing.join()
         digest = await self.learners.call(LearnerRank.weights_digest)
         await self.exports.write(self.learners, self.step, digest)
@@ -75,9 +75,9 @@ class Trainer:
 
     # -- a step --------------------------------------------------------------------------------------------------
 
-    async def _take(self, step: int) -> None:
-        found, lr = self.prepared.examples.found, learning_rate(self.config, step, self.plan.steps)
-        given = sft_batch([found[index] for index in self.plan.batch(step)], lr)
+    async def _train_step(self, step: int) -> None:
+        found, lr = self.inputs.training.examples, scheduled_learning_rate(self.config, step, self.plan.steps)
+        given = build_sft_batch([found[index] for index in self.plan.batch(step)], lr)
         try:
             report = await self.learners.call(LearnerRank.sft, given)
         except FloatingPointError as error:
@@ -86,9 +86,9 @@ class Trainer:
             ) from error
         self.step = step
         held_out = await self._held_out_loss() if self._is_due(self.config.sft.eval_every_steps) else {}
-        self._tell(report, lr, held_out)
+        self._report_step(report, lr, held_out)
 
-    def _tell(self, report: SftReport, lr: float, held_out: dict[str, float]) -> None:
+    def _report_step(self, report: SftReport, lr: float, held_out: dict[str, float]) -> None:
         epoch = self.step / self.plan.steps_per_epoch
         line = {
             "step": self.step,
@@ -114,37 +114,37 @@ class Trainer:
 
     async def _held_out_loss(self) -> dict[str, float]:
         """``eval_loss``: the mean that training takes, over the held-out sequences; nothing where there are none."""
-        found, size = self.prepared.held_out.found, self.config.sft.batch_size
+        found, size = self.inputs.held_out.examples, self.config.sft.batch_size
         if not found:
             return {}
         total = sum(example.weight * example.trained_tokens for example in found)
         loss = 0.0
         for first in range(0, len(found), size):
             batch = found[first : first + size]
-            sums = await self.learners.call(LearnerRank.log_likelihoods, sequences(batch))
+            sums = await self.learners.call(LearnerRank.log_likelihoods, token_sequences(batch))
             loss -= sum(example.weight / total * each for example, each in zip(batch, sums, strict=True))
         return {"eval_loss": loss}
 
     def _append(self, line: dict[str, float]) -> None:
-        append_whole(self.run_dir / METRICS_FILE, orjson.dumps({**line, "t": round(time.time(), 3)}) + b"\n")
+        append_atomically(self.run_dir / METRICS_FILE, orjson.dumps({**line, "t": round(time.time(), 3)}) + b"\n")
 
     # -- what stays ----------------------------------------------------------------------------------------------
 
-    async def _keep(self, writing: Beside) -> None:
+    async def _begin_checkpoint(self, writing: BackgroundSlot) -> None:
         """Wait for a copy of the state; it is written beside the next steps."""
         await writing.join()
         step = self.step
-        await self.learners.call(LearnerRank.begin_save, str(self.store.shards(step)))
-        await writing.start(lambda: self._write(step))
+        await self.learners.call(LearnerRank.begin_save, str(self.store.shards_folder(step)))
+        await writing.start(lambda: self._finish_checkpoint(step))
 
-    async def _write(self, step: int) -> None:
+    async def _finish_checkpoint(self, step: int) -> None:
         await asyncio.to_thread(self.store.begin, step)
-        written = await self.learners.beside(LearnerRank.end_save)
-        manifest = CheckpointManifest(step, Version(0), self.attempt, "", {}, [], shards_of(written))
+        written = await self.learners.call_concurrently(LearnerRank.end_save)
+        manifest = CheckpointManifest(step, WeightVersion(0), self.attempt, "", {}, [], shard_digests(written))
         await asyncio.to_thread(self.store.finish, manifest, ())
         await asyncio.to_thread(self.store.prune)
 
-    def _summary(self, digest: str) -> dict[str, Json]:
+    def _summary(self, digest: str) -> dict[str, JsonValue]:
         lines = read_metrics(self.run_dir)
         trained = [line for line in lines if "loss" in line]
         held_out = [line["eval_loss"] for line in lines if "eval_loss" in line]
@@ -154,7 +154,7 @@ class Trainer:
             "weights_digest": digest,
             "steps": self.step,
             "epochs": self.plan.epochs,
-            "data": told(self.prepared.examples),
+            "data": summarise_dataset(self.inputs.training),
             "loss_first": trained[0]["loss"],
             "loss_last": trained[-1]["loss"],
             **({"eval_loss_before": held_out[0], "eval_loss_after": held_out[-1]} if held_out else {}),
@@ -163,12 +163,12 @@ class Trainer:
         }
 
 
-def told(examples: Examples) -> dict[str, Json]:
+def summarise_dataset(examples: SftDataset) -> dict[str, JsonValue]:
     """What was read, for a summary."""
     return {
-        "sequences": len(examples.found),
-        "tokens": sum(len(example.token_ids) for example in examples.found),
-        "trained_tokens": sum(example.trained_tokens for example in examples.found),
-        "left_out": {why.value: count for why, count in examples.left_out.items()},
+        "sequences": len(examples.examples),
+        "tokens": sum(len(example.token_ids) for example in examples.examples),
+        "trained_tokens": sum(example.trained_tokens for example in examples.examples),
+        "left_out": {why.value: count for why, count in examples.exclusions.items()},
         "truncated": examples.truncated,
     }

@@ -14,18 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from launch.simulate.page import write_outputs
-from launch.simulate.rows import Simulations
-from launch.simulate.scenario import Matrix, Scenario, find_scenario, read_scenario, scenario_names
-from launch.simulate.table import lines
-from launch.simulate.trace import Trace, read_trace, write_trace
-from launch.simulate.world import Cell
+from launch.simulate.page import write_simulation
+from launch.simulate.rows import SimulationRunner
+from launch.simulate.scenario import Scenario, SimulationMatrix, find_scenario, read_scenario, scenario_names
+from launch.simulate.table import table_lines
+from launch.simulate.trace import RunTrace, read_trace, write_trace
+from launch.simulate.world import SimulationSettings
 from protocol.cli.exits import main_guard
-from protocol.cli.output import error_console, shown
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.output import display_path, error_console
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.staleness import AdmissionMode, StalePolicy
+from protocol.events import JsonValue
+from protocol.staleness import AdmissionMode, StaleTokenPolicy
 
 T = TypeVar("T")
 
@@ -33,18 +33,18 @@ _LARGEST = 100_000
 _NUMBER = "a whole number"
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.simulate",
         description="Simulate training on a cluster: the real conductor, staleness, routing and journal, virtual time.",
         epilog="Example: python -m launch.simulate --scenario scale --eta 1,2,4,8 --in-flight 768,1024,1536",
     )
     add = made.add_argument
-    modes, policies = ", ".join(AdmissionMode), ", ".join(StalePolicy)
+    modes, policies = ", ".join(AdmissionMode), ", ".join(StaleTokenPolicy)
     add("--scenario", required=True, metavar="NAME|FILE|RUN", help=f"one of {', '.join(scenario_names())}; or a path")
     add("--nodes", type=_list(int, _NUMBER), metavar="N,…", help="nodes of the cluster")
     add("--mode", type=_list(AdmissionMode, f"one of {modes}"), metavar="MODE,…", help=modes)
-    add("--policy", type=_list(StalePolicy, f"one of {policies}"), metavar="POLICY,…", help=policies)
+    add("--policy", type=_list(StaleTokenPolicy, f"one of {policies}"), metavar="POLICY,…", help=policies)
     add("--eta", type=_list(int, _NUMBER), metavar="N,…", help="age bounds, in optimizer steps")
     add("--in-flight", type=_list(int, _NUMBER), metavar="N,…", help="episodes at once over all nodes")
     add("--faults", type=float, metavar="RATE", help="share of the nodes that die in an hour, 0.005 for example")
@@ -59,7 +59,7 @@ def parser() -> Parser:
 def main() -> None:
     """Simulate every combination; see :mod:`launch.simulate`."""
     console = error_console()
-    with parsed(parser()) as (given, out):
+    with parse_command_line(parser()) as (given, out):
         scenario, trace = _scenario(find_scenario(given.scenario))
         if given.write_trace is not None:
             if trace is None:
@@ -70,11 +70,11 @@ def main() -> None:
         matrix = _matrix(scenario, given)
         folder = _made(given.out or Path("simulations") / scenario.name)
 
-        def say(cell: Cell) -> None:
-            console.print(f"simulating {cell.words}")
+        def say(cell: SimulationSettings) -> None:
+            console.print(f"simulating {cell.description}")
 
-        rows = Simulations(scenario, given.seed, trace).rows(matrix, max(1, given.jobs), say)
-        for line in lines(rows):
+        rows = SimulationRunner(scenario, given.seed, trace).run_matrix(matrix, max(1, given.jobs), say)
+        for line in table_lines(rows):
             console.print(line)
         if trace is not None:
             measured = trace.measured
@@ -82,10 +82,10 @@ def main() -> None:
                 f"the run itself: {measured.trained_tokens_per_s:,.1f} trained tokens a second, mean age "
                 f"{measured.age_mean:.3f}"
             )
-        result: dict[str, Json] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
-        write_outputs(folder, scenario, rows, result, shlex.join(["python", "-m", "launch.simulate", *sys.argv[1:]]))
-        console.print(f"page: {shown(folder / 'index.html')}\nplot: {shown(folder / 'simulation.png')}")
-        out.set(result)
+        result: dict[str, JsonValue] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
+        write_simulation(folder, scenario, rows, result, shlex.join(["python", "-m", "launch.simulate", *sys.argv[1:]]))
+        console.print(f"page: {display_path(folder / 'index.html')}\nplot: {display_path(folder / 'simulation.png')}")
+        out.set_result(result)
 
 
 def _made(folder: Path) -> Path:
@@ -97,7 +97,7 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _scenario(path: Path) -> tuple[Scenario, Trace | None]:
+def _scenario(path: Path) -> tuple[Scenario, RunTrace | None]:
     if path.is_dir() or path.suffix == ".json":
         trace = read_trace(path)
         return trace.scenario, trace
@@ -114,8 +114,8 @@ def _with_faults(scenario: Scenario, rate: float) -> Scenario:
     return scenario.model_copy(update={"faults": scenario.faults.model_copy(update={"nodes_per_hour": rate})})
 
 
-def _matrix(scenario: Scenario, given: argparse.Namespace) -> Matrix:
-    asked = {name: getattr(given, name) for name in Matrix.model_fields}
+def _matrix(scenario: Scenario, given: argparse.Namespace) -> SimulationMatrix:
+    asked = {name: getattr(given, name) for name in SimulationMatrix.model_fields}
     matrix = scenario.matrix.model_copy(update={name: values for name, values in asked.items() if values is not None})
     if min(matrix.nodes) < 1 or min(matrix.in_flight) < 1 or min(matrix.eta) < 0:
         raise UserError("--nodes and --in-flight have to be at least 1, and --eta at least 0")

@@ -15,7 +15,7 @@ from protocol.trajectory import DropReason
 DECILES = 10
 
 
-class Consumed(NamedTuple):
+class ConsumedTrajectory(NamedTuple):
     """One trajectory at the step that used it, as runs of tokens of one turn and one age."""
 
     ages: npt.NDArray[np.int32]
@@ -33,7 +33,7 @@ class Consumed(NamedTuple):
         return int(self.tokens[self.kept].sum())
 
 
-class Sample(NamedTuple):
+class QueueSample(NamedTuple):
     """Queues at the end of a step."""
 
     step: int
@@ -45,45 +45,47 @@ class Sample(NamedTuple):
 
 
 @dataclass(slots=True)
-class Account:
+class TokenAccounting:
     """Counts from the end of step ``warm_up``."""
 
     warm_up: int
     begun_s: float = 0.0
     ended_s: float = 0.0
-    samples: list[Sample] = field(default_factory=list[Sample])
+    samples: list[QueueSample] = field(default_factory=list[QueueSample])
     waited_s: float = 0.0
     _idle_before_s: float = 0.0
     _dropped_before: Counter[DropReason] = field(default_factory=Counter[DropReason])
-    _used: list[Consumed] = field(default_factory=list[Consumed])
+    _used: list[ConsumedTrajectory] = field(default_factory=list[ConsumedTrajectory])
 
-    def waited(self, seconds: float) -> None:
+    def add_wait(self, seconds: float) -> None:
         """The learner stood idle before a step."""
-        if self.measuring:
+        if self.is_measuring:
             self.waited_s += seconds
 
-    def use(self, consumed: Sequence[Consumed]) -> None:
+    def add_consumed(self, consumed: Sequence[ConsumedTrajectory]) -> None:
         """A batch was taken, whether there was a token to train in it or not."""
-        if self.measuring:
+        if self.is_measuring:
             self._used += consumed
 
     @property
-    def measuring(self) -> bool:
+    def is_measuring(self) -> bool:
         return len(self.samples) >= self.warm_up
 
-    def step(self, step: int, now: float, consumed: Sequence[Consumed], in_flight: int, ready: int) -> None:
+    def end_step(
+        self, step: int, now: float, consumed: Sequence[ConsumedTrajectory], in_flight: int, ready: int
+    ) -> None:
         """Step ``step`` ended ``now``, having used ``consumed``."""
-        self.use(consumed)
+        self.add_consumed(consumed)
         kept = np.concatenate([use.tokens[use.kept] for use in consumed])
         ages = np.concatenate([use.ages[use.kept] for use in consumed])
         trained = int(kept.sum())
         mean = float((kept * ages).sum()) / max(trained, 1)
-        self.samples.append(Sample(step, now, in_flight, ready, trained, mean))
+        self.samples.append(QueueSample(step, now, in_flight, ready, trained, mean))
         if step <= self.warm_up:
             self.begun_s = now
         self.ended_s = now
 
-    def warmed_up(self, idle_s: float, dropped: Mapping[DropReason, int]) -> None:
+    def end_warm_up(self, idle_s: float, dropped: Mapping[DropReason, int]) -> None:
         """Step ``warm_up`` has ended: what engines idled and what was dropped until then does not count."""
         self._idle_before_s, self._dropped_before = idle_s, Counter(dropped)
 
@@ -105,12 +107,12 @@ class Account:
         """Share of their time that ``engines`` were without a request, which idled ``idle_s`` since the beginning."""
         return (idle_s - self._idle_before_s) / (self.seconds * engines)
 
-    def dropped(self, dropped: Mapping[DropReason, int]) -> dict[str, int]:
+    def count_dropped(self, dropped: Mapping[DropReason, int]) -> dict[str, int]:
         """Of all that was ``dropped`` since the beginning."""
         counted = Counter(dropped) - self._dropped_before
         return {reason.value: count for reason, count in sorted(counted.items())}
 
-    def ages(self) -> list[int]:
+    def tokens_by_staleness(self) -> list[int]:
         """Trained tokens by age."""
         if not self._used:
             return []
@@ -118,7 +120,7 @@ class Account:
         tokens = np.concatenate([use.tokens[use.kept] for use in self._used])
         return [int(count) for count in np.bincount(ages, weights=tokens)]
 
-    def share_by_decile(self) -> list[float]:
+    def trained_share_by_decile(self) -> list[float]:
         """Trained share of the trajectories in each tenth by sampled tokens, shortest first."""
         lengths = np.array([use.sampled for use in self._used])
         trained = np.array([use.trained for use in self._used])

@@ -9,7 +9,7 @@ from typing import Any
 Action = Callable[[Any], None]
 
 
-class Clock:
+class VirtualClock:
     """Seconds since the simulation began."""
 
     __slots__ = ("_due", "_seq", "_stopped", "now")
@@ -19,7 +19,7 @@ class Clock:
         self._due: list[tuple[float, int, Action, Any]] = []
         self._seq, self._stopped = 0, False
 
-    def after(self, seconds: float, action: Action, argument: Any = None) -> None:
+    def schedule(self, seconds: float, action: Action, argument: Any = None) -> None:
         """Call ``action(argument)`` ``seconds`` from now."""
         self._seq += 1
         heappush(self._due, (self.now + seconds, self._seq, action, argument))

@@ -10,23 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from launch.simulate.clock import Clock
+from launch.simulate.clock import VirtualClock
 
 
-class Span(NamedTuple):
+class SampledSpan(NamedTuple):
     version: int
     tokens: int
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class SimulatedRequest:
     """One turn's sampling."""
 
-    owner: Owner
+    owner: RequestOwner
     tokens: int
     work_s: float
     """At the reference load; from its beginning on, at the load that it found."""
-    spans: list[Span] = field(default_factory=list[Span])
+    spans: list[SampledSpan] = field(default_factory=list[SampledSpan])
     """Which weights sampled how many, so far."""
     live: bool = True
     begun_s: float = 0.0
@@ -39,11 +39,11 @@ class Request:
         return sum(span.tokens for span in self.spans)
 
 
-class Owner(Protocol):
+class RequestOwner(Protocol):
     """Who is told what became of a request."""
 
-    def sampled(self, request: Request) -> None: ...
-    def refused(self, request: Request) -> None: ...
+    def request_sampled(self, request: SimulatedRequest) -> None: ...
+    def request_refused(self, request: SimulatedRequest) -> None: ...
 
 
 def speed_by_load(curve: Sequence[tuple[int, float]], reference: float, most: int = 4096) -> list[float]:
@@ -61,20 +61,20 @@ def _each(curve: Sequence[tuple[int, float]], count: float) -> float:
     return (below[1] + share * (above[1] - below[1])) / max(count, 1)
 
 
-def idle_s(engines: Sequence[Engine]) -> float:
+def total_idle_s(engines: Sequence[SimulatedEngine]) -> float:
     """Seconds without a request, of all of them, since the beginning."""
     return sum(engine.idle_s() for engine in engines)
 
 
-class Engine:
+class SimulatedEngine:
     """Fails what runs on it when it dies; stands still while it loads weights."""
 
     __slots__ = ("_clock", "_free_since", "_idle_s", "_running", "_speeds", "alive", "version")
 
-    def __init__(self, clock: Clock, speeds: list[float]) -> None:
+    def __init__(self, clock: VirtualClock, speeds: list[float]) -> None:
         self._clock, self._speeds = clock, speeds
         self.version, self.alive = 0, True
-        self._running: dict[Request, None] = {}
+        self._running: dict[SimulatedRequest, None] = {}
         self._idle_s = self._free_since = 0.0
 
     @property
@@ -85,10 +85,10 @@ class Engine:
         """Seconds without a request."""
         return self._idle_s + (0.0 if self._running else self._clock.now - self._free_since)
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: SimulatedRequest) -> None:
         if not self.alive:
             request.live = False
-            request.owner.refused(request)
+            request.owner.request_refused(request)
             return
         running, now = self._running, self._clock.now
         if not running:
@@ -97,9 +97,9 @@ class Engine:
         request.begun_s = now
         speed = self._speeds[len(running)]
         request.work_s /= speed
-        self._clock.after(request.work_s, self._due, request)
+        self._clock.schedule(request.work_s, self._due, request)
 
-    def cancel(self, request: Request) -> None:
+    def cancel(self, request: SimulatedRequest) -> None:
         """Its caller is gone; its spans say what was sampled in vain."""
         if request.live:
             self._note_now(request)
@@ -113,12 +113,12 @@ class Engine:
             self._note_now(request)
             self._leave(request)
         for request in running:
-            request.owner.refused(request)
+            request.owner.request_refused(request)
 
     def revive(self, version: int) -> None:
         self.alive, self.version = True, version
 
-    def load(self, version: int, pause_s: float) -> None:
+    def load_weights(self, version: int, pause_s: float) -> None:
         """Exchange the weights in place, standing still for ``pause_s``."""
         if self.alive:
             for request in self._running:
@@ -126,33 +126,33 @@ class Engine:
                 request.late_s += pause_s
             self.version = version
 
-    def _leave(self, request: Request) -> None:
+    def _leave(self, request: SimulatedRequest) -> None:
         request.live = False
         del self._running[request]
         if not self._running:
             self._free_since = self._clock.now
 
-    def _note_now(self, request: Request) -> None:
+    def _note_now(self, request: SimulatedRequest) -> None:
         """So far the present version has sampled."""
         share = min(1.0, (self._clock.now - request.begun_s) / request.work_s) if request.work_s else 1.0
         self._note(request, int(request.tokens * share))
 
-    def _note(self, request: Request, done: int) -> None:
+    def _note(self, request: SimulatedRequest, done: int) -> None:
         """``done`` tokens of ``request`` are sampled, the latest of them by the present version."""
         new = done - request.sampled
         if new > 0:
-            request.spans.append(Span(self.version, new))
+            request.spans.append(SampledSpan(self.version, new))
 
-    def _due(self, request: Request) -> None:
+    def _due(self, request: SimulatedRequest) -> None:
         if not request.live:
             return
         if request.late_s:
             late_s, request.late_s = request.late_s, 0.0
-            self._clock.after(late_s, self._due, request)
+            self._clock.schedule(late_s, self._due, request)
             return
         self._leave(request)
         if request.spans:
             self._note(request, request.tokens)
         else:
-            request.spans.append(Span(self.version, request.tokens))
-        request.owner.sampled(request)
+            request.spans.append(SampledSpan(self.version, request.tokens))
+        request.owner.request_sampled(request)

@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 
-from launch.simulate.scenario import Matrix, Scenario
-from launch.simulate.trace import Trace
-from launch.simulate.workload import Drawn, Workload
-from launch.simulate.world import Cell, Fault, Outcome, simulate
-from protocol.events import Json
+from launch.simulate.scenario import Scenario, SimulationMatrix
+from launch.simulate.trace import RunTrace
+from launch.simulate.workload import DrawnWorkload, EpisodeWorkload
+from launch.simulate.world import NodeFault, SimulationResult, SimulationSettings, simulate
+from protocol.events import JsonValue
 from protocol.staleness import AdmissionMode
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    cell: Cell
-    outcome: Outcome
+class SimulationRow:
+    cell: SimulationSettings
+    result: SimulationResult
     sync_tokens_per_s: float
     """The best of the synchronous runs over the in-flight numbers that were asked for, on as many nodes."""
     unbounded_tokens_per_s: float
@@ -30,15 +30,15 @@ class Row:
 
     @property
     def trained_tokens_per_s(self) -> float:
-        return tokens_per_s(self.outcome)
+        return tokens_per_s(self.result)
 
     @property
     def vs_faultless(self) -> float:
         return self.trained_tokens_per_s / self.faultless_tokens_per_s
 
-    def as_json(self) -> dict[str, Json]:
-        cell, outcome, account = self.cell, self.outcome, self.outcome.account
-        ages, trained, sampled = account.ages(), account.trained, account.sampled
+    def as_json(self) -> dict[str, JsonValue]:
+        cell, outcome, account = self.cell, self.result, self.result.account
+        ages, trained, sampled = account.tokens_by_staleness(), account.trained, account.sampled
         rate = self.trained_tokens_per_s
         return {
             "nodes": cell.nodes,
@@ -52,7 +52,7 @@ class Row:
             "age_mean": round(sum(age * tokens for age, tokens in enumerate(ages)) / max(trained, 1), 4),
             "age_max": max((age for age, tokens in enumerate(ages) if tokens), default=0),
             "masked_share": round(1 - trained / max(sampled, 1), 4),
-            "trained_share_by_decile": [round(share, 4) for share in account.share_by_decile()],
+            "trained_share_by_decile": [round(share, 4) for share in account.trained_share_by_decile()],
             "learner_idle": round(account.waited_s / account.seconds, 4),
             "engine_idle": round(outcome.engine_idle, 4),
             "dropped": dict(outcome.dropped),
@@ -61,7 +61,7 @@ class Row:
         }
 
 
-def _fault_as_json(fault: Fault) -> dict[str, Json]:
+def _fault_as_json(fault: NodeFault) -> dict[str, JsonValue]:
     return {
         "node": fault.node,
         "at_s": round(fault.at_s, 3),
@@ -72,11 +72,11 @@ def _fault_as_json(fault: Fault) -> dict[str, Json]:
     }
 
 
-def tokens_per_s(outcome: Outcome) -> float:
+def tokens_per_s(outcome: SimulationResult) -> float:
     return outcome.account.trained / outcome.account.seconds
 
 
-def label(row: Row, rows: Sequence[Row]) -> str:
+def row_label(row: SimulationRow, rows: Sequence[SimulationRow]) -> str:
     """What tells ``row`` from the others, but its in-flight number."""
     cell = row.cell
     parts = [] if cell.mode is AdmissionMode.ASYNC else [cell.mode.value.replace("_", " ")]
@@ -89,71 +89,79 @@ def label(row: Row, rows: Sequence[Row]) -> str:
     return ", ".join(parts)
 
 
-def lines_of(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def group_by_label(rows: Sequence[SimulationRow]) -> dict[str, list[SimulationRow]]:
     """Rows that differ only in their in-flight number, by label; synchronous rows of another η are the same row."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, list[SimulationRow]] = {}
     for row in rows:
-        line = found.setdefault(label(row, rows), [])
+        line = found.setdefault(row_label(row, rows), [])
         if all(other.cell.in_flight != row.cell.in_flight for other in line):
             line.append(row)
     return found
 
 
-def best_of(rows: Sequence[Row]) -> dict[str, Row]:
+def best_rows(rows: Sequence[SimulationRow]) -> dict[str, SimulationRow]:
     """The row of each line that trains most."""
-    return {name: max(line, key=lambda row: row.trained_tokens_per_s) for name, line in lines_of(rows).items()}
+    return {name: max(line, key=lambda row: row.trained_tokens_per_s) for name, line in group_by_label(rows).items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Simulations:
+class SimulationRunner:
     """Each distinct simulation is run once, however many rows it stands in."""
 
     scenario: Scenario
     seed: int
-    trace: Trace | None = None
+    trace: RunTrace | None = None
 
-    def rows(self, matrix: Matrix, jobs: int, begun: Callable[[Cell], None]) -> list[Row]:
+    def run_matrix(
+        self, matrix: SimulationMatrix, jobs: int, begun: Callable[[SimulationSettings], None]
+    ) -> list[SimulationRow]:
         """In the order of the matrix's lists; ``begun`` hears of each simulation, ``jobs`` of which run at once."""
         cells = [
-            Cell(*each)
+            SimulationSettings(*each)
             for each in itertools.product(matrix.nodes, matrix.mode, matrix.policy, matrix.eta, matrix.in_flight)
         ]
         beside = {cell: (_sync(cell, matrix), _unbounded(cell, matrix), [self._faultless(cell)]) for cell in cells}
         needed = {_same(each) for cell in cells for each in itertools.chain([cell], *beside[cell])}
         done = self._all(sorted(needed), jobs, begun)
 
-        def best(counterparts: Sequence[Cell]) -> float:
+        def best(counterparts: Sequence[SimulationSettings]) -> float:
             return max(tokens_per_s(done[_same(each)]) for each in counterparts)
 
-        return [Row(cell, done[_same(cell)], *map(best, beside[cell])) for cell in cells]
+        return [SimulationRow(cell, done[_same(cell)], *map(best, beside[cell])) for cell in cells]
 
-    def _faultless(self, cell: Cell) -> Cell:
-        return cell.faultless if self.scenario.faults.nodes_per_hour else cell
+    def _faultless(self, cell: SimulationSettings) -> SimulationSettings:
+        return cell.without_faults if self.scenario.faults.nodes_per_hour else cell
 
-    def _all(self, cells: Sequence[Cell], jobs: int, begun: Callable[[Cell], None]) -> dict[Cell, Outcome]:
+    def _all(
+        self, cells: Sequence[SimulationSettings], jobs: int, begun: Callable[[SimulationSettings], None]
+    ) -> dict[SimulationSettings, SimulationResult]:
         if jobs == 1:
             return {cell: self._told(cell, begun) for cell in cells}
         with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
             running = [(cell, pool.submit(self.simulate, cell)) for cell in cells]
             return {cell: self._awaited(cell, outcome, begun) for cell, outcome in running}
 
-    def _told(self, cell: Cell, begun: Callable[[Cell], None]) -> Outcome:
+    def _told(self, cell: SimulationSettings, begun: Callable[[SimulationSettings], None]) -> SimulationResult:
         begun(cell)
         return self.simulate(cell)
 
     @staticmethod
-    def _awaited(cell: Cell, outcome: Future[Outcome], begun: Callable[[Cell], None]) -> Outcome:
+    def _awaited(
+        cell: SimulationSettings, outcome: Future[SimulationResult], begun: Callable[[SimulationSettings], None]
+    ) -> SimulationResult:
         begun(cell)
         return outcome.result()
 
-    def simulate(self, cell: Cell) -> Outcome:
-        return simulate(self.scenario, cell, self._workload(), self.seed, self.trace.replayed if self.trace else None)
+    def simulate(self, cell: SimulationSettings) -> SimulationResult:
+        return simulate(
+            self.scenario, cell, self._workload(), self.seed, self.trace.replay_overrides if self.trace else None
+        )
 
-    def _workload(self) -> Workload:
+    def _workload(self) -> EpisodeWorkload:
         if self.trace is not None:
             return self.trace.workload
         model = self.scenario.episode
-        return Drawn(
+        return DrawnWorkload(
             median_s=model.median_s,
             p95_over_median=model.p95_over_median,
             cut_over_median=model.cut_over_median,
@@ -166,14 +174,14 @@ class Simulations:
         )
 
 
-def _same(cell: Cell) -> Cell:
+def _same(cell: SimulationSettings) -> SimulationSettings:
     """The simulation that ``cell`` is: synchronous ones with another bound or policy are one."""
-    return cell.sync if cell.mode is AdmissionMode.SYNC else cell
+    return cell.as_sync if cell.mode is AdmissionMode.SYNC else cell
 
 
-def _sync(cell: Cell, matrix: Matrix) -> list[Cell]:
+def _sync(cell: SimulationSettings, matrix: SimulationMatrix) -> list[SimulationSettings]:
     return [cell._replace(mode=AdmissionMode.SYNC, in_flight=count) for count in matrix.in_flight]
 
 
-def _unbounded(cell: Cell, matrix: Matrix) -> list[Cell]:
-    return [cell.unbounded._replace(in_flight=count) for count in matrix.in_flight]
+def _unbounded(cell: SimulationSettings, matrix: SimulationMatrix) -> list[SimulationSettings]:
+    return [cell.without_staleness_bound._replace(in_flight=count) for count in matrix.in_flight]

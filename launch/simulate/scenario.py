@@ -12,10 +12,10 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
-from launch.config.base import ConfigError, CountInt, PositiveInt, Seconds, Section, Share, explain
+from launch.config.base import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
-from protocol.staleness import AdmissionMode, StalePolicy
+from protocol.staleness import AdmissionMode, StaleTokenPolicy
 
 SCENARIOS = Path(__file__).resolve().parent / "scenarios"
 
@@ -33,7 +33,7 @@ _MOST_TRAJECTORIES = 10_000_000
 """Of one row: about an hour of one core."""
 
 
-class EngineModel(Section):
+class EngineModel(ConfigSection):
     per_node: Annotated[float, Field(gt=0)] = 1 / 16
     """Engines for each node; at least one in all."""
     curve: str = "sglang_cpu"
@@ -52,7 +52,7 @@ class EngineModel(Section):
         return self
 
 
-class EpisodeModel(Section):
+class EpisodeModel(ConfigSection):
     median_s: Seconds = 120.0
     p95_over_median: Annotated[float, Field(gt=1)] = 4.0
     """Its durations are log-normal."""
@@ -79,7 +79,7 @@ class EpisodeModel(Section):
         return self
 
 
-class LearnerModel(Section):
+class LearnerModel(ConfigSection):
     groups_per_step: PositiveInt = 128
     group_size: Annotated[int, Field(ge=2)] = 8
     step_s: Seconds = 240.0
@@ -107,7 +107,7 @@ class LearnerModel(Section):
         return self
 
 
-class FaultModel(Section):
+class FaultModel(ConfigSection):
     nodes_per_hour: Share = 0.005
     """Share of the nodes that die in an hour; each comes back after ``repair_s``."""
     repair_s: Seconds = 300.0
@@ -116,17 +116,17 @@ class FaultModel(Section):
 _SOME = Field(min_length=1)
 
 
-class Matrix(Section):
+class SimulationMatrix(ConfigSection):
     """Which rows are simulated where the command line does not say."""
 
     nodes: Annotated[tuple[PositiveInt, ...], _SOME] = (64,)
     mode: Annotated[tuple[AdmissionMode, ...], _SOME] = (AdmissionMode.ASYNC,)
-    policy: Annotated[tuple[StalePolicy, ...], _SOME] = (StalePolicy.MASK,)
+    policy: Annotated[tuple[StaleTokenPolicy, ...], _SOME] = (StaleTokenPolicy.MASK,)
     eta: Annotated[tuple[CountInt, ...], _SOME] = (4,)
     in_flight: Annotated[tuple[PositiveInt, ...], _SOME] = (1024,)
 
 
-class Scenario(Section):
+class Scenario(ConfigSection):
     name: Annotated[str, Field(pattern="^[^/]*$")] = ""
     """Also the folder of its report, below ``simulations/``."""
     about: str = ""
@@ -137,7 +137,7 @@ class Scenario(Section):
     episode: EpisodeModel = EpisodeModel()
     learner: LearnerModel = LearnerModel()
     faults: FaultModel = FaultModel()
-    matrix: Matrix = Matrix()
+    matrix: SimulationMatrix = SimulationMatrix()
 
 
 def scenario_names() -> list[str]:
@@ -155,7 +155,7 @@ def read_scenario(path: Path) -> Scenario:
     try:
         return Scenario.model_validate({"name": path.stem, **values})
     except ValidationError as error:
-        raise explain(Scenario, error, f"scenario {path.name}") from error
+        raise explain_errors(Scenario, error, f"scenario {path.name}") from error
 
 
 def find_scenario(name_or_path: str) -> Path:

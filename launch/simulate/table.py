@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launch.simulate.rows import Row, best_of
+from launch.simulate.rows import SimulationRow, best_rows
 
 _TEXTS = 2
 """Columns that are no numbers, in both tables."""
@@ -39,10 +39,10 @@ FAULTS_HEAD = (
 )
 
 
-def cells(row: Row) -> list[str]:
+def row_cells(row: SimulationRow) -> list[str]:
     cell, line = row.cell, row.as_json()
-    account = row.outcome.account
-    shares = account.share_by_decile()
+    account = row.result.account
+    shares = account.trained_share_by_decile()
     return [
         cell.mode.value,
         cell.policy.value,
@@ -57,14 +57,14 @@ def cells(row: Row) -> list[str]:
         f"{100 * (1 - account.trained / max(1, account.sampled)):.1f} %",
         f"{min(shares):.2f}-{max(shares):.2f}",
         f"{100 * account.waited_s / account.seconds:.1f} %",
-        f"{100 * row.outcome.engine_idle:.1f} %",
-        f"{sum(row.outcome.dropped.values()):,}",
-        f"{len(row.outcome.faults)}",
+        f"{100 * row.result.engine_idle:.1f} %",
+        f"{sum(row.result.dropped.values()):,}",
+        f"{len(row.result.faults)}",
         f"{row.vs_faultless:.3f}",
     ]
 
 
-def fault_cells(rows: Sequence[Row]) -> list[list[str]]:
+def fault_cells(rows: Sequence[SimulationRow]) -> list[list[str]]:
     """What each node that died took with it, in the row of each line that trains most."""
     return [
         [
@@ -76,16 +76,16 @@ def fault_cells(rows: Sequence[Row]) -> list[list[str]]:
             f"{fault.tokens:,}",
             "-" if fault.away_s is None else f"{fault.away_s / 60:.1f}",
         ]
-        for name, row in best_of(rows).items()
-        for fault in row.outcome.faults
+        for name, row in best_rows(rows).items()
+        for fault in row.result.faults
     ]
 
 
-def lines(rows: Sequence[Row]) -> list[str]:
+def table_lines(rows: Sequence[SimulationRow]) -> list[str]:
     """The rows, and below them what each fault cost."""
     faults = fault_cells(rows)
     below = ["", *_aligned([list(FAULTS_HEAD), *faults])] if faults else []
-    return [*_aligned([list(HEAD), *(cells(row) for row in rows)]), *below]
+    return [*_aligned([list(HEAD), *(row_cells(row) for row in rows)]), *below]
 
 
 def _aligned(texts: Sequence[Sequence[str]]) -> list[str]:

@@ -19,16 +19,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 from launch.config import RunConfig
 from launch.config.base import CountInt, PositiveInt
 from launch.metrics import read_metrics
-from launch.monitor.tail import parse_object
-from launch.nodes import Node
-from launch.rundir import stored_config
+from launch.monitor.tail import parse_json_object
+from launch.nodes import ClusterNode
+from launch.rundir import load_stored_config
 from launch.simulate.scenario import Scenario
-from launch.simulate.workload import EpisodePlan, Recorded, TurnPlan
-from launch.simulate.world import Cell, Replayed
+from launch.simulate.workload import EpisodePlan, RecordedWorkload, TurnPlan
+from launch.simulate.world import ReplayOverrides, SimulationSettings
 from protocol.codec import CodecError
 from protocol.errors import UserError
-from protocol.export import read_exported, read_index
-from protocol.staleness import AdmissionMode, StalePolicy
+from protocol.export import read_export_index, read_exported_trajectory
+from protocol.staleness import AdmissionMode, StaleTokenPolicy
 from protocol.trajectory import Trajectory, TurnKind
 
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -64,7 +64,7 @@ class TraceFile(_Part):
     nodes: PositiveInt
     in_flight: PositiveInt
     mode: AdmissionMode
-    policy: StalePolicy
+    policy: StaleTokenPolicy
     eta: CountInt
     groups_per_step: PositiveInt
     group_size: Annotated[PositiveInt, Field(ge=2)]
@@ -93,17 +93,17 @@ class TraceFile(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class TraceMeasurement:
     trained_tokens_per_s: float
     age_mean: float
 
 
 @dataclass(frozen=True, slots=True)
-class Trace:
+class RunTrace:
     file: TraceFile
 
     @property
-    def workload(self) -> Recorded:
+    def workload(self) -> RecordedWorkload:
         episodes = {
             (group, sample): EpisodePlan(
                 each.acquire_s, [TurnPlan(*turn) for turn in each.turns], each.rest_s, each.reward
@@ -111,26 +111,28 @@ class Trace:
             for group, members in enumerate(self.file.groups)
             for sample, each in enumerate(members)
         }
-        return Recorded(episodes, len(self.file.groups))
+        return RecordedWorkload(episodes, len(self.file.groups))
 
     @property
-    def replayed(self) -> Replayed:
+    def replay_overrides(self) -> ReplayOverrides:
         steps = self.file.steps
-        return Replayed(lambda step: steps[(step - 1) % len(steps)].busy_s, self.file.dynamic_sampling)
+        return ReplayOverrides(lambda step: steps[(step - 1) % len(steps)].busy_s, self.file.dynamic_sampling)
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> TraceMeasurement:
         """What the run itself came to, over all its steps."""
         steps = self.file.steps
         tokens = sum(step.trained_tokens for step in steps)
         seconds = sum(step.busy_s + step.wait_s for step in steps)
-        return Measured(tokens / seconds, sum(step.age_mean * step.trained_tokens for step in steps) / tokens)
+        return TraceMeasurement(tokens / seconds, sum(step.age_mean * step.trained_tokens for step in steps) / tokens)
 
     @property
-    def cell(self) -> Cell:
+    def settings(self) -> SimulationSettings:
         """The run's own settings."""
         scenario = self.scenario.matrix
-        return Cell(scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.eta[0], scenario.in_flight[0])
+        return SimulationSettings(
+            scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.eta[0], scenario.in_flight[0]
+        )
 
     @property
     def scenario(self) -> Scenario:
@@ -166,12 +168,12 @@ class Trace:
         )
 
 
-def read_trace(path: Path) -> Trace:
+def read_trace(path: Path) -> RunTrace:
     """A trace file, or the trace of a run's directory.  Raises UserError."""
     if path.is_dir():
-        return Trace(read_run(path))
+        return RunTrace(extract_trace(path))
     try:
-        return Trace(TraceFile.model_validate_json(path.read_bytes()))
+        return RunTrace(TraceFile.model_validate_json(path.read_bytes()))
     except OSError as error:
         raise UserError(f"cannot read the trace {path}: {error.strerror}") from error
     except ValidationError as error:
@@ -180,7 +182,7 @@ def read_trace(path: Path) -> Trace:
         raise UserError(f"{path} is no trace: {where}{first['msg']}; make one with --write-trace") from error
 
 
-def write_trace(trace: Trace, path: Path) -> None:
+def write_trace(trace: RunTrace, path: Path) -> None:
     """Raises UserError where it cannot be written."""
     try:
         path.write_bytes(orjson.dumps(trace.file.model_dump()) + b"\n")
@@ -188,9 +190,9 @@ def write_trace(trace: Trace, path: Path) -> None:
         raise UserError(f"--write-trace: cannot write {path}: {error.strerror}") from error
 
 
-def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
+def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
     """The trace of the first ``steps`` steps of a run (all by default).  Raises UserError when there is none."""
-    config = stored_config(run_dir)
+    config = load_stored_config(run_dir)
     lines = read_metrics(run_dir)[:steps]
     groups = list(_whole_groups(run_dir, config.rollout.group_size))
     if not lines or not groups:
@@ -226,13 +228,13 @@ def read_run(run_dir: Path, steps: int | None = None) -> TraceFile:
 
 def _in_flight(run_dir: Path, config: RunConfig) -> int:
     """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for."""
-    from launch.settings import daemon_share, own_in_flight  # it knows all rooms, and so loads Ray
+    from launch.settings import default_in_flight, share_docker_engine  # it knows all rooms, and so loads Ray
 
     addresses = {str(event["name"]): str(event.get("address", "")) for event in _events(run_dir, "node.up")}
     names = [f"node-{index}" for index in range(config.cluster.nodes)]
-    nodes = [Node(name, "", addresses.get(name, "")) for name in names]
-    places = len(nodes) * config.rollout.workers_per_node * daemon_share(config, nodes).episodes
-    return min(own_in_flight(config), places)
+    nodes = [ClusterNode(name, "", addresses.get(name, "")) for name in names]
+    places = len(nodes) * config.rollout.workers_per_node * share_docker_engine(config, nodes).episodes
+    return min(default_in_flight(config), places)
 
 
 def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
@@ -241,11 +243,11 @@ def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceE
     began = dict(_times(run_dir, "episode.started"))
     acked = dict(_times(run_dir, "trajectory.stored"))
     members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
-    for entry in read_index(run_dir):
+    for entry in read_export_index(run_dir):
         name = entry.trajectory
         if name in began and name in acked:
             try:
-                trajectory = read_exported(run_dir, entry)
+                trajectory = read_exported_trajectory(run_dir, entry)
             except (CodecError, OSError):  # its group is not whole, as one that was cut off is not
                 continue
             episode = _episode(trajectory, acked[name] - began[name])
@@ -290,5 +292,5 @@ def _events(run_dir: Path, kind: str) -> Iterator[dict[str, Any]]:
     for path in sorted((run_dir / "events").glob("*.jsonl")):
         with path.open("rb") as file:
             for line in file:
-                if marker in line and (event := parse_object(line)) is not None:
+                if marker in line and (event := parse_json_object(line)) is not None:
                     yield event

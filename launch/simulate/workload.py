@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple, Protocol
 
-from protocol.trajectory import Ticket
+from protocol.trajectory import RolloutRequest
 
 _NORMAL = NormalDist()
 
@@ -35,14 +35,14 @@ class EpisodePlan(NamedTuple):
         return sum(turn.tokens for turn in self.turns)
 
 
-class Workload(Protocol):
-    def episode(self, ticket: Ticket) -> EpisodePlan:
+class EpisodeWorkload(Protocol):
+    def plan_episode(self, ticket: RolloutRequest) -> EpisodePlan:
         """The same for the same ticket, whatever attempt it is."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class DrawnWorkload:
     """Log-normal episodes.  ``median_s`` and its quantiles are those of an episode whose tokens come at
     ``tokens_per_s``; a loaded engine makes it longer."""
 
@@ -61,7 +61,7 @@ class Drawn:
     """α and β: a task's pass rate is Beta-distributed."""
     seed: int
 
-    def episode(self, ticket: Ticket) -> EpisodePlan:
+    def plan_episode(self, ticket: RolloutRequest) -> EpisodePlan:
         task = random.Random(f"{self.seed}/{ticket.group}")
         rng = random.Random(ticket.seed)
         passes, z_task = task.betavariate(*self.reward), task.gauss(0.0, 1.0)
@@ -93,11 +93,11 @@ _TURNS_FOLLOW = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class RecordedWorkload:
     """Episodes of a real run, by group and sample; a group beyond the last recorded one begins again with the first."""
 
     episodes: Mapping[tuple[int, int], EpisodePlan]
     groups: int
 
-    def episode(self, ticket: Ticket) -> EpisodePlan:
+    def plan_episode(self, ticket: RolloutRequest) -> EpisodePlan:
         return self.episodes[ticket.group % self.groups, ticket.sample]

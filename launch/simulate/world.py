@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.admission import Tuning
-from actors.dispatch import ConductorSettings, Dispatch
-from launch.simulate.account import Account
-from launch.simulate.clock import Clock
-from launch.simulate.engines import Engine, idle_s, speed_by_load
-from launch.simulate.learner import Learner, LearnerSettings
-from launch.simulate.rollout import Rollout
+from actors.admission import RolloutTuning
+from actors.dispatch import SchedulerCore, SchedulerSettings
+from launch.simulate.account import TokenAccounting
+from launch.simulate.clock import VirtualClock
+from launch.simulate.engines import SimulatedEngine, speed_by_load, total_idle_s
+from launch.simulate.learner import SimulatedLearner, SimulatedLearnerSettings
+from launch.simulate.rollout import SimulatedRollout
 from launch.simulate.scenario import CURVES, Scenario
-from launch.simulate.workload import Workload
+from launch.simulate.workload import EpisodeWorkload
 from protocol.errors import LongshoreError
-from protocol.events import Json
+from protocol.events import JsonValue
 from protocol.journal import Journal, JournalSettings
-from protocol.staleness import Admission, AdmissionMode, StalePolicy
+from protocol.staleness import AdmissionLimit, AdmissionMode, StaleTokenPolicy
 
 UNBOUNDED = 1_000_000
 """η of asynchronous training without a bound, and steps of a run that does not end."""
@@ -29,46 +29,46 @@ _LIMIT_STEPS = 100
 """A simulation that takes so many times the learner's own time for its steps stands still."""
 
 
-class StandsStillError(LongshoreError):
+class SimulationStalledError(LongshoreError):
     """A simulated run makes no progress."""
 
 
-class Cell(NamedTuple):
+class SimulationSettings(NamedTuple):
     """One row's settings."""
 
     nodes: int
     mode: AdmissionMode
-    policy: StalePolicy
+    policy: StaleTokenPolicy
     eta: int
     in_flight: int
     faults: bool = True
     """Whether nodes die, as the scenario says."""
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """For people."""
         eta = "-" if self.eta == UNBOUNDED else str(self.eta)
         faults = "" if self.faults else ", no faults"
         return f"{self.mode}, {self.policy}, η {eta}, {self.nodes:,} nodes, {self.in_flight:,} in flight{faults}"
 
     @property
-    def faultless(self) -> Cell:
+    def without_faults(self) -> SimulationSettings:
         """The same where no node dies."""
         return self._replace(faults=False)
 
     @property
-    def unbounded(self) -> Cell:
+    def without_staleness_bound(self) -> SimulationSettings:
         """The same without any bound on age."""
-        return self._replace(mode=AdmissionMode.ASYNC, policy=StalePolicy.MASK, eta=UNBOUNDED)
+        return self._replace(mode=AdmissionMode.ASYNC, policy=StaleTokenPolicy.MASK, eta=UNBOUNDED)
 
     @property
-    def sync(self) -> Cell:
+    def as_sync(self) -> SimulationSettings:
         """The same with a rollout that waits for each step's weights: whatever its bound, no token is ever old."""
-        return self._replace(mode=AdmissionMode.SYNC, policy=StalePolicy.MASK, eta=0)
+        return self._replace(mode=AdmissionMode.SYNC, policy=StaleTokenPolicy.MASK, eta=0)
 
 
 @dataclass(slots=True)
-class Fault:
+class NodeFault:
     """A node that died, and what it cost."""
 
     node: int
@@ -89,19 +89,19 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Outcome:
-    account: Account
+class SimulationResult:
+    account: TokenAccounting
     engine_idle: float
     """Share of the engines' time without a request; what came before the warm-up's end is left out, here as below."""
     dropped: dict[str, int]
     """Acknowledged trajectories that were not trained, by reason."""
     holds: dict[str, int]
     """What kept the conductor from opening a group, and how often that became so."""
-    faults: list[Fault] = field(default_factory=list[Fault])
+    faults: list[NodeFault] = field(default_factory=list[NodeFault])
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
+class ReplayOverrides:
     """What a real run says instead of the scenario."""
 
     step_s: Callable[[int], float]
@@ -110,21 +110,30 @@ class Replayed:
 
 
 def simulate(
-    scenario: Scenario, cell: Cell, workload: Workload, seed: int, replayed: Replayed | None = None
-) -> Outcome:
+    scenario: Scenario,
+    cell: SimulationSettings,
+    workload: EpisodeWorkload,
+    seed: int,
+    replayed: ReplayOverrides | None = None,
+) -> SimulationResult:
     """Run one row.  The same arguments give the same outcome.  Raises StandsStillError when no step is made."""
-    world = World(scenario, cell, workload, seed, replayed)
+    world = SimulatedCluster(scenario, cell, workload, seed, replayed)
     return world.run()
 
 
-class World:
+class SimulatedCluster:
     def __init__(
-        self, scenario: Scenario, cell: Cell, workload: Workload, seed: int, replayed: Replayed | None
+        self,
+        scenario: Scenario,
+        cell: SimulationSettings,
+        workload: EpisodeWorkload,
+        seed: int,
+        replayed: ReplayOverrides | None,
     ) -> None:
         self._scenario, self._cell = scenario, cell
-        self._clock = Clock()
+        self._clock = VirtualClock()
         learner, model = scenario.learner, scenario.engine
-        self._holds: dict[str, int] = {}
+        self._hold_counts: dict[str, int] = {}
         self._journal = Journal(
             Path(":memory:"),
             JournalSettings(
@@ -135,15 +144,15 @@ class World:
             ),
             free=lambda _: 1 << 50,
         )
-        self._dispatch = Dispatch(self._conductor_settings(seed), self._say)
+        self._dispatch = SchedulerCore(self._conductor_settings(seed), self._count_hold)
         speeds = speed_by_load(CURVES[model.curve], model.reference_load)
         count = max(1, round(cell.nodes * model.per_node))
-        self._engines = [Engine(self._clock, speeds) for _ in range(count)]
-        self._account = Account(learner.warm_up)
-        step_s = replayed.step_s if replayed else _always(learner.step_s)
-        self._learner = Learner(
+        self._engines = [SimulatedEngine(self._clock, speeds) for _ in range(count)]
+        self._account = TokenAccounting(learner.warm_up)
+        step_s = replayed.step_s if replayed else _constant_step_s(learner.step_s)
+        self._learner = SimulatedLearner(
             self._clock,
-            LearnerSettings(
+            SimulatedLearnerSettings(
                 groups_per_step=learner.groups_per_step,
                 group_size=learner.group_size,
                 eta=cell.eta,
@@ -161,29 +170,29 @@ class World:
             engines=self._engines,
             account=self._account,
         )
-        self._rollout = Rollout(
+        self._rollout = SimulatedRollout(
             self._clock,
             dispatch=self._dispatch,
             journal=self._journal,
             engines=self._engines,
             workload=workload,
-            places=_shared(cell.in_flight, cell.nodes),
-            news=self._learner.consider,
+            places=_spread_evenly(cell.in_flight, cell.nodes),
+            news=self._learner.step_if_ready,
         )
-        self._faults: list[Fault] = []
+        self._faults: list[NodeFault] = []
         self._dice = random.Random(f"{seed}/faults")
 
-    def run(self) -> Outcome:
+    def run(self) -> SimulationResult:
         learner = self._scenario.learner
-        self._rollout.begin()
-        self._learner.begin(self._rollout)
-        self._next_fault()
+        self._rollout.start()
+        self._learner.start(self._rollout)
+        self._schedule_fault()
         limit_s = _LIMIT_STEPS * learner.steps * max(learner.step_s, self._scenario.episode.median_s)
         try:
             if not self._clock.run(limit_s):
                 hold = self._dispatch.hold
-                raise StandsStillError(
-                    f"{self._cell.words}: step {self._learner.step} of {learner.steps} after {self._clock.now:,.0f} "
+                raise SimulationStalledError(
+                    f"{self._cell.description}: step {self._learner.step} of {learner.steps} after {self._clock.now:,.0f} "
                     f"simulated seconds, {self._journal.statistics().dropped:,} groups dropped for want of use, "
                     f"{hold.value if hold else 'nothing'} holding back the next: look at episode.reward, the learner's "
                     "batch and the episodes in flight"
@@ -191,68 +200,68 @@ class World:
             books = self._journal.accounting()
         finally:
             self._journal.close()
-        return Outcome(
+        return SimulationResult(
             self._account,
-            self._account.engine_idle(idle_s(self._engines), len(self._engines)),
-            self._account.dropped(books.dropped),
-            dict(sorted(self._holds.items())),
+            self._account.engine_idle(total_idle_s(self._engines), len(self._engines)),
+            self._account.count_dropped(books.dropped),
+            dict(sorted(self._hold_counts.items())),
             self._faults,
         )
 
-    def _conductor_settings(self, seed: int) -> ConductorSettings:
+    def _conductor_settings(self, seed: int) -> SchedulerSettings:
         cell, learner = self._cell, self._scenario.learner
-        return ConductorSettings(
+        return SchedulerSettings(
             run_id="simulated",
             run_dir=Path(),
             node="node-0",
             tasks=tuple(f"task-{number}" for number in range(_TASKS)),
             group_size=learner.group_size,
-            admission=Admission(cell.mode, learner.groups_per_step, cell.eta),
+            admission=AdmissionLimit(cell.mode, learner.groups_per_step, cell.eta),
             total_steps=UNBOUNDED,
             replacement_limit=3,
-            ticket_deadline_s=20 * self._scenario.episode.median_s,
+            request_deadline_s=20 * self._scenario.episode.median_s,
             seed=seed,
-            tuning=Tuning(publish_every=self._publish_every),
+            tuning=RolloutTuning(publish_every=self._publish_every),
         )
 
     @property
     def _publish_every(self) -> int:
         return self._cell.mode.publish_every(self._scenario.learner.publish_every)
 
-    def _say(self, kind: str, **fields: Json) -> None:
+    def _count_hold(self, kind: str, **fields: JsonValue) -> None:
         if kind == "admission.held":
             reason = str(fields["reason"])
-            self._holds[reason] = self._holds.get(reason, 0) + 1
+            self._hold_counts[reason] = self._hold_counts.get(reason, 0) + 1
 
     # -- faults --------------------------------------------------------------------------------------------------
 
-    def _next_fault(self) -> None:
+    def _schedule_fault(self) -> None:
         rate = self._cell.faults * self._scenario.faults.nodes_per_hour * self._cell.nodes / 3600
         if rate > 0:
-            self._clock.after(self._dice.expovariate(rate), self._die)
+            self._clock.schedule(self._dice.expovariate(rate), self._kill_node)
 
-    def _die(self, _: None) -> None:
+    def _kill_node(self, _: None) -> None:
         node = self._dice.randrange(self._cell.nodes)
-        self._next_fault()
+        self._schedule_fault()
         if not self._rollout.workers[node].alive:
             return
         before = self._rollout.lost_tokens
         index = self._engine_on(node)
         requests = self._engines[index].requests if index is not None else 0
-        episodes = self._rollout.node_died(node)
+        episodes = self._rollout.kill_node(node)
         if index is not None:
             self._engines[index].die()
         tokens = self._rollout.lost_tokens - before
-        fault = Fault(node, self._clock.now, episodes, index is not None, requests, tokens)
+        fault = NodeFault(node, self._clock.now, episodes, index is not None, requests, tokens)
         self._faults.append(fault)
-        self._clock.after(self._scenario.faults.repair_s, self._repair, fault)
+        self._clock.schedule(self._scenario.faults.repair_s, self._repair_node, fault)
 
-    def _repair(self, fault: Fault) -> None:
+    def _repair_node(self, fault: NodeFault) -> None:
         fault.repaired_s = self._clock.now
         index = self._engine_on(fault.node)
         if index is not None:
-            self._engines[index].revive(self._learner.served)
-        self._rollout.node_repaired(fault.node)
+            self._engines[index].revive(self._learner.served_version)
+        self._rollout.repair_node(fault.node)
 
     def _engine_on(self, node: int) -> int | None:
         """The engine that lives on ``node``: they are spread evenly."""
@@ -261,13 +270,13 @@ class World:
         return index if index * nodes // count == node and index < count else None
 
 
-def _always(seconds: float) -> Callable[[int], float]:
+def _constant_step_s(seconds: float) -> Callable[[int], float]:
     def step_s(_step: int) -> float:
         return seconds
 
     return step_s
 
 
-def _shared(places: int, nodes: int) -> Sequence[int]:
+def _spread_evenly(places: int, nodes: int) -> Sequence[int]:
     """``places`` over ``nodes``, as evenly as can be."""
     return [places // nodes + (node < places % nodes) for node in range(nodes)]

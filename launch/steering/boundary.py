@@ -19,7 +19,7 @@ from protocol.errors import UserError
 T = TypeVar("T")
 
 
-class Ending(StrEnum):
+class TrainingEnding(StrEnum):
     """Why training ended, or is to end."""
 
     STEPS = "steps"
@@ -33,7 +33,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Order:
+class _PendingHook:
     work: Callable[[], Awaitable[object]]
     done: asyncio.Future[object]
 
@@ -41,7 +41,7 @@ class _Order:
         if not self.done.done():  # else who asked has gone
             self.done.set_exception(error)
 
-    async def carry_out(self) -> None:
+    async def run(self) -> None:
         """Raises what keeps the loop from going on; what a person can mend concerns who asked, alone."""
         if self.done.done():
             return
@@ -58,26 +58,26 @@ class _Order:
 
 
 @dataclass(slots=True)
-class Boundary:
+class StepHooks:
     paused: bool = False
-    ending: Ending | None = None
+    ending: TrainingEnding | None = None
     """What a person asks for: ``DRAINED`` or ``ASKED``."""
-    stood_s: float = 0.0
+    paused_s: float = 0.0
     """For how long the loop has waited here."""
-    _orders: deque[_Order] = field(default_factory=deque[_Order])
+    _pending: deque[_PendingHook] = field(default_factory=deque[_PendingHook])
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _closed: bool = False
 
     def require_open(self) -> None:
         """Raises UserError once training has ended."""
         if self._closed:
-            raise _over()
+            raise _training_ended_error()
 
-    async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_between_steps(self, work: Callable[[], Awaitable[T]]) -> T:
         """Have ``work`` done between two steps.  Raises what it raised, and UserError once training has ended."""
         self.require_open()
-        order = _Order(work, asyncio.get_running_loop().create_future())
-        self._orders.append(order)
+        order = _PendingHook(work, asyncio.get_running_loop().create_future())
+        self._pending.append(order)
         self._changed.set()
         return cast("T", await order.done)
 
@@ -88,30 +88,30 @@ class Boundary:
         self.paused = False
         self._changed.set()
 
-    def end(self, how: Ending) -> None:
+    def request_end(self, how: TrainingEnding) -> None:
         """Training is to end so, also where it is paused."""
         self.ending = how
         self.resume()
 
-    async def pass_by(self) -> None:
+    async def run_pending(self) -> None:
         """The loop stands between two steps: do what is asked, and wait while the run is paused.  Raises what keeps the
         loop from going on."""
         while True:
-            while self._orders:
-                await self._orders.popleft().carry_out()
+            while self._pending:
+                await self._pending.popleft().run()
             if not self.paused:
                 return
             self._changed.clear()
             begun = time.monotonic()
             await self._changed.wait()
-            self.stood_s += time.monotonic() - begun
+            self.paused_s += time.monotonic() - begun
 
     def close(self) -> None:
         """Training has ended."""
         self._closed = True
-        while self._orders:
-            self._orders.popleft().refuse(_over())
+        while self._pending:
+            self._pending.popleft().refuse(_training_ended_error())
 
 
-def _over() -> UserError:
+def _training_ended_error() -> UserError:
     return UserError("training has ended, and there is no step any more to do it before")

@@ -15,28 +15,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.admission import Flow
-from actors.conductor import Conductor
+from actors.admission import RolloutFlow
+from actors.conductor import RolloutScheduler
 from actors.remote import Remote, RemoteError
 from launch.config import RunConfig
-from launch.settings import tuning_of
-from launch.standing import Stand
-from launch.steering.boundary import Ending
+from launch.settings import admission_tuning
+from launch.standing import RunStatePublisher
+from launch.steering.boundary import TrainingEnding
 from launch.steering.history import record_changes
-from launch.steering.pausing import note_paused
-from launch.steering.requests import ANSWERED, FOLDER, TAKEN, Action, Request, read_request, request_files
-from launch.steering.tunable import TUNABLE, Change, Point, changes_between, retuned
-from launch.training import Training
+from launch.steering.pausing import write_paused
+from launch.steering.requests import (
+    REQUEST_ANSWERED_EVENT,
+    REQUEST_TAKEN_EVENT,
+    REQUESTS_FOLDER,
+    ControlAction,
+    ControlRequest,
+    list_request_files,
+    read_request,
+)
+from launch.steering.tunable import RETUNABLE_KEYS, ChangePoint, KeyChange, apply_changes, diff_configs
+from launch.training import TrainingLoop
 from protocol.errors import InfraError, LongshoreError, UserError
 from protocol.events import EventLog
-from protocol.trajectory import GroupId, trajectory_id
+from protocol.trajectory import GroupId, make_trajectory_id
 
 _LOOK_S = 0.5
 _RETRY_S = 0.5
 _ENDED = "the run ended before it could be done"
 
 
-class Target(NamedTuple):
+class CancelTarget(NamedTuple):
     """What is to be cancelled."""
 
     group: GroupId
@@ -47,7 +55,7 @@ class Target(NamedTuple):
 _TARGET = re.compile(r"(?:train-)?g?(?P<group>\d{1,15})(?:-s(?P<sample>\d{1,9}))?(?:-a\d+)?")
 
 
-def parse_target(text: str) -> Target:
+def parse_cancel_target(text: str) -> CancelTarget:
     """A group or a trajectory, as events and pages name them.  Raises UserError."""
     if (found := _TARGET.fullmatch(text)) is None:
         raise UserError(
@@ -55,27 +63,27 @@ def parse_target(text: str) -> Target:
             "(python -m launch.ctl RUN list shows what runs)"
         )
     sample = found["sample"]
-    return Target(GroupId(int(found["group"])), None if sample is None else int(sample))
+    return CancelTarget(GroupId(int(found["group"])), None if sample is None else int(sample))
 
 
 @dataclass(slots=True, kw_only=True)
-class Desk:
+class ControlServer:
     run_dir: Path
     events: EventLog
-    stand: Stand
-    conductor: Remote[Conductor]
-    training: Training
+    run_state: RunStatePublisher
+    scheduler: Remote[RolloutScheduler]
+    training: TrainingLoop
     config: RunConfig
-    adopt: Callable[[RunConfig], None]
+    apply_config: Callable[[RunConfig], None]
     """Let the run go by another configuration from now on."""
-    learn_from: Callable[[int, float], Awaitable[None]]
+    set_learning_rate_from: Callable[[int, float], Awaitable[None]]
     """Let the learner have this rate from that step on."""
     cancel_episodes: Callable[[Sequence[str]], Awaitable[None]]
     drain_engine: Callable[[str], Awaitable[bool]]
     """Let it end what it samples, and start another server; whether all ended in time."""
     evaluate: Callable[[str], Awaitable[str]]
     """Between two steps: have the newest weights evaluated, for that reason; what is under way then."""
-    since: float = 0.0
+    attempt_started_at: float = 0.0
     """Unix time; what was asked before was asked of an attempt that has ended."""
     _taken: set[str] = field(default_factory=set[str])
 
@@ -83,21 +91,21 @@ class Desk:
         """Until cancelled."""
         async with asyncio.TaskGroup() as answers:
             while True:
-                for path in request_files(self.run_dir):
+                for path in list_request_files(self.run_dir):
                     if path.name not in self._taken:
                         self._taken.add(path.name)
-                        answers.create_task(self._take(path), name=f"request {path.stem}")
+                        answers.create_task(self._handle_file(path), name=f"request {path.stem}")
                 await asyncio.sleep(_LOOK_S)
 
-    async def _take(self, path: Path) -> None:
+    async def _handle_file(self, path: Path) -> None:
         try:
             request = read_request(path)
         except UserError as error:
-            self.events.emit(ANSWERED, request=path.stem, action="", ok=False, text=str(error), reason="")
-            self._forget(path)
+            self.events.emit(REQUEST_ANSWERED_EVENT, request=path.stem, action="", ok=False, text=str(error), reason="")
+            self._delete_file(path)
             return
         self.events.emit(
-            TAKEN,
+            REQUEST_TAKEN_EVENT,
             request=request.id,
             action=request.action.value,
             reason=request.reason,
@@ -107,89 +115,96 @@ class Desk:
         )
         ok, text = False, _ENDED
         try:
-            text = await self._do(request)
+            text = await self._handle(request)
             ok = True
         except LongshoreError as error:
             text = str(error)
         except Exception as error:  # noqa: BLE001  # the boundary: what goes wrong with a request does not end a run
             text = f"{type(error).__name__}: {error}"
         finally:
-            self._answer(request, text, ok=ok)
+            self._emit_answer(request, text, ok=ok)
 
-    def _answer(self, request: Request, text: str, *, ok: bool) -> None:
+    def _emit_answer(self, request: ControlRequest, text: str, *, ok: bool) -> None:
         self.events.emit(
-            ANSWERED, request=request.id, action=request.action.value, ok=ok, text=text, reason=request.reason
+            REQUEST_ANSWERED_EVENT,
+            request=request.id,
+            action=request.action.value,
+            ok=ok,
+            text=text,
+            reason=request.reason,
         )
-        self._forget(self.run_dir / FOLDER / request.file)
+        self._delete_file(self.run_dir / REQUESTS_FOLDER / request.file)
 
-    def _forget(self, path: Path) -> None:
+    def _delete_file(self, path: Path) -> None:
         with suppress(OSError):  # then it is there still, and not taken again
             path.unlink()
             self._taken.discard(path.name)
 
-    async def _do(self, request: Request) -> str:
+    async def _handle(self, request: ControlRequest) -> str:
         """What was done.  Raises UserError for what cannot be, InfraError for what failed."""
-        if request.t < self.since:
+        if request.t < self.attempt_started_at:
             raise UserError("it was asked of an attempt that has ended: ask again")
         match request.action:
-            case Action.PAUSE:
+            case ControlAction.PAUSE:
                 return await self._pause()
-            case Action.RESUME:
+            case ControlAction.RESUME:
                 return await self._resume()
-            case Action.DRAIN:
+            case ControlAction.DRAIN:
                 return await self._drain(request.target)
-            case Action.STOP:
-                return await self._end(Ending.ASKED, "training ends behind the step that is being taken")
-            case Action.RETUNE:
+            case ControlAction.STOP:
+                return await self._end_training(
+                    TrainingEnding.ASKED, "training ends behind the step that is being taken"
+                )
+            case ControlAction.RETUNE:
                 return await self._retune(request)
-            case Action.CANCEL:
-                return await self._cancel(parse_target(request.target))
-            case Action.CHECKPOINT:
-                step = await self.training.boundary.ask(self.training.checkpoint_now)
-                await self.training.until_kept(step)
+            case ControlAction.CANCEL:
+                return await self._cancel(parse_cancel_target(request.target))
+            case ControlAction.CHECKPOINT:
+                step = await self.training.step_hooks.run_between_steps(self.training.checkpoint_now)
+                await self.training.wait_checkpoint(step)
                 return f"the checkpoint of step {step} is kept"
-            case Action.EVALUATE:
-                return await self.training.boundary.ask(lambda: self.evaluate(request.reason))
+            case ControlAction.EVALUATE:
+                return await self.training.step_hooks.run_between_steps(lambda: self.evaluate(request.reason))
 
     # -- going on and not ----------------------------------------------------------------------------------------
 
     async def _pause(self) -> str:
-        boundary = self.training.boundary
+        boundary = self.training.step_hooks
         boundary.require_open()
         if boundary.ending is not None:
             raise UserError("the run is coming to its end already, as it was asked to")
         boundary.pause()
-        note_paused(self.run_dir, True)
-        await self._flow(Flow.PAUSE)
+        write_paused(self.run_dir, True)
+        await self._set_flow(RolloutFlow.PAUSE)
 
         async def stands() -> bool:
             return boundary.paused
 
-        if not await boundary.ask(stands):
+        if not await boundary.run_between_steps(stands):
             raise UserError("the run was told to go on before the learner had come to its next step")
         return f"no rollout begins, and the learner stands behind step {self.training.step}"
 
     async def _resume(self) -> str:
-        boundary = self.training.boundary
+        boundary = self.training.step_hooks
         boundary.require_open()
-        note_paused(self.run_dir, False)
+        write_paused(self.run_dir, False)
         boundary.resume()
         if boundary.ending is None:
-            await self._flow(Flow.RUN)
+            await self._set_flow(RolloutFlow.RUN)
         return f"the run goes on behind step {self.training.step}"
 
-    async def _end(self, how: Ending, text: str) -> str:
-        boundary = self.training.boundary
+    async def _end_training(self, how: TrainingEnding, text: str) -> str:
+        boundary = self.training.step_hooks
         boundary.require_open()
-        note_paused(self.run_dir, False)
-        await self._flow(Flow.DRAIN)
-        boundary.end(how)
+        write_paused(self.run_dir, False)
+        await self._set_flow(RolloutFlow.DRAIN)
+        boundary.request_end(how)
         return text
 
-    async def _flow(self, flow: Flow) -> None:
+    async def _set_flow(self, flow: RolloutFlow) -> None:
         while True:
             try:
-                await self.stand.flow(flow)
+                await self.run_state.set_flow(flow)
             except RemoteError:
                 await asyncio.sleep(_RETRY_S)  # the conductor is being restarted
             else:
@@ -197,33 +212,33 @@ class Desk:
 
     # -- other values --------------------------------------------------------------------------------------------
 
-    async def _retune(self, request: Request) -> str:
-        changed = changes_between(self.config, retuned(self.config, request.changes))
+    async def _retune(self, request: ControlRequest) -> str:
+        changed = diff_configs(self.config, apply_changes(self.config, request.changes))
         if not changed:
             raise UserError("that is what the run goes by already")
-        if any(TUNABLE[change.key] is Point.STEP for change in changed):
-            return await self.training.boundary.ask(lambda: self._change(request))
-        return await self._change(request)
+        if any(RETUNABLE_KEYS[change.key] is ChangePoint.STEP for change in changed):
+            return await self.training.step_hooks.run_between_steps(lambda: self._apply_change(request))
+        return await self._apply_change(request)
 
-    async def _change(self, request: Request) -> str:
+    async def _apply_change(self, request: ControlRequest) -> str:
         """The configuration first, so that whatever dies meanwhile comes back with it."""
-        after, step = retuned(self.config, request.changes), self.training.step
-        changed = changes_between(self.config, after)
+        after, step = apply_changes(self.config, request.changes), self.training.step
+        changed = diff_configs(self.config, after)
         record_changes(self.run_dir, after, changed, request, first_step=step + 1)
         before, self.config = self.config, after
-        self.adopt(after)
+        self.apply_config(after)
         if after.learning_rate != before.learning_rate:
-            await self.learn_from(step + 1, after.learning_rate)
-        if tuning_of(after) != tuning_of(before):
-            await self._tune(after)
-        self._tell(changed, request)
+            await self.set_learning_rate_from(step + 1, after.learning_rate)
+        if admission_tuning(after) != admission_tuning(before):
+            await self._set_tuning(after)
+        self._emit_changes(changed, request)
         return "; ".join(map(str, changed)) or "another request has changed that already"
 
-    async def _tune(self, config: RunConfig) -> None:
+    async def _set_tuning(self, config: RunConfig) -> None:
         with suppress(RemoteError):  # the conductor is being restarted: it is told again within seconds
-            await self.stand.tuned(tuning_of(config))
+            await self.run_state.set_tuning(admission_tuning(config))
 
-    def _tell(self, changed: Sequence[Change], request: Request) -> None:
+    def _emit_changes(self, changed: Sequence[KeyChange], request: ControlRequest) -> None:
         for change in changed:
             self.events.emit(
                 "run.retuned",
@@ -238,16 +253,18 @@ class Desk:
     async def _drain(self, engine: str) -> str:
         """That engine, or the run."""
         if not engine:
-            return await self._end(Ending.DRAINED, "no group opens any more; what is under way ends and is trained")
+            return await self._end_training(
+                TrainingEnding.DRAINED, "no group opens any more; what is under way ends and is trained"
+            )
         ended = await self.drain_engine(engine)
         what = "what it sampled has ended" if ended else "what did not end in time goes on behind its tokens"
         return f"{engine} is drained: {what}, and another server is in its place"
 
-    async def _cancel(self, target: Target) -> str:
+    async def _cancel(self, target: CancelTarget) -> str:
         try:
-            samples = await self.conductor.call(Conductor.cancel, *target)
+            samples = await self.scheduler.call(RolloutScheduler.cancel_samples, *target)
         except RemoteError as error:
             raise InfraError(f"the conductor did not answer, ask again: {error}") from error
-        await self.cancel_episodes([trajectory_id(target.group, sample) for sample in samples])
+        await self.cancel_episodes([make_trajectory_id(target.group, sample) for sample in samples])
         what = f"group {target.group}" if target.sample is None else f"sample {target.sample} of group {target.group}"
         return f"{what} is given up: {len(samples)} rollouts end, and are counted as cancelled"

@@ -6,29 +6,29 @@ from pathlib import Path
 
 import orjson
 
-from launch.rundir import refused, write_json
+from launch.rundir import directory_error, write_json
 from protocol.errors import UserError
 
-FILE = "steering.json"
+PAUSE_FILE = "steering.json"
 _PAUSED = "paused"
 
 
 def is_paused(run_dir: Path) -> bool:
     """Raises UserError for a file that cannot be read."""
-    path = run_dir / FILE
+    path = run_dir / PAUSE_FILE
     try:
         return orjson.loads(path.read_bytes())[_PAUSED] is True
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise refused(run_dir, error) from error
+        raise directory_error(run_dir, error) from error
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}): remove it (rm {path}), and go on") from error
 
 
-def note_paused(run_dir: Path, paused: bool) -> None:
+def write_paused(run_dir: Path, paused: bool) -> None:
     """Raises RunDirectoryError."""
     try:
-        write_json(run_dir / FILE, {_PAUSED: paused})
+        write_json(run_dir / PAUSE_FILE, {_PAUSED: paused})
     except OSError as error:
-        raise refused(run_dir, error) from error
+        raise directory_error(run_dir, error) from error

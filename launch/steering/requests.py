@@ -16,15 +16,15 @@ from pathlib import Path
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
-from launch.rundir import refused, write_json
+from launch.rundir import directory_error, write_json
 from protocol.errors import UserError
 
-FOLDER = "requests"
-TAKEN, ANSWERED = "request.taken", "request.answered"
+REQUESTS_FOLDER = "requests"
+REQUEST_TAKEN_EVENT, REQUEST_ANSWERED_EVENT = "request.taken", "request.answered"
 """Events: the run has seen it; it is done, or refused."""
 
 
-class Action(StrEnum):
+class ControlAction(StrEnum):
     """What can be asked of a run."""
 
     PAUSE = "pause"
@@ -40,10 +40,10 @@ class Action(StrEnum):
     """Training ends after the step that is being taken; the run ends as it does after its last."""
 
 
-class Request(BaseModel):
+class ControlRequest(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     id: str
-    action: Action
+    action: ControlAction
     t: float
     by: str
     reason: str = ""
@@ -57,49 +57,55 @@ class Request(BaseModel):
         return f"{self.id}.json"
 
 
-def new_request(
-    action: Action, *, reason: str = "", changes: Mapping[str, str] | None = None, target: str = ""
-) -> Request:
+def make_request(
+    action: ControlAction, *, reason: str = "", changes: Mapping[str, str] | None = None, target: str = ""
+) -> ControlRequest:
     name = f"{time.time_ns():020d}-{secrets.token_hex(3)}"
-    return Request(
-        id=name, action=action, t=time.time(), by=_me(), reason=reason, changes=dict(changes or {}), target=target
+    return ControlRequest(
+        id=name,
+        action=action,
+        t=time.time(),
+        by=_current_user(),
+        reason=reason,
+        changes=dict(changes or {}),
+        target=target,
     )
 
 
-def ask(run_dir: Path, request: Request) -> None:
+def submit_request(run_dir: Path, request: ControlRequest) -> None:
     """Raises RunDirectoryError where nothing can be written there."""
     try:
-        (run_dir / FOLDER).mkdir(exist_ok=True)
-        write_json(run_dir / FOLDER / request.file, request.model_dump(mode="json"))
+        (run_dir / REQUESTS_FOLDER).mkdir(exist_ok=True)
+        write_json(run_dir / REQUESTS_FOLDER / request.file, request.model_dump(mode="json"))
     except OSError as error:
-        raise refused(run_dir, error) from error
+        raise directory_error(run_dir, error) from error
 
 
-def withdraw(run_dir: Path, request: Request) -> bool:
+def withdraw_request(run_dir: Path, request: ControlRequest) -> bool:
     """Take a request back; false where the run has answered it."""
     try:
-        (run_dir / FOLDER / request.file).unlink()
+        (run_dir / REQUESTS_FOLDER / request.file).unlink()
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise refused(run_dir, error) from error
+        raise directory_error(run_dir, error) from error
     return True
 
 
-def request_files(run_dir: Path) -> list[Path]:
+def list_request_files(run_dir: Path) -> list[Path]:
     """The oldest first."""
-    return sorted((run_dir / FOLDER).glob("[0-9]*.json"))
+    return sorted((run_dir / REQUESTS_FOLDER).glob("[0-9]*.json"))
 
 
-def read_request(path: Path) -> Request:
+def read_request(path: Path) -> ControlRequest:
     """Raises UserError for a file that is none."""
     try:
-        return Request.model_validate(orjson.loads(path.read_bytes()))
+        return ControlRequest.model_validate(orjson.loads(path.read_bytes()))
     except (OSError, ValueError) as error:
         raise UserError(f"{path.name} is no request ({error}): ask by python -m launch.ctl") from error
 
 
-def _me() -> str:
+def _current_user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a number without a name

@@ -14,71 +14,71 @@ from typing import TypeAlias, cast
 from launch.config import RunConfig, resolve
 from launch.config.base import dotted_fields, suggest_key
 from launch.config.load import Toml
-from launch.rundir import config_values, is_fixed
+from launch.rundir import config_tables, is_fixed_key
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 
-class Point(StrEnum):
+class ChangePoint(StrEnum):
     """When a change holds."""
 
-    TICKET = "from the next ticket"
+    ROLLOUT_REQUEST = "from the next ticket"
     STEP = "before the next step"
-    LOOK = "at the next look"
+    CHECK = "at the next look"
 
 
-LR = "learner.lr"
+LEARNING_RATE_KEY = "learner.lr"
 
-TUNABLE: Mapping[str, Point] = {
-    "rollout.in_flight": Point.TICKET,
-    "rollout.lead": Point.TICKET,
-    "rollout.slack": Point.TICKET,
-    LR: Point.STEP,
-    "learner.publish_every": Point.STEP,
-    "checkpoint.every_steps": Point.STEP,
-    "stop.after_steps": Point.STEP,
-    "stop.after_tokens": Point.STEP,
-    "stop.after_trajectories": Point.STEP,
-    "stop.after_hours": Point.STEP,
-    "stop.after_s": Point.STEP,
-    "run.stall_s": Point.LOOK,
+RETUNABLE_KEYS: Mapping[str, ChangePoint] = {
+    "rollout.in_flight": ChangePoint.ROLLOUT_REQUEST,
+    "rollout.lead": ChangePoint.ROLLOUT_REQUEST,
+    "rollout.slack": ChangePoint.ROLLOUT_REQUEST,
+    LEARNING_RATE_KEY: ChangePoint.STEP,
+    "learner.publish_every": ChangePoint.STEP,
+    "checkpoint.every_steps": ChangePoint.STEP,
+    "stop.after_steps": ChangePoint.STEP,
+    "stop.after_tokens": ChangePoint.STEP,
+    "stop.after_trajectories": ChangePoint.STEP,
+    "stop.after_hours": ChangePoint.STEP,
+    "stop.after_s": ChangePoint.STEP,
+    "run.stall_s": ChangePoint.CHECK,
 }
 """Key → when a change of it holds."""
 
 
-Value: TypeAlias = int | float | None
+RetunableValue: TypeAlias = int | float | None
 """Of such a key; None where it has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class KeyChange:
     key: str
-    before: Value
-    after: Value
+    before: RetunableValue
+    after: RetunableValue
 
     def __str__(self) -> str:
-        return f"{self.key} {_shown(self.before)} → {_shown(self.after)}, {TUNABLE[self.key].value}"
+        return f"{self.key} {_shown(self.before)} → {_shown(self.after)}, {RETUNABLE_KEYS[self.key].value}"
 
 
-def full_key(key: str) -> str:
+def resolve_retunable_key(key: str) -> str:
     """``section.key`` for a key of :data:`TUNABLE`, whose last part is enough.  Raises UserError with what keeps
     another from being changed."""
-    if key in TUNABLE:
+    if key in RETUNABLE_KEYS:
         return key
-    named = [known for known in TUNABLE if known.rpartition(".")[2] == key]
+    named = [known for known in RETUNABLE_KEYS if known.rpartition(".")[2] == key]
     if len(named) == 1:
         return named[0]
     if key in set(dotted_fields(RunConfig)):
         why = (
             "what the run's checkpoints hold depends on it: begin another run"
-            if is_fixed(key)
+            if is_fixed_key(key)
             else f"it is read when a run starts: stop the run and go on with it, --resume ID --set {key}=VALUE"
         )
         raise UserError(f"{key} cannot be changed while the run goes on: {why}")
-    near = did_you_mean(key, [*TUNABLE, *(known.rpartition(".")[2] for known in TUNABLE)]) or suggest_key(
+    near = did_you_mean(key, [*RETUNABLE_KEYS, *(known.rpartition(".")[2] for known in RETUNABLE_KEYS)]) or suggest_key(
         RunConfig, key
     )
-    raise UserError(f"there is no key '{key}'{near}; these can be changed: {', '.join(TUNABLE)}")
+    raise UserError(f"there is no key '{key}'{near}; these can be changed: {', '.join(RETUNABLE_KEYS)}")
 
 
 def parse_change(text: str) -> tuple[str, str]:
@@ -86,37 +86,39 @@ def parse_change(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals:
         raise UserError(f"retune {text}: write KEY=VALUE, for example rollout.in_flight=64")
-    return full_key(key.strip()), value.strip()
+    return resolve_retunable_key(key.strip()), value.strip()
 
 
-def retuned(config: RunConfig, changes: Mapping[str, str]) -> RunConfig:
+def apply_changes(config: RunConfig, changes: Mapping[str, str]) -> RunConfig:
     """``config`` under ``changes``: full key → value, or nothing for the key's default.  Raises UserError."""
-    values = config_values(config)
+    values = config_tables(config)
     for key in [key for key, value in changes.items() if not value]:
-        section, _, name = full_key(key).partition(".")
+        section, _, name = resolve_retunable_key(key).partition(".")
         values[section].pop(name, None)
-    if LR in changes:
+    if LEARNING_RATE_KEY in changes:
         values["learner"].pop("lr_end", None)  # a straight line from another rate is over
-    return resolve(values, [f"{full_key(key)}={value}" for key, value in changes.items() if value], source="retune")
+    return resolve(
+        values, [f"{resolve_retunable_key(key)}={value}" for key, value in changes.items() if value], source="retune"
+    )
 
 
-def changes_between(before: RunConfig, after: RunConfig) -> list[Change]:
+def diff_configs(before: RunConfig, after: RunConfig) -> list[KeyChange]:
     """What differs, of what can be changed."""
-    old, new = values_of(before), values_of(after)
-    found = [Change(key, old[key], new[key]) for key in TUNABLE]
+    old, new = retunable_values(before), retunable_values(after)
+    found = [KeyChange(key, old[key], new[key]) for key in RETUNABLE_KEYS]
     return [change for change in found if change.before != change.after]
 
 
-def values_of(config: RunConfig) -> dict[str, Value]:
+def retunable_values(config: RunConfig) -> dict[str, RetunableValue]:
     """What holds, of what can be changed."""
-    values = config_values(config)
-    return {key: _value(values, key) for key in TUNABLE}
+    values = config_tables(config)
+    return {key: _value(values, key) for key in RETUNABLE_KEYS}
 
 
-def _value(values: Mapping[str, Mapping[str, Toml]], key: str) -> Value:
+def _value(values: Mapping[str, Mapping[str, Toml]], key: str) -> RetunableValue:
     section, _, name = key.partition(".")
-    return cast("Value", values[section].get(name))
+    return cast("RetunableValue", values[section].get(name))
 
 
-def _shown(value: Value) -> str:
+def _shown(value: RetunableValue) -> str:
     return "none" if value is None else f"{value:g}"

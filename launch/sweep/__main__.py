@@ -15,22 +15,22 @@ from typing import cast
 from rich.console import Console
 
 from launch.sweep import evaluating, runs, training
-from launch.sweep.arguments import Asked, asked, parser
-from launch.sweep.axes import Point
-from launch.sweep.definition import Kind
-from launch.sweep.figures import State
-from launch.sweep.folder import REPORT_FILE, SUMMARY_FILE, SweepFolder, check, opened
-from launch.sweep.progress import Told
-from launch.sweep.schedule import Carried
-from launch.sweep.table import Table, aligned, as_json, average_rows, point_rows
-from launch.sweep.writer import Writer
+from launch.sweep.arguments import SweepOptions, build_parser, parse_options
+from launch.sweep.axes import SweepPoint
+from launch.sweep.definition import SweepKind
+from launch.sweep.figures import PointState
+from launch.sweep.folder import REPORT_FILE, SUMMARY_FILE, SweepFolder, check_sweep_folder, open_sweep_folder
+from launch.sweep.progress import SweepProgressReporter
+from launch.sweep.schedule import PointRunner
+from launch.sweep.table import SweepTable, align_columns, average_rows, point_rows, table_as_json
+from launch.sweep.writer import SweepWriter
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.output import JsonOutput, error_console, shown
-from protocol.cli.parser import check_text
+from protocol.cli.output import JsonOutput, display_path, error_console
+from protocol.cli.parser import require_utf8
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
-_TO_RUN = {State.PLANNED, State.BROKEN_OFF}
+_TO_RUN = {PointState.PLANNED, PointState.BROKEN_OFF}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,51 +40,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(words: Sequence[str]) -> int:
     with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        check_text(words)
-        wanted = asked(parser().parse_args(words))
-        check(wanted.output, wanted.sweep)
-        chosen = wanted.chosen()
+        require_utf8(words)
+        wanted = parse_options(build_parser().parse_args(words))
+        check_sweep_folder(wanted.output, wanted.sweep)
+        chosen = wanted.select_points()
         carried = _carried(wanted)
-        carried.check()
-        to_run = [point for point in chosen if carried.outcome(point).state in _TO_RUN]
+        carried.check_existing()
+        to_run = [point for point in chosen if carried.read_result(point).state in _TO_RUN]
         if wanted.dry_run:
-            out.set(_would_run(wanted, carried, to_run))
+            out.set_result(_would_run(wanted, carried, to_run))
             return EXIT_OK
         if to_run:
             carried.preflight(to_run)
         table = _run(wanted, carried, to_run)
-        out.set({**as_json(table, carried.place), "output": str(wanted.output)})
+        out.set_result({**table_as_json(table, carried.point_folder), "output": str(wanted.output)})
         names = {point.name for point in chosen}
-        ended = all(row.outcome.state is State.ENDED for row in table.rows if row.point.name in names)
+        ended = all(row.result.state is PointState.ENDED for row in table.rows if row.point.name in names)
         return EXIT_OK if ended and not names & set(table.goal.missed) else EXIT_FAILED
 
 
-def _carried(wanted: Asked) -> Carried:
+def _carried(wanted: SweepOptions) -> PointRunner:
     """Raises UserError for all points that cannot be."""
     sweep, folder = wanted.sweep, wanted.output
-    known = [column.key for column in (runs if sweep.kind is Kind.TRAIN else evaluating).COLUMNS]
+    known = [column.key for column in (runs if sweep.kind is SweepKind.TRAIN else evaluating).COLUMNS]
     if wrong := [key for key in sweep.goal if key not in known]:
         raise UserError(f"goal: there is no figure '{wrong[0]}': the figures are {', '.join(known)}")
-    if sweep.kind is Kind.TRAIN:
-        return training.Runs(sweep, training.configured(sweep), folder)
-    return evaluating.Evaluations(sweep, evaluating.configured(sweep, folder), folder)
+    if sweep.kind is SweepKind.TRAIN:
+        return training.TrainingPoints(sweep, training.configure_runs(sweep), folder)
+    return evaluating.EvaluationPoints(sweep, evaluating.configure_evaluations(sweep, folder), folder)
 
 
-def _would_run(wanted: Asked, carried: Carried, to_run: Sequence[Point]) -> dict[str, Json]:
+def _would_run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint]) -> dict[str, JsonValue]:
     sweep = wanted.sweep
     return {
         "sweep": sweep.name,
         "kind": sweep.kind.value,
         "recipe": sweep.recipe,
         "output": str(wanted.output),
-        "common": cast("Json", dict(sweep.common)),
+        "common": cast("JsonValue", dict(sweep.common)),
         "points": [
             {
                 "name": point.name,
-                "axes": cast("Json", dict(point.at)),
-                "set": cast("Json", dict(point.values)),
-                "state": carried.outcome(point).state.value,
-                "folder": str(carried.place(point)),
+                "axes": cast("JsonValue", dict(point.at)),
+                "set": cast("JsonValue", dict(point.values)),
+                "state": carried.read_result(point).state.value,
+                "folder": str(carried.point_folder(point)),
             }
             for point in sweep.points
         ],
@@ -92,43 +92,47 @@ def _would_run(wanted: Asked, carried: Carried, to_run: Sequence[Point]) -> dict
     }
 
 
-def _run(wanted: Asked, carried: Carried, to_run: Sequence[Point]) -> Table:
-    from launch.cluster import interruptible
+def _run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint]) -> SweepTable:
+    from launch.cluster import run_interruptible
 
     console = error_console()
-    with opened(wanted.output, wanted.sweep) as folder:
-        console.print(f"{len(wanted.sweep.points)} points, {len(to_run)} to run: {shown(folder.path)}")
-        writer = Writer(wanted.sweep, carried, folder)
+    with open_sweep_folder(wanted.output, wanted.sweep) as folder:
+        console.print(f"{len(wanted.sweep.points)} points, {len(to_run)} to run: {display_path(folder.path)}")
+        writer = SweepWriter(wanted.sweep, carried, folder)
         try:
             if to_run:
                 again = f"the same command: {shlex.join(['python', *sys.orig_argv[1:]])}"
-                asyncio.run(interruptible(_work(wanted, writer, to_run, console), again))
+                asyncio.run(run_interruptible(_work(wanted, writer, to_run, console), again))
         finally:
-            table = writer.write()
+            table = writer.write_results()
         _conclude(table, carried, folder, console)
         return table
 
 
-async def _work(wanted: Asked, writer: Writer, to_run: Sequence[Point], console: Console) -> dict[str, Json]:
-    from launch.structured import beside
+async def _work(
+    wanted: SweepOptions, writer: SweepWriter, to_run: Sequence[SweepPoint], console: Console
+) -> dict[str, JsonValue]:
+    from launch.structured import background_services
 
-    table = writer.write()
-    writer.told = told = Told(console, table.rows, table.columns)
-    async with beside(told.follow()):
-        await writer.carried.carry_out(to_run, wanted.parallel, writer.folder, writer)
+    table = writer.write_results()
+    writer.progress = told = SweepProgressReporter(console, table.rows, table.columns)
+    async with background_services(told.report_running()):
+        await writer.runner.run_points(to_run, wanted.parallel, writer.folder, writer)
     return {}
 
 
-def _conclude(table: Table, carried: Carried, folder: SweepFolder, console: Console) -> None:
+def _conclude(table: SweepTable, carried: PointRunner, folder: SweepFolder, console: Console) -> None:
     for head, rows in (point_rows(table), average_rows(table)):
-        for line in aligned(head, rows) if rows else ():
+        for line in align_columns(head, rows) if rows else ():
             console.print(line)
     for row in table.rows:
-        if row.outcome.state is State.FAILED:
-            console.print(f"failed: {row.point.name}: {row.outcome.why}: {carried.again(row.point)}")
+        if row.result.state is PointState.FAILED:
+            console.print(f"failed: {row.point.name}: {row.result.why}: {carried.retry_advice(row.point)}")
     if table.goal.missed:
         console.print(f"the goal was missed by {', '.join(table.goal.missed)}")
-    console.print(f"summary: {shown(folder.path / SUMMARY_FILE)}\nreport:  {shown(folder.path / REPORT_FILE)}")
+    console.print(
+        f"summary: {display_path(folder.path / SUMMARY_FILE)}\nreport:  {display_path(folder.path / REPORT_FILE)}"
+    )
 
 
 if __name__ == "__main__":

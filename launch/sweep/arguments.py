@@ -8,22 +8,30 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from launch.sweep.axes import Point, parse_axis
-from launch.sweep.definition import Kind, Sweep, SweepFile, find, made, parse_set, read
-from protocol.cli.numbers import whole
-from protocol.cli.parser import Parser
+from launch.sweep.axes import SweepPoint, parse_axis
+from launch.sweep.definition import (
+    Sweep,
+    SweepFile,
+    SweepKind,
+    build_sweep,
+    find_sweep_file,
+    parse_set,
+    read_sweep_file,
+)
+from protocol.cli.numbers import integer_between
+from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SweepOptions:
     sweep: Sweep
     output: Path
     only: tuple[str, ...]
     parallel: int
     dry_run: bool
 
-    def chosen(self) -> list[Point]:
+    def select_points(self) -> list[SweepPoint]:
         """The points to run.  Raises UserError where ``--only`` leaves none."""
         taken = [each for each in self.only if not each.startswith("!")]
         left = [each.removeprefix("!") for each in self.only if each.startswith("!")]
@@ -36,12 +44,12 @@ class Asked:
         return found
 
 
-def _matches(point: Point, globs: Sequence[str]) -> bool:
+def _matches(point: SweepPoint, globs: Sequence[str]) -> bool:
     return any(fnmatchcase(point.name, each) for each in globs)
 
 
-def parser() -> Parser:
-    made = Parser(
+def build_parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.sweep",
         description="Run or evaluate at every point of some axes, and set side by side what came of it.",
         epilog="Example: python -m launch.sweep demo --axis learner.loss=clip,gspo --axis run.seed=0,1,2",
@@ -53,29 +61,29 @@ def parser() -> Parser:
     add("--recipe", default="", metavar="NAME|PATH", help="another recipe than the sweep's")
     add("--evaluate", action="store_true", help="evaluate: keys without a dot are options of launch.evaluate")
     add("--only", action="append", default=[], metavar="GLOB", help="names of points to run now; !GLOB leaves out")
-    add("--parallel", type=whole(1), default=1, metavar="N", help="points at a time (default: %(default)s)")
+    add("--parallel", type=integer_between(1), default=1, metavar="N", help="points at a time (default: %(default)s)")
     add("--output", type=Path, metavar="FOLDER", help="default: sweeps/NAME; the same goes on where it was")
     add("--dry-run", action="store_true", help="print all points and what they set as one JSON object, and stop")
     add("--json", action="store_true", help="print the summary as one JSON object on standard output")
     return made
 
 
-def asked(given: argparse.Namespace) -> Asked:
+def parse_options(given: argparse.Namespace) -> SweepOptions:
     """Raises UserError."""
-    file = find(given.what) if given.what else None
-    found = read(file) if file is not None else SweepFile(recipe=given.what or "demo")
+    file = find_sweep_file(given.what) if given.what else None
+    found = read_sweep_file(file) if file is not None else SweepFile(recipe=given.what or "demo")
     if given.recipe and given.what and file is None:
         raise UserError(f"{given.what} and --recipe {given.recipe} are two recipes: leave one of them out")
     changed: dict[str, object] = {}
     if given.recipe:
         changed["recipe"] = given.recipe
     if given.evaluate:
-        changed["kind"] = Kind.EVALUATE
+        changed["kind"] = SweepKind.EVALUATE
     found = found.model_copy(update=changed)
     sets = dict(parse_set(found.kind, word) for word in given.set)
-    sweep = made(file.stem if file is not None else "", found, sets, [parse_axis(word) for word in given.axis])
+    sweep = build_sweep(file.stem if file is not None else "", found, sets, [parse_axis(word) for word in given.axis])
     output: Path | None = given.output
-    return Asked(
+    return SweepOptions(
         sweep,
         output if output is not None else Path("sweeps") / sweep.name,
         tuple(given.only),

@@ -24,7 +24,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class AxisChoice:
     """One place on an axis."""
 
     shown: str
@@ -36,10 +36,10 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweepAxis:
     name: str
     """The key, or a name of its own."""
-    choices: tuple[Choice, ...]
+    choices: tuple[AxisChoice, ...]
 
     @property
     def keys(self) -> frozenset[str]:
@@ -47,7 +47,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     name: str
     at: Mapping[str, str] = field(default_factory=dict[str, str])
     """Axis → the choice, as it is shown."""
@@ -55,7 +55,7 @@ class Point:
     """All that the choices set."""
 
 
-def parse_axis(word: str) -> Axis:
+def parse_axis(word: str) -> SweepAxis:
     """``KEY=VALUE,VALUE`` of a command line.  Raises UserError."""
     key, equals, raw = (part.strip() for part in word.partition("="))
     if not equals or not key or not raw:
@@ -63,35 +63,35 @@ def parse_axis(word: str) -> Axis:
     return plain_axis(key, _values(raw))
 
 
-def plain_axis(key: str, values: Sequence[Toml]) -> Axis:
+def plain_axis(key: str, values: Sequence[Toml]) -> SweepAxis:
     """One key, in turn with each of ``values``.  Raises UserError."""
-    found: list[Choice] = []
+    found: list[AxisChoice] = []
     for value in values:
-        shown = value if isinstance(value, str) else toml(value)
+        shown = value if isinstance(value, str) else format_toml(value)
         if not shown or any(shown == each.shown for each in found):
             raise UserError(f"axis {key}: {f'{shown} is there twice' if shown else 'a value is empty'}: leave it out")
-        found.append(Choice(shown, _label(key, value), {key: value}))
+        found.append(AxisChoice(shown, _label(key, value), {key: value}))
     return _axis(key, found)
 
 
-def named_axis(name: str, choices: Mapping[str, Mapping[str, Toml]]) -> Axis:
+def named_axis(name: str, choices: Mapping[str, Mapping[str, Toml]]) -> SweepAxis:
     """Choices by their names.  Raises UserError."""
-    return _axis(name, [Choice(each, _safe(each), values) for each, values in choices.items()])
+    return _axis(name, [AxisChoice(each, _safe(each), values) for each, values in choices.items()])
 
 
-def _axis(name: str, choices: Sequence[Choice]) -> Axis:
+def _axis(name: str, choices: Sequence[AxisChoice]) -> SweepAxis:
     """Labels that fall together are numbered."""
     if not choices:
         raise UserError(f"axis {name} has no values: give it some, or leave it out")
-    found: list[Choice] = []
+    found: list[AxisChoice] = []
     for number, choice in enumerate(choices, 1):
         taken = any(choice.label == each.label for each in found)
         label = f"{choice.label}_{number}" if taken else choice.label
-        found.append(Choice(choice.shown, label, choice.values))
-    return Axis(name, tuple(found))
+        found.append(AxisChoice(choice.shown, label, choice.values))
+    return SweepAxis(name, tuple(found))
 
 
-def product(axes: Sequence[Axis]) -> tuple[Point, ...]:
+def build_points(axes: Sequence[SweepAxis]) -> tuple[SweepPoint, ...]:
     """Every point, the last axis first.  Raises UserError where two axes set the same key."""
     if not axes:
         raise UserError("nothing varies: name an axis, for example --axis run.seed=0,1,2")
@@ -103,8 +103,8 @@ def product(axes: Sequence[Axis]) -> tuple[Point, ...]:
     return tuple(_point(axes, choices) for choices in itertools.product(*(axis.choices for axis in axes)))
 
 
-def _point(axes: Sequence[Axis], choices: Sequence[Choice]) -> Point:
-    return Point(
+def _point(axes: Sequence[SweepAxis], choices: Sequence[AxisChoice]) -> SweepPoint:
+    return SweepPoint(
         name=_short("-".join(choice.label for choice in choices)),
         at={axis.name: choice.shown for axis, choice in zip(axes, choices, strict=True)},
         values={key: value for choice in choices for key, value in choice.values.items()},
@@ -116,28 +116,28 @@ def _short(name: str) -> str:
     return name if len(name) <= _MOST_CHARS else f"{name[:_MOST_CHARS]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
-def assignments(values: Mapping[str, Toml]) -> list[str]:
+def format_assignments(values: Mapping[str, Toml]) -> list[str]:
     """``key=value`` of each, as ``--set`` takes it."""
-    return [f"{key}={toml(value)}" for key, value in values.items()]
+    return [f"{key}={format_toml(value)}" for key, value in values.items()]
 
 
-def toml(value: Toml) -> str:
+def format_toml(value: Toml) -> str:
     """``value`` on one line."""
     if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key)} = {toml(each)}" for key, each in value.items())
+        inner = ", ".join(f"{json.dumps(key)} = {format_toml(each)}" for key, each in value.items())
         return f"{{{inner}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(toml, value))}]"
+        return f"[{', '.join(map(format_toml, value))}]"
     return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # which TOML wants escaped
 
 
-def flattened(values: Mapping[str, Toml], keys: Iterable[str], prefix: str = "") -> dict[str, Toml]:
+def flatten_keys(values: Mapping[str, Toml], keys: Iterable[str], prefix: str = "") -> dict[str, Toml]:
     """Tables as ``section.key`` → value; a table that is a value, which is one of ``keys``, stays one."""
     known, found = frozenset(keys), dict[str, Toml]()
     for name, value in values.items():
         key = f"{prefix}{name}"
         if isinstance(value, dict) and key not in known:
-            found |= flattened(value, known, f"{key}.")
+            found |= flatten_keys(value, known, f"{key}.")
         else:
             found[key] = value
     return found
@@ -165,7 +165,7 @@ def _label(key: str, value: Toml) -> str:
         _, url, rest = value.partition("://")
         return _safe(rest if url else value.rstrip("/").rpartition("/")[2])
     leaf = key.rpartition(".")[2]
-    return _safe(f"{leaf}_{toml(value)}" if isinstance(value, bool) else f"{leaf}{toml(value)}")
+    return _safe(f"{leaf}_{format_toml(value)}" if isinstance(value, bool) else f"{leaf}{format_toml(value)}")
 
 
 def _safe(text: str) -> str:

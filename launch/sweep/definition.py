@@ -32,15 +32,15 @@ from typing import cast
 from pydantic import Field, ValidationError
 
 from launch.config import ConfigError, RunConfig, dotted_fields, recipe_names
-from launch.config.base import Section, explain, suggest_key
+from launch.config.base import ConfigSection, explain_errors, suggest_key
 from launch.config.load import Toml, parse_override
-from launch.sweep.axes import Axis, Point, flattened, named_axis, parse_value, plain_axis, product
+from launch.sweep.axes import SweepAxis, SweepPoint, build_points, flatten_keys, named_axis, parse_value, plain_axis
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
-SWEEPS = Path(__file__).resolve().parent / "sweeps"
-KEYS = frozenset(dotted_fields(RunConfig))
-OPTIONS = frozenset(
+SWEEPS_FOLDER = Path(__file__).resolve().parent / "sweeps"
+RECIPE_KEYS = frozenset(dotted_fields(RunConfig))
+EVALUATE_OPTIONS = frozenset(
     {
         *("model", "oracle", "noop", "tasks", "datasets", "only", "task-ids", "attempts", "concurrency", "temperature"),
         *("greedy", "seed", "model-name", "key-file", "retry-errors", "save-trajectories", "no-record"),
@@ -53,7 +53,7 @@ _SEE_KEYS = " (to see the keys: `python -m launch.cluster --recipe demo --dry-ru
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 
 
-class Kind(StrEnum):
+class SweepKind(StrEnum):
     """What each point is."""
 
     TRAIN = "train"
@@ -62,14 +62,14 @@ class Kind(StrEnum):
     """An evaluation."""
 
     @property
-    def seed(self) -> str:
+    def seed_key(self) -> str:
         """The key over whose values points are averaged."""
-        return "run.seed" if self is Kind.TRAIN else "seed"
+        return "run.seed" if self is SweepKind.TRAIN else "seed"
 
 
-class SweepFile(Section):
+class SweepFile(ConfigSection):
     about: str = ""
-    kind: Kind = Kind.TRAIN
+    kind: SweepKind = SweepKind.TRAIN
     recipe: str = "demo"
     common: dict[str, object] = Field(default_factory=dict[str, object])
     axes: dict[str, object] = Field(default_factory=dict[str, object])
@@ -80,26 +80,26 @@ class SweepFile(Section):
 class Sweep:
     name: str
     """Of its folder, unless another is asked for."""
-    kind: Kind
+    kind: SweepKind
     recipe: str
     common: Mapping[str, Toml]
-    axes: tuple[Axis, ...]
-    points: tuple[Point, ...]
+    axes: tuple[SweepAxis, ...]
+    points: tuple[SweepPoint, ...]
     about: str = ""
     goal: Mapping[str, float] = field(default_factory=dict[str, float])
 
-    def values(self, point: Point) -> dict[str, Toml]:
+    def values(self, point: SweepPoint) -> dict[str, Toml]:
         """All that ``point`` sets, the common part below its own."""
         return {**self.common, **point.values}
 
     @property
     def seed_axis(self) -> str:
         """The axis of seeds alone; empty where there is none."""
-        return next((axis.name for axis in self.axes if axis.keys == frozenset({self.kind.seed})), "")
+        return next((axis.name for axis in self.axes if axis.keys == frozenset({self.kind.seed_key})), "")
 
 
 def sweep_names() -> list[str]:
-    return sorted(path.stem for path in SWEEPS.glob("*.toml"))
+    return sorted(path.stem for path in SWEEPS_FOLDER.glob("*.toml"))
 
 
 def is_sweep(path: Path) -> bool:
@@ -107,12 +107,12 @@ def is_sweep(path: Path) -> bool:
     return not _tables(path).keys().isdisjoint(SweepFile.model_fields)
 
 
-def find(what: str) -> Path | None:
+def find_sweep_file(what: str) -> Path | None:
     """The file of the sweep that is called ``what`` or lies there; None where it is a recipe.  Raises UserError."""
     if what.endswith(".toml") or "/" in what:
         return Path(what) if is_sweep(Path(what)) else None
     if what in sweep_names():
-        return SWEEPS / f"{what}.toml"
+        return SWEEPS_FOLDER / f"{what}.toml"
     if what in recipe_names():
         return None
     known = (*sweep_names(), *recipe_names())
@@ -123,12 +123,12 @@ def find(what: str) -> Path | None:
     )
 
 
-def read(path: Path) -> SweepFile:
+def read_sweep_file(path: Path) -> SweepFile:
     """Raises ConfigError or UserError."""
     try:
         return SweepFile.model_validate(_tables(path))
     except ValidationError as error:
-        raise explain(SweepFile, error, f"sweep {path}") from error
+        raise explain_errors(SweepFile, error, f"sweep {path}") from error
 
 
 def _tables(path: Path) -> dict[str, Toml]:
@@ -140,14 +140,14 @@ def _tables(path: Path) -> dict[str, Toml]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
-def made(name: str, file: SweepFile, sets: Mapping[str, Toml], axes: Sequence[Axis]) -> Sweep:
+def build_sweep(name: str, file: SweepFile, sets: Mapping[str, Toml], axes: Sequence[SweepAxis]) -> Sweep:
     """The sweep of ``file`` with the command line's ``sets``, which win, and its ``axes``, which replace those of the
     same name.  Raises UserError for all keys that are unknown at once."""
     replaced = {axis.name for axis in axes}
     of_all = (*(axis for axis in _axes(file) if axis.name not in replaced), *axes)
-    common = flattened(cast("Mapping[str, Toml]", file.common), KEYS) | dict(sets)
-    problems = [line for axis in of_all for line in unknown(file.kind, axis.keys, f"axis {axis.name}")]
-    if problems := [*problems, *unknown(file.kind, common, "the common part")]:
+    common = flatten_keys(cast("Mapping[str, Toml]", file.common), RECIPE_KEYS) | dict(sets)
+    problems = [line for axis in of_all for line in unknown_keys(file.kind, axis.keys, f"axis {axis.name}")]
+    if problems := [*problems, *unknown_keys(file.kind, common, "the common part")]:
         raise ConfigError("; also: ".join(problems))
     for axis in of_all:
         if both := sorted(axis.keys & sets.keys()):
@@ -159,53 +159,57 @@ def made(name: str, file: SweepFile, sets: Mapping[str, Toml], axes: Sequence[Ax
         recipe=file.recipe,
         common=common,
         axes=of_all,
-        points=product(of_all),
+        points=build_points(of_all),
         about=file.about,
         goal=file.goal,
     )
 
 
-def parse_set(kind: Kind, word: str) -> tuple[str, Toml]:
+def parse_set(kind: SweepKind, word: str) -> tuple[str, Toml]:
     """``KEY=VALUE`` of a command line.  Raises UserError."""
     key, equals, raw = (part.strip() for part in word.partition("="))
-    if "." in key or kind is Kind.TRAIN:
+    if "." in key or kind is SweepKind.TRAIN:
         return parse_override(word)
     if not equals or not key or not raw:
         raise UserError(f"--set {word}: write it as OPTION=VALUE, for example --set attempts=4")
     return key, parse_value(raw)
 
 
-def unknown(kind: Kind, keys: Iterable[str], where: str) -> list[str]:
+def unknown_keys(kind: SweepKind, keys: Iterable[str], where: str) -> list[str]:
     """What cannot be set, one line each."""
     return [f"{where}: {why}" for key in sorted(keys) if (why := _refused(kind, key))]
 
 
-def _refused(kind: Kind, key: str) -> str:
+def _refused(kind: SweepKind, key: str) -> str:
     if key in _OWN:
         return f"{key} is where the sweep's runs are: --output FOLDER says where that is"
-    if "." not in key and kind is Kind.EVALUATE:
-        return "" if key in OPTIONS else f"evaluate has no option '{key}' to sweep{did_you_mean(key, OPTIONS)}"
-    if key in KEYS:
+    if "." not in key and kind is SweepKind.EVALUATE:
+        return (
+            ""
+            if key in EVALUATE_OPTIONS
+            else f"evaluate has no option '{key}' to sweep{did_you_mean(key, EVALUATE_OPTIONS)}"
+        )
+    if key in RECIPE_KEYS:
         return ""
-    hint = "; it is evaluate's: --evaluate" if key in OPTIONS else suggest_key(RunConfig, key)
+    hint = "; it is evaluate's: --evaluate" if key in EVALUATE_OPTIONS else suggest_key(RunConfig, key)
     return f"unknown key '{key}'{hint}{_SEE_KEYS}"
 
 
-def _axes(file: SweepFile) -> list[Axis]:
+def _axes(file: SweepFile) -> list[SweepAxis]:
     """A table that bears no section's name has named choices; all else are keys with their values."""
-    found: list[Axis] = []
+    found: list[SweepAxis] = []
     for name, value in cast("Mapping[str, Toml]", file.axes).items():
         if isinstance(value, dict) and name not in RunConfig.model_fields:
             found.append(_named(name, value))
             continue
-        for key, values in flattened({name: value}, KEYS).items():
+        for key, values in flatten_keys({name: value}, RECIPE_KEYS).items():
             if not isinstance(values, list):
                 raise ConfigError(f"axis {key}: write its values in brackets, {key} = [VALUE, VALUE]")
             found.append(plain_axis(key, values))
     return found
 
 
-def _named(name: str, choices: Mapping[str, Toml]) -> Axis:
+def _named(name: str, choices: Mapping[str, Toml]) -> SweepAxis:
     found: dict[str, dict[str, Toml]] = {}
     for each, keys in choices.items():
         if not isinstance(keys, dict):
@@ -213,5 +217,5 @@ def _named(name: str, choices: Mapping[str, Toml]) -> Axis:
                 f"axis {name}: '{each}' is no table of keys: write [axes.{name}.{each}] and the keys below it, or name "
                 f"a key that there is{suggest_key(RunConfig, f'{name}.{each}')}"
             )
-        found[each] = flattened(keys, KEYS)
+        found[each] = flatten_keys(keys, RECIPE_KEYS)
     return named_axis(name, found)

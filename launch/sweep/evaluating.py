@@ -14,107 +14,113 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from launch.config.load import Toml
-from launch.evaluate.arguments import Asked, Who, asked, parser
-from launch.evaluate.evaluation import Evaluation, evaluation_of, named, work, write_outputs
-from launch.evaluate.folder import check, opened, read_attempts
-from launch.sweep.axes import Point, assignments, toml
+from launch.evaluate.arguments import EvaluationOptions, SolverKind, build_parser, parse_options
+from launch.evaluate.evaluation import (
+    StandaloneEvaluation,
+    build_evaluation,
+    resolve_model_name,
+    run_evaluation,
+    write_results,
+)
+from launch.evaluate.folder import check_evaluation_folder, open_evaluation_folder, read_attempt_records
+from launch.sweep.axes import SweepPoint, format_assignments, format_toml
 from launch.sweep.definition import Sweep
-from launch.sweep.figures import Column, Outcome, Shape, State
-from launch.sweep.folder import SweepFolder, place
-from launch.sweep.problems import Problems
-from launch.sweep.schedule import Listener, scheduled
-from protocol.errors import UserError, leaves
+from launch.sweep.figures import FigureFormat, PointResult, PointState, ResultColumn
+from launch.sweep.folder import SweepFolder, point_folder
+from launch.sweep.problems import PointProblems
+from launch.sweep.schedule import PointListener, run_scheduled
+from protocol.errors import UserError, iterate_leaf_errors
 
 if TYPE_CHECKING:
     from actors.engines.engine import Engine
     from actors.engines.settings import EngineSettings
 
 COLUMNS = (
-    Column("pass_at_1", "pass@1", Shape.SHARE),
-    Column("low", "from", Shape.SHARE),
-    Column("high", "to", Shape.SHARE),
-    Column("pass_at_most", "pass@attempts", Shape.SHARE),
-    Column("reward", "reward", Shape.NUMBER),
-    Column("graded", "graded", Shape.COUNT),
-    Column("errors", "errors", Shape.COUNT),
-    Column("tokens", "tokens sampled", Shape.COUNT),
-    Column("seconds", "seconds", Shape.COUNT),
+    ResultColumn("pass_at_1", "pass@1", FigureFormat.SHARE),
+    ResultColumn("low", "from", FigureFormat.SHARE),
+    ResultColumn("high", "to", FigureFormat.SHARE),
+    ResultColumn("pass_at_most", "pass@attempts", FigureFormat.SHARE),
+    ResultColumn("reward", "reward", FigureFormat.NUMBER),
+    ResultColumn("graded", "graded", FigureFormat.COUNT),
+    ResultColumn("errors", "errors", FigureFormat.COUNT),
+    ResultColumn("tokens", "tokens sampled", FigureFormat.COUNT),
+    ResultColumn("seconds", "seconds", FigureFormat.COUNT),
 )
 
 
-_WHO = frozenset({"model", "oracle", "noop"})
+_SOLVER_OPTIONS = frozenset({"model", "oracle", "noop"})
 
 
-def configured(sweep: Sweep, folder: Path) -> dict[str, Evaluation]:
+def configure_evaluations(sweep: Sweep, folder: Path) -> dict[str, StandaloneEvaluation]:
     """Point's name → its evaluation, in the sweep's ``folder``.  Raises UserError for all that is refused at once."""
     keys = {key for point in sweep.points for key in sweep.values(point)}
-    if "tasks" not in keys or not keys & _WHO:
+    if "tasks" not in keys or not keys & _SOLVER_OPTIONS:
         raise UserError(
             "a sweep of evaluations says at which tasks, and whose: --set tasks=LABEL|PATH and --set model=PATH|URL "
             "(or oracle=true, noop=true), or an axis of them"
         )
-    found, problems = dict[str, Evaluation](), Problems()
+    found, problems = dict[str, StandaloneEvaluation](), PointProblems()
     for point in sweep.points:
         try:
-            found[point.name] = evaluation_of(_asked(sweep, point, place(folder, sweep.kind, point)))
+            found[point.name] = build_evaluation(_point_options(sweep, point, point_folder(folder, sweep.kind, point)))
         except UserError as error:
             problems.add(point, str(error))
-    problems.done()
+    problems.raise_if_any()
     return found
 
 
-def _asked(sweep: Sweep, point: Point, output: Path) -> Asked:
+def _point_options(sweep: Sweep, point: SweepPoint, output: Path) -> EvaluationOptions:
     """As evaluate's own command line has it.  Raises UserError."""
     values = sweep.values(point)
     options = [word for key, value in values.items() if "." not in key for word in _option(key, value)]
-    sets = [f"--set={each}" for each in assignments({key: value for key, value in values.items() if "." in key})]
-    return asked(parser().parse_args([sweep.recipe, *options, *sets, f"--output={output}"]))
+    sets = [f"--set={each}" for each in format_assignments({key: value for key, value in values.items() if "." in key})]
+    return parse_options(build_parser().parse_args([sweep.recipe, *options, *sets, f"--output={output}"]))
 
 
 def _option(key: str, value: Toml) -> list[str]:
     if isinstance(value, bool):
         return [f"--{key}"] if value else []
     each = value if isinstance(value, list) else [value]
-    return [f"--{key}={one if isinstance(one, str) else toml(one)}" for one in each]
+    return [f"--{key}={one if isinstance(one, str) else format_toml(one)}" for one in each]
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluations:
+class EvaluationPoints:
     """The evaluations of a sweep in ``folder``."""
 
     sweep: Sweep
-    each: Mapping[str, Evaluation]
+    evaluations: Mapping[str, StandaloneEvaluation]
     folder: Path
     failed: dict[str, str] = field(default_factory=dict[str, str])
     """What this command has to say of those that could not be."""
 
     @property
-    def columns(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[ResultColumn]:
         return COLUMNS
 
-    def place(self, point: Point) -> Path:
-        return place(self.folder, self.sweep.kind, point)
+    def point_folder(self, point: SweepPoint) -> Path:
+        return point_folder(self.folder, self.sweep.kind, point)
 
-    def check(self) -> None:
+    def check_existing(self) -> None:
         for point in self.sweep.points:
-            check(self.place(point), self.each[point.name].what)
+            check_evaluation_folder(self.point_folder(point), self.evaluations[point.name].spec)
 
-    def preflight(self, points: Sequence[Point]) -> None:
-        from launch.prepare import check_model
-        from sandbox.host import answering, current_host
+    def preflight(self, points: Sequence[SweepPoint]) -> None:
+        from launch.prepare import require_model_files
+        from sandbox.host import current_host, require_answering_engine
 
-        answering(current_host())
+        require_answering_engine(current_host())
         for point in points:
-            if (wanted := self.each[point.name].wanted).who is Who.SERVED:
-                check_model(Path(wanted.model))
+            if (wanted := self.evaluations[point.name].options).solver is SolverKind.SERVED:
+                require_model_files(Path(wanted.model))
 
-    def outcome(self, point: Point) -> Outcome:
-        evaluation, done = self.each[point.name], read_attempts(self.place(point))
-        summary = evaluation.summary(self.place(point).name, done)
+    def read_result(self, point: SweepPoint) -> PointResult:
+        evaluation, done = self.evaluations[point.name], read_attempt_records(self.point_folder(point))
+        summary = evaluation.summarise(self.point_folder(point).name, done)
         if not summary.total_trajs:
             why = self.failed.get(point.name, "")
-            return Outcome(State.FAILED if why else State.PLANNED, why)
-        one, most = summary.pass_at_k.get("1"), summary.pass_at_k.get(str(evaluation.wanted.attempts))
+            return PointResult(PointState.FAILED if why else PointState.PLANNED, why)
+        one, most = summary.pass_at_k.get("1"), summary.pass_at_k.get(str(evaluation.options.attempts))
         figures = {
             "pass_at_1": one.value if one else None,
             "low": one.low if one else None,
@@ -128,41 +134,45 @@ class Evaluations:
         }
         known = {key: value for key, value in figures.items() if value is not None}
         if why := self.failed.get(point.name):
-            return Outcome(State.FAILED, why, known)
-        if evaluation.left(done):
-            return Outcome(State.BROKEN_OFF, "", known)
+            return PointResult(PointState.FAILED, why, known)
+        if evaluation.remaining_attempts(done):
+            return PointResult(PointState.BROKEN_OFF, "", known)
         if summary.error_count:
-            return Outcome(State.FAILED, f"{summary.error_count} attempts have no verdict", known)
-        return Outcome(State.ENDED, "", known)
+            return PointResult(PointState.FAILED, f"{summary.error_count} attempts have no verdict", known)
+        return PointResult(PointState.ENDED, "", known)
 
-    def again(self, point: Point) -> str:
+    def retry_advice(self, point: SweepPoint) -> str:
         if point.name in self.failed:
             return "the same command goes on with it"
         return "the same command with --set retry-errors=true tries them again"
 
-    async def carry_out(self, points: Sequence[Point], at_once: int, folder: SweepFolder, heard: Listener) -> None:
-        from launch.evaluate.model import serving
+    async def run_points(
+        self, points: Sequence[SweepPoint], parallel: int, folder: SweepFolder, listener: PointListener
+    ) -> None:
+        from launch.evaluate.model import serve_model
 
         for number, (server, together) in enumerate(self._servers(points, folder)):
             named = None if server is None else replace(server, name=f"engine-{number}")
             try:
-                async with nullcontext() if named is None else serving(named) as engine:
-                    await self._on(engine, together, at_once, folder, heard)
+                async with nullcontext() if named is None else serve_model(named) as engine:
+                    await self._on(engine, together, parallel, folder, listener)
             except Exception as error:  # noqa: BLE001  # the boundary: a server that fails costs its own points, and is named
                 for point in together:
-                    if self.outcome(point).state in {State.PLANNED, State.BROKEN_OFF}:
+                    if self.read_result(point).state in {PointState.PLANNED, PointState.BROKEN_OFF}:
                         self.failed[point.name] = _said(error)
-                        heard.ended(point)
+                        listener.point_ended(point)
 
-    def _servers(self, points: Sequence[Point], folder: SweepFolder) -> list[tuple[EngineSettings | None, list[Point]]]:
+    def _servers(
+        self, points: Sequence[SweepPoint], folder: SweepFolder
+    ) -> list[tuple[EngineSettings | None, list[SweepPoint]]]:
         """Which points one server does for; those that need none come first."""
-        from launch.evaluate.model import server_settings
+        from launch.evaluate.model import build_server_settings
 
-        found: list[tuple[EngineSettings | None, list[Point]]] = [(None, [])]
+        found: list[tuple[EngineSettings | None, list[SweepPoint]]] = [(None, [])]
         for point in points:
-            evaluation = self.each[point.name]
-            served = evaluation.wanted.who is Who.SERVED
-            server = server_settings(evaluation.wanted, evaluation.config, folder.directory) if served else None
+            evaluation = self.evaluations[point.name]
+            served = evaluation.options.solver is SolverKind.SERVED
+            server = build_server_settings(evaluation.options, evaluation.config, folder.directory) if served else None
             together = next((others for known, others in found if known == server), None)
             if together is None:
                 found.append((server, together := []))
@@ -170,32 +180,39 @@ class Evaluations:
         return [each for each in found if each[1]]
 
     async def _on(
-        self, engine: Engine | None, points: Sequence[Point], at_once: int, folder: SweepFolder, heard: Listener
+        self,
+        engine: Engine | None,
+        points: Sequence[SweepPoint],
+        at_once: int,
+        folder: SweepFolder,
+        heard: PointListener,
     ) -> None:
-        async def run(point: Point) -> None:
-            log = folder.log(point)
-            heard.begun(point, log)
+        async def run(point: SweepPoint) -> None:
+            log = folder.log_file(point)
+            heard.point_started(point, log)
             try:
                 await self._run(point, log, engine)
             except Exception as error:  # noqa: BLE001  # the boundary: what goes wrong costs one point, and is named
                 self.failed[point.name] = _said(error)
-            heard.ended(point)
+            heard.point_ended(point)
 
-        await scheduled(points, at_once, lambda _: True, run)
+        await run_scheduled(points, at_once, lambda _: True, run)
 
-    async def _run(self, point: Point, log: Path, engine: Engine | None) -> None:
+    async def _run(self, point: SweepPoint, log: Path, engine: Engine | None) -> None:
         with log.open("w", encoding="utf-8") as said:
-            evaluation = await named(self.each[point.name])
+            evaluation = await resolve_model_name(self.evaluations[point.name])
             console = Console(file=said, soft_wrap=True, markup=False, highlight=False)
-            for line in evaluation.chosen.left_out:
+            for line in evaluation.task_selection.left_out:
                 console.print(f"left out: {line}")
-            with opened(self.place(point), evaluation.what) as folder:
+            with open_evaluation_folder(self.point_folder(point), evaluation.spec) as folder:
                 try:
-                    await work(evaluation, evaluation.left(folder.done), folder, console, engine)
+                    await run_evaluation(
+                        evaluation, evaluation.remaining_attempts(folder.records), folder, console, engine
+                    )
                 finally:
-                    write_outputs(evaluation, folder)
+                    write_results(evaluation, folder)
 
 
 def _said(error: Exception) -> str:
-    first = next(leaves(error))
+    first = next(iterate_leaf_errors(error))
     return " ".join(str(first).split()) or type(first).__name__

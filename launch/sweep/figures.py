@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from launch.sweep.axes import Point
+from launch.sweep.axes import SweepPoint
 
 
-class State(StrEnum):
+class PointState(StrEnum):
     PLANNED = "planned"
     BROKEN_OFF = "broken off"
     """Begun, and to be gone on with."""
@@ -20,7 +20,7 @@ class State(StrEnum):
     ENDED = "ended"
 
 
-class Shape(StrEnum):
+class FigureFormat(StrEnum):
     """How a figure is written."""
 
     SHARE = "share"
@@ -29,30 +29,30 @@ class Shape(StrEnum):
     NUMBER = "number"
 
 
-class Column(NamedTuple):
+class ResultColumn(NamedTuple):
     key: str
     title: str
-    shape: Shape
+    format: FigureFormat
 
-    def shown(self, value: float | None) -> str:
+    def format_value(self, value: float | None) -> str:
         if value is None:
             return "–"
-        match self.shape:
-            case Shape.SHARE:
+        match self.format:
+            case FigureFormat.SHARE:
                 return f"{value:.3f}"
-            case Shape.CHANGE:
+            case FigureFormat.CHANGE:
                 return f"{value:+.3f}"
-            case Shape.COUNT:
+            case FigureFormat.COUNT:
                 return f"{value:,.0f}"
-            case Shape.NUMBER:
+            case FigureFormat.NUMBER:
                 return f"{value:.2f}"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PointResult:
     """What a point has come to."""
 
-    state: State
+    state: PointState
     why: str = ""
     """One line, of one that failed."""
     figures: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -64,56 +64,60 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    point: Point
-    outcome: Outcome
+class PointRow:
+    point: SweepPoint
+    result: PointResult
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class SeedStatistics:
     mean: float
     std: float | None
     """Of the sample; None of a single value."""
     n: int
 
     @staticmethod
-    def of(values: Sequence[float]) -> Spread | None:
+    def from_values(values: Sequence[float]) -> SeedStatistics | None:
         """None of nothing."""
         if not values:
             return None
         mean = math.fsum(values) / len(values)
         if len(values) < 2:
-            return Spread(mean, None, 1)
+            return SeedStatistics(mean, None, 1)
         variance = math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
-        return Spread(mean, math.sqrt(variance), len(values))
+        return SeedStatistics(mean, math.sqrt(variance), len(values))
 
 
 @dataclass(frozen=True, slots=True)
-class Average:
+class SeedAverage:
     """The points that differ in their seed alone."""
 
     at: Mapping[str, str]
     """Axis → the choice, without the seed's."""
     ended: int
     of: int
-    spreads: Mapping[str, Spread]
+    spreads: Mapping[str, SeedStatistics]
     """Column's key → over the points that have the figure."""
 
 
-def over_seeds(rows: Sequence[Row], axis: str, columns: Sequence[Column]) -> list[Average]:
+def average_over_seeds(rows: Sequence[PointRow], axis: str, columns: Sequence[ResultColumn]) -> list[SeedAverage]:
     """In the order of the first of each; none where ``axis``, that of the seeds, is empty."""
-    together: dict[tuple[tuple[str, str], ...], list[Row]] = {}
+    together: dict[tuple[tuple[str, str], ...], list[PointRow]] = {}
     for row in rows if axis else ():
         together.setdefault(tuple((name, at) for name, at in row.point.at.items() if name != axis), []).append(row)
     return [
-        Average(
+        SeedAverage(
             dict(at),
-            sum(row.outcome.state is State.ENDED for row in each),
+            sum(row.result.state is PointState.ENDED for row in each),
             len(each),
             {
                 column.key: spread
                 for column in columns
-                if (spread := Spread.of([v for row in each if (v := row.outcome.figures.get(column.key)) is not None]))
+                if (
+                    spread := SeedStatistics.from_values(
+                        [v for row in each if (v := row.result.figures.get(column.key)) is not None]
+                    )
+                )
             },
         )
         for at, each in together.items()
@@ -121,7 +125,7 @@ def over_seeds(rows: Sequence[Row], axis: str, columns: Sequence[Column]) -> lis
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class GoalResult:
     """What each point was to come to, and which did."""
 
     least: Mapping[str, float]
@@ -131,16 +135,16 @@ class Goal:
     """Names of points that have the figures, but not so high, or that have ended without them."""
 
 
-def judged(rows: Sequence[Row], least: Mapping[str, float]) -> Goal:
+def check_goal(rows: Sequence[PointRow], least: Mapping[str, float]) -> GoalResult:
     """Points that lack a figure and have not ended are neither."""
     known = [
         row
         for row in rows
-        if least and (row.outcome.state is State.ENDED or least.keys() <= row.outcome.figures.keys())
+        if least and (row.result.state is PointState.ENDED or least.keys() <= row.result.figures.keys())
     ]
-    met = [all(row.outcome.figures.get(key, -math.inf) >= value for key, value in least.items()) for row in known]
+    met = [all(row.result.figures.get(key, -math.inf) >= value for key, value in least.items()) for row in known]
     names = [row.point.name for row in known]
-    return Goal(
+    return GoalResult(
         dict(least),
         tuple(name for name, held in zip(names, met, strict=True) if held),
         tuple(name for name, held in zip(names, met, strict=True) if not held),

@@ -19,22 +19,22 @@ from typing import cast
 import orjson
 
 from launch.rundir import RunDirectory
-from launch.sweep.axes import Point
-from launch.sweep.definition import Kind, Sweep
+from launch.sweep.axes import SweepPoint
+from launch.sweep.definition import Sweep, SweepKind
 from protocol.errors import UserError
-from protocol.events import Json
-from protocol.filesystem import replace_whole
+from protocol.events import JsonValue
+from protocol.filesystem import replace_file
 
 SWEEP_FILE, SUMMARY_FILE, REPORT_FILE = "sweep.json", "summary.json", "report.html"
 TABLE_FILE, PAGE_FILE = "sweep.csv", "sweep.md"
-_PLACES = {Kind.TRAIN: "runs", Kind.EVALUATE: "evaluations"}
+_PLACES = {SweepKind.TRAIN: "runs", SweepKind.EVALUATE: "evaluations"}
 _BEGUN = {"attempts", ".lock"}
 """What is there of a folder that was opened and not yet written to."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._]+")
 _MOST_CHARS = 30
 
 
-def place(folder: Path, kind: Kind, point: Point) -> Path:
+def point_folder(folder: Path, kind: SweepKind, point: SweepPoint) -> Path:
     """The folder of a point, by whose name a run's containers are known: no other sweep's run has it."""
     mine = _UNSAFE.sub("_", folder.absolute().name).strip("_.")[:_MOST_CHARS] or "sweep"
     return folder.absolute() / _PLACES[kind] / f"{mine}-{point.name}"
@@ -46,45 +46,49 @@ class SweepFolder:
     def __init__(self, directory: RunDirectory, sweep: Sweep) -> None:
         self.directory, self.path, self._kind = directory, directory.path, sweep.kind
 
-    def place(self, point: Point) -> Path:
-        return place(self.path, self._kind, point)
+    def point_folder(self, point: SweepPoint) -> Path:
+        return point_folder(self.path, self._kind, point)
 
-    def log(self, point: Point) -> Path:
+    def log_file(self, point: SweepPoint) -> Path:
         return self.directory.logs / f"{point.name}.log"
 
     def write(self, name: str, text: str) -> None:
-        replace_whole(self.path / name, text.encode())
+        replace_file(self.path / name, text.encode())
 
 
 @contextmanager
-def opened(path: Path, sweep: Sweep) -> Generator[SweepFolder]:
+def open_sweep_folder(path: Path, sweep: Sweep) -> Generator[SweepFolder]:
     """``path``, made where it is not there.  Raises UserError where it holds something else."""
-    check(path, sweep)
+    check_sweep_folder(path, sweep)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot make {path}: {error.strerror}; choose another place, --output FOLDER") from error
     with RunDirectory.open(path) as directory:
-        check(path, sweep)  # nobody else writes into it any more
-        directory.write_json(SWEEP_FILE, described(sweep))
+        check_sweep_folder(path, sweep)  # nobody else writes into it any more
+        directory.write_json(SWEEP_FILE, describe_sweep(sweep))
         yield SweepFolder(directory, sweep)
 
 
-def described(sweep: Sweep) -> dict[str, Json]:
+def describe_sweep(sweep: Sweep) -> dict[str, JsonValue]:
     return {
         "about": sweep.about,
         "kind": sweep.kind.value,
         "recipe": sweep.recipe,
-        "common": cast("Json", dict(sweep.common)),
-        "goal": cast("Json", dict(sweep.goal)),
+        "common": cast("JsonValue", dict(sweep.common)),
+        "goal": cast("JsonValue", dict(sweep.goal)),
         "points": [
-            {"name": point.name, "axes": cast("Json", dict(point.at)), "set": cast("Json", dict(point.values))}
+            {
+                "name": point.name,
+                "axes": cast("JsonValue", dict(point.at)),
+                "set": cast("JsonValue", dict(point.values)),
+            }
             for point in sweep.points
         ],
     }
 
 
-def check(path: Path, sweep: Sweep) -> None:
+def check_sweep_folder(path: Path, sweep: Sweep) -> None:
     """Raises UserError unless ``sweep`` may be in ``path``.  Points may be others than before: what was run of those
     that stay is held against what they are to be, run by run."""
     if not (path / SWEEP_FILE).exists():
@@ -100,8 +104,8 @@ def check(path: Path, sweep: Sweep) -> None:
             )
 
 
-def _read(file: Path) -> Mapping[str, Json]:
+def _read(file: Path) -> Mapping[str, JsonValue]:
     try:
-        return cast("dict[str, Json]", orjson.loads(file.read_bytes()))
+        return cast("dict[str, JsonValue]", orjson.loads(file.read_bytes()))
     except ValueError as error:
         raise UserError(f"{file} is not readable ({error}): choose another folder, --output FOLDER") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 _END_BYTES = 8192
 
 
-def last_line(log: Path) -> str:
+def read_last_line(log: Path) -> str:
     """The last line that is not empty, without what marks an error; empty where there is none."""
     try:
         with log.open("rb") as file:

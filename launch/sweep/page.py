@@ -4,48 +4,48 @@ from __future__ import annotations
 
 from html import escape
 
-from launch.monitor.html import Head, Section, document, facts_list, page_section, table
-from launch.sweep.axes import assignments
-from launch.sweep.figures import State
-from launch.sweep.table import Table, average_rows, point_rows
+from launch.monitor.html import PageHeader, PageSection, html_document, html_facts, html_section, html_table
+from launch.sweep.axes import format_assignments
+from launch.sweep.figures import PointState
+from launch.sweep.table import SweepTable, average_rows, point_rows
 
 _SHARED = "Runs that began with the same weights, by their checksum, share one evaluation before training."
 
 
-def page(found: Table) -> str:
-    shared = any(row.outcome.before_of for row in found.rows)
-    sections = [Section("Points", table(*point_rows(found)), _SHARED if shared else "")]
+def render_sweep_page(found: SweepTable) -> str:
+    shared = any(row.result.before_of for row in found.rows)
+    sections = [PageSection("Points", html_table(*point_rows(found)), _SHARED if shared else "")]
     if found.averages:
         note = "Mean ± standard deviation over the points that differ in their seed alone."
-        sections.insert(0, Section("Over seeds", table(*average_rows(found)), note))
+        sections.insert(0, PageSection("Over seeds", html_table(*average_rows(found)), note))
     if found.sweep.goal:
-        sections.insert(0, Section("Goal", facts_list(_goal(found)), "for each point"))
-    if failed := [row for row in found.rows if row.outcome.state is State.FAILED]:
-        rows = [(row.point.name, row.outcome.why) for row in failed]
-        sections.append(Section("Failed", table(("point", "why"), rows)))
-    sections.append(Section("What each sets", table(("point", "keys"), _keys(found))))
-    sections.append(Section("Facts", facts_list(_facts(found))))
+        sections.insert(0, PageSection("Goal", html_facts(_goal(found)), "for each point"))
+    if failed := [row for row in found.rows if row.result.state is PointState.FAILED]:
+        rows = [(row.point.name, row.result.why) for row in failed]
+        sections.append(PageSection("Failed", html_table(("point", "why"), rows)))
+    sections.append(PageSection("What each sets", html_table(("point", "keys"), _keys(found))))
+    sections.append(PageSection("Facts", html_facts(_facts(found))))
     facts = "".join(f"<span>{escape(text)}</span>" for text in (found.sweep.about or found.sweep.recipe,))
-    head = Head(found.sweep.name, "sweep", facts, found.verdict, "" if found.holds else "warn")
-    return document(head, "\n".join(page_section(section) for section in sections))
+    head = PageHeader(found.sweep.name, "sweep", facts, found.verdict, "" if found.holds else "warn")
+    return html_document(head, "\n".join(html_section(section) for section in sections))
 
 
-def _goal(found: Table) -> list[tuple[str, str]]:
+def _goal(found: SweepTable) -> list[tuple[str, str]]:
     goal, titles = found.goal, {column.key: column for column in found.columns}
     least = ", ".join(
-        f"{titles[key].title} of at least {titles[key].shown(value)}" for key, value in goal.least.items()
+        f"{titles[key].title} of at least {titles[key].format_value(value)}" for key, value in goal.least.items()
     )
     missed = f", missed by {', '.join(goal.missed)}" if goal.missed else ""
     return [(least, f"met by {len(goal.met)} of {len(found.rows)}{missed}")]
 
 
-def _keys(found: Table) -> list[tuple[str, str]]:
-    common = [("every point", ", ".join(assignments(found.sweep.common)))] if found.sweep.common else []
-    return [*common, *((row.point.name, ", ".join(assignments(row.point.values))) for row in found.rows)]
+def _keys(found: SweepTable) -> list[tuple[str, str]]:
+    common = [("every point", ", ".join(format_assignments(found.sweep.common)))] if found.sweep.common else []
+    return [*common, *((row.point.name, ", ".join(format_assignments(row.point.values))) for row in found.rows)]
 
 
-def _facts(found: Table) -> list[tuple[str, str]]:
-    seconds = sum(row.outcome.figures.get("seconds", 0.0) for row in found.rows)
+def _facts(found: SweepTable) -> list[tuple[str, str]]:
+    seconds = sum(row.result.figures.get("seconds", 0.0) for row in found.rows)
     return [
         ("recipe", found.sweep.recipe),
         ("points", found.verdict),

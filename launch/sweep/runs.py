@@ -10,24 +10,24 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from launch.config import RunConfig
-from launch.evaluation_files import AFTER, BEFORE, read_attempts
-from launch.evaluations import compare, score, trained
+from launch.evaluation_files import AFTER, BEFORE, read_evaluation
+from launch.evaluations import compare_attempts, drop_held_out_families, score_attempts
 from launch.rundir import CONFIG_FILE, SUMMARY_FILE
-from launch.sweep.figures import Column, Outcome, Shape, State
-from launch.sweep.starts import evaluated_alike
+from launch.sweep.figures import FigureFormat, PointResult, PointState, ResultColumn
+from launch.sweep.starts import find_shared_evaluation
 from protocol.errors import UserError
 
 COLUMNS = (
-    Column("before", "pass@1 before", Shape.SHARE),
-    Column("after", "after", Shape.SHARE),
-    Column("difference", "difference", Shape.CHANGE),
-    Column("difference_stderr", "its error", Shape.SHARE),
-    Column("steps", "steps", Shape.COUNT),
-    Column("trained", "episodes trained", Shape.COUNT),
-    Column("age_mean", "token age", Shape.NUMBER),
-    Column("age_max", "oldest", Shape.COUNT),
-    Column("versions", "versions", Shape.COUNT),
-    Column("seconds", "seconds", Shape.COUNT),
+    ResultColumn("before", "pass@1 before", FigureFormat.SHARE),
+    ResultColumn("after", "after", FigureFormat.SHARE),
+    ResultColumn("difference", "difference", FigureFormat.CHANGE),
+    ResultColumn("difference_stderr", "its error", FigureFormat.SHARE),
+    ResultColumn("steps", "steps", FigureFormat.COUNT),
+    ResultColumn("trained", "episodes trained", FigureFormat.COUNT),
+    ResultColumn("age_mean", "token age", FigureFormat.NUMBER),
+    ResultColumn("age_max", "oldest", FigureFormat.COUNT),
+    ResultColumn("versions", "versions", FigureFormat.COUNT),
+    ResultColumn("seconds", "seconds", FigureFormat.COUNT),
 )
 
 
@@ -56,12 +56,12 @@ class _Summary(BaseModel):
     weights: _Weights
 
 
-def outcome_of(run_dir: Path, others: Sequence[Path], config: RunConfig) -> Outcome:
+def read_run_result(run_dir: Path, others: Sequence[Path], config: RunConfig) -> PointResult:
     """What the run's folder says.  Raises UserError for a summary that nobody of us wrote."""
     summary = _read_summary(run_dir / SUMMARY_FILE)
     if summary is None:
-        return Outcome(State.BROKEN_OFF if (run_dir / CONFIG_FILE).exists() else State.PLANNED)
-    before = evaluated_alike(run_dir, others)
+        return PointResult(PointState.BROKEN_OFF if (run_dir / CONFIG_FILE).exists() else PointState.PLANNED)
+    before = find_shared_evaluation(run_dir, others)
     figures: dict[str, float] = {
         "steps": summary.steps,
         "trained": summary.trajectories.trained,
@@ -71,22 +71,22 @@ def outcome_of(run_dir: Path, others: Sequence[Path], config: RunConfig) -> Outc
         "seconds": summary.seconds,
         **_scores(run_dir, before, summary.steps, config),
     }
-    state = State.ENDED if summary.ok else State.FAILED
+    state = PointState.ENDED if summary.ok else PointState.FAILED
     shared = before.name if before is not None and before != run_dir else ""
-    return Outcome(state, "; ".join(summary.failed_checks), figures, _commit(run_dir), shared)
+    return PointResult(state, "; ".join(summary.failed_checks), figures, _commit(run_dir), shared)
 
 
 def _scores(run_dir: Path, before_dir: Path | None, steps: int, config: RunConfig) -> dict[str, float]:
     """pass@1 over held-out tasks of families that are trained, as the run's own summary has it."""
     held_out, found = (config.data.held_out_family,), dict[str, float]()
-    before = None if before_dir is None else read_attempts(before_dir, BEFORE, 0)
-    after = read_attempts(run_dir, AFTER, steps)
+    before = None if before_dir is None else read_evaluation(before_dir, BEFORE, 0)
+    after = read_evaluation(run_dir, AFTER, steps)
     if before:
-        found["before"] = score(trained(before, held_out)).pass_at_1
+        found["before"] = score_attempts(drop_held_out_families(before, held_out)).pass_at_1
     if after:
-        found["after"] = score(trained(after, held_out)).pass_at_1
+        found["after"] = score_attempts(drop_held_out_families(after, held_out)).pass_at_1
     if before and after:
-        change = compare(trained(before, held_out), trained(after, held_out))
+        change = compare_attempts(drop_held_out_families(before, held_out), drop_held_out_families(after, held_out))
         found["difference"] = change.difference
         if change.stderr is not None:
             found["difference_stderr"] = change.stderr

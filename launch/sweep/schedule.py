@@ -7,55 +7,57 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from launch.sweep.axes import Point
-from launch.sweep.figures import Column, Outcome
+from launch.sweep.axes import SweepPoint
+from launch.sweep.figures import PointResult, ResultColumn
 from launch.sweep.folder import SweepFolder
 from protocol.structured import task_group
 
 _POLL_S = 1.0
 
 
-class Listener(Protocol):
+class PointListener(Protocol):
     """Is told of each point."""
 
-    def begun(self, point: Point, log: Path) -> None: ...
-    def ended(self, point: Point) -> None: ...
+    def point_started(self, point: SweepPoint, log: Path) -> None: ...
+    def point_ended(self, point: SweepPoint) -> None: ...
 
 
-class Carried(Protocol):
+class PointRunner(Protocol):
     """The points of a sweep, whatever is done at each."""
 
     @property
-    def columns(self) -> Sequence[Column]: ...
+    def columns(self) -> Sequence[ResultColumn]: ...
 
-    def place(self, point: Point) -> Path:
+    def point_folder(self, point: SweepPoint) -> Path:
         """Its folder."""
         ...
 
-    def check(self) -> None:
+    def check_existing(self) -> None:
         """Raises UserError where what is there of a point is another's."""
         ...
 
-    def preflight(self, points: Sequence[Point]) -> None:
+    def preflight(self, points: Sequence[SweepPoint]) -> None:
         """Raises UserError for what can be known to keep ``points`` from being run."""
         ...
 
-    def outcome(self, point: Point) -> Outcome: ...
+    def read_result(self, point: SweepPoint) -> PointResult: ...
 
-    def again(self, point: Point) -> str:
+    def retry_advice(self, point: SweepPoint) -> str:
         """What to do about one that failed."""
         ...
 
-    async def carry_out(self, points: Sequence[Point], at_once: int, folder: SweepFolder, heard: Listener) -> None:
+    async def run_points(
+        self, points: Sequence[SweepPoint], parallel: int, folder: SweepFolder, listener: PointListener
+    ) -> None:
         """Begin ``points`` or go on with them, to their end."""
         ...
 
 
-async def scheduled(
-    points: Sequence[Point],
+async def run_scheduled(
+    points: Sequence[SweepPoint],
     at_once: int,
-    ready: Callable[[Point], bool],
-    run: Callable[[Point], Coroutine[None, None, None]],
+    ready: Callable[[SweepPoint], bool],
+    run: Callable[[SweepPoint], Coroutine[None, None, None]],
 ) -> None:
     """``run`` each of ``points``, ``at_once`` of them at a time: the first of those that wait which is ``ready``.  That
     one is not is another's doing, who runs, so that this comes to its end."""

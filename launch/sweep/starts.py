@@ -16,9 +16,9 @@ import orjson
 
 from launch.config import RunConfig
 from launch.config.policy import LearnerSection, TrainerSection
-from launch.evaluation_files import BEFORE, read_attempts
-from launch.rundir import config_values
-from protocol.events import Json
+from launch.evaluation_files import BEFORE, read_evaluation
+from launch.rundir import config_tables
+from protocol.events import JsonValue
 
 _LEARNING = frozenset({"stop", "proof", "checkpoint", "monitor", "staleness", "correction", "kl", "shaping", "buffer"})
 """Sections that the first weights, and what they are worth, do not depend on."""
@@ -35,14 +35,14 @@ def start_key(config: RunConfig) -> str:
     """The same for configurations whose runs ought to begin alike."""
     values = {
         f"{section}.{key}": value
-        for section, keys in config_values(config).items()
+        for section, keys in config_tables(config).items()
         for key, value in keys.items()
         if section not in _LEARNING and f"{section}.{key}" not in _LEARNING_KEYS
     }
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def has_begun(run_dir: Path) -> bool:
+def has_begun_training(run_dir: Path) -> bool:
     """Whether a run has come to training, so that its warm start and the evaluation before it can be had."""
     return any(event["kind"] == "run.phase" and event["phase"] == "training" for event in _driver_events(run_dir))
 
@@ -58,10 +58,10 @@ def first_weights(run_dir: Path) -> str:
 
 def is_evaluated(run_dir: Path) -> bool:
     """Whether a run has an evaluation of its first weights."""
-    return read_attempts(run_dir, BEFORE, 0) is not None
+    return read_evaluation(run_dir, BEFORE, 0) is not None
 
 
-def evaluated_alike(run_dir: Path, others: Sequence[Path]) -> Path | None:
+def find_shared_evaluation(run_dir: Path, others: Sequence[Path]) -> Path | None:
     """The run, itself before all ``others``, that has evaluated the weights that ``run_dir`` began with."""
     if is_evaluated(run_dir):
         return run_dir
@@ -69,7 +69,7 @@ def evaluated_alike(run_dir: Path, others: Sequence[Path]) -> Path | None:
     return next((each for each in others if weights and is_evaluated(each) and first_weights(each) == weights), None)
 
 
-def _driver_events(run_dir: Path) -> Iterator[dict[str, Json]]:
+def _driver_events(run_dir: Path) -> Iterator[dict[str, JsonValue]]:
     """Attempt by attempt; a line that is not whole is left out."""
     for path in sorted(run_dir.glob("events/driver-*.jsonl"), key=lambda path: int(path.stem.rpartition("-")[2])):
         with path.open("rb") as file:

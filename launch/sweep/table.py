@@ -9,63 +9,72 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from launch.sweep.axes import Point
+from launch.sweep.axes import SweepPoint
 from launch.sweep.definition import Sweep
-from launch.sweep.figures import Average, Column, Goal, Row, Spread, State, judged, over_seeds
-from protocol.events import Json
+from launch.sweep.figures import (
+    GoalResult,
+    PointRow,
+    PointState,
+    ResultColumn,
+    SeedAverage,
+    SeedStatistics,
+    average_over_seeds,
+    check_goal,
+)
+from protocol.events import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SweepTable:
     """All that is known of a sweep."""
 
     sweep: Sweep
-    columns: Sequence[Column]
-    rows: Sequence[Row]
+    columns: Sequence[ResultColumn]
+    rows: Sequence[PointRow]
     machine: str
     """On which the table was made."""
 
     @property
-    def averages(self) -> list[Average]:
-        return over_seeds(self.rows, self.sweep.seed_axis, self.columns)
+    def averages(self) -> list[SeedAverage]:
+        return average_over_seeds(self.rows, self.sweep.seed_axis, self.columns)
 
     @property
-    def goal(self) -> Goal:
-        return judged(self.rows, self.sweep.goal)
+    def goal(self) -> GoalResult:
+        return check_goal(self.rows, self.sweep.goal)
 
     @property
     def commits(self) -> list[str]:
-        return sorted({row.outcome.commit for row in self.rows} - {""})
+        return sorted({row.result.commit for row in self.rows} - {""})
 
-    def count(self, state: State) -> int:
-        return sum(row.outcome.state is state for row in self.rows)
+    def count_state(self, state: PointState) -> int:
+        return sum(row.result.state is state for row in self.rows)
 
     @property
     def verdict(self) -> str:
-        failed, ended = self.count(State.FAILED), self.count(State.ENDED)
+        failed, ended = self.count_state(PointState.FAILED), self.count_state(PointState.ENDED)
         told = f"{ended} of {len(self.rows)} points" + (f", {failed} failed" if failed else "")
         return f"{told}, the goal missed by {len(self.goal.missed)}" if self.goal.missed else told
 
     @property
     def holds(self) -> bool:
         """Every point has ended, and none missed the goal."""
-        return self.count(State.ENDED) == len(self.rows) and not self.goal.missed
+        return self.count_state(PointState.ENDED) == len(self.rows) and not self.goal.missed
 
 
-def as_csv(table: Table) -> str:
+def table_as_csv(table: SweepTable) -> str:
     """A line for each point."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     axes = [axis.name for axis in table.sweep.axes]
     writer.writerow(["point", *axes, "state", *(column.key for column in table.columns), "commit", "why"])
     for row in table.rows:
-        figures = [row.outcome.figures.get(column.key) for column in table.columns]
+        figures = [row.result.figures.get(column.key) for column in table.columns]
         at = [row.point.at[name] for name in axes]
-        writer.writerow([row.point.name, *at, row.outcome.state, *figures, row.outcome.commit, row.outcome.why])
+        writer.writerow([row.point.name, *at, row.result.state, *figures, row.result.commit, row.result.why])
     return out.getvalue()
 
 
-def as_markdown(table: Table) -> str:
+def table_as_markdown(table: SweepTable) -> str:
     """The tables, with machine and commit, for a page of documentation."""
     parts = [_markdown(*rows) for rows in (average_rows(table), point_rows(table)) if rows[1]]
     commits = ", ".join(each[:7] for each in table.commits) or "unknown"
@@ -77,58 +86,58 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def as_json(table: Table, place: Callable[[Point], Path]) -> dict[str, Json]:
+def table_as_json(table: SweepTable, place: Callable[[SweepPoint], Path]) -> dict[str, JsonValue]:
     """``place``: a point's folder."""
     return {
         "sweep": table.sweep.name,
         "kind": table.sweep.kind.value,
         "recipe": table.sweep.recipe,
-        "common": cast("Json", dict(table.sweep.common)),
+        "common": cast("JsonValue", dict(table.sweep.common)),
         "ok": table.holds,
-        "complete": table.count(State.ENDED) == len(table.rows),
+        "complete": table.count_state(PointState.ENDED) == len(table.rows),
         "points": [
             {
                 "name": row.point.name,
-                "axes": cast("Json", dict(row.point.at)),
-                "set": cast("Json", dict(row.point.values)),
-                "state": row.outcome.state.value,
-                "why": row.outcome.why,
-                "figures": {column.key: _rounded(row.outcome.figures.get(column.key)) for column in table.columns},
-                "commit": row.outcome.commit,
-                "before_of": row.outcome.before_of,
+                "axes": cast("JsonValue", dict(row.point.at)),
+                "set": cast("JsonValue", dict(row.point.values)),
+                "state": row.result.state.value,
+                "why": row.result.why,
+                "figures": {column.key: _rounded(row.result.figures.get(column.key)) for column in table.columns},
+                "commit": row.result.commit,
+                "before_of": row.result.before_of,
                 "folder": str(place(row.point)),
             }
             for row in table.rows
         ],
         "over_seeds": [
             {
-                "axes": cast("Json", dict(each.at)),
+                "axes": cast("JsonValue", dict(each.at)),
                 "ended": each.ended,
                 "of": each.of,
                 "figures": {key: _spread(spread) for key, spread in each.spreads.items()},
             }
             for each in table.averages
         ],
-        "goal": cast("Json", asdict(table.goal)) if table.sweep.goal else None,
+        "goal": cast("JsonValue", asdict(table.goal)) if table.sweep.goal else None,
         "machine": table.machine,
-        "commits": cast("Json", table.commits),
+        "commits": cast("JsonValue", table.commits),
     }
 
 
-def point_rows(table: Table) -> tuple[list[str], list[list[str]]]:
+def point_rows(table: SweepTable) -> tuple[list[str], list[list[str]]]:
     """Head and rows: point × figures."""
     head = ["point", *(column.title for column in table.columns), "state"]
     return head, [
         [
             row.point.name,
-            *(column.shown(row.outcome.figures.get(column.key)) for column in table.columns),
-            row.outcome.state.value,
+            *(column.format_value(row.result.figures.get(column.key)) for column in table.columns),
+            row.result.state.value,
         ]
         for row in table.rows
     ]
 
 
-def average_rows(table: Table) -> tuple[list[str], list[list[str]]]:
+def average_rows(table: SweepTable) -> tuple[list[str], list[list[str]]]:
     """Head and rows: mean ± standard deviation over seeds."""
     head = ["over seeds", "seeds", *(column.title for column in table.columns)]
     return head, [
@@ -141,7 +150,7 @@ def average_rows(table: Table) -> tuple[list[str], list[list[str]]]:
     ]
 
 
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines with columns as wide as they need, the first to the left."""
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     return [
@@ -153,13 +162,15 @@ def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _shown(column: Column, spread: Spread | None) -> str:
+def _shown(column: ResultColumn, spread: SeedStatistics | None) -> str:
     if spread is None:
         return "–"
-    return column.shown(spread.mean) + ("" if spread.std is None else f" ± {column.shown(spread.std).lstrip('+')}")
+    return column.format_value(spread.mean) + (
+        "" if spread.std is None else f" ± {column.format_value(spread.std).lstrip('+')}"
+    )
 
 
-def _spread(spread: Spread) -> Json:
+def _spread(spread: SeedStatistics) -> JsonValue:
     return {"mean": _rounded(spread.mean), "std": _rounded(spread.std), "n": spread.n}
 
 

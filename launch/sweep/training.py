@@ -19,18 +19,18 @@ from pathlib import Path
 
 from launch.config import ConfigError, RunConfig, load_recipe
 from launch.config.load import Toml
-from launch.guardian import Guardian
-from launch.program import run_program
-from launch.rundir import CONFIG_FILE, SUMMARY_FILE, config_values, stored_config
-from launch.sweep.axes import Point, assignments
+from launch.guardian import ProcessReaper
+from launch.program import run_command
+from launch.rundir import CONFIG_FILE, SUMMARY_FILE, config_tables, load_stored_config
+from launch.sweep.axes import SweepPoint, format_assignments
 from launch.sweep.definition import Sweep
-from launch.sweep.figures import Column, Outcome, State
-from launch.sweep.folder import SweepFolder, place
-from launch.sweep.logs import last_line
-from launch.sweep.problems import Problems
-from launch.sweep.runs import COLUMNS, outcome_of
-from launch.sweep.schedule import Listener, scheduled
-from launch.sweep.starts import has_begun, is_evaluated, start_key
+from launch.sweep.figures import PointResult, PointState, ResultColumn
+from launch.sweep.folder import SweepFolder, point_folder
+from launch.sweep.logs import read_last_line
+from launch.sweep.problems import PointProblems
+from launch.sweep.runs import COLUMNS, read_run_result
+from launch.sweep.schedule import PointListener, run_scheduled
+from launch.sweep.starts import has_begun_training, is_evaluated, start_key
 from protocol.errors import UserError
 
 PROGRAM = (sys.executable, "-m", "launch.cluster")
@@ -39,112 +39,120 @@ _MAY_DIFFER = ("run.dir", "evaluation.before", "monitor.")
 _SHARED = {"evaluation.before": False}
 
 
-def configured(sweep: Sweep) -> dict[str, RunConfig]:
+def configure_runs(sweep: Sweep) -> dict[str, RunConfig]:
     """Point's name → its run's configuration.  Raises ConfigError for all that is refused at once."""
-    found, problems = dict[str, RunConfig](), Problems()
+    found, problems = dict[str, RunConfig](), PointProblems()
     for point in sweep.points:
         try:
-            found[point.name] = load_recipe(sweep.recipe, assignments(sweep.values(point)))
+            found[point.name] = load_recipe(sweep.recipe, format_assignments(sweep.values(point)))
         except ConfigError as error:
             problems.add(point, str(error).removeprefix(f"recipe {sweep.recipe}: "))
-    problems.done()
+    problems.raise_if_any()
     return found
 
 
 @dataclass(slots=True)
-class Running:
+class RunningPoints:
     """Which runs are under way, and what this command has to say of those that failed."""
 
-    points: list[Point] = field(default_factory=list[Point])
+    points: list[SweepPoint] = field(default_factory=list[SweepPoint])
     failed: dict[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
-class Runs:
+class TrainingPoints:
     """The runs of a sweep in ``folder``."""
 
     sweep: Sweep
     configs: Mapping[str, RunConfig]
     folder: Path
     program: Sequence[str] = PROGRAM
-    running: Running = field(default_factory=Running)
+    running: RunningPoints = field(default_factory=RunningPoints)
 
     @property
-    def columns(self) -> Sequence[Column]:
+    def columns(self) -> Sequence[ResultColumn]:
         return COLUMNS
 
-    def place(self, point: Point) -> Path:
-        return place(self.folder, self.sweep.kind, point)
+    def point_folder(self, point: SweepPoint) -> Path:
+        return point_folder(self.folder, self.sweep.kind, point)
 
-    def check(self) -> None:
+    def check_existing(self) -> None:
         for point in self.sweep.points:
-            run_dir = self.place(point)
+            run_dir = self.point_folder(point)
             if (run_dir / CONFIG_FILE).exists():
-                _require_same(run_dir, stored_config(run_dir), self.configs[point.name])
+                _require_same(run_dir, load_stored_config(run_dir), self.configs[point.name])
 
-    def preflight(self, points: Sequence[Point]) -> None:
-        from launch.preflight import preflight
+    def preflight(self, points: Sequence[SweepPoint]) -> None:
+        from launch.preflight import run_preflight_checks
 
-        values = {"run.dir": str(self.place(points[0]).parent)}
+        values = {"run.dir": str(self.point_folder(points[0]).parent)}
         for point in points:
-            preflight(load_recipe(self.sweep.recipe, assignments({**self.sweep.values(point), **values})))
+            run_preflight_checks(
+                load_recipe(self.sweep.recipe, format_assignments({**self.sweep.values(point), **values}))
+            )
 
-    def outcome(self, point: Point) -> Outcome:
-        run_dir = self.place(point)
-        found = outcome_of(run_dir, [self.place(each) for each in self.others(point)], self.configs[point.name])
+    def read_result(self, point: SweepPoint) -> PointResult:
+        run_dir = self.point_folder(point)
+        found = read_run_result(
+            run_dir, [self.point_folder(each) for each in self.points_starting_alike(point)], self.configs[point.name]
+        )
         why = self.running.failed.get(point.name)
-        return found if why is None or found.why else replace(found, state=State.FAILED, why=why)
+        return found if why is None or found.why else replace(found, state=PointState.FAILED, why=why)
 
-    def again(self, point: Point) -> str:
-        run_dir = self.place(point)
+    def retry_advice(self, point: SweepPoint) -> str:
+        run_dir = self.point_folder(point)
         if (run_dir / SUMMARY_FILE).exists():
             return f"it has ended: rm -r {shlex.quote(str(run_dir))}, and the same command, to run it anew"
         return "the same command goes on with it"
 
-    async def carry_out(self, points: Sequence[Point], at_once: int, folder: SweepFolder, heard: Listener) -> None:
-        async def run(point: Point) -> None:
-            log = folder.log(point)
-            heard.begun(point, log)
+    async def run_points(
+        self, points: Sequence[SweepPoint], parallel: int, folder: SweepFolder, listener: PointListener
+    ) -> None:
+        async def run(point: SweepPoint) -> None:
+            log = folder.log_file(point)
+            listener.point_started(point, log)
             await self._run(point, log)
-            heard.ended(point)
+            listener.point_ended(point)
 
-        with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
-            await scheduled(points, at_once, self.ready, run)
+        with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
+            await run_scheduled(points, parallel, self.is_ready, run)
 
-    def ready(self, point: Point) -> bool:
+    def is_ready(self, point: SweepPoint) -> bool:
         """Whether nobody is just making what ``point`` could share."""
-        others = self.others(point)
-        return all(each not in others or has_begun(self.place(each)) for each in self.running.points)
+        others = self.points_starting_alike(point)
+        return all(each not in others or has_begun_training(self.point_folder(each)) for each in self.running.points)
 
     @cached_property
-    def _alike(self) -> dict[str, str]:
+    def _start_keys(self) -> dict[str, str]:
         return {name: start_key(config) for name, config in self.configs.items()}
 
-    def others(self, point: Point) -> list[Point]:
+    def points_starting_alike(self, point: SweepPoint) -> list[SweepPoint]:
         """Those that ought to begin as ``point`` does."""
-        mine = self._alike[point.name]
-        return [each for each in self.sweep.points if each is not point and self._alike[each.name] == mine]
+        mine = self._start_keys[point.name]
+        return [each for each in self.sweep.points if each is not point and self._start_keys[each.name] == mine]
 
-    async def _run(self, point: Point, log: Path) -> None:
+    async def _run(self, point: SweepPoint, log: Path) -> None:
         """To its end.  What it says goes into ``log``."""
         self.running.points.append(point)
         try:
             with log.open("wb") as said:
-                _, code = await run_program(*self.program, *self.words(point), log=said)
+                _, code = await run_command(*self.program, *self.command_line(point), log=said)
         finally:
             self.running.points.remove(point)
-        if self.outcome(point).state is not State.ENDED:
-            self.running.failed[point.name] = last_line(log) or f"it ended with exit code {code}"
+        if self.read_result(point).state is not PointState.ENDED:
+            self.running.failed[point.name] = read_last_line(log) or f"it ended with exit code {code}"
 
-    def words(self, point: Point) -> list[str]:
+    def command_line(self, point: SweepPoint) -> list[str]:
         """Of the run's command."""
-        run_dir = self.place(point)
+        run_dir = self.point_folder(point)
         values = {"run.dir": str(run_dir.parent)}
         if (run_dir / CONFIG_FILE).exists():
             return ["--resume", run_dir.name, *_sets(values)]
         if run_dir.exists():  # made, and not yet a run
             shutil.rmtree(run_dir)
-        shared = _SHARED if any(is_evaluated(self.place(each)) for each in self.others(point)) else {}
+        shared = (
+            _SHARED if any(is_evaluated(self.point_folder(each)) for each in self.points_starting_alike(point)) else {}
+        )
         of_all = {**self.sweep.values(point), **shared, **values}
         return ["--recipe", self.sweep.recipe, "--run-id", run_dir.name, *_sets(of_all)]
 
@@ -162,7 +170,7 @@ def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:
 def _plain(config: RunConfig) -> dict[str, object]:
     return {
         f"{section}.{key}": value
-        for section, keys in config_values(config).items()
+        for section, keys in config_tables(config).items()
         for key, value in keys.items()
         if not any(
             f"{section}.{key}".startswith(each) if each.endswith(".") else f"{section}.{key}" == each
@@ -172,4 +180,4 @@ def _plain(config: RunConfig) -> dict[str, object]:
 
 
 def _sets(values: Mapping[str, Toml]) -> list[str]:
-    return [word for each in assignments(values) for word in ("--set", each)]
+    return [word for each in format_assignments(values) for word in ("--set", each)]

@@ -9,46 +9,46 @@ from typing import cast
 
 import orjson
 
-from launch.record import hardware
-from launch.sweep.axes import Point
+from launch.record import describe_hardware
+from launch.sweep.axes import SweepPoint
 from launch.sweep.definition import Sweep
-from launch.sweep.figures import Row
+from launch.sweep.figures import PointRow
 from launch.sweep.folder import PAGE_FILE, REPORT_FILE, SUMMARY_FILE, TABLE_FILE, SweepFolder
-from launch.sweep.page import page
-from launch.sweep.progress import Told
-from launch.sweep.schedule import Carried
-from launch.sweep.table import Table, as_csv, as_json, as_markdown
-from protocol.events import Json
+from launch.sweep.page import render_sweep_page
+from launch.sweep.progress import SweepProgressReporter
+from launch.sweep.schedule import PointRunner
+from launch.sweep.table import SweepTable, table_as_csv, table_as_json, table_as_markdown
+from protocol.events import JsonValue
 
 
 @dataclass(slots=True)
-class Writer:
+class SweepWriter:
     sweep: Sweep
-    carried: Carried
+    runner: PointRunner
     folder: SweepFolder
-    told: Told | None = None
+    progress: SweepProgressReporter | None = None
 
-    def begun(self, point: Point, log: Path) -> None:
-        if self.told is not None:
-            self.told.begun(point, log)
+    def point_started(self, point: SweepPoint, log: Path) -> None:
+        if self.progress is not None:
+            self.progress.point_started(point, log)
 
-    def ended(self, point: Point) -> None:
-        self.write()
-        if self.told is not None:
-            self.told.ended(Row(point, self.carried.outcome(point)))
+    def point_ended(self, point: SweepPoint) -> None:
+        self.write_results()
+        if self.progress is not None:
+            self.progress.point_ended(PointRow(point, self.runner.read_result(point)))
 
-    def write(self) -> Table:
-        rows = [Row(point, self.carried.outcome(point)) for point in self.sweep.points]
-        table = Table(self.sweep, self.carried.columns, rows, _machine(hardware()))
-        summary = as_json(table, self.carried.place)
+    def write_results(self) -> SweepTable:
+        rows = [PointRow(point, self.runner.read_result(point)) for point in self.sweep.points]
+        table = SweepTable(self.sweep, self.runner.columns, rows, _machine(describe_hardware()))
+        summary = table_as_json(table, self.runner.point_folder)
         self.folder.write(SUMMARY_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2).decode() + "\n")
-        self.folder.write(TABLE_FILE, as_csv(table))
-        self.folder.write(PAGE_FILE, as_markdown(table))
-        self.folder.write(REPORT_FILE, page(table))
+        self.folder.write(TABLE_FILE, table_as_csv(table))
+        self.folder.write(PAGE_FILE, table_as_markdown(table))
+        self.folder.write(REPORT_FILE, render_sweep_page(table))
         return table
 
 
-def _machine(known: Mapping[str, Json]) -> str:
+def _machine(known: Mapping[str, JsonValue]) -> str:
     gpus = cast("list[str]", known["gpus"])
     memory = int(str(known["memory_bytes"])) / (1 << 30)
     parts = [known["processor"] or known["platform"], f"{known['cores']} cores", f"{memory:.0f} GiB", *gpus]

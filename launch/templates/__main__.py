@@ -14,31 +14,37 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.templates import kubernetes, slurm
-from launch.templates.job import job
-from launch.templates.kubernetes import KubernetesJob, Pods
+from launch.templates.job import make_job
+from launch.templates.kubernetes import KubernetesJob, PodGroup
 from launch.templates.slurm import SlurmJob
 from protocol.cli.exits import main_guard
-from protocol.cli.numbers import whole
-from protocol.cli.output import error_console, shown
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.numbers import integer_between
+from protocol.cli.output import display_path, error_console
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """See the module."""
-    with parsed(_parser(), argv) as (given, out):
-        text = slurm.render(_slurm(given)) if given.kind == "slurm" else kubernetes.render(_kubernetes(given))
-        out.set({"kind": given.kind, "out": str(given.out or ""), "text": text})
+    with parse_command_line(_parser(), argv) as (given, out):
+        text = (
+            slurm.render_slurm(_slurm(given))
+            if given.kind == "slurm"
+            else kubernetes.render_kubernetes(_kubernetes(given))
+        )
+        out.set_result({"kind": given.kind, "out": str(given.out or ""), "text": text})
         if given.out is not None:
             _write(given.out, text)
             start = "sbatch" if given.kind == "slurm" else "kubectl apply -f"
-            error_console().print(f"written to {shown(given.out)}; start it with: {start} {shown(given.out)}")
+            error_console().print(
+                f"written to {display_path(given.out)}; start it with: {start} {display_path(given.out)}"
+            )
         elif not given.json:
             sys.stdout.write(text)
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> CommandLineParser:
+    parser = CommandLineParser(
         prog="python -m launch.templates",
         description="Write a Slurm script or a KubeRay manifest for a run.",
         epilog="Example: python -m launch.templates slurm --nodes 8 --gpus 8 -- --recipe demo --model /models/qwen3",
@@ -59,9 +65,15 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 def _add_slurm(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--nodes", type=whole(1), required=True, metavar="N", help="nodes of the job")
-    add("--cpus", type=whole(1), default=16, metavar="N", help="processors of each node (default: %(default)s)")
-    add("--gpus", type=whole(0), default=0, metavar="N", help="GPUs of each node (default: none)")
+    add("--nodes", type=integer_between(1), required=True, metavar="N", help="nodes of the job")
+    add(
+        "--cpus",
+        type=integer_between(1),
+        default=16,
+        metavar="N",
+        help="processors of each node (default: %(default)s)",
+    )
+    add("--gpus", type=integer_between(0), default=0, metavar="N", help="GPUs of each node (default: none)")
     add("--time", type=_word, default="24:00:00", help="longest time, as Slurm writes it (default: %(default)s)")
     add("--partition", type=_word, default="", help="Slurm's partition")
     add("--account", type=_word, default="", help="Slurm's account")
@@ -73,12 +85,26 @@ def _add_slurm(parser: argparse.ArgumentParser) -> None:
 def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--image", type=_word, required=True, help="container image with longshore, Ray and SGLang")
-    add("--engines", type=whole(0), default=1, metavar="N", help="nodes with engines (default: %(default)s)")
-    add("--agents", type=whole(0), default=1, metavar="N", help="nodes with agents (default: %(default)s)")
-    add("--gpus", type=whole(0), default=0, metavar="N", help="GPUs of a node with engines (default: none)")
-    add("--head-gpus", type=whole(0), default=0, metavar="N", help="GPUs of the learner's node (default: none)")
-    add("--cpus", type=whole(1), default=8, metavar="N", help="processors of each node (default: %(default)s)")
-    add("--memory-gb", type=whole(4), default=32, metavar="N", help="memory of each node (default: %(default)s)")
+    add("--engines", type=integer_between(0), default=1, metavar="N", help="nodes with engines (default: %(default)s)")
+    add("--agents", type=integer_between(0), default=1, metavar="N", help="nodes with agents (default: %(default)s)")
+    add("--gpus", type=integer_between(0), default=0, metavar="N", help="GPUs of a node with engines (default: none)")
+    add(
+        "--head-gpus",
+        type=integer_between(0),
+        default=0,
+        metavar="N",
+        help="GPUs of the learner's node (default: none)",
+    )
+    add(
+        "--cpus", type=integer_between(1), default=8, metavar="N", help="processors of each node (default: %(default)s)"
+    )
+    add(
+        "--memory-gb",
+        type=integer_between(4),
+        default=32,
+        metavar="N",
+        help="memory of each node (default: %(default)s)",
+    )
     add("--claim", type=_word, default="", help="volume claim for the run's directory, on block storage")
     add("--base-image", type=_word, default="debian:bookworm", help="of tasks that name none (default: %(default)s)")
     add("--pool", action="store_true", help="sandboxes are pool servers' (-- --set sandbox.urls=…), not the nodes' own")
@@ -93,7 +119,7 @@ def _word(text: str) -> str:
 
 def _slurm(given: argparse.Namespace) -> SlurmJob:
     return SlurmJob(
-        job=job(given.name, given.run),
+        job=make_job(given.name, given.run),
         nodes=given.nodes,
         cpus=given.cpus,
         gpus=given.gpus,
@@ -110,12 +136,12 @@ def _kubernetes(given: argparse.Namespace) -> KubernetesJob:
         raise UserError("--agents 0 leaves nobody to work: the learner's node has no Docker engine; say --agents 1")
     size = {"cpus": given.cpus, "memory_gb": given.memory_gb}
     return KubernetesJob(
-        job=job(given.name, given.run),
+        job=make_job(given.name, given.run),
         image=given.image,
         ray_version=importlib.metadata.version("ray"),
-        head=Pods(count=1, gpus=given.head_gpus, **size),
-        engines=Pods(count=given.engines, gpus=given.gpus, **size),
-        agents=Pods(count=given.agents, **size),
+        head=PodGroup(count=1, gpus=given.head_gpus, **size),
+        engines=PodGroup(count=given.engines, gpus=given.gpus, **size),
+        agents=PodGroup(count=given.agents, **size),
         claim=given.claim,
         base_image=given.base_image,
         docker=not given.pool,

@@ -20,7 +20,7 @@ _OWN = 4
 """Arguments before the words."""
 
 
-def arguments(given: Sequence[str], env: Mapping[str, str]) -> list[str]:
+def make_cluster_arguments(given: Sequence[str], env: Mapping[str, str]) -> list[str]:
     """For ``launch.cluster``.  Raises UserError."""
     if len(given) < _OWN or given[_OWN - 1] != "--":
         raise UserError(
@@ -37,7 +37,7 @@ def arguments(given: Sequence[str], env: Mapping[str, str]) -> list[str]:
 
 def main() -> None:
     """See the module."""
-    words = arguments(sys.argv[1:], os.environ)
+    words = make_cluster_arguments(sys.argv[1:], os.environ)
     os.execv(sys.executable, [sys.executable, "-m", "launch.cluster", *words])  # noqa: S606  the same interpreter, in this process
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.args import parse
+from launch.args import parse_arguments
 from protocol.errors import UserError
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -18,7 +18,7 @@ _FILLED = ("--address", "--nodes", "--run-id", "--resume", "--dry-run", "--proof
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class ClusterJob:
     name: str
     words: tuple[str, ...]
     """For ``python -m launch.cluster``, but for what a template fills in."""
@@ -29,7 +29,7 @@ class Job:
         return f"{start} {shlex.join(self.words)}".rstrip()
 
 
-def job(name: str, words: Sequence[str]) -> Job:
+def make_job(name: str, words: Sequence[str]) -> ClusterJob:
     """Raises UserError for what cannot be a job's name, or what ``launch.cluster`` does not take, and what
     :meth:`~launch.args.ClusterArguments.config` raises."""
     if not _NAME.fullmatch(name):
@@ -40,7 +40,7 @@ def job(name: str, words: Sequence[str]) -> Job:
     given = [word for word in words if word.partition("=")[0] in _FILLED]
     if given:
         raise UserError(f"{given[0]} is filled in by the template: leave it out behind the --")
-    told = parse(words)
+    told = parse_arguments(words)
     if not told.recipe.endswith(".toml") or Path(told.recipe).exists():  # else it is where the job will be
-        told.config()
-    return Job(name=name, words=tuple(words))
+        told.load_config()
+    return ClusterJob(name=name, words=tuple(words))

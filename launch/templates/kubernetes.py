@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 import yaml
 
-from launch.nodes import ROLES_LABEL, Role
-from launch.ray_settings import CLUSTER_RAY
-from launch.templates.job import Job
-from protocol.events import Json
+from launch.nodes import ROLES_LABEL, NodeRole
+from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
+from launch.templates.job import ClusterJob
+from protocol.events import JsonValue
 
-Manifest: TypeAlias = dict[str, Json]
+Manifest: TypeAlias = dict[str, JsonValue]
 
 _RUNS, _HOME, _SOCKETS = "/runs", "/var/lib/longshore", "/var/run/longshore"
 _DOCKER = "docker:28-dind"
@@ -27,7 +27,7 @@ _SHM_SHARE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pods:
+class PodGroup:
     """Nodes of one kind."""
 
     count: int
@@ -38,13 +38,13 @@ class Pods:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesJob:
-    job: Job
+    job: ClusterJob
     image: str
     """Has longshore in the Python that ``python`` starts."""
     ray_version: str
-    head: Pods
-    engines: Pods
-    agents: Pods
+    head: PodGroup
+    engines: PodGroup
+    agents: PodGroup
     claim: str
     """Name of the volume claim that holds runs; empty for none."""
     base_image: str
@@ -57,11 +57,11 @@ class KubernetesJob:
         return 1 + self.engines.count + self.agents.count
 
 
-def render(wanted: KubernetesJob) -> str:
-    return yaml.dump(manifest(wanted), Dumper=_InFull, sort_keys=False, width=120)
+def render_kubernetes(wanted: KubernetesJob) -> str:
+    return yaml.dump(make_manifest(wanted), Dumper=_NoAliasDumper, sort_keys=False, width=120)
 
 
-class _InFull(yaml.SafeDumper):
+class _NoAliasDumper(yaml.SafeDumper):
     """What is there twice is written twice."""
 
     def ignore_aliases(self, data: object) -> bool:
@@ -69,10 +69,10 @@ class _InFull(yaml.SafeDumper):
         return True
 
 
-def manifest(wanted: KubernetesJob) -> Manifest:
-    groups = [_group("engines", Role.ENGINE, wanted.engines, wanted, docker=False)] if wanted.engines.count else []
+def make_manifest(wanted: KubernetesJob) -> Manifest:
+    groups = [_group("engines", NodeRole.ENGINE, wanted.engines, wanted, docker=False)] if wanted.engines.count else []
     if wanted.agents.count:
-        groups.append(_group("agents", Role.WORKER, wanted.agents, wanted, docker=wanted.docker))
+        groups.append(_group("agents", NodeRole.WORKER, wanted.agents, wanted, docker=wanted.docker))
     return {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
@@ -100,7 +100,7 @@ def _entrypoint(wanted: KubernetesJob) -> str:
     return start if wanted.docker else f"{start} --set sandbox.provider=pool"
 
 
-def _group(name: str, role: Role, pods: Pods, wanted: KubernetesJob, *, docker: bool) -> Manifest:
+def _group(name: str, role: NodeRole, pods: PodGroup, wanted: KubernetesJob, *, docker: bool) -> Manifest:
     pod = _Pod("ray-worker", pods, wanted)
     return {
         "groupName": name,
@@ -118,9 +118,9 @@ class _Pod:
     """One Ray node, and what is beside it."""
 
     container: str
-    pods: Pods
+    pods: PodGroup
     wanted: KubernetesJob
-    env: tuple[tuple[str, str], ...] = (*CLUSTER_RAY.items(), ("RAY_USAGE_STATS_ENABLED", "0"))
+    env: tuple[tuple[str, str], ...] = (*CLUSTER_RAY_ENVIRONMENT.items(), ("RAY_USAGE_STATS_ENABLED", "0"))
     mounts: tuple[tuple[str, str], ...] = (("shm", "/dev/shm"),)  # noqa: S108  where the pod's shared memory is
     volumes: tuple[tuple[str, Manifest], ...] = ()
     before: tuple[Manifest, ...] = ()
@@ -190,9 +190,9 @@ class _Pod:
         return before | spec
 
 
-def _env(pairs: Iterable[tuple[str, str]]) -> Json:
+def _env(pairs: Iterable[tuple[str, str]]) -> JsonValue:
     return [{"name": name, "value": value} for name, value in pairs]
 
 
-def _mounts(pairs: Iterable[tuple[str, str]]) -> Json:
+def _mounts(pairs: Iterable[tuple[str, str]]) -> JsonValue:
     return [{"name": name, "mountPath": path} for name, path in pairs]

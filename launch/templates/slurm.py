@@ -9,15 +9,15 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from launch.ray_settings import CLUSTER_RAY
-from launch.templates.job import Job
+from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
+from launch.templates.job import ClusterJob
 
 _WARNING_S = 180
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    job: Job
+    job: ClusterJob
     nodes: int
     cpus: int
     """Of each node."""
@@ -33,7 +33,7 @@ class SlurmJob:
     """Folder of runs, on the first node's local disk."""
 
 
-def render(slurm: SlurmJob) -> str:
+def render_slurm(slurm: SlurmJob) -> str:
     run = f'{slurm.job.name}-"$SLURM_JOB_ID"'  # the same when Slurm queues the job again
     return f"""#!/bin/bash
 {_directives(slurm)}
@@ -101,4 +101,4 @@ def _directives(slurm: SlurmJob) -> str:
 
 
 def _exports() -> str:
-    return "\n".join(f"export {name}={value}" for name, value in CLUSTER_RAY.items())
+    return "\n".join(f"export {name}={value}" for name, value in CLUSTER_RAY_ENVIRONMENT.items())

@@ -13,30 +13,36 @@ from pathlib import Path
 
 import orjson
 
-from launch.rundir import stored_values
-from launch.trace.perfetto import trace_file
-from launch.trace.reading import Timeline, read_timeline
-from launch.trace.spans import Window
+from launch.rundir import load_stored_tables
+from launch.trace.perfetto import build_trace_file
+from launch.trace.reading import RunTimeline, read_run_timeline
+from launch.trace.spans import TimeWindow
 from protocol.cli.exits import main_guard
-from protocol.cli.numbers import number
-from protocol.cli.output import error_console, shown
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.numbers import number_at_least
+from protocol.cli.output import display_path, error_console
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.filesystem import replace_whole
+from protocol.filesystem import replace_file
 
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-def parser() -> Parser:
-    made = Parser(
+def parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m launch.trace",
         description="What each process of a run was at, as a file for ui.perfetto.dev or chrome://tracing.",
         epilog="Example: python -m launch.trace runs/my-run --steps 4-6",
     )
     add = made.add_argument
     add("run", type=Path, metavar="RUN", help="the run's directory")
-    add("--from", dest="begin", type=number(0), metavar="S", help="seconds since the run began; default: its beginning")
-    add("--to", dest="end", type=number(0), metavar="S", help="the same; default: the last that is known")
+    add(
+        "--from",
+        dest="begin",
+        type=number_at_least(0),
+        metavar="S",
+        help="seconds since the run began; default: its beginning",
+    )
+    add("--to", dest="end", type=number_at_least(0), metavar="S", help="the same; default: the last that is known")
     add("--steps", type=_steps, metavar="N|N-M", help="from the first of these optimizer steps to the end of the last")
     add("--out", type=Path, metavar="FILE", help="default: RUN's name with .trace.json, in this folder")
     add("--json", action="store_true", help="print where the file is and what is in it as one JSON object")
@@ -52,30 +58,30 @@ def _steps(word: str) -> tuple[int, int]:
 
 def main() -> None:
     """Read, cut, write."""
-    with parsed(parser()) as (given, out):
-        stored_values(given.run)
-        timeline = read_timeline(given.run)
+    with parse_command_line(parser()) as (given, out):
+        load_stored_tables(given.run)
+        timeline = read_run_timeline(given.run)
         window = _window(timeline, given)
-        pieces = window.cut(timeline.pieces())
+        pieces = window.clip(timeline.trace_events())
         if not pieces:
             raise UserError("nothing of the run lies between --from and --to: widen them")
         path: Path = given.out or Path(f"{given.run.absolute().name}.trace.json")
         about = {"run": given.run.absolute().name, "began_unix_s": window.begin_s}
         try:
-            replace_whole(path, orjson.dumps(trace_file(pieces, window.begin_s, about)))
+            replace_file(path, orjson.dumps(build_trace_file(pieces, window.begin_s, about)))
         except OSError as error:
             raise UserError(f"cannot write {path}: {error.strerror}; name another file with --out") from error
         tracks = sorted({piece.track for piece in pieces})
         lanes = sorted({track.process for track in tracks})
         seconds = window.end_s - window.begin_s
-        out.set({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "lanes": lanes})
+        out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "lanes": lanes})
         error_console().print(
-            f"{shown(path.absolute())}: {seconds:,.1f} s of {', '.join(lanes)}; open it at https://ui.perfetto.dev (it "
+            f"{display_path(path.absolute())}: {seconds:,.1f} s of {', '.join(lanes)}; open it at https://ui.perfetto.dev (it "
             "stays in your browser) or in chrome://tracing"
         )
 
 
-def _window(timeline: Timeline, given: argparse.Namespace) -> Window:
+def _window(timeline: RunTimeline, given: argparse.Namespace) -> TimeWindow:
     """Raises UserError where there is nothing between its ends."""
     zero_s = timeline.begin_s or 0.0
     if given.steps is not None:
@@ -86,17 +92,17 @@ def _window(timeline: Timeline, given: argparse.Namespace) -> Window:
     end_s = timeline.end_s if given.end is None else zero_s + given.end
     if begin_s >= end_s:
         raise UserError(f"the window is empty: the run has {timeline.end_s - zero_s:,.1f} s; give a smaller --from")
-    return Window(begin_s, end_s)
+    return TimeWindow(begin_s, end_s)
 
 
-def _of_steps(timeline: Timeline, first: int, last: int) -> Window:
+def _of_steps(timeline: RunTimeline, first: int, last: int) -> TimeWindow:
     known = timeline.steps
     if not known:
         raise UserError("the run has taken no step yet: use --from and --to")
     if first not in known or last not in known or first > last:
         raise UserError(f"--steps {first}-{last}: the run has taken the steps {min(known)} to {max(known)}")
     before = known[first - 1][1] if first - 1 in known else known[first][0]
-    return Window(min(before, known[first][0]), known[last][1])
+    return TimeWindow(min(before, known[first][0]), known[last][1])
 
 
 if __name__ == "__main__":

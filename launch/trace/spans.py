@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
-from protocol.events import Json
+from protocol.events import JsonValue
 
 
-class Track(NamedTuple):
+class TraceTrack(NamedTuple):
     """``process`` and ``name`` as a person reads them; spans on one track nest."""
 
     process: str
@@ -18,62 +18,62 @@ class Track(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TraceSpan:
     """Seconds are unix time."""
 
-    track: Track
+    track: TraceTrack
     name: str
     begin_s: float
     end_s: float
-    args: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    args: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class TraceInstant:
     """Something that happened at once."""
 
-    track: Track
+    track: TraceTrack
     name: str
     at_s: float
-    args: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    args: Mapping[str, JsonValue] = field(default_factory=dict[str, JsonValue])
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class TraceCounter:
     """What was counted, from then on until the next one of its track."""
 
-    track: Track
+    track: TraceTrack
     at_s: float
     values: Mapping[str, float]
 
 
-Piece: TypeAlias = Span | Mark | Level
+TraceEvent: TypeAlias = TraceSpan | TraceInstant | TraceCounter
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """Unix seconds."""
 
     begin_s: float
     end_s: float
 
-    def cut(self, pieces: Iterable[Piece]) -> list[Piece]:
+    def clip(self, pieces: Iterable[TraceEvent]) -> list[TraceEvent]:
         """What lies in it; spans that reach beyond it end at its bounds, and a level that held before it begins with
         it."""
-        found: list[Piece] = []
-        before: dict[tuple[Track, frozenset[str]], Level] = {}
+        found: list[TraceEvent] = []
+        before: dict[tuple[TraceTrack, frozenset[str]], TraceCounter] = {}
         for piece in pieces:
-            if isinstance(piece, Span):
+            if isinstance(piece, TraceSpan):
                 begin_s, end_s = max(piece.begin_s, self.begin_s), min(piece.end_s, self.end_s)
                 if begin_s <= end_s and piece.end_s >= self.begin_s and piece.begin_s <= self.end_s:
                     found.append(replace(piece, begin_s=begin_s, end_s=end_s))
             elif self.begin_s <= piece.at_s <= self.end_s:
                 found.append(piece)
-            elif isinstance(piece, Level) and piece.at_s < self.begin_s:
+            elif isinstance(piece, TraceCounter) and piece.at_s < self.begin_s:
                 before[piece.track, frozenset(piece.values)] = piece
         return [*(replace(level, at_s=self.begin_s) for level in before.values()), *found]
 
 
-def side_by_side(spans: Sequence[Span]) -> list[int]:
+def assign_tracks(spans: Sequence[TraceSpan]) -> list[int]:
     """A number for each of ``spans``, from 0, of as few as let no two of them overlap that have the same."""
     ends: list[float] = []
     found = [0] * len(spans)
@@ -86,13 +86,13 @@ def side_by_side(spans: Sequence[Span]) -> list[int]:
     return found
 
 
-def nested(spans: Sequence[Span]) -> list[Span]:
+def nest_spans(spans: Sequence[TraceSpan]) -> list[TraceSpan]:
     """The same, such that of two on one track that overlap one contains the other: a span that would end outside of the
     one in which it begins, as clocks and roundings have it at times, begins where that ends."""
     waiting = [(span.track, span.begin_s, -span.end_s, number, span) for number, span in enumerate(spans)]
     heapq.heapify(waiting)
-    found: list[Span] = []
-    around: list[Span] = []
+    found: list[TraceSpan] = []
+    around: list[TraceSpan] = []
     while waiting:
         track, begin_s, _, number, span = heapq.heappop(waiting)
         while around and (around[-1].track != track or around[-1].end_s <= begin_s):

@@ -16,18 +16,18 @@ from torch import Tensor
 
 from learner.corrections import band_mask, capped_weights, log_linear_proximal, off_policy_sequence_mask
 from learner.losses.reference_kl import reference_kl
-from learner.losses.surrogates import Surrogate, surrogate
-from learner.metrics import Observed, Sums, likelihood_sums, observe
-from learner.objective import Objective, Proximal
+from learner.losses.surrogates import Surrogate, compute_surrogate
+from learner.metrics import LossObservations, MetricSums, sum_likelihood_metrics, sum_policy_metrics
+from learner.objective import Objective, ProximalPolicy
 from learner.tokens import TokenColumns
-from protocol.trained import Mark
+from protocol.trained import TokenLossFlag
 
 
 class LossResult(NamedTuple):
     loss: Tensor
     """Scalar, with gradient."""
-    sums: Sums
-    marks: Tensor | None = None
+    sums: MetricSums
+    loss_flags: Tensor | None = None
     """uint8 [N]: :class:`protocol.trained.Mark` of each token."""
 
 
@@ -43,9 +43,9 @@ def policy_loss(
     anchor_N = tokens.behaviour if proximal_N is None else proximal_N
     gap_N = current_N.detach() - tokens.behaviour
     mismatch_N = gap_N if proximal_N is None else proximal_N - tokens.behaviour
-    masks = _masks(gap_N, mismatch_N, tokens, objective)
+    masks = _correction_masks(gap_N, mismatch_N, tokens, objective)
     keep_N = torch.stack([torch.ones_like(tokens.sequence, dtype=torch.bool), *masks.values()]).all(0)
-    made = surrogate(current_N, anchor_N, tokens, keep_N, objective)
+    made = compute_surrogate(current_N, anchor_N, tokens, keep_N, objective)
     value_N = made.value
     if proximal_N is not None:
         value_N = value_N * capped_weights(mismatch_N, objective.corrections.cap)
@@ -55,21 +55,23 @@ def policy_loss(
         kl_N = reference_kl(current_N, tokens.reference, objective.kl.estimator)
         loss = loss + objective.kl.coefficient * (tokens.weights * kl_N).sum()
     with torch.no_grad():
-        sums = observe(loss, gap_N, tokens, made, Observed(masks, keep_N, kl_N, entropy_N))
-        return LossResult(loss, sums, _marks(made, keep_N))
+        sums = sum_policy_metrics(loss, gap_N, tokens, made, LossObservations(masks, keep_N, kl_N, entropy_N))
+        return LossResult(loss, sums, _loss_flags(made, keep_N))
 
 
 def _proximal(current_N: Tensor, tokens: TokenColumns[Tensor], objective: Objective) -> Tensor | None:
     match objective.corrections.proximal:
-        case Proximal.NONE:
+        case ProximalPolicy.NONE:
             return None
-        case Proximal.RECOMPUTED:
+        case ProximalPolicy.RECOMPUTED:
             return tokens.proximal
-        case Proximal.LOG_LINEAR:
+        case ProximalPolicy.LOG_LINEAR:
             return log_linear_proximal(current_N, tokens.behaviour, tokens.ages)
 
 
-def _masks(gap_N: Tensor, mismatch_N: Tensor, tokens: TokenColumns[Tensor], objective: Objective) -> dict[str, Tensor]:
+def _correction_masks(
+    gap_N: Tensor, mismatch_N: Tensor, tokens: TokenColumns[Tensor], objective: Objective
+) -> dict[str, Tensor]:
     """By correction, true where it lets a token be; to μ, ``gap_N`` is of the current weights, ``mismatch_N`` of the
     proximal ones where there are any."""
     asked, found = objective.corrections, dict[str, Tensor]()
@@ -82,14 +84,18 @@ def _masks(gap_N: Tensor, mismatch_N: Tensor, tokens: TokenColumns[Tensor], obje
     return found
 
 
-def _marks(made: Surrogate, keep_N: Tensor) -> Tensor:
+def _loss_flags(made: Surrogate, keep_N: Tensor) -> Tensor:
     """What held each token back; a token that a correction took has met no bound."""
-    held = {Mark.HIGH: made.high & keep_N, Mark.LOW: made.low & keep_N, Mark.DUAL: made.dual & keep_N}
-    every = held | {Mark.CORRECTED: ~keep_N}
+    held = {
+        TokenLossFlag.HIGH: made.high & keep_N,
+        TokenLossFlag.LOW: made.low & keep_N,
+        TokenLossFlag.DUAL: made.dual & keep_N,
+    }
+    every = held | {TokenLossFlag.CORRECTED: ~keep_N}
     return torch.stack([bits * mark.value for mark, bits in every.items()]).sum(0).to(torch.uint8)
 
 
 def likelihood_loss(current_N: Tensor, tokens: TokenColumns[Tensor]) -> LossResult:
     """Supervised fine-tuning: −Σ weight · log π."""
     loss = -(tokens.weights * current_N).sum()
-    return LossResult(loss, likelihood_sums(loss, current_N))
+    return LossResult(loss, sum_likelihood_metrics(loss, current_N))

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from learner.objective import Estimator
-from learner.ratios import bounded
+from learner.objective import KlEstimator
+from learner.ratios import clamp_log_ratio
 
 
-def reference_kl(current_N: Tensor, reference_N: Tensor, kind: Estimator) -> Tensor:
+def reference_kl(current_N: Tensor, reference_N: Tensor, kind: KlEstimator) -> Tensor:
     """Estimates of KL(π_θ‖π_ref) from tokens that π_θ sampled, with x = log π_ref − log π_θ (Schulman, "Approximating
     KL divergence")::
 
@@ -17,8 +17,8 @@ def reference_kl(current_N: Tensor, reference_N: Tensor, kind: Estimator) -> Ten
 
     k1's own gradient, that of log π_θ, is 0 in expectation and would only add noise: it has the value of k1 and the
     gradient of k2, which is that of k1 as a part of the reward (arXiv 2510.01555)."""
-    x_N = bounded(reference_N - current_N)
-    if kind is Estimator.K3:
+    x_N = clamp_log_ratio(reference_N - current_N)
+    if kind is KlEstimator.K3:
         return x_N.exp() - 1 - x_N
     k2_N = x_N.square() / 2
-    return k2_N if kind is Estimator.K2 else k2_N + (-x_N - k2_N).detach()
+    return k2_N if kind is KlEstimator.K2 else k2_N + (-x_N - k2_N).detach()

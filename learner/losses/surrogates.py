@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from learner.corrections import capped_weights
-from learner.objective import Loss, Objective
-from learner.ratios import bounded, sequence_means
+from learner.objective import LossType, Objective
+from learner.ratios import clamp_log_ratio, sequence_means
 from learner.tokens import TokenColumns
 
 
@@ -27,7 +27,7 @@ class Surrogate(NamedTuple):
     dual: Tensor
 
 
-def clipped(gap_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+def clipped_surrogate(gap_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
     """PPO's clipped ratio with asymmetric bounds (DAPO, arXiv 2503.14476, eq. 10) and the dual clip (arXiv 1912.09729,
     eq. 5)::
 
@@ -35,7 +35,7 @@ def clipped(gap_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrog
         A < 0:  min(max(r, 1 − eps_low), dual_clip) · A
 
     A bound that holds takes the token's gradient."""
-    ratio_N = bounded(gap_N).exp()
+    ratio_N = clamp_log_ratio(gap_N).exp()
     bounded_N = ratio_N.clamp(1.0 - objective.eps_low, 1.0 + objective.eps_high)
     objective_N = torch.minimum(ratio_N * advantages_N, bounded_N * advantages_N)
     positive_N, negative_N = advantages_N > 0, advantages_N < 0
@@ -48,18 +48,18 @@ def clipped(gap_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrog
     )
 
 
-def sequence_clipped(
+def sequence_clipped_surrogate(
     gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, keep_N: Tensor, objective: Objective
 ) -> Surrogate:
     """:func:`clipped` with one ratio for all tokens of a sequence, exp of the mean of its tokens' log-ratios (GSPO,
     arXiv 2507.18071, eq. 5 to 7).  The mean is over tokens that keep their loss."""
-    return clipped(sequence_means(bounded(gap_N), sequence_N, keep_N), advantages_N, objective)
+    return clipped_surrogate(sequence_means(clamp_log_ratio(gap_N), sequence_N, keep_N), advantages_N, objective)
 
 
-def weighted_clip(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+def weighted_clip_surrogate(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
     """clip(r, 1 − eps_low, 1 + eps_high) · A · log π_θ, the weight without gradient (CISPO, arXiv 2506.13585, eq. 4 and
     5).  A bound that holds takes weight and leaves the gradient."""
-    ratio_N = bounded(gap_N.detach()).exp()
+    ratio_N = clamp_log_ratio(gap_N.detach()).exp()
     low, high = 1.0 - objective.eps_low, 1.0 + objective.eps_high
     return Surrogate(
         ratio_N.clamp(low, high) * advantages_N * current_N,
@@ -69,41 +69,43 @@ def weighted_clip(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, object
     )
 
 
-def total_variation(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+def total_variation_surrogate(
+    gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective
+) -> Surrogate:
     """r · A, without tokens whose own probability has moved by more than ``tv_bound`` where the advantage would move it
     on: A > 0 and π − μ > bound, or A ≤ 0 and π − μ < −bound (DPPO, arXiv 2602.04879, binary total variation)."""
     moved_N = current_N.detach().exp() - (current_N - gap_N).detach().exp()
     high_N = (advantages_N > 0) & (moved_N > objective.tv_bound)
     low_N = (advantages_N <= 0) & (moved_N < -objective.tv_bound)
-    objective_N = bounded(gap_N).exp() * advantages_N
+    objective_N = clamp_log_ratio(gap_N).exp() * advantages_N
     return Surrogate(
         torch.where(high_N | low_N, objective_N.detach(), objective_N), high_N, low_N, torch.zeros_like(high_N)
     )
 
 
-def truncated_reinforce(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, cap: float) -> Surrogate:
+def truncated_reinforce_surrogate(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, cap: float) -> Surrogate:
     """min(π ÷ μ, cap) · A · log π_θ, the weight without gradient (IMPALA's policy gradient, arXiv 1802.01561,
     section 4.2).  The cap counts as the upper bound."""
     gap_N = gap_N.detach()
     nowhere_N = torch.zeros_like(gap_N, dtype=torch.bool)
     return Surrogate(
-        capped_weights(gap_N, cap) * advantages_N * current_N, bounded(gap_N).exp() > cap, nowhere_N, nowhere_N
+        capped_weights(gap_N, cap) * advantages_N * current_N, clamp_log_ratio(gap_N).exp() > cap, nowhere_N, nowhere_N
     )
 
 
-def surrogate(
+def compute_surrogate(
     current_N: Tensor, anchor_N: Tensor, tokens: TokenColumns[Tensor], keep_N: Tensor, objective: Objective
 ) -> Surrogate:
     """That of ``objective.loss``; ``current_N`` is log π_θ with its gradient, ``anchor_N`` the anchor's."""
     gap_N, advantages_N = current_N - anchor_N, tokens.advantages
     match objective.loss:
-        case Loss.CLIP:
-            return clipped(gap_N, advantages_N, objective)
-        case Loss.GSPO:
-            return sequence_clipped(gap_N, advantages_N, tokens.sequence, keep_N, objective)
-        case Loss.CISPO:
-            return weighted_clip(gap_N, current_N, advantages_N, objective)
-        case Loss.DPPO_TV:
-            return total_variation(gap_N, current_N, advantages_N, objective)
-        case Loss.REINFORCE:
-            return truncated_reinforce(gap_N, current_N, advantages_N, objective.tis_cap or 1.0)
+        case LossType.CLIP:
+            return clipped_surrogate(gap_N, advantages_N, objective)
+        case LossType.GSPO:
+            return sequence_clipped_surrogate(gap_N, advantages_N, tokens.sequence, keep_N, objective)
+        case LossType.CISPO:
+            return weighted_clip_surrogate(gap_N, current_N, advantages_N, objective)
+        case LossType.DPPO_TV:
+            return total_variation_surrogate(gap_N, current_N, advantages_N, objective)
+        case LossType.REINFORCE:
+            return truncated_reinforce_surrogate(gap_N, current_N, advantages_N, objective.tis_cap or 1.0)

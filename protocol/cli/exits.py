@@ -18,17 +18,17 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
 
-from protocol.errors import LongshoreError, UserError, leaves
+from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USER = 2
 EXIT_INTERRUPTED = 130
-EXIT_UNREAD = 141
+EXIT_OUTPUT_CLOSED = 141
 _PRINTED_TO = (1, 2)
 
 
-class Unread(BrokenPipeError):
+class OutputClosedError(BrokenPipeError):
     """Nobody reads a command's standard output any more."""
 
 
@@ -38,14 +38,14 @@ def main_guard(main: Callable[[], int | None]) -> int:
         with _terminable(), _printed():
             return main() or EXIT_OK
     except BaseException as error:
-        outcome = describe(error)
+        outcome = describe_error(error)
         if outcome is None:
             raise
         code, line = outcome
         with contextlib.suppress(OSError):  # nobody may read it any more
-            if code != EXIT_UNREAD:
+            if code != EXIT_OUTPUT_CLOSED:
                 print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
-        _drop_unread()
+        _discard_unread_output()
         return code
 
 
@@ -65,7 +65,7 @@ def _flush() -> None:
         sys.__stdout__.flush()
 
 
-def _drop_unread() -> None:
+def _discard_unread_output() -> None:
     """What is still to be printed where nobody reads is lost: Python would complain of it as it ends."""
     with Path(os.devnull).open("wb") as nowhere:
         for descriptor in filter(_is_unread, _PRINTED_TO):
@@ -102,20 +102,22 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _is_of_a_reader_gone(error: BaseException) -> bool:
-    return isinstance(error, Unread) or (isinstance(error, BrokenPipeError) and any(map(_is_unread, _PRINTED_TO)))
+    return isinstance(error, OutputClosedError) or (
+        isinstance(error, BrokenPipeError) and any(map(_is_unread, _PRINTED_TO))
+    )
 
 
-def describe(error: BaseException) -> tuple[int, str] | None:
+def describe_error(error: BaseException) -> tuple[int, str] | None:
     """Exit code and line for an error that was raised on purpose; None for any other.
 
     A TaskGroup raises groups: an interrupt in one comes first, then what the person can mend.  A group that holds an
     unexpected error is unexpected.
     """
-    found = list(leaves(error))
+    found = list(iterate_leaf_errors(error))
     if any(isinstance(leaf, KeyboardInterrupt) for leaf in found):
         return EXIT_INTERRUPTED, "interrupted"
     if all(map(_is_of_a_reader_gone, found)):
-        return EXIT_UNREAD, "error: nobody reads what it prints"
+        return EXIT_OUTPUT_CLOSED, "error: nobody reads what it prints"
     for leaf in found:
         if isinstance(leaf, UserError):
             return EXIT_USER, f"error: {leaf}"

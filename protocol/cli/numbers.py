@@ -9,11 +9,11 @@ import argparse
 import math
 from collections.abc import Callable
 
-LARGEST = 2**53 - 1
+MAX_SAFE_INTEGER = 2**53 - 1
 """Every reader of JSON gets it exactly."""
 
 
-def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
+def integer_between(least: int, most: int = MAX_SAFE_INTEGER) -> Callable[[str], int]:
     """A whole number from ``least`` to ``most``."""
 
     def read(word: str) -> int:
@@ -22,14 +22,14 @@ def whole(least: int, most: int = LARGEST) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if not least <= value <= most:
-            bound = f"at least {least}" if value < least and most == LARGEST else f"{least} to {most}"
+            bound = f"at least {least}" if value < least and most == MAX_SAFE_INTEGER else f"{least} to {most}"
             raise argparse.ArgumentTypeError(f"{word!r} is no whole number of {bound}")
         return value
 
     return read
 
 
-def number(least: float) -> Callable[[str], float]:
+def number_at_least(least: float) -> Callable[[str], float]:
     """A finite number that is at least ``least``."""
 
     def read(word: str) -> float:

@@ -18,7 +18,7 @@ from typing import ClassVar, NoReturn, Self
 import orjson
 from rich.console import Console
 
-from protocol.cli.exits import EXIT_FAILED, Unread, describe
+from protocol.cli.exits import EXIT_FAILED, OutputClosedError, describe_error
 
 
 def error_console() -> Console:
@@ -33,7 +33,7 @@ class _ErrorConsole(Console):
         self.quiet = True
 
 
-def shown(path: Path) -> Path:
+def display_path(path: Path) -> Path:
     """``path`` as a person would type it here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
@@ -53,7 +53,7 @@ class JsonOutput:
         self._value: Mapping[str, object] = {}
         self._stdout = -1
 
-    def set(self, value: Mapping[str, object]) -> None:
+    def set_result(self, value: Mapping[str, object]) -> None:
         """The object to print, of what orjson can write; the last one counts.  On a terminal it takes several lines."""
         self._value = value
 
@@ -75,8 +75,8 @@ class JsonOutput:
             os.close(self._stdout)
             return
         if error is not None:
-            code, line = describe(error) or (EXIT_FAILED, f"error: {type(error).__name__}: {error}")
-            self.fail(code, line)
+            code, line = describe_error(error) or (EXIT_FAILED, f"error: {type(error).__name__}: {error}")
+            self.print_failure(code, line)
         else:
             self._print()
 
@@ -86,14 +86,14 @@ class JsonOutput:
         try:
             error_console().show_cursor()
             if cls._open is not None:
-                cls._open.fail(code, line)
+                cls._open.print_failure(code, line)
         finally:
             os._exit(code)
 
-    def fail(self, code: int, line: str) -> None:
+    def print_failure(self, code: int, line: str) -> None:
         """Print the object of a command that failed."""
         self._value = {"error": line.removeprefix("error: "), "exit_code": code}
-        with suppress(Unread):
+        with suppress(OutputClosedError):
             self._print()
 
     def _print(self) -> None:
@@ -111,4 +111,4 @@ def _read_by_somebody() -> Generator[None]:
     try:
         yield
     except BrokenPipeError as error:
-        raise Unread from error
+        raise OutputClosedError from error

@@ -13,7 +13,7 @@ from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 
 
-class Parser(argparse.ArgumentParser):
+class CommandLineParser(argparse.ArgumentParser):
     """Raises UserError where argparse would print and exit.  Options are written in full, as :func:`parsed` looks for
     ``--json``.  A description may be a docstring."""
 
@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message}{hint}; see {self.prog} --help")
 
 
-def check_text(words: Sequence[str]) -> None:
+def require_utf8(words: Sequence[str]) -> None:
     """Python stands in for bytes that are not UTF-8 with what no record and no JSON can hold.  Raises UserError."""
     for word in words:
         try:
@@ -38,10 +38,12 @@ def check_text(words: Sequence[str]) -> None:
 
 
 @contextmanager
-def parsed(parser: Parser, argv: Sequence[str] | None = None) -> Generator[tuple[argparse.Namespace, JsonOutput]]:
+def parse_command_line(
+    parser: CommandLineParser, argv: Sequence[str] | None = None
+) -> Generator[tuple[argparse.Namespace, JsonOutput]]:
     """What a command line (``sys.argv`` by default) says, and where its ``--json`` object goes: a mistake in the line
     is raised within, so that there is an object for it too."""
     words = sys.argv[1:] if argv is None else argv
     with JsonOutput("--json" in words) as out:
-        check_text(words)
+        require_utf8(words)
         yield parser.parse_args(words), out

@@ -21,23 +21,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from protocol.codec.arrays import Arrays, join_arrays, view_arrays
-from protocol.codec.blob import MAX_TRAJECTORY_BYTES, pack, unpack
+from protocol.codec.arrays import TrajectoryArrays, join_arrays, view_arrays
+from protocol.codec.blob import MAX_TRAJECTORY_BYTES, pack_frames, unpack_frames
 from protocol.codec.errors import CodecError
-from protocol.codec.frames import SCHEMA, Frame, digest, payload_size, seal, unseal
-from protocol.codec.header import Header, read_header, write_header
-from protocol.trajectory import Reward, Segment, Status, Ticket, Trajectory
+from protocol.codec.frames import TRAJECTORY_SCHEMA, Frame, frames_digest, payload_size, seal, unseal
+from protocol.codec.header import TrajectoryHeader, read_header, write_header
+from protocol.trajectory import EpisodeStatus, Reward, RolloutRequest, Segment, Trajectory
 
 _HEADER_SHARE, _HEADER_BYTES = 16, 64 * 1024
 _JSON_GROWTH = 24
 """Bytes of Python objects that one byte of a header may become: seen 16, of a list of floats."""
 
 
-class Summary(NamedTuple):
+class TrajectorySummary(NamedTuple):
     """What is worth knowing of a trajectory without its tokens."""
 
-    ticket: Ticket
-    status: Status
+    request: RolloutRequest
+    status: EpisodeStatus
     reward: Reward
     passed: bool
     """See :attr:`Trajectory.passed`."""
@@ -49,7 +49,7 @@ class Summary(NamedTuple):
     digest: bytes
 
 
-def encode(trajectory: Trajectory) -> list[Frame]:
+def encode_trajectory(trajectory: Trajectory) -> list[Frame]:
     """Frames of ``trajectory``, which share its arrays' memory where it has one segment.
 
     Raises CodecError if a segment has a wrong dtype or length, or a field is nothing that JSON has.
@@ -62,7 +62,7 @@ def encode(trajectory: Trajectory) -> list[Frame]:
     return [seal(header, frames), *frames]
 
 
-def decode(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
+def decode_trajectory(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
     """The trajectory in ``frames``, whose total size may be at most ``max_bytes``.  Its arrays are read-only views of
     the frames.
 
@@ -70,7 +70,7 @@ def decode(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
     """
     header, arrays = _checked(frames, max_bytes)
     return Trajectory(
-        ticket=header.read_ticket(),
+        request=header.read_request(),
         status=header.status,
         reward=header.read_reward(),
         segments=_segments(header, arrays),
@@ -84,13 +84,13 @@ def decode(frames: Sequence[Frame], *, max_bytes: int) -> Trajectory:
     )
 
 
-def inspect(frames: Sequence[Frame], *, max_bytes: int) -> Summary:
+def inspect_frames(frames: Sequence[Frame], *, max_bytes: int) -> TrajectorySummary:
     """Check all that :func:`decode` checks, and build nothing but the summary.  Raises CodecError as it does."""
     header, arrays = _checked(frames, max_bytes)
     versions = arrays.versions
     sampled = int(np.count_nonzero(arrays.loss_mask.view(np.bool_)))
-    return Summary(
-        ticket=header.read_ticket(),
+    return TrajectorySummary(
+        request=header.read_request(),
         status=header.status,
         reward=header.read_reward(),
         passed=header.passed,
@@ -98,35 +98,35 @@ def inspect(frames: Sequence[Frame], *, max_bytes: int) -> Summary:
         sampled=sampled,
         oldest=int(np.minimum.reduce(versions.view(np.uint32))) if sampled else -1,  # −1 is the largest there
         newest=int(np.maximum.reduce(versions)) if sampled else -1,
-        digest=digest(frames),
+        digest=frames_digest(frames),
     )
 
 
-def memory_bound(max_bytes: int) -> int:
+def decode_memory_bound(max_bytes: int) -> int:
     """Most bytes that :func:`decode` and :func:`inspect` take for a message, whatever its bytes are."""
     return _JSON_GROWTH * _header_bound(max_bytes)
 
 
-def dumps(trajectory: Trajectory) -> bytes:
+def pack_trajectory(trajectory: Trajectory) -> bytes:
     """``pack(encode(trajectory))``."""
-    return pack(encode(trajectory))
+    return pack_frames(encode_trajectory(trajectory))
 
 
-def loads(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Trajectory:
+def unpack_trajectory(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> Trajectory:
     """``decode(unpack(blob))``."""
-    return decode(unpack(blob, max_bytes=max_bytes), max_bytes=max_bytes)
+    return decode_trajectory(unpack_frames(blob, max_bytes=max_bytes), max_bytes=max_bytes)
 
 
-def inspect_blob(blob: Frame) -> Summary:
+def inspect_blob(blob: Frame) -> TrajectorySummary:
     """``inspect(unpack(blob))``."""
-    return inspect(unpack(blob), max_bytes=MAX_TRAJECTORY_BYTES)
+    return inspect_frames(unpack_frames(blob), max_bytes=MAX_TRAJECTORY_BYTES)
 
 
 def _header_bound(max_bytes: int) -> int:
     return max(_HEADER_BYTES, max_bytes // _HEADER_SHARE)
 
 
-def _checked(frames: Sequence[Frame], max_bytes: int) -> tuple[Header, Arrays]:
+def _checked(frames: Sequence[Frame], max_bytes: int) -> tuple[TrajectoryHeader, TrajectoryArrays]:
     total = payload_size(frames)
     if total > max_bytes:
         raise CodecError(f"trajectory of {total} bytes is above the limit of {max_bytes}")
@@ -136,11 +136,11 @@ def _checked(frames: Sequence[Frame], max_bytes: int) -> tuple[Header, Arrays]:
     if not header.segments:
         raise CodecError("a trajectory has at least one segment")
     arrays = view_arrays(frames[1:], header.tokens)
-    arrays.check()
+    arrays.check_invariants()
     return header, arrays
 
 
-def _segments(header: Header, arrays: Arrays) -> tuple[Segment, ...]:
+def _segments(header: TrajectoryHeader, arrays: TrajectoryArrays) -> tuple[Segment, ...]:
     segments: list[Segment] = []
     start = 0
     for spec in header.segments:
@@ -162,19 +162,19 @@ def _segments(header: Header, arrays: Arrays) -> tuple[Segment, ...]:
 
 __all__ = [
     "MAX_TRAJECTORY_BYTES",
-    "SCHEMA",
+    "TRAJECTORY_SCHEMA",
     "CodecError",
     "Frame",
-    "Summary",
-    "decode",
-    "digest",
-    "dumps",
-    "encode",
-    "inspect",
+    "TrajectorySummary",
+    "decode_memory_bound",
+    "decode_trajectory",
+    "encode_trajectory",
+    "frames_digest",
     "inspect_blob",
-    "loads",
-    "memory_bound",
-    "pack",
+    "inspect_frames",
+    "pack_frames",
+    "pack_trajectory",
     "payload_size",
-    "unpack",
+    "unpack_frames",
+    "unpack_trajectory",
 ]

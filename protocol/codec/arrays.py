@@ -23,7 +23,7 @@ _DTYPES: dict[str, np.dtype[np.generic]] = {
 _FIELDS: Callable[[Segment], tuple[npt.NDArray[Any], ...]] = operator.attrgetter(*_DTYPES)
 
 
-class Arrays(NamedTuple):
+class TrajectoryArrays(NamedTuple):
     """All of length T: int32, int32, float32, uint8."""
 
     versions: Int32Array
@@ -31,11 +31,11 @@ class Arrays(NamedTuple):
     logprobs: Float32Array
     loss_mask: Uint8Array
 
-    def segment(self, start: int, length: int) -> Arrays:
+    def segment(self, start: int, length: int) -> TrajectoryArrays:
         own = slice(start, start + length)
-        return Arrays(self.versions[own], self.token_ids[own], self.logprobs[own], self.loss_mask[own])
+        return TrajectoryArrays(self.versions[own], self.token_ids[own], self.logprobs[own], self.loss_mask[own])
 
-    def check(self) -> None:
+    def check_invariants(self) -> None:
         """Raises CodecError where a value breaks an invariant of :class:`protocol.trajectory.Segment`.
 
         The few passes that tell that all is well; which rule is broken is found out where one is.
@@ -70,12 +70,12 @@ class Arrays(NamedTuple):
             raise CodecError("versions is not -1 where the mask is 0")
 
 
-def join_arrays(segments: Sequence[Segment]) -> Arrays:
+def join_arrays(segments: Sequence[Segment]) -> TrajectoryArrays:
     """Of one segment its own arrays, of several a copy.  Raises CodecError for a wrong dtype or length."""
     columns = [_columns(segment, index) for index, segment in enumerate(segments)]
     if len(columns) == 1:
-        return Arrays(*map(np.ascontiguousarray, columns[0]))
-    return Arrays(*map(np.concatenate, zip(*columns, strict=True)))
+        return TrajectoryArrays(*map(np.ascontiguousarray, columns[0]))
+    return TrajectoryArrays(*map(np.concatenate, zip(*columns, strict=True)))
 
 
 def _columns(segment: Segment, index: int) -> tuple[npt.NDArray[Any], ...]:
@@ -89,11 +89,11 @@ def _columns(segment: Segment, index: int) -> tuple[npt.NDArray[Any], ...]:
     return arrays
 
 
-def view_arrays(frames: Sequence[Frame], length: int) -> Arrays:
+def view_arrays(frames: Sequence[Frame], length: int) -> TrajectoryArrays:
     """Read-only views of ``frames``, ``length`` values each.  Raises CodecError where a frame has another size."""
     found: list[npt.NDArray[Any]] = []
     for frame, (name, dtype) in zip(frames, _DTYPES.items(), strict=True):
         if len(frame) != length * dtype.itemsize:
             raise CodecError(f"{name} frame of {len(frame)} bytes does not hold {length} values")
         found.append(np.frombuffer(memoryview(frame).toreadonly(), dtype))
-    return Arrays(*found)
+    return TrajectoryArrays(*found)

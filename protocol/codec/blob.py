@@ -13,17 +13,17 @@ from typing import Any, cast
 import lz4.block  # pyright: ignore[reportMissingTypeStubs]  it has none
 
 from protocol.codec.errors import CodecError
-from protocol.codec.frames import FRAMES, Frame
+from protocol.codec.frames import FRAME_COUNT, Frame
 
 MAX_TRAJECTORY_BYTES = 256 * 1024 * 1024
 """Default bound of what a blob holds; a run's own bound is smaller and comes from its config."""
 _MAGIC = b"LSP2"
-_HEAD = struct.Struct(f"<4sI{FRAMES}Q{FRAMES}Q")
+_HEAD = struct.Struct(f"<4sI{FRAME_COUNT}Q{FRAME_COUNT}Q")
 _ALIGNMENT = 8
 _lz4: Any = lz4.block
 
 
-def pack(frames: Sequence[Frame]) -> bytes:
+def pack_frames(frames: Sequence[Frame]) -> bytes:
     """Magic, count, the frames' lengths, their lengths here, then the frames, each at a multiple of eight bytes: the
     header as it is, and of each array an LZ4 block where that is shorter."""
     header, *arrays = frames
@@ -34,16 +34,16 @@ def pack(frames: Sequence[Frame]) -> bytes:
     return b"".join(parts)
 
 
-def unpack(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> list[Frame]:
+def unpack_frames(blob: Frame, *, max_bytes: int = MAX_TRAJECTORY_BYTES) -> list[Frame]:
     """The frames of ``blob``, together at most ``max_bytes``: views of it where they are in it as they were.  Raises
     CodecError, and nothing else, whatever the bytes are."""
     view = memoryview(blob)
     if len(view) < _HEAD.size:
         raise CodecError("packed blob is too short")
     magic, count, *lengths = cast("tuple[bytes, int, *tuple[int, ...]]", _HEAD.unpack_from(view))
-    if magic != _MAGIC or count != FRAMES:
+    if magic != _MAGIC or count != FRAME_COUNT:
         raise CodecError("not a packed trajectory")
-    whole, here = lengths[:FRAMES], lengths[FRAMES:]
+    whole, here = lengths[:FRAME_COUNT], lengths[FRAME_COUNT:]
     if sum(whole) > max_bytes:
         raise CodecError(f"trajectory of {sum(whole)} bytes is above the limit of {max_bytes}")
     if _HEAD.size + sum(length + -length % _ALIGNMENT for length in here) != len(view):

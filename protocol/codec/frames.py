@@ -12,40 +12,40 @@ from protocol.codec.errors import CodecError
 
 Frame: TypeAlias = bytes | memoryview
 
-SCHEMA = 3
-ARRAYS = 4
-FRAMES = 1 + ARRAYS
+TRAJECTORY_SCHEMA = 3
+ARRAY_COUNT = 4
+FRAME_COUNT = 1 + ARRAY_COUNT
 _MAGIC = b"LSTJ"
 _PREFIX = struct.Struct("<4sHH16s")
-_LENGTHS = struct.Struct(f"<{FRAMES}Q")
+_LENGTHS = struct.Struct(f"<{FRAME_COUNT}Q")
 
 
 def seal(header: bytes, arrays: Sequence[Frame]) -> bytes:
     """The first frame: magic, schema, checksum over everything, then ``header`` (JSON)."""
-    return _PREFIX.pack(_MAGIC, SCHEMA, 0, _checksum(header, arrays)) + header
+    return _PREFIX.pack(_MAGIC, TRAJECTORY_SCHEMA, 0, _checksum(header, arrays)) + header
 
 
 def unseal(frames: Sequence[Frame]) -> memoryview:
     """The header's JSON.  Raises CodecError unless ``frames`` are exactly what was sealed."""
-    if len(frames) != FRAMES:
-        raise CodecError(f"{len(frames)} frames instead of {FRAMES}")
-    expected = digest(frames)
+    if len(frames) != FRAME_COUNT:
+        raise CodecError(f"{len(frames)} frames instead of {FRAME_COUNT}")
+    expected = frames_digest(frames)
     header = memoryview(frames[0])[_PREFIX.size :]
     if _checksum(header, frames[1:]) != expected:
         raise CodecError("checksum does not match")
     return header
 
 
-def digest(frames: Sequence[Frame]) -> bytes:
+def frames_digest(frames: Sequence[Frame]) -> bytes:
     """The checksum that the header carries: equal for equal trajectories.  Raises CodecError for another format."""
     if not frames or len(frames[0]) < _PREFIX.size:
         raise CodecError("header is too short")
     magic, schema, reserved, checksum = cast("tuple[bytes, int, int, bytes]", _PREFIX.unpack_from(frames[0]))
     if magic != _MAGIC or reserved != 0:
         raise CodecError("not a trajectory")
-    if schema != SCHEMA:
+    if schema != TRAJECTORY_SCHEMA:
         raise CodecError(
-            f"trajectory schema {schema}; this longshore reads {SCHEMA}: run the same version on all nodes"
+            f"trajectory schema {schema}; this longshore reads {TRAJECTORY_SCHEMA}: run the same version on all nodes"
         )
     return checksum
 
@@ -57,7 +57,7 @@ def payload_size(frames: Sequence[Frame]) -> int:
 
 def _checksum(header: Frame, arrays: Sequence[Frame]) -> bytes:
     """XXH3-128: finds what disks and networks do to bytes; who may send them is a matter of keys."""
-    state = xxhash.xxh3_128(_LENGTHS.pack(len(header), *map(len, arrays)), seed=SCHEMA)
+    state = xxhash.xxh3_128(_LENGTHS.pack(len(header), *map(len, arrays)), seed=TRAJECTORY_SCHEMA)
     state.update(header)
     for frame in arrays:
         state.update(frame)

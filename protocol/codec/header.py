@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from protocol.codec.errors import CodecError
 from protocol.codec.frames import Frame
-from protocol.trajectory import GroupId, Reward, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
+from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, TestResult, Trajectory, Turn, TurnKind
 
 _INT64 = (1 << 63) - 1
 _Count: TypeAlias = Annotated[int, Meta(ge=0, le=_INT64)]
@@ -89,11 +89,11 @@ class _Test(msgspec.Struct):
     weight: _Finite
 
 
-class Header(msgspec.Struct):
+class TrajectoryHeader(msgspec.Struct):
     """As parsed: each field of the right type and in its range."""
 
     ticket: _Ticket
-    status: Status
+    status: EpisodeStatus
     reward: _Reward
     segments: list[SegmentHeader]
     tests: list[_Test]
@@ -112,9 +112,9 @@ class Header(msgspec.Struct):
     def tokens(self) -> int:
         return sum(segment.length for segment in self.segments)
 
-    def read_ticket(self) -> Ticket:
+    def read_request(self) -> RolloutRequest:
         run_id, group, *others = _TICKET(self.ticket)
-        return Ticket(run_id, GroupId(group), *others)
+        return RolloutRequest(run_id, GroupId(group), *others)
 
     def read_reward(self) -> Reward:
         return Reward(self.reward.total, self.reward.parts)
@@ -124,14 +124,14 @@ class Header(msgspec.Struct):
 
 
 _MAY_BE_LEFT_OUT = ("reward", "cuts")
-_DECODER = msgspec.json.Decoder(Header)
+_DECODER = msgspec.json.Decoder(TrajectoryHeader)
 _EMPTY: tuple[tuple[Any, ...], ...] = ((),) * len(_TurnColumns.__struct_fields__)
 
 
 def write_header(trajectory: Trajectory) -> bytes:
     """Raises CodecError for what JSON cannot hold."""
     values: dict[str, object] = {
-        "ticket": trajectory.ticket,
+        "ticket": trajectory.request,
         "status": trajectory.status,
         "reward": trajectory.reward,
         "segments": [
@@ -154,7 +154,7 @@ def write_header(trajectory: Trajectory) -> bytes:
     try:
         return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
-        raise CodecError(f"trajectory {trajectory.ticket.trajectory_id} cannot be written as JSON: {error}") from error
+        raise CodecError(f"trajectory {trajectory.request.trajectory_id} cannot be written as JSON: {error}") from error
 
 
 def _columns(turns: Sequence[Turn]) -> dict[str, tuple[Any, ...]]:
@@ -166,7 +166,7 @@ def _columns(turns: Sequence[Turn]) -> dict[str, tuple[Any, ...]]:
     return named
 
 
-def read_header(frame: Frame) -> Header:
+def read_header(frame: Frame) -> TrajectoryHeader:
     """Raises CodecError, and nothing else, whatever the bytes are."""
     try:
         header = _DECODER.decode(frame)

@@ -21,49 +21,49 @@ thread that made the object.
 
 from __future__ import annotations
 
-from protocol.journal.arrivals import Arrivals
-from protocol.journal.books import Books
-from protocol.journal.leases import Leases
-from protocol.journal.planning import Planning
+from protocol.journal.arrivals import AppendOperations
+from protocol.journal.books import AccountingQueries
+from protocol.journal.leases import LeaseOperations
+from protocol.journal.planning import PlanningOperations
 from protocol.journal.store import wal_bytes
 from protocol.journal.values import (
-    Accounting,
     AppendOutcome,
-    Arrival,
-    BudgetFull,
-    DiskFull,
-    GroupClosed,
+    BatchLease,
+    BudgetFullError,
+    ClosedGroup,
+    DiskFullError,
+    JournalAccounting,
     JournalError,
+    JournalOpenGroup,
     JournalSettings,
     JournalStatistics,
-    Lease,
     LeasedGroup,
-    LeasedRow,
-    OpenGroup,
-    Whereabouts,
+    LeasedTrajectory,
+    TrajectoryAccounting,
+    TrajectoryArrival,
 )
 
 
-class Journal(Planning, Arrivals, Leases, Books):
+class Journal(PlanningOperations, AppendOperations, LeaseOperations, AccountingQueries):
     """Opens or creates the file; raises UserError on a network file system, JournalError for another run's file or one
     that another process has open."""
 
 
 __all__ = [
-    "Accounting",
     "AppendOutcome",
-    "Arrival",
-    "BudgetFull",
-    "DiskFull",
-    "GroupClosed",
+    "BatchLease",
+    "BudgetFullError",
+    "ClosedGroup",
+    "DiskFullError",
     "Journal",
+    "JournalAccounting",
     "JournalError",
+    "JournalOpenGroup",
     "JournalSettings",
     "JournalStatistics",
-    "Lease",
     "LeasedGroup",
-    "LeasedRow",
-    "OpenGroup",
-    "Whereabouts",
+    "LeasedTrajectory",
+    "TrajectoryAccounting",
+    "TrajectoryArrival",
     "wal_bytes",
 ]

@@ -13,25 +13,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.parser import Parser, parsed
-from protocol.journal.repair import FILE, check, recover
+from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """See the module."""
-    parser = Parser(prog="python -m protocol.journal", description=(__doc__ or "").split("\n\n")[1])
+    parser = CommandLineParser(prog="python -m protocol.journal", description=(__doc__ or "").split("\n\n")[1])
     parser.add_argument("command", choices=["check", "recover"])
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    with parsed(parser, arguments) as (given, out):
+    with parse_command_line(parser, arguments) as (given, out):
         done, said = _check(given.run_dir) if given.command == "check" else _recover(given.run_dir)
         sys.stderr.write("".join(f"{line}\n" for line in said))
-        out.set(done)
+        out.set_result(done)
         return EXIT_OK if done["ok"] else EXIT_FAILED
 
 
 def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
-    found = check(run_dir / FILE)
+    found = check_journal(run_dir / JOURNAL_FILE)
     done: dict[str, object] = {
         "ok": found.whole,
         "damage": found.damage,
@@ -47,7 +47,7 @@ def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
 
 
 def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
-    recovery = recover(run_dir)
+    recovery = recover_journal(run_dir)
     done: dict[str, object] = {
         "ok": not (recovery.lost or recovery.forgotten_groups),
         "kept_beside": str(recovery.kept_beside),

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
-from protocol.journal.closing import Closing
-from protocol.journal.rows import pieces, places
-from protocol.journal.values import AppendOutcome, Arrival, GroupClosed
+from protocol.journal.closing import GroupClosing
+from protocol.journal.rows import placeholders, statement_batches
+from protocol.journal.values import AppendOutcome, ClosedGroup, TrajectoryArrival
 from protocol.trajectory import GroupId
 
 _Sample: TypeAlias = tuple[GroupId, int]
 
 
-class Arrivals(Closing):
+class AppendOperations(GroupClosing):
     """Appends, the first of a sample wins."""
 
-    def append(self, arrivals: Sequence[Arrival]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
+    def append_batch(self, arrivals: Sequence[TrajectoryArrival]) -> tuple[list[AppendOutcome], list[ClosedGroup]]:
         """Append a batch in one transaction, durable on return: an outcome per arrival, and the groups that are closed
         once all of it is in.
 
@@ -38,7 +38,7 @@ class Arrivals(Closing):
             closed = self._close_complete(sorted(last, key=last.__getitem__))
         return outcomes, closed
 
-    def _outcomes(self, arrivals: Sequence[Arrival]) -> list[AppendOutcome]:
+    def _outcomes(self, arrivals: Sequence[TrajectoryArrival]) -> list[AppendOutcome]:
         digests, awaited = self._found({(arrival.group, arrival.sample) for arrival in arrivals})
         outcomes: list[AppendOutcome] = []
         for new in arrivals:
@@ -57,9 +57,9 @@ class Arrivals(Closing):
         digests: dict[_Sample, bytes] = {}
         awaited: set[_Sample] = set()
         ended = self._number("ended")
-        for some in pieces(list(samples)):
-            found = self._all(
-                f"WITH asked (grp, sample) AS (VALUES {places(len(some), 2)}) "  # noqa: S608  question marks
+        for some in statement_batches(list(samples)):
+            found = self._query(
+                f"WITH asked (grp, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
                 "SELECT grp, sample, digest, outcome IS 'open' AND tickets.state IS NOT NULL FROM asked "
                 "LEFT JOIN rows USING (grp, sample) LEFT JOIN tickets USING (grp, sample) LEFT JOIN groups ON id = grp",
                 *chain.from_iterable(some),
@@ -71,17 +71,17 @@ class Arrivals(Closing):
                     awaited.add((group, sample))
         return digests, awaited
 
-    def _supersede(self, new: Arrival) -> AppendOutcome:
+    def _supersede(self, new: TrajectoryArrival) -> AppendOutcome:
         inserted = self._db.execute(
             "INSERT OR IGNORE INTO superseded VALUES (?, ?, ?)", (new.group, new.sample, new.digest)
         )
         return AppendOutcome.SUPERSEDED if inserted.rowcount else AppendOutcome.SUPERSEDED_AGAIN
 
-    def _store(self, arrivals: Sequence[Arrival]) -> None:
-        for some in pieces(arrivals):
+    def _store(self, arrivals: Sequence[TrajectoryArrival]) -> None:
+        for some in statement_batches(arrivals):
             self._db.execute(
                 "INSERT INTO rows (trajectory, grp, sample, bytes, sampled, digest, reward, passed, status) "  # noqa: S608  question marks
-                f"VALUES {places(len(some), 9)}",
+                f"VALUES {placeholders(len(some), 9)}",
                 [
                     value
                     for new in some
@@ -92,11 +92,11 @@ class Arrivals(Closing):
                 ],
             )
             self._db.execute(
-                f"INSERT INTO payloads VALUES {places(len(some), 2)}",  # noqa: S608  question marks
+                f"INSERT INTO payloads VALUES {placeholders(len(some), 2)}",  # noqa: S608  question marks
                 [value for new in some for value in (new.trajectory, new.blob)],
             )
             self._db.execute(
-                f"WITH here (grp, sample) AS (VALUES {places(len(some), 2)}) "  # noqa: S608  question marks
+                f"WITH here (grp, sample) AS (VALUES {placeholders(len(some), 2)}) "  # noqa: S608  question marks
                 "UPDATE tickets SET state = 'arrived', reason = NULL WHERE (grp, sample) IN here",
                 [value for new in some for value in (new.group, new.sample)],
             )

@@ -6,25 +6,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from protocol.groups import DROP_REASONS
+from protocol.groups import OUTCOME_DROP_REASONS
 from protocol.journal.schema import PASSED_OVER
-from protocol.journal.store import Store
-from protocol.journal.values import Accounting, JournalError, JournalStatistics
+from protocol.journal.store import JournalStore
+from protocol.journal.values import JournalAccounting, JournalError, JournalStatistics
 from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason
 
-_DROPPED = ", ".join(f"'{outcome}'" for outcome in DROP_REASONS)
+_DROPPED = ", ".join(f"'{outcome}'" for outcome in OUTCOME_DROP_REASONS)
 
 
-class Books(Store):
+class AccountingQueries(JournalStore):
     """Changes nothing but the small values of the journal's owner."""
 
-    def accounting(self) -> Accounting:
+    def accounting(self) -> JournalAccounting:
         """Raises JournalError if an acknowledged trajectory is not in exactly one place."""
-        found = self._all("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
-        with self._as_written():
+        found = self._query("SELECT reason, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason")
+        with self._checked_values():
             dropped = {DropReason(reason): number for reason, number in found}
-        books = Accounting(
+        books = JournalAccounting(
             acked=self._number("acked"),
             trained=self._count("rows WHERE state = 'trained'"),
             dropped=dropped,
@@ -32,7 +32,7 @@ class Books(Store):
             in_buffer=self._count("rows WHERE state = 'held'"),
             unknown=self._number("unknown"),
             abandoned=self._count("tickets WHERE state = 'abandoned'"),
-            bytes=self._all("SELECT coalesce(sum(bytes), 0) FROM rows JOIN payloads USING (trajectory)")[0][0],
+            bytes=self._query("SELECT coalesce(sum(bytes), 0) FROM rows JOIN payloads USING (trajectory)")[0][0],
             dropped_tokens=self.dropped_tokens(),
             lost=self._number("lost"),
         )
@@ -43,7 +43,7 @@ class Books(Store):
     def dropped_tokens(self) -> dict[str, dict[str, int]]:
         """What drops have cost by length, over the whole run: reason → bucket of length → sampled tokens."""
         found: dict[str, Counter[str]] = {}
-        for reason, sampled, count in self._all(
+        for reason, sampled, count in self._query(
             "SELECT reason, sampled, count(*) FROM rows WHERE state = 'dropped' GROUP BY reason, sampled"
         ):
             found.setdefault(reason, Counter())[length_bucket(sampled)] += sampled * count
@@ -64,20 +64,20 @@ class Books(Store):
             ended=bool(self._number("ended")),
         )
 
-    def is_behind(self, exported: str) -> bool:
+    def is_older_copy(self, exported: str) -> bool:
         """Whether ``exported``, which this journal has acknowledged before it was exported, is not in it, though no
         recovery had to lose any: then it is an older copy."""
-        return not self._all("SELECT 1 FROM rows WHERE trajectory = ?", exported) and not self._number("lost")
+        return not self._query("SELECT 1 FROM rows WHERE trajectory = ?", exported) and not self._number("lost")
 
-    def stored(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    def iterate_payloads(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
         """Id of each trajectory whose payload is stored, oldest first, and how to read it."""
-        for (name,) in self._all("SELECT trajectory FROM payloads ORDER BY rowid"):
-            yield name, lambda name=name: self._all("SELECT blob FROM payloads WHERE trajectory = ?", name)[0][0]
+        for (name,) in self._query("SELECT trajectory FROM payloads ORDER BY rowid"):
+            yield name, lambda name=name: self._query("SELECT blob FROM payloads WHERE trajectory = ?", name)[0][0]
 
-    def remember(self, key: str, value: int | str) -> None:
+    def store_owner_value(self, key: str, value: int | str) -> None:
         """Keep a small value of the journal's owner under ``owner.key``."""
         with self._transaction():
             self._set(f"owner.{key}", value)
 
-    def recall(self, key: str) -> int | str | None:
+    def read_owner_value(self, key: str) -> int | str | None:
         return cast("int | str | None", self._get(f"owner.{key}"))

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from protocol.journal.losses import settle
+from protocol.journal.losses import forget_lost_payloads
 from protocol.journal.payloads import is_acknowledged
 from protocol.journal.schema import PASSED_OVER, TRAINED
-from protocol.journal.store import Store, damaged
-from protocol.journal.values import JournalError, Lease, LeasedGroup, LeasedRow
+from protocol.journal.store import JournalStore, damage_message
+from protocol.journal.values import BatchLease, JournalError, LeasedGroup, LeasedTrajectory
 from protocol.trajectory import DropReason, GroupId
 
 
-class Leases(Store):
+class LeaseOperations(JournalStore):
     """Whole groups, oldest first, used once in each lineage."""
 
-    def lease(self, groups: int) -> Lease | None:
+    def lease_batch(self, groups: int) -> BatchLease | None:
         """The ``groups`` ready groups that were opened first, whose tokens are the oldest; None while there are fewer.
         Changes nothing: until :meth:`mark_trained` they are held, and the same call gives them again unless an older
         group closes."""
         if self._number("ended"):
             return None
-        oldest = self._all(
+        oldest = self._query(
             "SELECT id, task, size FROM groups WHERE outcome = 'ready' AND spent = 0 ORDER BY id LIMIT ?",
             groups,
         )
         if len(oldest) < groups:
             return None
-        return Lease(
+        return BatchLease(
             tuple(
                 LeasedGroup(
                     GroupId(group),
                     task,
                     size,
                     tuple(
-                        LeasedRow(*row)
-                        for row in self._all(
+                        LeasedTrajectory(*row)
+                        for row in self._query(
                             "SELECT trajectory, sample, reward, bytes FROM rows WHERE grp = ? ORDER BY sample", group
                         )
                     ),
@@ -44,19 +44,19 @@ class Leases(Store):
             )
         )
 
-    def payload(self, lease: Lease) -> list[bytes]:
+    def read_payloads(self, lease: BatchLease) -> list[bytes]:
         """The packed blobs of ``lease``, by (group, sample), as they were acknowledged.  Raises JournalError for one
         that is not there or not whole."""
         blobs: list[bytes] = []
-        for trajectory in lease.trajectories:
-            stored = self._all(
+        for trajectory in lease.trajectory_ids:
+            stored = self._query(
                 "SELECT blob, digest FROM payloads JOIN rows USING (trajectory) WHERE trajectory = ?", trajectory
             )
             if not stored:
                 raise JournalError(f"trajectory {trajectory} of the lease is no longer stored")
             blob, digest = stored[0]
             if not is_acknowledged(blob, digest):
-                raise JournalError(damaged(self.path, f"the bytes of {trajectory} are not those acknowledged"))
+                raise JournalError(damage_message(self.path, f"the bytes of {trajectory} are not those acknowledged"))
             blobs.append(blob)
         return blobs
 
@@ -75,7 +75,7 @@ class Leases(Store):
         with self._transaction():
             groups: set[int] = set()
             for name, fate in fates.items():
-                found = self._all("SELECT grp, state, step, reason FROM rows WHERE trajectory = ?", name)
+                found = self._query("SELECT grp, state, step, reason FROM rows WHERE trajectory = ?", name)
                 if not found or found[0][1:] not in (("held", None, None), fate):
                     raise JournalError(
                         f"step {step} cannot use trajectory {name}: {found[0][1:] if found else 'unknown'}"
@@ -85,7 +85,7 @@ class Leases(Store):
                 if not trained:
                     self._db.execute("DELETE FROM payloads WHERE trajectory = ?", (name,))
             for group in groups:
-                if self._all("SELECT 1 FROM rows WHERE grp = ? AND state = 'held'", group) or not self._all(
+                if self._query("SELECT 1 FROM rows WHERE grp = ? AND state = 'held'", group) or not self._query(
                     "SELECT 1 FROM groups WHERE id = ? AND outcome = 'ready'", group
                 ):
                     raise JournalError(f"step {step} uses part of group {group}, or a group that is not ready")
@@ -93,12 +93,12 @@ class Leases(Store):
                     "UPDATE groups SET spent = ? WHERE id = ?", (TRAINED if trained else PASSED_OVER, group)
                 )
 
-    def commit(self, step: int) -> None:
+    def commit_checkpoint(self, step: int) -> None:
         """A checkpoint of ``step`` is complete."""
         with self._transaction():
             self._set("committed", max(step, self._number("committed")))
 
-    def compact(self, oldest_kept_step: int) -> None:
+    def compact_payloads(self, oldest_kept_step: int) -> None:
         """Forget the payloads that no kept checkpoint can need: those used at or before the oldest one's step."""
         if oldest_kept_step > self._number("committed"):
             raise JournalError(f"no checkpoint of step {oldest_kept_step} is committed")
@@ -109,7 +109,7 @@ class Leases(Store):
             )
             self._set("compacted", max(oldest_kept_step, self._number("compacted")))
 
-    def rewind(self, step: int) -> None:
+    def rewind_to_step(self, step: int) -> None:
         """Continue from the checkpoint of ``step``: what later steps used, dropped or left over is held again, but for
         what a recovery has lost the bytes of."""
         if step < self._number("compacted"):
@@ -125,13 +125,13 @@ class Leases(Store):
             self._db.execute("UPDATE rows SET state = 'held', step = NULL, reason = NULL WHERE step > ?", (step,))
             self._set("committed", min(step, self._number("committed")))
             self._set("ended", 0)
-            settle(self._db)
+            forget_lost_payloads(self._db)
 
     def end_run(self) -> None:
         """Drop what is left, reason ``run_ended``, as if at the step after the last; a later :meth:`rewind` undoes it.
         Until then no group opens and no trajectory is taken."""
         with self._transaction():
-            ((last,),) = self._all("SELECT max(step) FROM rows")
+            ((last,),) = self._query("SELECT max(step) FROM rows")
             self._db.execute(
                 "UPDATE rows SET state = 'dropped', reason = ?, step = ? WHERE state = 'held'",
                 (DropReason.RUN_ENDED.value, max(last or 0, self._number("committed")) + 1),

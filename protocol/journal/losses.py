@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 
 from protocol.groups import GroupOutcome, minimum_members
-from protocol.trajectory import trajectory_id
+from protocol.trajectory import make_trajectory_id
 
 
-def settle(journal: sqlite3.Connection) -> list[str]:
+def forget_lost_payloads(journal: sqlite3.Connection) -> list[str]:
     """Forget what is held without bytes, within the caller's transaction.  Gives the ids of those, and of all others
     that had arrived and have no row.
 
@@ -27,7 +27,7 @@ def settle(journal: sqlite3.Connection) -> list[str]:
             (group, sample),
         )
     _drop_short(journal)
-    return [trajectory_id(group, sample) for group, sample in gone]
+    return [make_trajectory_id(group, sample) for group, sample in gone]
 
 
 def count_lost(journal: sqlite3.Connection, number: int) -> None:

@@ -18,15 +18,15 @@ from typing import Any, cast
 
 from protocol import codec
 from protocol.errors import UserError
-from protocol.export import ExportEntry, read_blob, read_index
-from protocol.filesystem import sync
-from protocol.journal.losses import settle
+from protocol.export import ExportIndexEntry, read_export_index, read_exported_blob
+from protocol.filesystem import fsync_path
+from protocol.journal.losses import forget_lost_payloads
 from protocol.journal.payloads import is_acknowledged
-from protocol.journal.salvage import Salvage, Unreadable
+from protocol.journal.salvage import JournalSalvage, UnreadableJournalError
 from protocol.journal.schema import TABLES
 from protocol.journal.store import PAGE_BYTES, UNREADABLE
 
-FILE = Path("buffer") / "journal.sqlite"
+JOURNAL_FILE = Path("buffer") / "journal.sqlite"
 """In a run directory."""
 _LEAST_ROW_BYTES = 32
 RECOVERED = ".recovered"
@@ -36,7 +36,7 @@ _NEEDED = "state = 'held' OR step > coalesce((SELECT value FROM meta WHERE key =
 
 
 @dataclass(slots=True)
-class Findings:
+class JournalFindings:
     """What a check found."""
 
     damage: list[str] = field(default_factory=list[str])
@@ -56,7 +56,7 @@ class Findings:
 
 
 @dataclass(slots=True)
-class Recovery:
+class JournalRecovery:
     """What became of a damaged journal."""
 
     kept_beside: Path
@@ -74,7 +74,7 @@ class Recovery:
 
 def require_journal(run_dir: Path) -> None:
     """Raises UserError where a run that is to go on has no journal: an empty one in its place would lose all."""
-    path = run_dir / FILE
+    path = run_dir / JOURNAL_FILE
     if not path.exists() or path.stat().st_size == 0:
         raise UserError(
             f"{path} is {'empty' if path.exists() else 'gone'}, and with it what was acknowledged and not trained: put "
@@ -82,9 +82,9 @@ def require_journal(run_dir: Path) -> None:
         )
 
 
-def check(path: Path) -> Findings:
+def check_journal(path: Path) -> JournalFindings:
     """Look at every page and every payload.  Raises UserError where there is no journal, or somebody has it open."""
-    found = Findings()
+    found = JournalFindings()
     with closing(_open(path)) as database:
         try:
             words = [word for (word,) in database.execute("PRAGMA integrity_check(20)")]
@@ -105,16 +105,16 @@ def check(path: Path) -> Findings:
     return found
 
 
-def recover(run_dir: Path) -> Recovery:
+def recover_journal(run_dir: Path) -> JournalRecovery:
     """Make a new journal of what can be read and of the export; the damaged one stays beside it.
 
     Raises UserError where there is none, somebody has it open, or nobody can say whose it is and where it stands.
     """
-    path = run_dir / FILE
+    path = run_dir / JOURNAL_FILE
     whole, fresh = path.with_suffix(RECOVERED), path.with_suffix(".recovering")
     if whole.exists() and not path.exists():  # a recovery was cut off there
-        beside, found = _put_in_place(path, whole), check(path)
-        return Recovery(beside, found.rows, payloads=found.payloads, lost=found.missing_payloads)
+        beside, found = _put_in_place(path, whole), check_journal(path)
+        return JournalRecovery(beside, found.rows, payloads=found.payloads, lost=found.missing_payloads)
     whole.unlink(missing_ok=True)
     fresh.unlink(missing_ok=True)
     with closing(_open(path)) as old, closing(sqlite3.connect(fresh, isolation_level=None)) as new:
@@ -123,22 +123,24 @@ def recover(run_dir: Path) -> Recovery:
         new.execute("BEGIN")
         for statement in TABLES.split(";"):
             new.execute(statement)
-        copies = _Copies(run_dir, old)
-        salvage = Salvage(old, new, copies.whole, copies.exported, path.stat().st_size // _LEAST_ROW_BYTES)
+        copies = _PayloadCopies(run_dir, old)
+        salvage = JournalSalvage(old, new, copies.whole, copies.exported, path.stat().st_size // _LEAST_ROW_BYTES)
         try:
-            salvage.run()
-        except Unreadable as error:
+            salvage.salvage_rows()
+        except UnreadableJournalError as error:
             raise UserError(
                 f"{error} of {path} cannot be read, and without it nobody knows what was trained: the trajectories "
                 f"themselves are in {path.parent.parent / 'trajectories'}; start a new run"
             ) from error
-        recovery = Recovery(path, 0, salvage.rebuilt, lost=salvage.lost, forgotten_groups=sorted(salvage.forgotten))
+        recovery = JournalRecovery(
+            path, 0, salvage.rebuilt, lost=salvage.lost, forgotten_groups=sorted(salvage.forgotten)
+        )
         _restore_payloads(copies, new, recovery)
-        recovery.lost += [name for name in settle(new) if name not in recovery.lost]
+        recovery.lost += [name for name in forget_lost_payloads(new) if name not in recovery.lost]
         recovery.rows = cast("int", new.execute("SELECT count(*) FROM rows").fetchone()[0])
         new.execute("COMMIT")
     fresh.rename(whole)
-    sync(path.parent)
+    fsync_path(path.parent)
     recovery.kept_beside = _put_in_place(path, whole)
     return recovery
 
@@ -152,24 +154,24 @@ def _put_in_place(path: Path, whole: Path) -> Path:
         part = path.with_name(path.name + suffix)
         if part.exists():
             part.rename(beside.with_name(beside.name + suffix))
-    sync(path.parent)
+    fsync_path(path.parent)
     whole.rename(path)
-    sync(path.parent)
+    fsync_path(path.parent)
     return beside
 
 
 @dataclass(slots=True)
-class _Copies:
+class _PayloadCopies:
     """Where the bytes of a trajectory may still be."""
 
     run_dir: Path
     old: sqlite3.Connection
-    exported: dict[str, ExportEntry] = field(init=False)
+    exported: dict[str, ExportIndexEntry] = field(init=False)
     _places: dict[str, int] = field(default_factory=dict[str, int])
     """Row of each payload, for one that its index no longer finds."""
 
     def __post_init__(self) -> None:
-        self.exported = {entry.trajectory: entry for entry in read_index(self.run_dir)}
+        self.exported = {entry.trajectory: entry for entry in read_export_index(self.run_dir)}
         with suppress(*UNREADABLE):  # where the table cannot be read, its index says the rest
             for name, place in self.old.execute("SELECT trajectory, rowid FROM payloads NOT INDEXED"):
                 self._places[name] = place
@@ -184,7 +186,7 @@ class _Copies:
     def from_export(self, name: str) -> Iterator[bytes]:
         with suppress(OSError, codec.CodecError):
             if (entry := self.exported.get(name)) is not None:
-                yield read_blob(self.run_dir, entry)
+                yield read_exported_blob(self.run_dir, entry)
 
     def whole(self, name: str) -> bytes | None:
         """A copy that is what it says, and says that it is ``name``."""
@@ -192,12 +194,12 @@ class _Copies:
             for blob in copies:
                 with suppress(codec.CodecError):
                     summary = codec.inspect_blob(blob)
-                    if summary.ticket.trajectory_id == name:
+                    if summary.request.trajectory_id == name:
                         return blob
         return None
 
 
-def _restore_payloads(copies: _Copies, new: sqlite3.Connection, recovery: Recovery) -> None:
+def _restore_payloads(copies: _PayloadCopies, new: sqlite3.Connection, recovery: JournalRecovery) -> None:
     needed = new.execute(f"SELECT trajectory, digest FROM rows WHERE {_NEEDED} ORDER BY rowid").fetchall()  # noqa: S608  written above
     for name, digest in cast("list[tuple[str, bytes]]", needed):
         blob = next((copy for copy in copies.stored(name) if is_acknowledged(copy, digest)), None)

@@ -15,14 +15,14 @@ _ROWS = 128
 _Item = TypeVar("_Item")
 
 
-def pieces(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+def statement_batches(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
     """What one statement takes of them."""
     for first in range(0, len(items), _ROWS):
         yield items[first : first + _ROWS]
 
 
-def places(rows: int, columns: int = 0) -> str:
+def placeholders(rows: int, columns: int = 0) -> str:
     """Question marks for so many rows, or, without columns, for the values of one list in brackets."""
     if not columns:
         return f"({', '.join(['?'] * rows)})"
-    return ", ".join([places(columns)] * rows)
+    return ", ".join([placeholders(columns)] * rows)

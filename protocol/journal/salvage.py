@@ -24,7 +24,7 @@ from protocol.groups import GroupOutcome
 from protocol.journal.losses import count_lost
 from protocol.journal.schema import PASSED_OVER, SCHEMA, TRAINED
 from protocol.journal.store import UNREADABLE
-from protocol.trajectory import DropReason, Ticket, trajectory_id
+from protocol.trajectory import DropReason, RolloutRequest, make_trajectory_id
 
 _META = ("schema", "run_id", "cursor", "acked", "lost", "unknown", "committed", "compacted", "ended", "owner.port")
 _BY_KEY = {
@@ -39,12 +39,12 @@ _REASONS = {None, *(reason.value for reason in DropReason)}
 _PASSED_OVER = {DropReason.ALL_STALE.value, DropReason.NONFINITE.value}
 
 
-class Unreadable(LongshoreError):
+class UnreadableJournalError(LongshoreError):
     """Something without which there is no journal cannot be read."""
 
 
 @dataclass(slots=True)
-class Salvage:
+class JournalSalvage:
     """Fills ``new``, whose tables are there and empty, from ``old``: all but the payloads."""
 
     old: sqlite3.Connection
@@ -62,18 +62,18 @@ class Salvage:
     forgotten: list[int] = field(default_factory=list[int])
     """Groups of which nothing is left: their tasks are skipped."""
 
-    def run(self) -> None:
+    def salvage_rows(self) -> None:
         """Raises Unreadable where nobody can say whose journal it is, or where its tasks stand; UserError for one of
         another longshore."""
         self._copy("meta")
         if self._meta("run_id") is None:
-            raise Unreadable("the page that says whose it is")
+            raise UnreadableJournalError("the page that says whose it is")
         if self._meta("schema") != SCHEMA:
             raise UserError(f"it has schema {self._meta('schema')}, not {SCHEMA}: use the longshore that made it")
         for table in ("groups", "tickets", "rows", "superseded"):
             self._copy(table)
         if self._meta("cursor") is None and self._one("SELECT count(*) FROM tickets"):
-            raise Unreadable("the page that says which task is next")
+            raise UnreadableJournalError("the page that says which task is next")
         self._rebuild_rows()
         self._rebuild_groups()
         self._rebuild_tickets()
@@ -112,7 +112,7 @@ class Salvage:
 
     def _insert(self, table: str, rows: Iterable[Any]) -> None:
         for row in rows:
-            if _believable(table, row):
+            if _is_plausible_row(table, row):
                 places = ", ".join("?" * len(row))
                 self.new.execute(f"INSERT OR IGNORE INTO {table} VALUES ({places})", row)  # noqa: S608  as above
 
@@ -129,7 +129,7 @@ class Salvage:
                 self._lose(name)
                 continue
             summary = codec.inspect_blob(blob)
-            ticket, reward, status = summary.ticket, summary.reward.total, summary.status.value
+            ticket, reward, status = summary.request, summary.reward.total, summary.status.value
             fate = self._fate(ticket.group, fates.get(place))
             row = (name, ticket.group, ticket.sample, len(blob), summary.sampled, summary.digest)
             self._insert("rows", [(*row, reward, int(summary.passed), status, *fate)])
@@ -161,7 +161,7 @@ class Salvage:
         ).fetchall():
             names = [name for (name,) in self.new.execute("SELECT trajectory FROM rows WHERE grp = ?", (group,))]
             blobs = [blob for blob in map(self.trajectory, names) if blob is not None]
-            tickets = [codec.inspect_blob(blob).ticket for blob in blobs]
+            tickets = [codec.inspect_blob(blob).request for blob in blobs]
             if tickets:
                 self._rebuild_group(group, tickets)
                 continue
@@ -171,7 +171,7 @@ class Salvage:
             self.new.execute("DELETE FROM tickets WHERE grp = ?", (group,))
             self.forgotten.append(group)
 
-    def _rebuild_group(self, group: int, tickets: list[Ticket]) -> None:
+    def _rebuild_group(self, group: int, tickets: list[RolloutRequest]) -> None:
         size, seeds = tickets[0].group_size, {ticket.sample: ticket.seed for ticket in tickets}
         rows = self.new.execute("SELECT sample, state, step, reason FROM rows WHERE grp = ?", (group,)).fetchall()
         gone = self.new.execute("SELECT sample FROM tickets WHERE grp = ? AND state = 'abandoned'", (group,)).fetchall()
@@ -227,7 +227,7 @@ _FATES = "SELECT state, step, rowid FROM rows INDEXED BY rows_state"
 """Both without a look at the table."""
 
 
-def _believable(table: str, row: tuple[Any, ...]) -> bool:
+def _is_plausible_row(table: str, row: tuple[Any, ...]) -> bool:
     """Whether the journal could have written ``row``."""
     match table, *row:
         case "meta", str(), _:
@@ -240,7 +240,7 @@ def _believable(table: str, row: tuple[Any, ...]) -> bool:
             state, step, reason = fate
             states = {"held", "trained", "dropped"}
             right = state in states and reason in _REASONS and isinstance(step, int | None)
-            return right and name == trajectory_id(group, sample)
+            return right and name == make_trajectory_id(group, sample)
         case "superseded", int(), int(), bytes():
             return True
         case _:

@@ -8,25 +8,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from protocol.filesystem import free_bytes, require_local, sync
+from protocol.filesystem import free_bytes, fsync_path, require_local_filesystem
 from protocol.journal.schema import SCHEMA, TABLES
-from protocol.journal.values import MB, DiskFull, JournalError, JournalSettings
+from protocol.journal.values import MIB, DiskFullError, JournalError, JournalSettings
 
 LOCK_WAIT_S = 10.0
 """How long to wait for the process that has the file open to end."""
 PAGE_BYTES = 16384
 """Of a new file: trajectories are large, and a page is the unit of the write-ahead log."""
 _NO_ROOM = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
-_DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
+_DAMAGE_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 """The last: of the tables and columns that every statement here names, one is called otherwise in the file."""
 UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What a read of a damaged file may raise: Python's module decodes SQLite's own messages, names of the file in them."""
 _IN_USE = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
-_SPARE_BYTES = 64 * MB
+_SPARE_BYTES = 64 * MIB
 """With so much free it is not for want of space that a write fails."""
 
 
-class Store:
+class JournalStore:
     """The open file, and what every side of the journal reads of it.
 
     Raises UserError on a network file system, JournalError for another run's file or one that another process has open.
@@ -35,7 +35,7 @@ class Store:
     def __init__(self, path: Path, settings: JournalSettings, free: Callable[[Path], int] = free_bytes) -> None:
         self.path, self._settings, self._free = path, settings, free
         path.parent.mkdir(parents=True, exist_ok=True)
-        require_local(path.parent)
+        require_local_filesystem(path.parent)
         self._db = sqlite3.connect(path, timeout=LOCK_WAIT_S, isolation_level=None, cached_statements=256)
         try:
             self._prepare()
@@ -58,10 +58,10 @@ class Store:
         try:
             for pragma in pragmas:
                 self._db.execute(f"PRAGMA {pragma}")
-            if (found := self._all("PRAGMA quick_check(1)")[0][0]) != "ok":
-                raise JournalError(damaged(self.path, " ".join(found.split())))
+            if (found := self._query("PRAGMA quick_check(1)")[0][0]) != "ok":
+                raise JournalError(damage_message(self.path, " ".join(found.split())))
             with self._transaction():
-                if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
+                if not self._query("SELECT 1 FROM sqlite_master WHERE name = 'meta'"):
                     for statement in TABLES.split(";"):
                         self._db.execute(statement)
                     self._set("schema", SCHEMA)
@@ -69,7 +69,7 @@ class Store:
                 schema, run_id = self._get("schema"), self._get("run_id")
         except UNREADABLE as error:
             if _is_damage(error):
-                raise JournalError(damaged(self.path, str(error))) from error
+                raise JournalError(damage_message(self.path, str(error))) from error
             if _code(error) not in _IN_USE:
                 raise JournalError(
                     f"{self.path} cannot be opened ({error}): check its owner, its mode and its disk"
@@ -86,8 +86,8 @@ class Store:
             raise JournalError(
                 f"{self.path} belongs to run {run_id}, not {self._settings.run_id}: give each run its own folder"
             )
-        sync(self.path.parent)
-        sync(self.path.parent.parent)
+        fsync_path(self.path.parent)
+        fsync_path(self.path.parent.parent)
 
     def close(self) -> None:
         self._db.close()
@@ -102,43 +102,43 @@ class Store:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             if _is_damage(error):
-                raise JournalError(damaged(self.path, str(error))) from error
+                raise JournalError(damage_message(self.path, str(error))) from error
             if isinstance(error, sqlite3.OperationalError) and _code(error) in _NO_ROOM:
                 raise self._not_written(error) from error
             raise
 
-    def _not_written(self, error: sqlite3.OperationalError) -> DiskFull | JournalError:
+    def _not_written(self, error: sqlite3.OperationalError) -> DiskFullError | JournalError:
         free = self._free(self.path.parent)
-        said = f"{self.path} could not be written ({error}) with {size(free)} free: nothing was acknowledged"
+        said = f"{self.path} could not be written ({error}) with {format_size(free)} free: nothing was acknowledged"
         if _code(error) == sqlite3.SQLITE_IOERR and free > _SPARE_BYTES:
             return JournalError(f"{said}. The disk itself may fail: `dmesg` says so")
-        return DiskFull(f"{said}. Free some space (du -xh {self.path.parent.parent} | sort -h | tail)")
+        return DiskFullError(f"{said}. Free some space (du -xh {self.path.parent.parent} | sort -h | tail)")
 
-    def _all(self, query: str, *values: object) -> list[Any]:
+    def _query(self, query: str, *values: object) -> list[Any]:
         try:
             return self._db.execute(query, values).fetchall()
         except UNREADABLE as error:
             if _is_damage(error):
-                raise JournalError(damaged(self.path, str(error))) from error
+                raise JournalError(damage_message(self.path, str(error))) from error
             if _code(error) == sqlite3.SQLITE_IOERR:
                 said = f"{self.path} could not be read ({error}): `dmesg` says whether its disk fails"
                 raise JournalError(said) from error
             raise
 
     @contextmanager
-    def _as_written(self) -> Generator[None]:
+    def _checked_values(self) -> Generator[None]:
         """What is read within is what the journal wrote: where it is no such value, a disk has changed it, and SQLite,
         which has no checksum of it, has not noticed."""
         try:
             yield
         except ValueError as error:
-            raise JournalError(damaged(self.path, str(error))) from error
+            raise JournalError(damage_message(self.path, str(error))) from error
 
     def _count(self, what: str) -> int:
-        return self._all(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608  # `what` is written in this file
+        return self._query(f"SELECT count(*) FROM {what}")[0][0]  # noqa: S608  # `what` is written in this file
 
     def _get(self, key: str) -> object:
-        found = self._all("SELECT value FROM meta WHERE key = ?", key)
+        found = self._query("SELECT value FROM meta WHERE key = ?", key)
         return found[0][0] if found else None
 
     def _number(self, key: str) -> int:
@@ -151,7 +151,7 @@ class Store:
         self._set(key, self._number(key) + number)
 
     def _closed(self) -> int:
-        return self._all("SELECT coalesce(max(closed_seq), 0) FROM groups")[0][0]
+        return self._query("SELECT coalesce(max(closed_seq), 0) FROM groups")[0][0]
 
     def _reserved(self) -> int:
         """For what may still arrive: the missing samples of open groups, those that were given up among them."""
@@ -162,27 +162,27 @@ class Store:
         return missing * self._settings.max_trajectory_bytes
 
     def _live(self) -> int:
-        held = self._all("SELECT coalesce(sum(bytes), 0) FROM rows WHERE state = 'held'")[0][0]
+        held = self._query("SELECT coalesce(sum(bytes), 0) FROM rows WHERE state = 'held'")[0][0]
         return held + self._uncommitted()
 
     def _uncommitted(self) -> int:
-        return self._all(
+        return self._query(
             "SELECT coalesce(sum(bytes), 0) FROM rows WHERE state IN ('trained', 'dropped') AND step > ?",
             self._number("committed"),
         )[0][0]
 
 
-def size(number: int) -> str:
-    return f"{number / MB:.1f} MiB" if number >= MB else f"{number} bytes"
+def format_size(number: int) -> str:
+    return f"{number / MIB:.1f} MiB" if number >= MIB else f"{number} bytes"
 
 
 def wal_bytes(budget_bytes: int) -> int:
     """Size at which the write-ahead log goes into the database.  It can exceed this by one transaction, so that a
     caller who appends at most as much at once keeps it within a quarter of ``budget_bytes`` (or 2 MiB)."""
-    return max(MB, min(64 * MB, budget_bytes // 8))
+    return max(MIB, min(64 * MIB, budget_bytes // 8))
 
 
-def damaged(path: Path, what: str) -> str:
+def damage_message(path: Path, what: str) -> str:
     return (
         f"{path} is damaged ({what}): `python -m protocol.journal recover {path.parent.parent}` makes a new one of "
         "what can be read and of the export, and keeps this one beside it"
@@ -191,7 +191,7 @@ def damaged(path: Path, what: str) -> str:
 
 def _is_damage(error: BaseException) -> bool:
     """Pages or a schema that make no sense, or text that is none: for that Python's module has no code of SQLite's."""
-    return isinstance(error, UNREADABLE) and (_code(error) in _DAMAGE or "decode" in str(error))
+    return isinstance(error, UNREADABLE) and (_code(error) in _DAMAGE_CODES or "decode" in str(error))
 
 
 def _code(error: Exception) -> int:

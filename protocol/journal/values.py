@@ -8,20 +8,20 @@ from typing import Generic, TypeVar
 
 from protocol.errors import InfraError, LongshoreError
 from protocol.groups import GroupOutcome, GroupPlan
-from protocol.trajectory import DropReason, GroupId, Status
+from protocol.trajectory import DropReason, EpisodeStatus, GroupId
 
-MB = 1024 * 1024
+MIB = 1024 * 1024
 
 
 class JournalError(LongshoreError):
     """A call that would break an invariant of the journal, or a file that does.  Nothing was changed."""
 
 
-class BudgetFull(InfraError):
+class BudgetFullError(InfraError):
     """The byte budget has no room for another group; it has once the learner steps and a checkpoint is written."""
 
 
-class DiskFull(InfraError):
+class DiskFullError(InfraError):
     """The disk has no room for what the operation may write.  Nothing was written, nothing is acknowledged."""
 
 
@@ -40,7 +40,7 @@ class AppendOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class TrajectoryArrival:
     """One trajectory to append."""
 
     trajectory: str
@@ -49,7 +49,7 @@ class Arrival:
     reward: float
     passed: bool
     """Its task's tests, all of them."""
-    status: Status
+    status: EpisodeStatus
     digest: bytes
     blob: bytes
     sampled: int
@@ -57,7 +57,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupClosed:
+class ClosedGroup:
     """A group whose last outstanding sample arrived or was abandoned."""
 
     seq: int
@@ -73,14 +73,14 @@ class GroupClosed:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenGroup:
+class JournalOpenGroup:
     plan: GroupPlan
     missing: tuple[int, ...]
     """Samples whose tickets are out."""
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedRow:
+class LeasedTrajectory:
     trajectory: str
     sample: int
     reward: float
@@ -93,26 +93,26 @@ class LeasedGroup:
     task: str
     size: int
     """Samples planned; ``len(rows)`` is how many the baseline has."""
-    rows: tuple[LeasedRow, ...]
+    trajectories: tuple[LeasedTrajectory, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class BatchLease:
     """Whole groups, by group id."""
 
     groups: tuple[LeasedGroup, ...]
 
     @property
-    def trajectories(self) -> list[str]:
+    def trajectory_ids(self) -> list[str]:
         """In payload order: by (group, sample)."""
-        return [row.trajectory for group in self.groups for row in group.rows]
+        return [row.trajectory for group in self.groups for row in group.trajectories]
 
 
 Reason = TypeVar("Reason", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts(Generic[Reason]):
+class TrajectoryAccounting(Generic[Reason]):
     """Where every acknowledged trajectory is."""
 
     acked: int
@@ -127,7 +127,7 @@ class Whereabouts(Generic[Reason]):
 
 
 @dataclass(frozen=True, slots=True)
-class Accounting(Whereabouts[DropReason]):
+class JournalAccounting(TrajectoryAccounting[DropReason]):
     """The journal's own, and what is not in the sum."""
 
     unknown: int
@@ -171,6 +171,6 @@ class JournalSettings:
     run_id: str
     max_trajectory_bytes: int
     budget_bytes: int
-    disk_floor_bytes: int = 64 * MB
+    disk_floor_bytes: int = 64 * MIB
     dynamic_sampling: bool = True
     """Groups without variance are dropped."""

@@ -24,15 +24,15 @@ named by :attr:`TrajectorySender.unacknowledged`.
 
 from __future__ import annotations
 
-from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed, StreamError
+from protocol.stream.errors import MessageRefusedError, NotAcknowledgedError, SenderClosedError, StreamError
 from protocol.stream.keys import CurveClient, CurveServer, RunKeys, make_run_keys
 from protocol.stream.receiver import (
     DEFAULT_BATCH_BYTES,
-    Append,
+    AppendTrajectories,
     OnDisconnected,
     OnRefused,
     OnUnroutable,
-    Received,
+    ReceivedTrajectory,
     ReceiverStatistics,
     TrajectoryReceiver,
 )
@@ -41,18 +41,18 @@ from protocol.stream.sharded import ShardedSender, shard_of
 
 __all__ = [
     "DEFAULT_BATCH_BYTES",
-    "Append",
+    "AppendTrajectories",
     "CurveClient",
     "CurveServer",
-    "MessageRefused",
-    "NotAcknowledged",
+    "MessageRefusedError",
+    "NotAcknowledgedError",
     "OnDisconnected",
     "OnRefused",
     "OnUnroutable",
-    "Received",
+    "ReceivedTrajectory",
     "ReceiverStatistics",
     "RunKeys",
-    "SenderClosed",
+    "SenderClosedError",
     "SenderStatistics",
     "ShardedSender",
     "StreamError",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from protocol.errors import InfraError
-from protocol.messages import Refusal
+from protocol.messages import RefusalReason
 
 
 class StreamError(InfraError):
     """A trajectory was not acknowledged."""
 
 
-class MessageRefused(StreamError):
+class MessageRefusedError(StreamError):
     """The receiver refuses this trajectory, or this sender; sending again is no use."""
 
-    def __init__(self, reason: Refusal, detail: str) -> None:
+    def __init__(self, reason: RefusalReason, detail: str) -> None:
         super().__init__(reason, detail)
         self.reason, self.detail = reason, detail
 
@@ -21,9 +21,9 @@ class MessageRefused(StreamError):
         return f"the buffer refused it ({self.reason}): {self.detail}"
 
 
-class NotAcknowledged(StreamError):
+class NotAcknowledgedError(StreamError):
     """No answer within the deadline.  The trajectory may or may not be in the journal."""
 
 
-class SenderClosed(StreamError):
+class SenderClosedError(StreamError):
     """The sender was closed first.  The trajectory may or may not be in the journal."""

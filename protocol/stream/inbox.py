@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.messages import PROTOCOL, Data, Hello, Message, Ping, Refusal, Resync, State, Welcome
+from protocol.messages import (
+    STREAM_PROTOCOL_VERSION,
+    RefusalReason,
+    StreamData,
+    StreamHello,
+    StreamMessage,
+    StreamPing,
+    StreamResync,
+    StreamState,
+    StreamWelcome,
+)
 
 _FORGET_PEER_S = 600.0
 
 
 @dataclass(slots=True, eq=False)
-class Peer:
+class SenderEpoch:
     """One epoch of one sender."""
 
     sender: str
     epoch: int
-    heard: float
+    last_heard: float
     received: int = 0
     """Bytes of the epoch that arrived."""
     done: int = 0
@@ -25,52 +35,54 @@ class Peer:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    reason: Refusal
+class StreamRefusal:
+    reason: RefusalReason
     detail: str
 
 
-class Inbox:
+class StreamInbox:
     """The receiver's half of the protocol: who sends, from where each counts, and how far credit reaches."""
 
     def __init__(self, run_id: str, window_bytes: int, max_bytes: int, all_windows_bytes: int) -> None:
         self._run_id, self._window, self._max_bytes = run_id, window_bytes, max_bytes
         self._all_windows = all_windows_bytes
-        self.peers: dict[bytes, Peer] = {}
+        self.peers: dict[bytes, SenderEpoch] = {}
         """By ZeroMQ's identity of the connection."""
 
-    def credit(self, peer: Peer) -> int:
+    def grant_credit(self, peer: SenderEpoch) -> int:
         """Offset up to which the sender may send in this epoch: a window beyond what was answered.  Windows shrink as
         senders come, but each has room for one trajectory."""
         share = self._all_windows // max(1, len(self.peers))
         peer.credit = max(peer.credit, peer.done + max(self._max_bytes, min(self._window, share)))
         return peer.credit
 
-    def hello(self, identity: bytes, hello: Hello, now: float) -> Message | Refused:
-        if hello.protocol != PROTOCOL:
-            detail = (
-                f"it speaks protocol {hello.protocol}, the buffer {PROTOCOL}: run one longshore version on all nodes"
-            )
-            return Refused(Refusal.PROTOCOL_VERSION, detail)
+    def handle_hello(self, identity: bytes, hello: StreamHello, now: float) -> StreamMessage | StreamRefusal:
+        if hello.protocol != STREAM_PROTOCOL_VERSION:
+            detail = f"it speaks protocol {hello.protocol}, the buffer {STREAM_PROTOCOL_VERSION}: run one longshore version on all nodes"
+            return StreamRefusal(RefusalReason.PROTOCOL_VERSION, detail)
         if hello.run_id != self._run_id:
-            return Refused(Refusal.FOREIGN_RUN, f"it belongs to run {hello.run_id!r}, this buffer to {self._run_id!r}")
-        self.peers = {key: peer for key, peer in self.peers.items() if now - peer.heard < _FORGET_PEER_S}
+            return StreamRefusal(
+                RefusalReason.FOREIGN_RUN, f"it belongs to run {hello.run_id!r}, this buffer to {self._run_id!r}"
+            )
+        self.peers = {key: peer for key, peer in self.peers.items() if now - peer.last_heard < _FORGET_PEER_S}
         peer = self.peers.get(identity)
         if peer is None or hello.epoch > peer.epoch:
-            peer = self.peers[identity] = Peer(hello.sender, hello.epoch, now)
-        return Welcome(peer.epoch, self.credit(peer), self._max_bytes)
+            peer = self.peers[identity] = SenderEpoch(hello.sender, hello.epoch, now)
+        return StreamWelcome(peer.epoch, self.grant_credit(peer), self._max_bytes)
 
-    def ping(self, identity: bytes, ping: Ping) -> Message:
+    def handle_ping(self, identity: bytes, ping: StreamPing) -> StreamMessage:
         peer = self.peers.get(identity)
         if peer is None or ping.epoch > peer.epoch or peer.received != ping.sent:
-            return Resync(ping.epoch)
-        return State(peer.epoch, peer.done, self.credit(peer))
+            return StreamResync(ping.epoch)
+        return StreamState(peer.epoch, peer.done, self.grant_credit(peer))
 
-    def data(self, identity: bytes, data: Data, size: int) -> Peer | Refused | Resync | None:
+    def handle_data(
+        self, identity: bytes, data: StreamData, size: int
+    ) -> SenderEpoch | StreamRefusal | StreamResync | None:
         """The peer whose trajectory of ``size`` bytes is to be taken; None for one that comes again in a new epoch."""
         peer = self.peers.get(identity)
         if peer is None or data.epoch > peer.epoch:
-            return Resync(data.epoch)
+            return StreamResync(data.epoch)
         if data.epoch < peer.epoch:
             return None
         over_credit = peer.received + size > peer.credit
@@ -79,12 +91,12 @@ class Inbox:
             return peer
         peer.done += size
         if size > self._max_bytes:
-            return Refused(Refusal.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")
-        return Refused(Refusal.OVER_CREDIT, f"{size} bytes are above the credit")
+            return StreamRefusal(RefusalReason.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")
+        return StreamRefusal(RefusalReason.OVER_CREDIT, f"{size} bytes are above the credit")
 
-    def bye(self, identity: bytes) -> None:
+    def handle_bye(self, identity: bytes) -> None:
         self.peers.pop(identity, None)
 
-    def name(self, identity: bytes) -> str:
+    def sender_name(self, identity: bytes) -> str:
         peer = self.peers.get(identity)
         return peer.sender if peer is not None else identity.hex()

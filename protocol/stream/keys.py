@@ -59,7 +59,7 @@ def require_keys(host: str, curve: CurveClient | CurveServer | None) -> None:
         )
 
 
-class Admitted:
+class CurveAllowlist:
     """What ZeroMQ's authenticator asks."""
 
     def __init__(self, keys: frozenset[bytes], refuse: Callable[[bytes], None]) -> None:

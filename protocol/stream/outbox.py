@@ -13,27 +13,38 @@ from typing import NamedTuple
 
 from protocol.codec import Frame, payload_size
 from protocol.journal import AppendOutcome
-from protocol.messages import PROTOCOL, Ack, Hello, Message, Nack, Ping, Refusal, Resync, State, Welcome
-from protocol.stream.errors import MessageRefused
-from protocol.trajectory import Ticket
+from protocol.messages import (
+    STREAM_PROTOCOL_VERSION,
+    RefusalReason,
+    StreamAck,
+    StreamHello,
+    StreamMessage,
+    StreamNack,
+    StreamPing,
+    StreamResync,
+    StreamState,
+    StreamWelcome,
+)
+from protocol.stream.errors import MessageRefusedError
+from protocol.trajectory import RolloutRequest
 
 
 @dataclass(slots=True, eq=False)
-class Parcel:
+class PendingTrajectory:
     """A trajectory on its way."""
 
     seq: int
-    ticket: Ticket
+    request: RolloutRequest
     frames: Sequence[Frame]
     size: int
 
 
-class Answered(NamedTuple):
-    parcel: Parcel
-    answer: AppendOutcome | MessageRefused
+class PendingTrajectoryAnswer(NamedTuple):
+    pending: PendingTrajectory
+    answer: AppendOutcome | MessageRefusedError
 
 
-class Outbox:
+class StreamOutbox:
     """The sender's half of the protocol."""
 
     def __init__(self, run_id: str, sender_id: str) -> None:
@@ -43,46 +54,46 @@ class Outbox:
         self.bytes = 0
         """Of parcels that are not answered."""
         self.sent_messages = 0
-        self._pending: dict[int, Parcel] = {}
-        self._unsent: OrderedDict[int, Parcel] = OrderedDict()
+        self._pending: dict[int, PendingTrajectory] = {}
+        self._unsent: OrderedDict[int, PendingTrajectory] = OrderedDict()
         """Of those pending the ones that were not sent in this epoch, oldest first."""
         self._seq = self._sent = self._credit = self._max_bytes = 0
-        self._refused: MessageRefused | None = None
+        self._refused: MessageRefusedError | None = None
 
     @property
-    def names(self) -> list[str]:
+    def unacknowledged_ids(self) -> list[str]:
         """Of parcels that are not answered, oldest first."""
-        return [parcel.ticket.trajectory_id for parcel in self._pending.values()]
+        return [parcel.request.trajectory_id for parcel in self._pending.values()]
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def add(self, ticket: Ticket, frames: Sequence[Frame]) -> Parcel:
+    def add(self, ticket: RolloutRequest, frames: Sequence[Frame]) -> PendingTrajectory:
         """Raises MessageRefused where it is known to be."""
         size = payload_size(frames)
         if self._refused is not None:
-            raise MessageRefused(self._refused.reason, self._refused.detail)
+            raise MessageRefusedError(self._refused.reason, self._refused.detail)
         if self.welcomed and size > self._max_bytes:
             raise self._oversized(size)
         self._seq += 1
-        parcel = self._pending[self._seq] = Parcel(self._seq, ticket, frames, size)
+        parcel = self._pending[self._seq] = PendingTrajectory(self._seq, ticket, frames, size)
         self.bytes += size
         self._unsent[parcel.seq] = parcel
         return parcel
 
-    def give_up(self, parcel: Parcel) -> None:
+    def abandon(self, parcel: PendingTrajectory) -> None:
         """Nobody waits for it any more; an answer that still comes is overlooked."""
         if self._pending.pop(parcel.seq, None) is not None:
             self._unsent.pop(parcel.seq, None)
             self.bytes -= parcel.size
 
-    def greeting(self) -> Message:
+    def heartbeat_message(self) -> StreamMessage:
         """What a heartbeat says."""
         if self.welcomed:
-            return Ping(self.epoch, self._sent)
-        return Hello(PROTOCOL, self._run_id, self._sender_id, self.epoch)
+            return StreamPing(self.epoch, self._sent)
+        return StreamHello(STREAM_PROTOCOL_VERSION, self._run_id, self._sender_id, self.epoch)
 
-    def next(self) -> Parcel | None:
+    def next_to_send(self) -> PendingTrajectory | None:
         """The parcel to send now; it counts as sent."""
         if not self.welcomed or not self._unsent:
             return None
@@ -94,29 +105,29 @@ class Outbox:
         self.sent_messages += 1
         return parcel
 
-    def take(self, message: Message) -> list[Answered]:
+    def handle_message(self, message: StreamMessage) -> list[PendingTrajectoryAnswer]:
         """What ``message`` of the receiver answers."""
         match message:
-            case Ack():
+            case StreamAck():
                 if message.epoch == self.epoch:
                     self._credit = max(self._credit, message.credit)
                 outcomes = [AppendOutcome(outcome) for outcome in message.outcomes]
                 return self._answered(dict(zip(message.seqs, outcomes, strict=True)))
-            case Welcome() if message.epoch == self.epoch:
+            case StreamWelcome() if message.epoch == self.epoch:
                 self.welcomed, self._max_bytes = True, message.max_bytes
                 self._credit = max(self._credit, message.credit)
                 large = [parcel for parcel in self._pending.values() if parcel.size > self._max_bytes]
                 return self._answered({parcel.seq: self._oversized(parcel.size) for parcel in large})
-            case State() if message.epoch == self.epoch:
+            case StreamState() if message.epoch == self.epoch:
                 self._credit = max(self._credit, message.credit)
                 if message.done == self._sent and len(self._pending) > len(self._unsent):
                     self._start_epoch()
-            case Resync() if message.epoch == self.epoch:
+            case StreamResync() if message.epoch == self.epoch:
                 self._start_epoch()
-            case Nack() if message.reason == Refusal.OVER_CREDIT:
+            case StreamNack() if message.reason == RefusalReason.OVER_CREDIT:
                 self._start_epoch()  # the receiver no longer knows what it had granted
-            case Nack():
-                refusal = MessageRefused(Refusal(message.reason), message.detail)
+            case StreamNack():
+                refusal = MessageRefusedError(RefusalReason(message.reason), message.detail)
                 if message.seq == 0:
                     self._refused = refusal
                 return self._answered(dict.fromkeys(self._pending if message.seq == 0 else [message.seq], refusal))
@@ -124,12 +135,12 @@ class Outbox:
                 pass
         return []
 
-    def _answered(self, answers: dict[int, AppendOutcome | MessageRefused]) -> list[Answered]:
-        found: list[Answered] = []
+    def _answered(self, answers: dict[int, AppendOutcome | MessageRefusedError]) -> list[PendingTrajectoryAnswer]:
+        found: list[PendingTrajectoryAnswer] = []
         for seq, answer in answers.items():
             if (parcel := self._pending.get(seq)) is not None:
-                self.give_up(parcel)
-                found.append(Answered(parcel, answer))
+                self.abandon(parcel)
+                found.append(PendingTrajectoryAnswer(parcel, answer))
         return found
 
     def _start_epoch(self) -> None:
@@ -138,5 +149,5 @@ class Outbox:
         self._sent = self._credit = 0
         self._unsent = OrderedDict(self._pending)
 
-    def _oversized(self, size: int) -> MessageRefused:
-        return MessageRefused(Refusal.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")
+    def _oversized(self, size: int) -> MessageRefusedError:
+        return MessageRefusedError(RefusalReason.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")

@@ -15,28 +15,28 @@ from zmq.auth.asyncio import AsyncioAuthenticator
 
 from protocol import codec
 from protocol.errors import InfraError
-from protocol.journal import AppendOutcome, Arrival
+from protocol.journal import AppendOutcome, TrajectoryArrival
 from protocol.messages import (
-    MAX_ANSWERS,
-    Ack,
-    Bye,
-    Data,
-    Hello,
-    Message,
-    MessageError,
-    Nack,
-    Ping,
-    Refusal,
-    Resync,
-    read_message,
-    write_message,
+    MAX_ACK_SEQS,
+    RefusalReason,
+    StreamAck,
+    StreamBye,
+    StreamData,
+    StreamHello,
+    StreamMessage,
+    StreamMessageError,
+    StreamNack,
+    StreamPing,
+    StreamResync,
+    decode_message,
+    encode_message,
 )
-from protocol.stream.connections import LISTENING, Connections
-from protocol.stream.inbox import Inbox, Peer, Refused
-from protocol.stream.keys import Admitted, CurveServer, require_keys
-from protocol.stream.sockets import Monitor, Wire, watch_connection
-from protocol.stream.throttle import Throttle
-from protocol.trajectory import TRAIN
+from protocol.stream.connections import LISTENING_EVENTS, ConnectionTracker
+from protocol.stream.inbox import SenderEpoch, StreamInbox, StreamRefusal
+from protocol.stream.keys import CurveAllowlist, CurveServer, require_keys
+from protocol.stream.sockets import AsyncSocket, SocketMonitor, enable_heartbeats
+from protocol.stream.throttle import NoticeThrottle
+from protocol.trajectory import TRAIN_PURPOSE
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 DEFAULT_BATCH_BYTES = 8 * 1024 * 1024
@@ -52,17 +52,17 @@ _TOLD_AT_ONCE, _TOLD_EVERY_S = 20, 10.0
 """How often one kind of refusal, and of other news of peers, is told."""
 
 
-class Received(NamedTuple):
+class ReceivedTrajectory(NamedTuple):
     """A trajectory that was checked."""
 
-    summary: codec.Summary
+    summary: codec.TrajectorySummary
     frames: Sequence[codec.Frame]
     sender: str
 
-    def arrival(self) -> Arrival:
+    def to_arrival(self) -> TrajectoryArrival:
         """For the journal: this copies the frames into one blob."""
-        summary, ticket = self.summary, self.summary.ticket
-        return Arrival(
+        summary, ticket = self.summary, self.summary.request
+        return TrajectoryArrival(
             ticket.trajectory_id,
             ticket.group,
             ticket.sample,
@@ -70,13 +70,13 @@ class Received(NamedTuple):
             summary.passed,
             summary.status,
             summary.digest,
-            codec.pack(self.frames),
+            codec.pack_frames(self.frames),
             summary.sampled,
         )
 
 
-Append: TypeAlias = Callable[[Sequence[Received]], Awaitable[Sequence[AppendOutcome]]]
-OnRefused: TypeAlias = Callable[[Refusal, str, str], None]
+AppendTrajectories: TypeAlias = Callable[[Sequence[ReceivedTrajectory]], Awaitable[Sequence[AppendOutcome]]]
+OnRefused: TypeAlias = Callable[[RefusalReason, str, str], None]
 """Called with reason, sender (or its address, or its key) and detail."""
 OnUnroutable: TypeAlias = Callable[[str, str], None]
 """Called with the sender whom an answer did not reach, and the answer's kind."""
@@ -92,7 +92,7 @@ class ReceiverStatistics:
     """Of trajectories that arrived and are not appended."""
     received: int
     acknowledged: int
-    refused: dict[Refusal, int]
+    refused: dict[RefusalReason, int]
     """All, also those that were not told."""
     unroutable: int
     """Answers that found no connection; the sender asks again."""
@@ -101,12 +101,12 @@ class ReceiverStatistics:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _PendingAppend:
     identity: bytes
-    peer: Peer
+    peer: SenderEpoch
     seq: int
     size: int
-    item: Received
+    item: ReceivedTrajectory
 
 
 @dataclass(slots=True)
@@ -115,7 +115,7 @@ class _Counts:
     acknowledged: int = 0
     unroutable: int = 0
     failed_appends: int = 0
-    refused: Counter[Refusal] = field(default_factory=Counter[Refusal])
+    refused: Counter[RefusalReason] = field(default_factory=Counter[RefusalReason])
 
 
 class TrajectoryReceiver:
@@ -139,7 +139,7 @@ class TrajectoryReceiver:
     def __init__(
         self,
         run_id: str,
-        append: Append,
+        append: AppendTrajectories,
         *,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -158,12 +158,12 @@ class TrajectoryReceiver:
         """Bytes that one sender may have unanswered."""
         self._append, self._curve, self._retry_s, self._batch_bytes = append, curve, retry_s, batch_bytes
         self._on_refused, self._on_unroutable, self._on_disconnected = on_refused, on_unroutable, on_disconnected
-        self._throttle = Throttle(_TOLD_AT_ONCE, _TOLD_EVERY_S)
-        self._inbox = Inbox(run_id, self.window_bytes, max_bytes, _ALL_WINDOWS_BYTES)
-        self._waiting: deque[_Waiting] = deque()
+        self._throttle = NoticeThrottle(_TOLD_AT_ONCE, _TOLD_EVERY_S)
+        self._inbox = StreamInbox(run_id, self.window_bytes, max_bytes, _ALL_WINDOWS_BYTES)
+        self._waiting: deque[_PendingAppend] = deque()
         self._waiting_bytes = 0
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
-        self._turns = asyncio.Semaphore(_APPENDS)
+        self._append_slots = asyncio.Semaphore(_APPENDS)
         self._counts = _Counts()
 
     @property
@@ -176,11 +176,11 @@ class TrajectoryReceiver:
         self._authenticator: AsyncioAuthenticator | None = None
         try:
             socket = self._bind()
-            self._monitor = Monitor(self._context, socket, LISTENING)
+            self._monitor = SocketMonitor(self._context, socket, LISTENING_EVENTS)
         except zmq.ZMQError as error:
-            self._leave()
+            self._close_context()
             raise InfraError(f"cannot listen on {self.endpoint}: {error}") from error
-        self._wire = Wire(socket)
+        self._wire = AsyncSocket(socket)
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
         self._running = [self._tasks.create_task(each) for each in (self._receive(), self._store(), self._watch())]
@@ -196,7 +196,7 @@ class TrajectoryReceiver:
         finally:
             self._monitor.close()
             self._wire.close()
-            self._leave()
+            self._close_context()
 
     def _bind(self) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.ROUTER)
@@ -206,18 +206,18 @@ class TrajectoryReceiver:
         socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         socket.setsockopt(zmq.MAXMSGSIZE, 2 * self.max_bytes + 65536)
         socket.setsockopt(zmq.IPV6, int(":" in self.host))
-        watch_connection(socket)
+        enable_heartbeats(socket)
         if self._curve is not None:
             self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context(self._context))
             self._authenticator.start()
-            self._authenticator.configure_curve_callback("*", Admitted(self._curve.clients, self._refuse_key))
+            self._authenticator.configure_curve_callback("*", CurveAllowlist(self._curve.clients, self._refuse_key))
             socket.curve_server = True
             socket.curve_publickey, socket.curve_secretkey = self._curve.public, self._curve.secret
         socket.bind(self.endpoint)
         self.port = int(cast("bytes", socket.last_endpoint).rpartition(b":")[2])
         return socket
 
-    def _leave(self) -> None:
+    def _close_context(self) -> None:
         if self._authenticator is not None:
             self._authenticator.stop()
         self._context.destroy(linger=0)
@@ -241,97 +241,103 @@ class TrajectoryReceiver:
                 self._room.clear()
                 await self._room.wait()
             for identity, *frames in await self._wire.receive(_BURST):
-                self._take(bytes(identity), frames, now())
+                self._handle_message(bytes(identity), frames, now())
             await asyncio.sleep(0)
 
     async def _watch(self) -> None:
         """Name those whom ZeroMQ turns away or loses."""
-        connections = Connections()
+        connections = ConnectionTracker()
         while True:
             for event, value in await self._monitor.receive():
-                if (ended := connections.take(event, value)) is None:
+                if (ended := connections.handle_event(event, value)) is None:
                     continue
                 if ended.failure is not None:
-                    self._say_refused(ended.failure, ended.peer)
+                    self._report_refused(ended.failure, ended.peer)
                 elif self._on_disconnected is not None and self._admit("disconnected") is not None:
                     self._on_disconnected(ended.peer)
 
-    def _take(self, identity: bytes, frames: list[memoryview], now: float) -> None:
+    def _handle_message(self, identity: bytes, frames: list[memoryview], now: float) -> None:
         try:
-            message = read_message(frames[0] if frames else b"")
-        except MessageError as error:
-            self._refuse(identity, 0, Refused(Refusal.MALFORMED, str(error)))
+            message = decode_message(frames[0] if frames else b"")
+        except StreamMessageError as error:
+            self._refuse(identity, 0, StreamRefusal(RefusalReason.MALFORMED, str(error)))
             return
-        if len(frames) > 1 and not isinstance(message, Data):
-            self._refuse(identity, 0, Refused(Refusal.MALFORMED, f"{len(frames)} frames, of which one says something"))
+        if len(frames) > 1 and not isinstance(message, StreamData):
+            self._refuse(
+                identity,
+                0,
+                StreamRefusal(RefusalReason.MALFORMED, f"{len(frames)} frames, of which one says something"),
+            )
             return
         peer = self._inbox.peers.get(identity)
         if peer is not None:
-            peer.heard = now
+            peer.last_heard = now
         match message:
-            case Data():
-                self._take_data(identity, message, frames[1:])
-            case Hello():
-                answer = self._inbox.hello(identity, message, now)
-                if isinstance(answer, Refused):
+            case StreamData():
+                self._handle_data(identity, message, frames[1:])
+            case StreamHello():
+                answer = self._inbox.handle_hello(identity, message, now)
+                if isinstance(answer, StreamRefusal):
                     self._refuse(identity, 0, answer, message.sender)
                 else:
                     self._reply(identity, answer)
-            case Ping():
-                self._reply(identity, self._inbox.ping(identity, message))
-            case Bye():
-                self._inbox.bye(identity)
+            case StreamPing():
+                self._reply(identity, self._inbox.handle_ping(identity, message))
+            case StreamBye():
+                self._inbox.handle_bye(identity)
             case _:
-                self._refuse(identity, 0, Refused(Refusal.MALFORMED, "only receivers send this message"))
+                self._refuse(identity, 0, StreamRefusal(RefusalReason.MALFORMED, "only receivers send this message"))
 
-    def _take_data(self, identity: bytes, data: Data, frames: list[memoryview]) -> None:
+    def _handle_data(self, identity: bytes, data: StreamData, frames: list[memoryview]) -> None:
         size = codec.payload_size(frames)
-        taken = self._inbox.data(identity, data, size)
+        taken = self._inbox.handle_data(identity, data, size)
         if taken is None:
             return
-        if isinstance(taken, Resync):
+        if isinstance(taken, StreamResync):
             self._reply(identity, taken)
             return
         self._counts.received += 1
-        if isinstance(taken, Refused):
+        if isinstance(taken, StreamRefusal):
             self._refuse(identity, data.seq, taken)
             return
         item = self._checked(frames, taken.sender)
-        if isinstance(item, Refused):
+        if isinstance(item, StreamRefusal):
             taken.done += size
             self._refuse(identity, data.seq, item)
             return
-        self._waiting.append(_Waiting(identity, taken, data.seq, size, item))
+        self._waiting.append(_PendingAppend(identity, taken, data.seq, size, item))
         self._waiting_bytes += size
         self._arrived.set()
 
-    def _checked(self, frames: list[memoryview], sender: str) -> Received | Refused:
+    def _checked(self, frames: list[memoryview], sender: str) -> ReceivedTrajectory | StreamRefusal:
         try:
-            summary = codec.inspect(frames, max_bytes=self.max_bytes)
+            summary = codec.inspect_frames(frames, max_bytes=self.max_bytes)
         except codec.CodecError as error:
-            return Refused(Refusal.MALFORMED, str(error))
-        ticket = summary.ticket
+            return StreamRefusal(RefusalReason.MALFORMED, str(error))
+        ticket = summary.request
         if ticket.run_id != self.run_id:
-            return Refused(Refusal.FOREIGN_RUN, f"the trajectory belongs to run {ticket.run_id!r}, not {self.run_id!r}")
-        if ticket.purpose != TRAIN:
-            return Refused(Refusal.NOT_FOR_TRAINING, f"{ticket.trajectory_id} is for {ticket.purpose!r}")
-        return Received(summary, frames, sender)
+            return StreamRefusal(
+                RefusalReason.FOREIGN_RUN, f"the trajectory belongs to run {ticket.run_id!r}, not {self.run_id!r}"
+            )
+        if ticket.purpose != TRAIN_PURPOSE:
+            return StreamRefusal(RefusalReason.NOT_FOR_TRAINING, f"{ticket.trajectory_id} is for {ticket.purpose!r}")
+        return ReceivedTrajectory(summary, frames, sender)
 
     async def _store(self) -> None:
         async with asyncio.TaskGroup() as appends:
             while True:
-                await self._turns.acquire()
+                await self._append_slots.acquire()
                 while not self._waiting:
                     self._arrived.clear()
                     await self._arrived.wait()
-                appends.create_task(self._keep(self._batch()))
+                appends.create_task(self._append_batch(self._batch()))
 
-    async def _keep(self, batch: Sequence[_Waiting]) -> None:
+    async def _append_batch(self, batch: Sequence[_PendingAppend]) -> None:
         outcomes = await self._append_until_stored([waiting.item for waiting in batch])
-        self._turns.release()
+        self._append_slots.release()
         self._acknowledge(batch, outcomes)
 
-    def _batch(self) -> list[_Waiting]:
+    def _batch(self) -> list[_PendingAppend]:
         batch = [self._waiting.popleft()]
         size = batch[0].size
         while self._waiting and size + self._waiting[0].size <= self._batch_bytes:
@@ -339,7 +345,7 @@ class TrajectoryReceiver:
             size += batch[-1].size
         return batch
 
-    async def _append_until_stored(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
+    async def _append_until_stored(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
         while True:
             try:
                 return await self._append(items)
@@ -347,9 +353,11 @@ class TrajectoryReceiver:
                 self._counts.failed_appends += 1
                 await asyncio.sleep(self._retry_s)
 
-    def _acknowledge(self, batch: Sequence[_Waiting], outcomes: Sequence[AppendOutcome]) -> None:
+    def _acknowledge(self, batch: Sequence[_PendingAppend], outcomes: Sequence[AppendOutcome]) -> None:
         """One answer to each sender, in as many messages as it takes."""
-        answers: dict[Peer, tuple[bytes, list[int], list[str]]] = {}  # a peer is one epoch: a later one is another
+        answers: dict[
+            SenderEpoch, tuple[bytes, list[int], list[str]]
+        ] = {}  # a peer is one epoch: a later one is another
         for waiting, outcome in zip(batch, outcomes, strict=True):
             self._waiting_bytes -= waiting.size
             waiting.peer.done += waiting.size
@@ -359,19 +367,19 @@ class TrajectoryReceiver:
             names.append(outcome.value)
         self._room.set()
         for peer, (identity, seqs, names) in answers.items():
-            for first in range(0, len(seqs), MAX_ANSWERS):
-                some = slice(first, first + MAX_ANSWERS)
-                self._reply(identity, Ack(peer.epoch, self._inbox.credit(peer), seqs[some], names[some]))
+            for first in range(0, len(seqs), MAX_ACK_SEQS):
+                some = slice(first, first + MAX_ACK_SEQS)
+                self._reply(identity, StreamAck(peer.epoch, self._inbox.grant_credit(peer), seqs[some], names[some]))
 
-    def _refuse(self, identity: bytes, seq: int, refused: Refused, sender: str = "") -> None:
-        self._say_refused(refused, sender or self._inbox.name(identity))
-        self._reply(identity, Nack(seq, refused.reason.value, refused.detail))
+    def _refuse(self, identity: bytes, seq: int, refused: StreamRefusal, sender: str = "") -> None:
+        self._report_refused(refused, sender or self._inbox.sender_name(identity))
+        self._reply(identity, StreamNack(seq, refused.reason.value, refused.detail))
 
     def _refuse_key(self, key: bytes) -> None:
-        refused = Refused(Refusal.UNAUTHENTICATED, "its public key is not admitted")
-        self._say_refused(refused, key.decode("ascii", "replace"))
+        refused = StreamRefusal(RefusalReason.UNAUTHENTICATED, "its public key is not admitted")
+        self._report_refused(refused, key.decode("ascii", "replace"))
 
-    def _say_refused(self, refused: Refused, sender: str) -> None:
+    def _report_refused(self, refused: StreamRefusal, sender: str) -> None:
         self._counts.refused[refused.reason] += 1
         if self._on_refused is not None and (untold := self._admit(refused.reason)) is not None:
             more = f"; {untold} more of the kind since the last that was told" if untold else ""
@@ -380,9 +388,9 @@ class TrajectoryReceiver:
     def _admit(self, kind: str) -> int | None:
         return self._throttle.admit(kind, asyncio.get_running_loop().time())
 
-    def _reply(self, identity: bytes, message: Message) -> None:
+    def _reply(self, identity: bytes, message: StreamMessage) -> None:
         """Never waits: an answer that cannot leave is found missing by the sender's next ping."""
-        if not self._wire.send_now([identity, write_message(message)]):
+        if not self._wire.send_now([identity, encode_message(message)]):
             self._counts.unroutable += 1
             if self._on_unroutable is not None and self._admit("unroutable") is not None:
-                self._on_unroutable(self._inbox.name(identity), type(message).__name__.lower())
+                self._on_unroutable(self._inbox.sender_name(identity), type(message).__name__.lower())

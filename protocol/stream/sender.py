@@ -15,13 +15,13 @@ import zmq
 
 from protocol import codec
 from protocol.journal import AppendOutcome
-from protocol.messages import Bye, Data, MessageError, read_message, write_message
-from protocol.stream.connections import CONNECTING, Connections
-from protocol.stream.errors import MessageRefused, NotAcknowledged, SenderClosed
+from protocol.messages import StreamBye, StreamData, StreamMessageError, decode_message, encode_message
+from protocol.stream.connections import CONNECTING_EVENTS, ConnectionTracker
+from protocol.stream.errors import MessageRefusedError, NotAcknowledgedError, SenderClosedError
 from protocol.stream.keys import CurveClient, require_keys
-from protocol.stream.outbox import Answered, Outbox, Parcel
-from protocol.stream.sockets import Monitor, Wire, watch_connection
-from protocol.trajectory import Ticket, Trajectory
+from protocol.stream.outbox import PendingTrajectory, PendingTrajectoryAnswer, StreamOutbox
+from protocol.stream.sockets import AsyncSocket, SocketMonitor, enable_heartbeats
+from protocol.trajectory import RolloutRequest, Trajectory
 
 HEARTBEAT_S = 1.0
 BUDGET_BYTES = 64 * 1024 * 1024
@@ -32,7 +32,7 @@ _BURST = 8
 _BYE_MS = 500
 """The last word to a receiver that was there has so long to leave."""
 
-Acknowledged = Callable[[Ticket, AppendOutcome], None]
+OnAcknowledged = Callable[[RolloutRequest, AppendOutcome], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class TrajectorySender:
         heartbeat_s: float = HEARTBEAT_S,
         budget_bytes: int = BUDGET_BYTES,
         curve: CurveClient | None = None,
-        acknowledged: Acknowledged | None = None,
+        acknowledged: OnAcknowledged | None = None,
     ) -> None:
         require_keys(endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]"), curve)
         self.endpoint, self.run_id, self.sender_id = endpoint, run_id, sender_id
@@ -69,15 +69,15 @@ class TrajectorySender:
         """After the close: ids of trajectories whose fate is unknown."""
         self._heartbeat_s, self._budget_bytes, self._curve = heartbeat_s, budget_bytes, curve
         self._acknowledged = acknowledged
-        self._outbox = Outbox(run_id, sender_id)
+        self._outbox = StreamOutbox(run_id, sender_id)
         self._answers: dict[int, asyncio.Future[AppendOutcome]] = {}
-        self._work, self._less = asyncio.Event(), asyncio.Event()
-        self._turn = asyncio.Lock()
+        self._work, self._room_freed = asyncio.Event(), asyncio.Event()
+        self._room_lock = asyncio.Lock()
         """Of the caller who waits for room; the others wait for it in the order in which they came."""
         self._waiting = 0
         """Callers, he among them."""
         self._closed = True
-        self._trouble = ""
+        self._connection_trouble = ""
         """Why there is no connection, as far as ZeroMQ says."""
 
     async def __aenter__(self) -> Self:
@@ -88,13 +88,13 @@ class TrajectorySender:
         socket.setsockopt(zmq.ROUTING_ID, f"{self.sender_id[:200]}/{secrets.token_hex(8)}".encode()[-255:])
         socket.setsockopt(zmq.RECONNECT_IVL, 50)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2000)
-        watch_connection(socket)
+        enable_heartbeats(socket)
         if self._curve is not None:
             socket.curve_publickey, socket.curve_secretkey = self._curve.public, self._curve.secret
             socket.curve_serverkey = self._curve.server
         socket.setsockopt(zmq.IPV6, int("[" in self.endpoint))
         socket.connect(self.endpoint)
-        self._wire, self._monitor = Wire(socket), Monitor(self._context, socket, CONNECTING)
+        self._wire, self._monitor = AsyncSocket(socket), SocketMonitor(self._context, socket, CONNECTING_EVENTS)
         self._closed = False
         self._tasks = asyncio.TaskGroup()
         await self._tasks.__aenter__()
@@ -105,17 +105,17 @@ class TrajectorySender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closed = True
-        self._less.set()
-        self.unacknowledged = self._outbox.names
+        self._room_freed.set()
+        self.unacknowledged = self._outbox.unacknowledged_ids
         for future in self._answers.values():
             if not future.done():
-                future.set_exception(SenderClosed)
+                future.set_exception(SenderClosedError)
         for task in self._running:
             task.cancel()
         try:
             await self._tasks.__aexit__(None, None, None)  # what the body raised stays as it is
         finally:
-            self._wire.send_now([write_message(Bye())])
+            self._wire.send_now([encode_message(StreamBye())])
             self._monitor.close()
             self._wire.close(_BYE_MS if self._outbox.welcomed else 0)
             await asyncio.to_thread(self._context.term)
@@ -128,8 +128,8 @@ class TrajectorySender:
         has no place in frames, and StreamError: :class:`MessageRefused`, :class:`NotAcknowledged` after ``deadline_s``,
         :class:`SenderClosed`.
         """
-        name = trajectory.ticket.trajectory_id
-        parcel: Parcel | None = None
+        name = trajectory.request.trajectory_id
+        parcel: PendingTrajectory | None = None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + deadline_s
         try:
@@ -143,52 +143,54 @@ class TrajectorySender:
                 expiry.cancel()
         except TimeoutError:
             if parcel is not None:
-                self._outbox.give_up(parcel)
-            raise NotAcknowledged(
+                self._outbox.abandon(parcel)
+            raise NotAcknowledgedError(
                 f"no acknowledgement of {name} from {self.endpoint} within {deadline_s:g} s"
                 + ("" if self._outbox.welcomed else "; the buffer does not answer")
-                + (f" ({self._trouble})" if self._trouble else "")
+                + (f" ({self._connection_trouble})" if self._connection_trouble else "")
             ) from None
-        except SenderClosed:
-            raise SenderClosed(f"the sender was closed before {name} was acknowledged") from None
+        except SenderClosedError:
+            raise SenderClosedError(f"the sender was closed before {name} was acknowledged") from None
         finally:
             if parcel is not None:
                 self._answers.pop(parcel.seq, None)
-            self._less.set()
+            self._room_freed.set()
 
     async def drain(self, deadline_s: float) -> list[str]:
         """Wait until everything that was given to :meth:`send` is answered; what is not by then, by id."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline_s):
                 while self._outbox and not self._closed:
-                    self._less.clear()
-                    await self._less.wait()
-        return self._outbox.names
+                    self._room_freed.clear()
+                    await self._room_freed.wait()
+        return self._outbox.unacknowledged_ids
 
     def statistics(self) -> SenderStatistics:
         outbox = self._outbox
         return SenderStatistics(outbox.epoch, outbox.sent_messages, len(outbox), outbox.bytes)
 
-    async def _add(self, trajectory: Trajectory, deadline: float) -> Parcel:
+    async def _add(self, trajectory: Trajectory, deadline: float) -> PendingTrajectory:
         """Raises TimeoutError at ``deadline``, which is looked at only where it has to wait."""
-        ticket = trajectory.ticket
-        if not self._waiting and (parcel := self._add_now(ticket, codec.encode(trajectory))) is not None:
+        ticket = trajectory.request
+        if not self._waiting and (parcel := self._add_now(ticket, codec.encode_trajectory(trajectory))) is not None:
             return parcel
         self._waiting += 1
         try:
-            async with asyncio.timeout_at(deadline), self._turn:
-                frames = codec.encode(trajectory)  # of several segments a copy, and one such is beyond the budget
+            async with asyncio.timeout_at(deadline), self._room_lock:
+                frames = codec.encode_trajectory(
+                    trajectory
+                )  # of several segments a copy, and one such is beyond the budget
                 while (parcel := self._add_now(ticket, frames)) is None:
-                    self._less.clear()
-                    await self._less.wait()
+                    self._room_freed.clear()
+                    await self._room_freed.wait()
                 return parcel
         finally:
             self._waiting -= 1
 
-    def _add_now(self, ticket: Ticket, frames: Sequence[codec.Frame]) -> Parcel | None:
+    def _add_now(self, ticket: RolloutRequest, frames: Sequence[codec.Frame]) -> PendingTrajectory | None:
         """None where there is no room.  Raises SenderClosed."""
         if self._closed:
-            raise SenderClosed
+            raise SenderClosedError
         full = self._outbox and self._outbox.bytes + codec.payload_size(frames) > self._budget_bytes
         return None if full else self._outbox.add(ticket, frames)
 
@@ -200,7 +202,7 @@ class TrajectorySender:
             self._work.clear()
             if clock() >= due:
                 due = clock() + self._heartbeat_s
-                await self._wire.send([write_message(self._outbox.greeting())])
+                await self._wire.send([encode_message(self._outbox.heartbeat_message())])
             epoch = self._outbox.epoch
             if await self._send_burst():
                 await asyncio.sleep(0)
@@ -213,43 +215,43 @@ class TrajectorySender:
 
     async def _send_burst(self) -> bool:
         """Send what credit covers, up to ``_BURST`` parcels; whether there was any."""
-        parcels = list(islice(iter(self._outbox.next, None), _BURST))
+        parcels = list(islice(iter(self._outbox.next_to_send, None), _BURST))
         epoch = self._outbox.epoch
-        await self._wire.send(*([write_message(Data(epoch, parcel.seq)), *parcel.frames] for parcel in parcels))
+        await self._wire.send(*([encode_message(StreamData(epoch, parcel.seq)), *parcel.frames] for parcel in parcels))
         return bool(parcels)
 
     async def _read(self) -> None:
         while True:
             for frames in await self._wire.receive():
                 try:
-                    answers = self._outbox.take(read_message(frames[0]))
-                except (MessageError, ValueError):
+                    answers = self._outbox.handle_message(decode_message(frames[0]))
+                except (StreamMessageError, ValueError):
                     continue  # no receiver of ours says that
                 for answered in answers:
                     self._settle(answered)
             self._work.set()
-            self._less.set()
+            self._room_freed.set()
             await asyncio.sleep(0)
 
     async def _watch(self) -> None:
-        connections = Connections()
+        connections = ConnectionTracker()
         while True:
             for event, value in await self._monitor.receive():
-                ended = connections.take(event, value)
+                ended = connections.handle_event(event, value)
                 if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                    self._trouble = ""
+                    self._connection_trouble = ""
                 elif ended is not None and ended.failure is not None:
-                    self._trouble = ended.failure.detail
+                    self._connection_trouble = ended.failure.detail
 
-    def _settle(self, answered: Answered) -> None:
+    def _settle(self, answered: PendingTrajectoryAnswer) -> None:
         parcel, answer = answered
-        if self._acknowledged is not None and not isinstance(answer, MessageRefused):
-            self._acknowledged(parcel.ticket, answer)
+        if self._acknowledged is not None and not isinstance(answer, MessageRefusedError):
+            self._acknowledged(parcel.request, answer)
         future = self._answers.get(parcel.seq)
         if future is None or future.done():
             return
-        if isinstance(answer, MessageRefused):
-            future.set_exception(MessageRefused(answer.reason, answer.detail))
+        if isinstance(answer, MessageRefusedError):
+            future.set_exception(MessageRefusedError(answer.reason, answer.detail))
         else:
             future.set_result(answer)
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from protocol.journal import AppendOutcome
 from protocol.stream.keys import CurveClient
-from protocol.stream.sender import HEARTBEAT_S, Acknowledged, TrajectorySender
+from protocol.stream.sender import HEARTBEAT_S, OnAcknowledged, TrajectorySender
 from protocol.trajectory import GroupId, Trajectory
 
 
@@ -29,7 +29,7 @@ class ShardedSender:
         *,
         heartbeat_s: float = HEARTBEAT_S,
         curves: Sequence[CurveClient] | None = None,
-        acknowledged: Acknowledged | None = None,
+        acknowledged: OnAcknowledged | None = None,
     ) -> None:
         keys = [None] * len(endpoints) if curves is None else curves
         self.shards = [
@@ -51,7 +51,7 @@ class ShardedSender:
 
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
         """As :meth:`TrajectorySender.send`."""
-        return await self.shards[shard_of(trajectory.ticket.group, len(self.shards))].send(trajectory, deadline_s)
+        return await self.shards[shard_of(trajectory.request.group, len(self.shards))].send(trajectory, deadline_s)
 
     async def drain(self, deadline_s: float) -> list[str]:
         """As :meth:`TrajectorySender.drain`, for all receivers; the deadline is of each."""

@@ -25,7 +25,7 @@ _COPIED_BYTES = 96 << 10
 _EVENT = struct.Struct("=Hi")
 
 
-class Wire:
+class AsyncSocket:
     """A bound or connected socket, for one task that receives and one that sends.  Large frames are not copied.
 
     ``close`` it, or use it as a context manager.
@@ -36,7 +36,7 @@ class Wire:
         self._send = super(zmq.Socket, socket).send  # without options that are for sockets of other kinds
         self._readable, self._writable = asyncio.Event(), asyncio.Event()
         self._loop, self._descriptor = asyncio.get_running_loop(), cast("int", socket.getsockopt(zmq.FD))
-        self._loop.add_reader(self._descriptor, self._look)
+        self._loop.add_reader(self._descriptor, self._poll_events)
 
     def __enter__(self) -> Self:
         return self
@@ -54,7 +54,7 @@ class Wire:
         while True:
             self._readable.clear()
             batch = self._drain(most)
-            self._look()
+            self._poll_events()
             if batch:
                 return batch
             await self._readable.wait()
@@ -62,20 +62,20 @@ class Wire:
     async def send(self, *messages: Sequence[Frame]) -> None:
         """Waits while the socket's high-water mark is reached."""
         for frames in messages:
-            while not self._offer(frames):
+            while not self._try_send(frames):
                 self._writable.clear()
-                self._look()
+                self._poll_events()
                 await self._writable.wait()
-        self._look()
+        self._poll_events()
 
     def send_now(self, frames: Sequence[Frame]) -> bool:
         """Send without waiting.  False where that is not possible: the high-water mark is reached, or a ROUTER knows no
         such peer."""
-        sent = self._offer(frames)
-        self._look()
+        sent = self._try_send(frames)
+        self._poll_events()
         return sent
 
-    def _offer(self, frames: Sequence[Frame]) -> bool:
+    def _try_send(self, frames: Sequence[Frame]) -> bool:
         try:
             for frame in frames[:-1]:
                 self._send(frame, _AND_MORE, copy=len(frame) < _COPIED_BYTES)
@@ -102,7 +102,7 @@ class Wire:
             pass
         return batch
 
-    def _look(self) -> None:
+    def _poll_events(self) -> None:
         events = cast("int", self._socket.getsockopt(zmq.EVENTS))
         if events & _READABLE:
             self._readable.set()
@@ -110,7 +110,7 @@ class Wire:
             self._writable.set()
 
 
-class Monitor:
+class SocketMonitor:
     """What ZeroMQ says of the connections of ``socket``.  ``close`` it before the socket."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], events: int) -> None:
@@ -119,7 +119,7 @@ class Monitor:
         reader = context.socket(zmq.PAIR)
         reader.rcvhwm = 0  # ZeroMQ's own thread, and with it every connection, would wait for a reader that is late
         reader.connect(_MONITOR)
-        self._wire = Wire(reader)
+        self._wire = AsyncSocket(reader)
 
     async def receive(self) -> list[tuple[int, int]]:
         """(event, value), at least one."""
@@ -130,7 +130,7 @@ class Monitor:
         self._wire.close()
 
 
-def watch_connection(socket: zmq.Socket[bytes]) -> None:
+def enable_heartbeats(socket: zmq.Socket[bytes]) -> None:
     """Let ZeroMQ notice a peer that is gone without a word, and connect again."""
     socket.setsockopt(zmq.HEARTBEAT_IVL, 2000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 10000)

@@ -13,7 +13,7 @@ class _Kind:
     untold: int = 0
 
 
-class Throttle:
+class NoticeThrottle:
     """Of each kind ``burst`` at once, and from then on one every ``pause_s``: a peer that is refused again and again
     fills no log.  Kinds are few."""
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from protocol.errors import InfraError
 from sandbox.daytona import files as carried
-from sandbox.daytona.grade import grade
-from sandbox.daytona.machine import Machine
-from sandbox.daytona.shells import Shell
-from sandbox.daytona.tools import SetaTools
+from sandbox.daytona.grade import grade_daytona_sandbox
+from sandbox.daytona.machine import DaytonaHandle
+from sandbox.daytona.shells import DaytonaShell
+from sandbox.daytona.tools import DaytonaTools
 from sandbox.errors import SandboxLost
 from sandbox.files import MAX_TREE_BYTES
 from sandbox.grader import GradeResult
-from sandbox.grading.suspicion import command_of
-from sandbox.provider import READ_BYTES
+from sandbox.grading.suspicion import command_text
+from sandbox.provider import MAX_READ_BYTES
 from sandbox.shell import CommandResult
 from sandbox.tasks.task import NetworkMode, Task
 from sandbox.tools import ToolResult
@@ -26,12 +26,12 @@ _DELETE_S = 30.0
 
 class DaytonaSandbox:
     def __init__(
-        self, machine: Machine, task: Task, spared: Sequence[str], closed: Callable[[DaytonaSandbox], None]
+        self, machine: DaytonaHandle, task: Task, spared: Sequence[str], closed: Callable[[DaytonaSandbox], None]
     ) -> None:
         """``spared``: what ran before the agent came; ``closed`` is told when it ends."""
         self.machine, self._task, self._spared, self._told = machine, task, tuple(spared), closed
-        self._shell = Shell(machine, task.workdir)
-        self._tools = SetaTools(machine, task.workdir)
+        self._shell = DaytonaShell(machine, task.workdir)
+        self._tools = DaytonaTools(machine, task.workdir)
         self._commands: list[str] = []
         """What the agent asked for."""
         self._closed = False
@@ -49,7 +49,7 @@ class DaytonaSandbox:
         self._open()
         await carried.write_files(self.machine, files, mode)
 
-    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
         self._open()
         return await carried.read_file(self.machine, path, max_bytes)
 
@@ -59,7 +59,7 @@ class DaytonaSandbox:
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
         self._open()
-        self._commands.append(command_of(arguments))
+        self._commands.append(command_text(arguments))
         return await self._tools.call(name, arguments)
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
@@ -67,23 +67,23 @@ class DaytonaSandbox:
         network = self._task.network
         if network.verify is not network.agent:
             await self.machine.allow(network.verify is NetworkMode.NONE, ",".join(network.allowed_hosts))
-        graded = await grade(self.machine, self._task, timeout_s, self._commands, self._spared)
-        self._shell = Shell(self.machine, self._task.workdir)
-        self._tools = SetaTools(self.machine, self._task.workdir)
+        graded = await grade_daytona_sandbox(self.machine, self._task, timeout_s, self._commands, self._spared)
+        self._shell = DaytonaShell(self.machine, self._task.workdir)
+        self._tools = DaytonaTools(self.machine, self._task.workdir)
         return graded
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._told(self)
-            await asyncio.shield(deleted(self.machine))
+            await asyncio.shield(delete_quietly(self.machine))
 
     def _open(self) -> None:
         if self._closed:
             raise SandboxLost("the session was closed")
 
 
-async def deleted(machine: Machine) -> None:
+async def delete_quietly(machine: DaytonaHandle) -> None:
     """One that cannot be deleted ends by itself."""
     with contextlib.suppress(InfraError, TimeoutError):
         async with asyncio.timeout(_DELETE_S):

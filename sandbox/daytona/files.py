@@ -9,29 +9,29 @@ import posixpath
 import tarfile
 from collections.abc import Mapping
 
-from sandbox.daytona.machine import Machine
+from sandbox.daytona.machine import DaytonaHandle
 
 _AT_ONCE = 100
 
 
-async def write_files(machine: Machine, files: Mapping[str, bytes], mode: int) -> None:
+async def write_files(machine: DaytonaHandle, files: Mapping[str, bytes], mode: int) -> None:
     """Raises OSError, ValueError, SandboxLost."""
     for path in files:
         _absolute(path)
-    staged = [(machine.staged(), path, data) for path, data in files.items()]
+    staged = [(machine.staging_path(), path, data) for path, data in files.items()]
     await machine.upload([(place, data) for place, _, data in staged])
     for at in range(0, len(staged), _AT_ONCE):
         pairs = [word for place, path, _ in staged[at : at + _AT_ONCE] for word in (place, path)]
         _check((await machine.call("write", f"{mode:o}", *pairs)).code, "")
 
 
-async def read_file(machine: Machine, path: str, max_bytes: int) -> bytes:
+async def read_file(machine: DaytonaHandle, path: str, max_bytes: int) -> bytes:
     """Raises OSError, ValueError, SandboxLost."""
     _absolute(path)
     return await _taken(machine, "read", path, max_bytes)
 
 
-async def read_tree(machine: Machine, path: str, max_bytes: int) -> dict[str, bytes]:
+async def read_tree(machine: DaytonaHandle, path: str, max_bytes: int) -> dict[str, bytes]:
     """Raises OSError, ValueError, SandboxLost."""
     _absolute(path)
     packed = await _taken(machine, "tree", path, max_bytes)
@@ -43,8 +43,8 @@ async def read_tree(machine: Machine, path: str, max_bytes: int) -> dict[str, by
     return found
 
 
-async def _taken(machine: Machine, verb: str, path: str, max_bytes: int) -> bytes:
-    place = machine.staged()
+async def _taken(machine: DaytonaHandle, verb: str, path: str, max_bytes: int) -> bytes:
+    place = machine.staging_path()
     _check((await machine.call(verb, path, str(max_bytes), place)).code, path)
     data = await machine.download(place)
     await machine.call("remove", place)

@@ -14,10 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from sandbox.daytona.sdk import Box, Sdk
+from sandbox.daytona.sdk import DaytonaSdk, DaytonaSdkSandbox
 from sandbox.errors import SandboxLost, SandboxVanished
 
-HOME = "/.longshore"
+LONGSHORE_FOLDER = "/.longshore"
 """Ours, in the sandbox: folders of shells, and files on their way."""
 _SCRIPT = (Path(__file__).parent / "box.sh").read_text(encoding="utf-8")
 _TIMES, _AGAIN_S = 3, 1.0
@@ -27,25 +27,25 @@ _FILES_S = 600
 T = TypeVar("T")
 
 
-class Answer(NamedTuple):
+class DaytonaCallReply(NamedTuple):
     code: int
     words: tuple[str, ...]
     """What the call said in its one line."""
 
 
-class Machine:
-    def __init__(self, box: Box, sdk: Sdk) -> None:
+class DaytonaHandle:
+    def __init__(self, box: DaytonaSdkSandbox, sdk: DaytonaSdk) -> None:
         self._box, self._sdk = box, sdk
         self.id = box.id
         self.gone: SandboxLost | None = None
 
-    async def call(self, verb: str, *arguments: str, wait_s: float = 0.0) -> Answer:
+    async def call(self, verb: str, *arguments: str, wait_s: float = 0.0) -> DaytonaCallReply:
         """Raises SandboxLost."""
         command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "box", verb, *arguments])
         limit_s = math.ceil(wait_s + _SPARE_S)
         done = await self._tried(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
         said = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "")
-        return Answer(done.exit_code, tuple(said.split()[1:]))
+        return DaytonaCallReply(done.exit_code, tuple(said.split()[1:]))
 
     async def upload(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Raises SandboxLost."""
@@ -74,9 +74,9 @@ class Machine:
         await self._tried(lambda: self._box.delete(_FILES_S), _FILES_S)
 
     @staticmethod
-    def staged() -> str:
+    def staging_path() -> str:
         """A path for a file on its way."""
-        return f"{HOME}/{secrets.token_hex(8)}"
+        return f"{LONGSHORE_FOLDER}/{secrets.token_hex(8)}"
 
     async def _tried(self, do: Callable[[], Awaitable[T]], within_s: float) -> T:
         sdk = self._sdk

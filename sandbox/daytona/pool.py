@@ -19,14 +19,14 @@ from typing import Any
 
 from protocol.cli.words import did_you_mean
 from protocol.errors import InfraError, UserError
-from sandbox.completion import completed
-from sandbox.daytona.box import DaytonaSandbox, deleted
+from sandbox.completion import call_with_undo
+from sandbox.daytona.box import DaytonaSandbox, delete_quietly
 from sandbox.daytona.files import write_files
-from sandbox.daytona.machine import HOME, Machine
-from sandbox.daytona.sdk import Client, Sdk, load_sdk
-from sandbox.daytona.shells import Shell
+from sandbox.daytona.machine import LONGSHORE_FOLDER, DaytonaHandle
+from sandbox.daytona.sdk import DaytonaClient, DaytonaSdk, load_sdk
+from sandbox.daytona.shells import DaytonaShell
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, TaskFault
-from sandbox.providers import Options
+from sandbox.providers import ProviderOptions
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
 
 _CREATE_S, _SETUP_S = 600.0, 300.0
@@ -45,7 +45,7 @@ class DaytonaOptions:
     disk_gb: int = 3
 
     @classmethod
-    def of(cls, options: Options) -> DaytonaOptions:
+    def parse(cls, options: ProviderOptions) -> DaytonaOptions:
         """Raises UserError for a key that is none, or a value of another kind."""
         known = {"image": str, "api_url": str, "target": str, "idle_minutes": int, "disk_gb": int}
         for name, value in options.items():
@@ -61,20 +61,20 @@ class DaytonaOptions:
 
 
 class DaytonaProvider:
-    def __init__(self, client: Client, sdk: Sdk, options: DaytonaOptions) -> None:
+    def __init__(self, client: DaytonaClient, sdk: DaytonaSdk, options: DaytonaOptions) -> None:
         self._client, self._sdk, self._options = client, sdk, options
         self._open: set[DaytonaSandbox] = set()
 
     async def open(self, task: Task, deadline_s: float | None = None) -> DaytonaSandbox:
         """See :class:`sandbox.provider.Provider`."""
         self._check(task)
-        machine = await completed(lambda: self._created(task, deadline_s or _LONGEST_S), deleted)
+        machine = await call_with_undo(lambda: self._created(task, deadline_s or _LONGEST_S), delete_quietly)
         try:
             await _ready(machine, task)
             spared = (await machine.call("living")).words
             await _set_up(machine, task)
         except BaseException as error:
-            await asyncio.shield(deleted(machine))
+            await asyncio.shield(delete_quietly(machine))
             if isinstance(error, SandboxLost | OSError):
                 raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
             raise
@@ -101,7 +101,7 @@ class DaytonaProvider:
                 "'sandbox.options={image=\"debian:12\"}'"
             )
 
-    async def _created(self, task: Task, max_s: float) -> Machine:
+    async def _created(self, task: Task, max_s: float) -> DaytonaHandle:
         options, sdk, network = self._options, self._sdk, task.network
         with ExitStack() as stack:
             params = sdk.CreateSandboxFromImageParams(
@@ -125,7 +125,7 @@ class DaytonaProvider:
             except sdk.DaytonaError as error:
                 kind = BuildError if task.build else SandboxStartError
                 raise kind(f"Daytona gave no sandbox for task {task.id}: {error}") from error
-        return Machine(box, sdk)
+        return DaytonaHandle(box, sdk)
 
     def _image(self, build: ImageBuild, stack: ExitStack) -> Any:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ls-daytona-")))
@@ -160,20 +160,20 @@ class DaytonaProvider:
                 group.create_task(sandbox.close())
 
 
-async def _ready(machine: Machine, task: Task) -> None:
+async def _ready(machine: DaytonaHandle, task: Task) -> None:
     """Raises TaskFault for an image that cannot be worked in, SandboxLost."""
-    if (done := await machine.call("ready", HOME, task.workdir)).code:
+    if (done := await machine.call("ready", LONGSHORE_FOLDER, task.workdir)).code:
         why = "has no bash 5" if done.code == _NO_BASH else f"cannot be prepared: code {done.code}"
         raise TaskFault(f"the image of task {task.id} {why}, and a sandbox of Daytona's needs it")
 
 
-async def _set_up(machine: Machine, task: Task) -> None:
+async def _set_up(machine: DaytonaHandle, task: Task) -> None:
     """Raises SandboxStartError (TaskFault for what is the task's own doing), OSError, SandboxLost."""
     if task.files:
         await write_files(machine, task.files, 0o644)
     if not task.setup.strip():
         return
-    ended = await Shell(machine, task.workdir).run(f"(eval {shlex.quote(task.setup)})", _SETUP_S)
+    ended = await DaytonaShell(machine, task.workdir).run(f"(eval {shlex.quote(task.setup)})", _SETUP_S)
     if ended.timed_out:
         raise SandboxStartError(f"the task's setup ran out of its {_SETUP_S:g} s: {ended.output[-500:]!r}")
     if ended.exit_code:
@@ -181,9 +181,9 @@ async def _set_up(machine: Machine, task: Task) -> None:
 
 
 @asynccontextmanager
-async def daytona_provider(options: Options, sdk: Sdk | None = None) -> AsyncGenerator[DaytonaProvider]:
+async def daytona_provider(options: ProviderOptions, sdk: DaytonaSdk | None = None) -> AsyncGenerator[DaytonaProvider]:
     """Leaving it deletes what is open.  Raises UserError where the SDK is not installed, or refuses what it is told."""
-    chosen = DaytonaOptions.of(options)
+    chosen = DaytonaOptions.parse(options)
     package = sdk or load_sdk()
     try:
         client = package.AsyncDaytona(

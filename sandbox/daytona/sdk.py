@@ -16,7 +16,7 @@ from protocol.errors import UserError
 PACKAGE = "daytona"
 
 
-class Response(Protocol):
+class DaytonaExecResponse(Protocol):
     @property
     def exit_code(self) -> int: ...
 
@@ -24,28 +24,28 @@ class Response(Protocol):
     def result(self) -> str: ...
 
 
-class Process(Protocol):
+class DaytonaProcess(Protocol):
     async def exec(
         self, command: str, cwd: str | None = None, env: dict[str, str] | None = None, timeout: int | None = None
-    ) -> Response: ...
+    ) -> DaytonaExecResponse: ...
 
 
-class FileSystem(Protocol):
+class DaytonaFileSystem(Protocol):
     async def upload_files(self, files: list[Any], timeout: int = 1800) -> None: ...
 
     async def download_file(self, remote_path: str, timeout: int = 1800, /) -> bytes: ...
 
 
-class Box(Protocol):
+class DaytonaSdkSandbox(Protocol):
     """``AsyncSandbox``."""
 
     id: str
 
     @property
-    def process(self) -> Process: ...
+    def process(self) -> DaytonaProcess: ...
 
     @property
-    def fs(self) -> FileSystem: ...
+    def fs(self) -> DaytonaFileSystem: ...
 
     async def refresh_activity(self) -> None: ...
 
@@ -56,7 +56,7 @@ class Box(Protocol):
     async def delete(self, timeout: float | None = 60) -> None: ...
 
 
-class Client(Protocol):
+class DaytonaClient(Protocol):
     """``AsyncDaytona``."""
 
     async def __aenter__(self) -> Self: ...
@@ -65,7 +65,7 @@ class Client(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    async def create(self, params: Any, *, timeout: float = 60) -> Box: ...
+    async def create(self, params: Any, *, timeout: float = 60) -> DaytonaSdkSandbox: ...
 
 
 class _Config(Protocol):
@@ -98,14 +98,14 @@ class _Upload(Protocol):
 
 
 class _Client(Protocol):
-    def __call__(self, config: Any = None) -> Client: ...
+    def __call__(self, config: Any = None) -> DaytonaClient: ...
 
 
 class _Image(Protocol):
     def from_dockerfile(self, path: str | Path) -> Any: ...
 
 
-class Sdk(Protocol):
+class DaytonaSdk(Protocol):
     """The package ``daytona``."""
 
     AsyncDaytona: _Client
@@ -120,10 +120,10 @@ class Sdk(Protocol):
     DaytonaConnectionError: type[Exception]
 
 
-def load_sdk() -> Sdk:
+def load_sdk() -> DaytonaSdk:
     """Raises UserError where the package is not installed."""
     try:
-        return cast("Sdk", importlib.import_module(PACKAGE))
+        return cast("DaytonaSdk", importlib.import_module(PACKAGE))
     except ImportError as error:
         raise UserError(
             "sandbox.provider = 'daytona' needs Daytona's SDK, which is not installed: pip install "

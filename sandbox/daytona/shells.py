@@ -10,33 +10,33 @@ import base64
 import time
 from typing import NamedTuple
 
-from sandbox.daytona.machine import Machine
+from sandbox.daytona.machine import DaytonaHandle
 from sandbox.errors import SandboxLost, ShellBusy
-from sandbox.shell import KEEP_BYTES, CommandResult
-from sandbox.truncate import HeadTail
+from sandbox.shell import KEPT_OUTPUT_BYTES, CommandResult
+from sandbox.truncate import HeadTailBuffer
 
 _CHUNK_S = 20.0
 """Of one call: connections are cut that are silent for longer."""
-MOST_COMMAND_BYTES = 1 << 20
+MAX_COMMAND_BYTES = 1 << 20
 _WORDS, _KILLED_TIMES = 6, 3
 
 
-class Look(NamedTuple):
+class CommandProgress(NamedTuple):
     """How a command stands."""
 
-    over: bool
+    has_ended: bool
     died: bool
     """The shell ended with it."""
     code: int | None
     size: int
     """Of its whole output."""
     timed_out: bool
-    kept: HeadTail
+    new_output: HeadTailBuffer
 
 
-class Shell:
-    def __init__(self, machine: Machine, workdir: str) -> None:
-        self._machine, self._folder, self._workdir = machine, machine.staged(), workdir
+class DaytonaShell:
+    def __init__(self, machine: DaytonaHandle, workdir: str) -> None:
+        self._machine, self._folder, self._workdir = machine, machine.staging_path(), workdir
         self._opened = False
         self._number = 0
         self._input = False
@@ -53,7 +53,7 @@ class Shell:
         encoded = command.encode(errors="surrogateescape")
         if b"\0" in encoded:
             raise ValueError("a command has no NUL byte")
-        if len(encoded) > MOST_COMMAND_BYTES:
+        if len(encoded) > MAX_COMMAND_BYTES:
             raise ValueError("a command has at most 1 MiB")
         if not self._opened:
             if (done := await self._machine.call("open", self._folder, self._workdir)).code:
@@ -64,20 +64,20 @@ class Shell:
         self.running = True
         await self._machine.upload([(f"{self._folder}/{self._number}.command", encoded)])
 
-    async def look(self, wait_s: float, *, kill: bool = False) -> Look:
+    async def poll(self, wait_s: float, *, kill: bool = False) -> CommandProgress:
         """Once it is over, or after so long; then it is killed or goes on.  Raises SandboxLost."""
         until = time.monotonic() + wait_s
         while True:
             left_s = max(until - time.monotonic(), 0.0)
             last = left_s <= _CHUNK_S
             look = await self._drive(min(left_s, _CHUNK_S), kill=kill and last)
-            if look.over or last:
-                self.running = not look.over
+            if look.has_ended or last:
+                self.running = not look.has_ended
                 return look
 
-    async def _drive(self, wait_s: float, *, kill: bool) -> Look:
+    async def _drive(self, wait_s: float, *, kill: bool) -> CommandProgress:
         flags = (str(int(self._input)), str(round(wait_s * 1000)), str(int(kill)))
-        asked = ("drive", self._folder, str(self._number), *flags, str(self._seen), str(KEEP_BYTES))
+        asked = ("drive", self._folder, str(self._number), *flags, str(self._seen), str(KEPT_OUTPUT_BYTES))
         done = await self._machine.call(*asked, wait_s=wait_s)
         for _ in range(_KILLED_TIMES):
             if len(done.words) == _WORDS:
@@ -86,28 +86,28 @@ class Shell:
         else:
             raise SandboxLost(f"sandbox {self._machine.id} does not say how its command stands: code {done.code}")
         how, code, size, timed_out, head, tail = done.words
-        kept = HeadTail(KEEP_BYTES, KEEP_BYTES)
+        kept = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         for part in (head, tail):
             kept.feed(base64.b64decode(part[:-1]))
         kept.total = int(size) - self._seen
         over = how != "running"
-        return Look(over, how == "died", int(code) if over else None, int(size), timed_out == "1", kept)
+        return CommandProgress(over, how == "died", int(code) if over else None, int(size), timed_out == "1", kept)
 
-    def shown(self, look: Look) -> str:
+    def take_output(self, look: CommandProgress) -> str:
         """Its new output."""
         self._seen = look.size
-        return look.kept.text()
+        return look.new_output.text()
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         """Evaluate it, and kill it after ``timeout_s``.  Raises as :meth:`start`."""
         await self.start(command)
-        look = await self.look(timeout_s, kill=True)
+        look = await self.poll(timeout_s, kill=True)
         self.running = False
         return self.result(look)
 
-    def result(self, look: Look) -> CommandResult:
+    def result(self, look: CommandProgress) -> CommandResult:
         """Of a command that is over."""
-        text, kept = self.shown(look), look.kept
+        text, kept = self.take_output(look), look.new_output
         ms = (time.perf_counter() - self._began) * 1000
         saved = self.file if kept.dropped else ""
         return CommandResult(

@@ -12,18 +12,25 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sandbox.daytona.files import write_files
-from sandbox.daytona.machine import Machine
-from sandbox.daytona.shells import Look, Shell
-from sandbox.provider import COMMAND_S
-from sandbox.tools import SETA, Arguments, Tool, ToolResult, answered
-from sandbox.tools.seta import COMPLETED, LONGEST_WAIT_S, NOTHING, WAIT_S, started, still_running
+from sandbox.daytona.machine import DaytonaHandle
+from sandbox.daytona.shells import CommandProgress, DaytonaShell
+from sandbox.provider import COMMAND_TIMEOUT_S
+from sandbox.tools import SETA, SandboxTool, ToolArguments, ToolResult, answer_tool_call
+from sandbox.tools.seta import (
+    COMPLETED_MARK,
+    LONGEST_WAIT_S,
+    NO_OUTPUT,
+    WAIT_S,
+    describe_started,
+    describe_still_running,
+)
 from sandbox.tools.tool import (
     OUTPUT_CHARS,
-    RESTARTED,
+    SHELL_RESTARTED,
     ToolError,
     flag_argument,
-    readable,
     seconds_argument,
+    shorten_output,
     text_argument,
 )
 
@@ -33,16 +40,16 @@ _FIRST_S = 0.5
 
 
 @dataclass(slots=True)
-class SetaTools:
+class DaytonaTools:
     """Of one sandbox: the sessions that its agent has named."""
 
-    machine: Machine
+    machine: DaytonaHandle
     workdir: str
-    _named: dict[str, Shell] = field(default_factory=dict[str, Shell])
+    _named: dict[str, DaytonaShell] = field(default_factory=dict[str, DaytonaShell])
 
     async def call(self, name: str, arguments: object) -> ToolResult:
         """Raises SandboxLost; whatever the agent did wrong is an answer to it."""
-        calls: Mapping[str, Callable[[Arguments], Awaitable[ToolResult]]] = {
+        calls: Mapping[str, Callable[[ToolArguments], Awaitable[ToolResult]]] = {
             "shell_exec": self._exec,
             "shell_view": partial(self._wait, most_s=0.0),
             "shell_wait": partial(self._wait, most_s=LONGEST_WAIT_S),
@@ -51,74 +58,78 @@ class SetaTools:
             "shell_write_content_to_file": self._write_file,
         }
 
-        async def do(tool: Tool, said: Arguments) -> ToolResult:
+        async def do(tool: SandboxTool, said: ToolArguments) -> ToolResult:
             return await calls[tool.name](said)
 
-        return await answered(name, arguments, SETA, do)
+        return await answer_tool_call(name, arguments, SETA, do)
 
-    async def _exec(self, arguments: Arguments) -> ToolResult:
+    async def _exec(self, arguments: ToolArguments) -> ToolResult:
         name, command = text_argument(arguments, "id", "main"), text_argument(arguments, "command")
         if not command.strip():
             raise ToolError("argument 'command' is empty")
         block = flag_argument(arguments, "block", default=True)
         shell = await self._idle(name)
         await shell.start(command, with_input=not block)
-        look = await shell.look(COMMAND_S if block else _FIRST_S)
+        look = await shell.poll(COMMAND_TIMEOUT_S if block else _FIRST_S)
         if not block:
-            first = self._readable(shell, look) + (COMPLETED if look.over else "")
-            return ToolResult(started(name, first), look.code, raw=look.kept.text())
-        if look.over:
+            first = self._readable(shell, look) + (COMPLETED_MARK if look.has_ended else "")
+            return ToolResult(describe_started(name, first), look.code, raw=look.new_output.text())
+        if look.has_ended:
             return _finished(shell, look)
         partial_output = self._readable(shell, look)
-        return ToolResult(still_running(name, COMMAND_S, partial_output), timed_out=True, raw=look.kept.text())
+        return ToolResult(
+            describe_still_running(name, COMMAND_TIMEOUT_S, partial_output), timed_out=True, raw=look.new_output.text()
+        )
 
-    async def _idle(self, name: str) -> Shell:
+    async def _idle(self, name: str) -> DaytonaShell:
         """Raises ToolError while it runs another command."""
         shell = self._named.get(name)
         if shell is None:
             if len(self._named) >= _MOST_SHELLS:
                 raise ToolError(f"{_MOST_SHELLS} sessions are open; use one of {', '.join(self._named)}")
-            shell = self._named[name] = Shell(self.machine, self.workdir)
-        if shell.running and not (await shell.look(0.0)).over:
+            shell = self._named[name] = DaytonaShell(self.machine, self.workdir)
+        if shell.running and not (await shell.poll(0.0)).has_ended:
             raise ToolError(
                 f"session '{name}' still runs a command: shell_view('{name}') shows its output, "
                 f"shell_kill_process('{name}') ends it; or use another id"
             )
         return shell
 
-    def _find(self, name: str) -> Shell:
+    def _find(self, name: str) -> DaytonaShell:
         if name not in self._named:
             raise ToolError(f"no session '{name}': start one with shell_exec")
         return self._named[name]
 
-    async def _wait(self, arguments: Arguments, *, most_s: float) -> ToolResult:
+    async def _wait(self, arguments: ToolArguments, *, most_s: float) -> ToolResult:
         shell = self._find(text_argument(arguments, "id"))
         seconds = seconds_argument(arguments, "wait_seconds", WAIT_S, most_s) if most_s else 0.0
-        look = await shell.look(seconds)
-        text = self._readable(shell, look) or NOTHING
-        return ToolResult(text + (COMPLETED if look.over else ""), look.code, raw=look.kept.text())
+        look = await shell.poll(seconds)
+        text = self._readable(shell, look) or NO_OUTPUT
+        return ToolResult(text + (COMPLETED_MARK if look.has_ended else ""), look.code, raw=look.new_output.text())
 
-    async def _write(self, arguments: Arguments) -> ToolResult:
+    async def _write(self, arguments: ToolArguments) -> ToolResult:
         name, text = text_argument(arguments, "id"), text_argument(arguments, "command")
         shell = self._find(name)
-        if not shell.running or (await shell.look(0.0)).over:
+        if not shell.running or (await shell.poll(0.0)).has_ended:
             raise ToolError(f"session '{name}' is not running")
         if not await shell.send(text):
             raise ToolError(f"session '{name}' has no input: start its command with block=false to write to it")
-        look = await shell.look(_FIRST_S)
+        look = await shell.poll(_FIRST_S)
         return ToolResult(
-            (self._readable(shell, look) or NOTHING) + (COMPLETED if look.over else ""), look.code, raw=look.kept.text()
+            (self._readable(shell, look) or NO_OUTPUT) + (COMPLETED_MARK if look.has_ended else ""),
+            look.code,
+            raw=look.new_output.text(),
         )
 
-    async def _kill(self, arguments: Arguments) -> ToolResult:
+    async def _kill(self, arguments: ToolArguments) -> ToolResult:
         name = text_argument(arguments, "id")
         shell = self._find(name)
-        if not shell.running or (await shell.look(0.0)).over:
+        if not shell.running or (await shell.poll(0.0)).has_ended:
             return ToolResult(f"Session '{name}' is not running.")
         await shell.kill()
         return ToolResult(f"Process in session '{name}' has been terminated.")
 
-    async def _write_file(self, arguments: Arguments) -> ToolResult:
+    async def _write_file(self, arguments: ToolArguments) -> ToolResult:
         content, path = text_argument(arguments, "content"), text_argument(arguments, "file_path")
         if not path.strip() or path.endswith("/"):
             raise ToolError("argument 'file_path' names no file")
@@ -127,14 +138,14 @@ class SetaTools:
         return ToolResult(f"Content successfully written to '{path}'.")
 
     @staticmethod
-    def _readable(shell: Shell, look: Look) -> str:
-        return readable(shell.shown(look), OUTPUT_CHARS, shell.file if look.kept.dropped else "")
+    def _readable(shell: DaytonaShell, look: CommandProgress) -> str:
+        return shorten_output(shell.take_output(look), OUTPUT_CHARS, shell.file if look.new_output.dropped else "")
 
 
-def _finished(shell: Shell, look: Look) -> ToolResult:
+def _finished(shell: DaytonaShell, look: CommandProgress) -> ToolResult:
     done = shell.result(look)
-    text = readable(done.output, OUTPUT_CHARS, done.saved)
-    notes = [RESTARTED] if done.shell_restarted else []
+    text = shorten_output(done.output, OUTPUT_CHARS, done.saved)
+    notes = [SHELL_RESTARTED] if done.shell_restarted else []
     return ToolResult(
         "\n".join([*([text] if text else []), *notes]) or "(no output)", done.exit_code, done.ms, raw=done.output
     )

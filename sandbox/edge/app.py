@@ -13,21 +13,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import Endpoint, not_found, openapi, route
+from sandbox.edge.endpoint import HttpEndpoint, endpoint_route, not_found, openapi_document
 
 Figures = Mapping[str, tuple[str, float]]
 """Name → what it is about, and its value."""
 
 
-def application(
+def create_application(
     title: str,
-    table: Sequence[Endpoint[Any]],
+    table: Sequence[HttpEndpoint[Any]],
     running: Callable[[], AbstractAsyncContextManager[None]],
     metrics: Callable[[], bytes],
     access: Access,
 ) -> Starlette:
     """``running`` is entered when the server starts and left when it stops; ``metrics`` is asked in between."""
-    document = openapi(title, table)
+    document = openapi_document(title, table)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
@@ -41,14 +41,14 @@ def application(
         return Response(metrics(), media_type="text/plain; version=0.0.4")
 
     return Starlette(
-        routes=[*map(route, table), Route("/openapi.json", describe), Route("/metrics", measure)],
+        routes=[*map(endpoint_route, table), Route("/openapi.json", describe), Route("/metrics", measure)],
         middleware=access.middleware(),
         exception_handlers={404: not_found, 405: not_found},
         lifespan=lifespan,
     )
 
 
-def exposition(prefix: str, gauges: Figures, counters: Figures) -> bytes:
+def prometheus_exposition(prefix: str, gauges: Figures, counters: Figures) -> bytes:
     """In Prometheus' text format, from a registry for this one answer: no number is kept twice."""
     registry = CollectorRegistry()
     for name, (about, value) in gauges.items():

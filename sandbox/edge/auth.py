@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protocol.errors import UserError
 from protocol.loopback import is_loopback
-from sandbox.server.messages import WireError
+from sandbox.server.messages import HttpError
 
 TOKEN_VARIABLE = "LONGSHORE_SANDBOX_TOKEN"  # noqa: S105  a variable's name
 _OPEN_PATHS = frozenset({"/healthz"})
@@ -45,7 +45,7 @@ class Access:
         return []
 
 
-def access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
+def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
     """Raises UserError where a server would stand open to a network."""
     if token and no_auth:
         raise UserError("a token and --no-auth contradict each other: leave one out")
@@ -82,7 +82,7 @@ class BearerToken:
         if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
             scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
             if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._expected):
-                reply = WireError(401, "UNAUTHORIZED", "a bearer token is asked for, and this is not it").reply()
+                reply = HttpError(401, "UNAUTHORIZED", "a bearer token is asked for, and this is not it").reply()
                 headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
                 await send({"type": "http.response.start", "status": reply.status, "headers": headers})
                 await send({"type": "http.response.body", "body": reply.body})

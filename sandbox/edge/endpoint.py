@@ -20,16 +20,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from sandbox.server import failures
-from sandbox.server.messages import Failed, Message, Reply, WireError
+from sandbox.server.messages import ApiMessage, ErrorReply, HttpError, HttpReply
 
 MAX_BODY_BYTES = 96 << 20
 """A 64 MiB file in base64, and its request around it."""
 _log = logging.getLogger(__name__)
-Body = TypeVar("Body", bound=Message)
+Body = TypeVar("Body", bound=ApiMessage)
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Body]):
+class HttpCall(Generic[Body]):
     """One request, checked."""
 
     body: Body
@@ -37,20 +37,20 @@ class Call(Generic[Body]):
     """Of what was asked: equal for a request and its repetition, however long its client still waits."""
     request: Request
 
-    async def gone(self) -> None:
+    async def wait_until_gone(self) -> None:
         """Return when the client has gone."""
         while (await self.request.receive())["type"] != "http.disconnect":
             continue
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint(Generic[Body]):
+class HttpEndpoint(Generic[Body]):
     path: str
     summary: str
     body: type[Body] | None
     """None for GET."""
-    reply: type[Message]
-    do: Callable[[Call[Body]], Awaitable[Reply]]
+    reply: type[ApiMessage]
+    handler: Callable[[HttpCall[Body]], Awaitable[HttpReply]]
     failures: Sequence[int] = ()
     """Statuses beside 200, and beside 400, 413 and 415 where there is a body."""
 
@@ -71,14 +71,14 @@ _STATUS = {
 }
 
 
-def route(endpoint: Endpoint[Any]) -> Route:
+def endpoint_route(endpoint: HttpEndpoint[Any]) -> Route:
     async def handle(request: Request) -> Response:
         try:
-            reply = await endpoint.do(await _call(endpoint, request))
+            reply = await endpoint.handler(await _call(endpoint, request))
         except ClientDisconnect:
-            reply = WireError(400, failures.BAD_REQUEST, "the request was cut off").reply()
+            reply = HttpError(400, failures.BAD_REQUEST, "the request was cut off").reply()
         except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
-            failure = failures.describe(error)
+            failure = failures.to_http_error(error)
             if failure.status == 500:
                 _log.exception("%s failed by a defect", endpoint.path)
             reply = failure.reply()
@@ -87,26 +87,26 @@ def route(endpoint: Endpoint[Any]) -> Route:
     return Route(endpoint.path, handle, methods=["POST" if endpoint.body else "GET"])
 
 
-def as_response(reply: Reply) -> Response:
+def as_response(reply: HttpReply) -> Response:
     headers = {"retry-after": str(max(1, round(reply.retry_after_s)))} if reply.retry_after_s else {}
     return Response(reply.body, reply.status, headers, media_type="application/json")
 
 
-async def _call(endpoint: Endpoint[Any], request: Request) -> Call[Any]:
+async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
     if endpoint.body is None:
-        return Call(Message(), "", request)
+        return HttpCall(ApiMessage(), "", request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise WireError(415, failures.BAD_REQUEST, "send JSON: content-type application/json")
+        raise HttpError(415, failures.BAD_REQUEST, "send JSON: content-type application/json")
     raw = await read_body(request)
     try:
         body = endpoint.body.model_validate_json(raw)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
-        raise WireError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
+        raise HttpError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
                         f"{where}: {first['msg']}") from error  # fmt: skip
     asked = body.model_dump_json(exclude={"deadline_s", "request_id"})
-    return Call(body, hashlib.sha256(asked.encode()).hexdigest(), request)
+    return HttpCall(body, hashlib.sha256(asked.encode()).hexdigest(), request)
 
 
 async def read_body(request: Request) -> bytes:
@@ -115,13 +115,13 @@ async def read_body(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise WireError(413, failures.BAD_REQUEST, f"a request has at most {MAX_BODY_BYTES >> 20} MiB")
+            raise HttpError(413, failures.BAD_REQUEST, f"a request has at most {MAX_BODY_BYTES >> 20} MiB")
     return bytes(body)
 
 
-def openapi(title: str, endpoints: Sequence[Endpoint[Any]]) -> bytes:
+def openapi_document(title: str, endpoints: Sequence[HttpEndpoint[Any]]) -> bytes:
     """The document that describes the table."""
-    models: set[type[BaseModel]] = {Failed}
+    models: set[type[BaseModel]] = {ErrorReply}
     for each in endpoints:
         models |= {each.reply} | ({each.body} if each.body else set())
     _, schemas = models_json_schema(
@@ -139,14 +139,14 @@ def openapi(title: str, endpoints: Sequence[Endpoint[Any]]) -> bytes:
     )
 
 
-def _operation(endpoint: Endpoint[Any]) -> dict[str, object]:
+def _operation(endpoint: HttpEndpoint[Any]) -> dict[str, object]:
     statuses = [*endpoint.failures, *((400, 413, 415) if endpoint.body else ())]
     described: dict[str, object] = {
         "operationId": endpoint.path.strip("/"),
         "summary": endpoint.summary,
         "responses": {
             "200": {"description": "done", "content": _content(endpoint.reply)},
-            **{str(each): {"description": _STATUS[each], "content": _content(Failed)} for each in sorted(statuses)},
+            **{str(each): {"description": _STATUS[each], "content": _content(ErrorReply)} for each in sorted(statuses)},
         },
     }
     if endpoint.body is not None:
@@ -154,14 +154,14 @@ def _operation(endpoint: Endpoint[Any]) -> dict[str, object]:
     return described
 
 
-def _content(model: type[Message]) -> dict[str, object]:
+def _content(model: type[ApiMessage]) -> dict[str, object]:
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
 
 
 async def not_found(request: Request, _: Exception) -> Response:
     """A path or a method that does not exist."""
     return as_response(
-        WireError(
+        HttpError(
             404, "NO_SUCH_ENDPOINT", f"there is no {request.method} {request.url.path}; see /openapi.json"
         ).reply()
     )

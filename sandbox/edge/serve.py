@@ -17,13 +17,13 @@ from protocol.cli.exits import EXIT_OK
 from protocol.errors import UserError
 from sandbox import open_files
 
-STOP_S = 10
+STOP_TIMEOUT_S = 10
 """How long requests that run may go on after the signal."""
-Drain = Callable[[float], Awaitable[None]]
+DrainCallback = Callable[[float], Awaitable[None]]
 """Begin nothing new, and end what runs within so many seconds."""
 
 
-def bind(host: str, port: int) -> socket.socket:
+def bind_listener(host: str, port: int) -> socket.socket:
     """Port 0 takes a free one.  Raises UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
@@ -37,22 +37,22 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address(listener: socket.socket) -> str:
+def listener_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(app: Starlette, listener: socket.socket, drain: Drain | None = None) -> int:
+def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | None = None) -> int:
     """Until SIGINT or SIGTERM, then 0.  The address goes to stdout once it answers.  It answers until ``drain`` has
     ended, so that who waits is told.  Raises what the application raises when it starts or stops: it is entered and
     left here, and not where the server would log its error and go on."""
-    open_files.raise_limit()
+    open_files.raise_open_file_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S,
+        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_TIMEOUT_S,
         server_header=False,
     )  # fmt: skip
-    server = _Announced(config, address(listener), app.router.lifespan_context(app), drain)
+    server = _Announced(config, listener_url(listener), app.router.lifespan_context(app), drain)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is no failure
     server.run(sockets=[listener])
@@ -65,7 +65,11 @@ def _stopped(number: int, frame: FrameType | None) -> None:
 
 class _Announced(uvicorn.Server):
     def __init__(
-        self, config: uvicorn.Config, url: str, running: AbstractAsyncContextManager[object], drain: Drain | None
+        self,
+        config: uvicorn.Config,
+        url: str,
+        running: AbstractAsyncContextManager[object],
+        drain: DrainCallback | None,
     ) -> None:
         super().__init__(config)
         self._url, self._running, self._drain = url, running, drain
@@ -85,6 +89,6 @@ class _Announced(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             if self._drain is not None:
-                await self._drain(STOP_S)
+                await self._drain(STOP_TIMEOUT_S)
         finally:
             await super().shutdown(sockets)

@@ -18,14 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from sandbox.gate.connection import Visit, serve
-from sandbox.gate.doors import listening_in
+from sandbox.gate.connection import ProxyAccess, serve_connection
+from sandbox.gate.doors import listen_in_namespace
 from sandbox.gate.rules import AllowList
-from sandbox.gate.settings import ADDRESS, GateSettings
-from sandbox.gate.store import FileStore
-from sandbox.gate.upstream import Upstream
+from sandbox.gate.settings import PROXY_ADDRESS, EgressProxySettings
+from sandbox.gate.store import FileCache
+from sandbox.gate.upstream import UpstreamClient
 
-__all__ = ["ADDRESS", "Gate", "GateSettings", "GateStatistics"]
+__all__ = ["PROXY_ADDRESS", "EgressProxy", "EgressProxySettings", "EgressProxyStatistics"]
 
 _MOST_CONNECTIONS = 64
 _MOST_NAMED = 1000
@@ -33,7 +33,7 @@ _PAUSE_S = 0.1
 """Before the next try to take a connection in: the kernel keeps it meanwhile."""
 
 
-class GateStatistics(NamedTuple):
+class EgressProxyStatistics(NamedTuple):
     open: int
     fetched: int
     """Files that were brought in from outside."""
@@ -43,16 +43,16 @@ class GateStatistics(NamedTuple):
     """Why requests were refused → how often."""
 
 
-async def _as_it_is() -> None:
+async def _no_confirmation() -> None:
     """Whoever has this number is meant."""
 
 
-class Gate:
+class EgressProxy:
     """One for a machine's sandboxes; what it fetches is kept in ``folder``."""
 
-    def __init__(self, folder: Path, settings: GateSettings) -> None:
+    def __init__(self, folder: Path, settings: EgressProxySettings) -> None:
         self._settings = settings
-        self._upstream = Upstream(FileStore(folder, settings.most_bytes))
+        self._upstream = UpstreamClient(FileCache(folder, settings.max_bytes))
         self._tasks = asyncio.TaskGroup()
         self._listening: set[asyncio.Task[None]] = set()
         self._refused: Counter[str] = Counter()
@@ -81,13 +81,13 @@ class Gate:
         *,
         everywhere: bool = False,
         beside: Iterable[str] = (),
-        confirm: Callable[[], Awaitable[None]] = _as_it_is,
+        confirm: Callable[[], Awaitable[None]] = _no_confirmation,
     ) -> AsyncGenerator[Mapping[str, str]]:
         """Open the gate in the namespace of a process on this host; ``confirm`` as of :func:`listening_in`.  Yields
         what programs there need in their environment.  Raises UserError, EngineError.
         """
-        door = await listening_in(pid, confirm)
-        allowed = AllowList((*hosts, *self._settings.everyones_hosts), everywhere)
+        door = await listen_in_namespace(pid, confirm)
+        allowed = AllowList((*hosts, *self._settings.always_allowed_hosts), everywhere)
         closed = asyncio.Event()
 
         def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step
@@ -95,7 +95,7 @@ class Gate:
             door.close()
             closed.set()
 
-        listening = self._tasks.create_task(self._listen(door, Visit(allowed, ADDRESS, self._note_refused)))
+        listening = self._tasks.create_task(self._listen(door, ProxyAccess(allowed, PROXY_ADDRESS, self._note_refused)))
         self._listening.add(listening)
         listening.add_done_callback(ended)
         try:
@@ -104,7 +104,7 @@ class Gate:
             listening.cancel()
             await asyncio.shield(closed.wait())
 
-    async def _listen(self, door: socket.socket, visit: Visit) -> None:
+    async def _listen(self, door: socket.socket, visit: ProxyAccess) -> None:
         room = asyncio.Semaphore(_MOST_CONNECTIONS)
         guests: dict[asyncio.Task[None], socket.socket] = {}
 
@@ -123,10 +123,10 @@ class Gate:
             for guest in guests:
                 guest.cancel()
 
-    async def _serve(self, connection: socket.socket, visit: Visit) -> None:
+    async def _serve(self, connection: socket.socket, visit: ProxyAccess) -> None:
         try:
             reader, writer = await asyncio.open_connection(sock=connection)
-            await serve(reader, writer, visit, self._upstream)
+            await serve_connection(reader, writer, visit, self._upstream)
         except Exception as error:  # noqa: BLE001  one guest's trouble is recorded and is nobody else's
             self._note_refused(f"failed: {type(error).__name__} {error}")
 
@@ -134,8 +134,10 @@ class Gate:
         if why in self._refused or len(self._refused) < _MOST_NAMED:
             self._refused[why] += 1
 
-    def statistics(self) -> GateStatistics:
-        return GateStatistics(len(self._listening), self._upstream.fetched, self._upstream.served, dict(self._refused))
+    def statistics(self) -> EgressProxyStatistics:
+        return EgressProxyStatistics(
+            len(self._listening), self._upstream.fetched, self._upstream.served, dict(self._refused)
+        )
 
 
 async def _accepted(door: socket.socket) -> socket.socket:

@@ -14,9 +14,16 @@ import h11
 from yarl import URL
 
 from sandbox.gate import links
-from sandbox.gate.entry import FetchFailed, Head
+from sandbox.gate.entry import FetchFailedError, ResponseHead
 from sandbox.gate.rules import AllowList, split_authority
-from sandbox.gate.upstream import Refused, Request, Upstream, UpstreamError, open_tunnel, vet
+from sandbox.gate.upstream import (
+    EgressRefusedError,
+    UpstreamClient,
+    UpstreamError,
+    UpstreamRequest,
+    open_tunnel,
+    vet_host,
+)
 
 _CLIENT_S = 120.0
 _TUNNEL_S = 600.0
@@ -24,7 +31,7 @@ _CHUNK_BYTES = 64 << 10
 
 
 @dataclass(slots=True)
-class Visit:
+class ProxyAccess:
     """One sandbox's permission, and what it made of it."""
 
     allowed: AllowList
@@ -33,11 +40,13 @@ class Visit:
     on_refused: Callable[[str], None]
 
 
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visit: Visit, upstream: Upstream) -> None:
+async def serve_connection(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visit: ProxyAccess, upstream: UpstreamClient
+) -> None:
     """Until the client or an error ends it.  Raises nothing but cancellation."""
     try:
         await _Connection(reader, writer, visit, upstream).run()
-    except (OSError, TimeoutError, h11.ProtocolError, FetchFailed, UpstreamError):
+    except (OSError, TimeoutError, h11.ProtocolError, FetchFailedError, UpstreamError):
         return  # too late for an answer: the client sees its connection end
     finally:
         writer.close()
@@ -48,7 +57,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visi
 
 class _Connection:
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visit: Visit, upstream: Upstream
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visit: ProxyAccess, upstream: UpstreamClient
     ) -> None:
         self._reader, self._writer, self._visit, self._upstream = reader, writer, visit, upstream
         self._http = h11.Connection(h11.SERVER)
@@ -58,7 +67,7 @@ class _Connection:
             try:
                 event = await self._next()
             except h11.RemoteProtocolError as error:
-                await self._say(error.error_status_hint, f"this is no request ({error})")
+                await self._reply(error.error_status_hint, f"this is no request ({error})")
                 return
             if not isinstance(event, h11.Request):
                 return
@@ -67,11 +76,11 @@ class _Connection:
                     await self._tunnel(event.target.decode("ascii"))
                     return
                 await self._answer(event)
-            except Refused as error:
+            except EgressRefusedError as error:
                 self._visit.on_refused(str(error))
-                await self._say(403, str(error))
+                await self._reply(403, str(error))
             except UpstreamError as error:
-                await self._say(502, str(error))
+                await self._reply(502, str(error))
             if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
                 return
             self._http.start_next_cycle()
@@ -91,7 +100,7 @@ class _Connection:
             async with asyncio.timeout(_CLIENT_S):
                 await self._writer.drain()
 
-    async def _say(self, status: int, text: str) -> None:
+    async def _reply(self, status: int, text: str) -> None:
         """An answer of our own; after it the connection ends."""
         if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
             raise UpstreamError(text)
@@ -103,18 +112,18 @@ class _Connection:
 
     async def _answer(self, event: h11.Request) -> None:
         target = event.target.decode("ascii")
-        page_url = links.target_of(target)
+        page_url = links.proxied_url(target)
         url = page_url or URL(target, encoded=True)
         if url.scheme not in ("http", "https") or not url.host:
-            raise Refused(f"{target!r} names no server: this is a proxy")
+            raise EgressRefusedError(f"{target!r} names no server: this is a proxy")
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in event.headers)
         dropped = {"host", "accept-encoding"} if page_url else {"host"}  # a page is read on its way
         headers = tuple((name, value) for name, value in headers if name.lower() not in dropped)
         bodiless = event.method in (b"GET", b"HEAD")
-        request = Request(event.method.decode("ascii"), url, headers, None if bodiless else self._body())
+        request = UpstreamRequest(event.method.decode("ascii"), url, headers, None if bodiless else self._body())
         if bodiless:
             await self._drain()
-        async with self._upstream.answer(self._visit.allowed, request) as (head, body):
+        async with self._upstream.open_response(self._visit.allowed, request) as (head, body):
             await self._give(head, body, as_page=page_url is not None)
 
     async def _body(self) -> AsyncGenerator[bytes]:
@@ -129,17 +138,18 @@ class _Connection:
         async for _ in self._body():
             continue
 
-    async def _give(self, head: Head, body: AsyncIterable[bytes], *, as_page: bool) -> None:
+    async def _give(self, head: ResponseHead, body: AsyncIterable[bytes], *, as_page: bool) -> None:
         headers = head.headers
         if as_page:
             kind = next((value for name, value in headers if name.lower() == "content-type"), "")
             gate = self._visit.address
             headers = tuple(
-                (name, links.through(gate, value) if name.lower() == "location" else value) for name, value in headers
+                (name, links.proxied_path(gate, value) if name.lower() == "location" else value)
+                for name, value in headers
             )
-            if links.is_page(kind):
+            if links.is_index_page(kind):
                 headers = tuple(each for each in headers if each[0].lower() not in ("content-length", "etag"))
-                body = links.rewritten(body, gate)
+                body = links.rewrite_links(body, gate)
         await self._send(h11.Response(status_code=head.status, headers=list(headers)))
         async for data in body:
             await self._send(h11.Data(data=data))
@@ -148,8 +158,8 @@ class _Connection:
     async def _tunnel(self, authority: str) -> None:
         where = split_authority(authority, 443)
         if where is None:
-            raise Refused(f"{authority!r} is no host and port")
-        vetted = await vet(self._visit.allowed, *where)
+            raise EgressRefusedError(f"{authority!r} is no host and port")
+        vetted = await vet_host(self._visit.allowed, *where)
         far_reader, far_writer = await open_tunnel(vetted)
         try:
             await self._send(h11.Response(status_code=200, headers=[], reason=b"Connection established"))

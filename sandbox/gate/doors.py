@@ -17,19 +17,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from protocol.errors import UserError
-from sandbox.completion import completed
-from sandbox.engine import EngineError
+from sandbox.completion import call_with_undo
+from sandbox.engine import DockerEngineError
 
-HOST, PORT = "127.0.0.1", 3128
+PROXY_HOST, PROXY_PORT = "127.0.0.1", 3128
 _CLONE_NEWNET = 0x40000000
 _BACKLOG = 64
 
 
-class DoorTaken(EngineError):
+class PortTakenError(DockerEngineError):
     """A program in the sandbox listens where the door would be."""
 
 
-async def listening_in(pid: int, confirm: Callable[[], Awaitable[None]], port: int = PORT) -> socket.socket:
+async def listen_in_namespace(
+    pid: int, confirm: Callable[[], Awaitable[None]], port: int = PROXY_PORT
+) -> socket.socket:
     """A socket at 127.0.0.1:``port`` of the namespace of a process on this host.
 
     ``confirm`` is called with the namespace held and before anything listens there: a process that ended meanwhile may
@@ -39,14 +41,14 @@ async def listening_in(pid: int, confirm: Callable[[], Awaitable[None]], port: i
     try:
         with _held(pid) as namespace:
             await confirm()
-            return await completed(lambda: asyncio.to_thread(_in_own_thread, namespace, port), _close)
+            return await call_with_undo(lambda: asyncio.to_thread(_in_own_thread, namespace, port), _close)
     except PermissionError as error:
         raise UserError(
             "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace, and this process may "
             "not enter one: run as root on the Docker engine's host, or use network `none` or `full` and no harness"
         ) from error
     except OSError as error:
-        kind = DoorTaken if error.errno == errno.EADDRINUSE else EngineError
+        kind = PortTakenError if error.errno == errno.EADDRINUSE else DockerEngineError
         raise kind(f"could not open a door into the sandbox of process {pid}: {error}") from error
 
 
@@ -93,7 +95,7 @@ def _enter_and_listen(namespace: int, port: int) -> socket.socket:
     door = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        door.bind((HOST, port))
+        door.bind((PROXY_HOST, port))
         door.listen(_BACKLOG)
     except OSError:
         door.close()

@@ -19,12 +19,12 @@ Headers = tuple[tuple[str, str], ...]
 _CHUNK_BYTES = 256 << 10
 
 
-class FetchFailed(Exception):
+class FetchFailedError(Exception):
     """The rest of a file that was being fetched will not come."""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """How an answer begins."""
 
     status: int
@@ -37,7 +37,7 @@ class Head:
         return int(said) if said.isdecimal() else None
 
 
-class _Bell:
+class _Notifier:
     """Wakes all who wait for something, to look whether it is there."""
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class _Bell:
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class Entry:
-    head: Head
+class CachedFile:
+    head: ResponseHead
     path: Path
     fresh_until: float
     """Unix seconds."""
@@ -68,15 +68,15 @@ class Entry:
     _piece: bytes = b""
     _places: dict[object, int] = field(default_factory=dict[object, int])
     """Reader → bytes that it has had."""
-    _news: _Bell = field(default_factory=_Bell)
-    _had: _Bell = field(default_factory=_Bell)
+    _news: _Notifier = field(default_factory=_Notifier)
+    _had: _Notifier = field(default_factory=_Notifier)
 
     @property
     def is_read(self) -> bool:
         return bool(self._places)
 
     @asynccontextmanager
-    async def reading(self) -> AsyncGenerator[AsyncGenerator[bytes]]:
+    async def open_reader(self) -> AsyncGenerator[AsyncGenerator[bytes]]:
         """Yields all of its bytes, as they come; those raise FetchFailed.  It is read from the first moment on: nothing
         is awaited before the block begins."""
         reader = object()
@@ -110,15 +110,15 @@ class Entry:
         self._had.ring()
         await self._news.until(lambda: at < self.arrived or self.complete or self.failed)
         if self.failed:
-            raise FetchFailed
+            raise FetchFailedError
 
     def _open(self) -> BinaryIO:
         try:
             return self.path.open("rb")
         except FileNotFoundError as error:  # dropped for room since it was found
-            raise FetchFailed from error
+            raise FetchFailedError from error
 
-    def wrote(self, count: int) -> None:
+    def record_written(self, count: int) -> None:
         """So many more bytes are on disk."""
         self.arrived += count
         self.on_disk += count
@@ -128,7 +128,7 @@ class Entry:
         """Give the readers what is not kept, and take what is on disk away.  Raises FetchFailed when nobody reads."""
         await self._had.until(lambda: all(at == self.arrived for at in self._places.values()))
         if not self._places:
-            raise FetchFailed
+            raise FetchFailedError
         self.discard()
         self._piece = piece
         self.arrived += len(piece)
@@ -141,6 +141,6 @@ class Entry:
             self.path.unlink()
         self.on_disk = self.granted = 0
 
-    def end(self, *, failed: bool) -> None:
+    def finish(self, *, failed: bool) -> None:
         self.failed, self.complete = failed, not failed
         self._news.ring()

@@ -12,33 +12,33 @@ from collections.abc import AsyncGenerator, AsyncIterable
 
 from yarl import URL
 
-PREFIX = "/~/"
+PROXIED_PATH_PREFIX = "/~/"
 _PATH = re.compile(r"^/~/(https?)/([^/?#]+)(/[^#]*)?$")
 _LINK = re.compile(rb"\b(https?)://([A-Za-z0-9.:\[\]-]{1,255})(?=[/\"'?#])")
 _MOST_LINK_BYTES = len("https://") + 255 + 1
 _PAGES = ("text/html", "application/json", "application/vnd.pypi.simple", "application/vnd.npm")
 
 
-def target_of(path: str) -> URL | None:
+def proxied_url(path: str) -> URL | None:
     """What a path of ours stands for; None for another path."""
     found = _PATH.match(path)
     return URL(f"{found[1]}://{found[2]}{found[3] or '/'}", encoded=True) if found else None
 
 
-def through(gate: str, url: str) -> str:
+def proxied_path(gate: str, url: str) -> str:
     """The path of ours for an address; ``gate`` is ``http://host:port``."""
-    return re.sub(r"^(https?)://", rf"{gate}{PREFIX}\1/", url)
+    return re.sub(r"^(https?)://", rf"{gate}{PROXIED_PATH_PREFIX}\1/", url)
 
 
-def is_page(content_type: str) -> bool:
+def is_index_page(content_type: str) -> bool:
     return content_type.lower().startswith(_PAGES)
 
 
-class Rewriting:
+class LinkRewriter:
     """One page, piece by piece, as if it were rewritten as a whole."""
 
     def __init__(self, gate: str) -> None:
-        self._path = f"{gate}{PREFIX}".encode()
+        self._path = f"{gate}{PROXIED_PATH_PREFIX}".encode()
         self._held, self._at = b"", 0
         """What is not given out yet, from ``_at``; the byte before it tells whether a word begins there."""
 
@@ -58,8 +58,8 @@ class Rewriting:
         return b"".join(out)
 
 
-async def rewritten(page: AsyncIterable[bytes], gate: str) -> AsyncGenerator[bytes]:
-    rewriting = Rewriting(gate)
+async def rewrite_links(page: AsyncIterable[bytes], gate: str) -> AsyncGenerator[bytes]:
+    rewriting = LinkRewriter(gate)
     async for piece in page:
         yield rewriting.feed(piece)
     yield rewriting.feed(b"", last=True)

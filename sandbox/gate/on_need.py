@@ -13,16 +13,16 @@ from types import TracebackType
 from typing import Self
 
 from protocol.errors import UserError
-from sandbox.gate import Gate, GateSettings, GateStatistics
+from sandbox.gate import EgressProxy, EgressProxySettings, EgressProxyStatistics
 
 
-class GateOnNeed:
-    def __init__(self, folder: Path, settings: GateSettings) -> None:
+class LazyEgressProxy:
+    def __init__(self, folder: Path, settings: EgressProxySettings) -> None:
         self._folder, self._settings = folder, settings
         self._tasks = asyncio.TaskGroup()
         self._holder: asyncio.Task[None] | None = None
         self._opened, self._closing = asyncio.Event(), asyncio.Event()
-        self._gate: Gate | None = None
+        self._gate: EgressProxy | None = None
         self._why_not = ""
 
     async def __aenter__(self) -> Self:
@@ -36,7 +36,7 @@ class GateOnNeed:
         self._closing.set()
         await self._tasks.__aexit__(None, None, None)
 
-    async def get(self) -> Gate:
+    async def get(self) -> EgressProxy:
         """Raises UserError where it cannot keep its files."""
         if self._holder is None:
             self._holder = self._tasks.create_task(self._hold())
@@ -48,7 +48,7 @@ class GateOnNeed:
     async def _hold(self) -> None:
         """In one task from its opening to its end, whichever session was the first to need it."""
         try:
-            gate = Gate(self._folder, self._settings)
+            gate = EgressProxy(self._folder, self._settings)
         except OSError as error:
             self._why_not = f"network `proxy` keeps what it fetches in {self._folder}, and that cannot be made: {error}"
             self._opened.set()
@@ -62,6 +62,6 @@ class GateOnNeed:
         """See :meth:`GateSettings.environment`."""
         return self._settings.environment(beside)
 
-    def statistics(self) -> GateStatistics | None:
+    def statistics(self) -> EgressProxyStatistics | None:
         """None where nobody has needed it."""
         return self._gate.statistics() if self._gate is not None else None

@@ -11,7 +11,7 @@ import ipaddress
 from dataclasses import dataclass
 
 _WEB_PORTS = frozenset({80, 443})
-NO_HOST = "is no host: write example.org, *.example.org or example.org:8080"
+NOT_A_HOST = "is no host: write example.org, *.example.org or example.org:8080"
 _ITSELF = "a sandbox reaches its own loopback without the gate"
 
 
@@ -25,7 +25,7 @@ class AllowList:
 
     def allows(self, host: str, port: int) -> bool:
         host = host.rstrip(".").lower()
-        literal = address_of(host)
+        literal = parse_ip_address(host)
         if self.everywhere and (literal is None or literal.is_global):
             return True
         return port in self.ports(host)
@@ -33,16 +33,16 @@ class AllowList:
     def ports(self, host: str) -> frozenset[int]:
         """At which the entries have it."""
         host = host.rstrip(".").lower()
-        by_suffix = address_of(host) is None
+        by_suffix = parse_ip_address(host) is None
         return frozenset[int]().union(*(_ports(entry.lower(), host, by_suffix=by_suffix) for entry in self.entries))
 
     def allows_address(self, host: str, address: str) -> bool:
         """Whether ``host``, which is allowed, may be reached at the address that it resolved to."""
-        literal = address_of(address)
-        return literal is not None and (literal.is_global or address_of(host) == literal)
+        literal = parse_ip_address(address)
+        return literal is not None and (literal.is_global or parse_ip_address(host) == literal)
 
 
-def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The address that a host literally is; None for a name."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
@@ -64,15 +64,15 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
     return host, int(port or default_port)
 
 
-def astray(entry: str) -> str:
+def explain_unreachable(entry: str) -> str:
     """Why an entry leads nowhere, or elsewhere than to what it seems to name; empty for one that may be right."""
     parts = split_authority(entry, 0)
     if parts is None:
-        return f"which {NO_HOST}"
+        return f"which {NOT_A_HOST}"
     name = parts[0].removeprefix("*.").rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return f"where the gate lets nobody through: a name must lead to a public address, and {_ITSELF}"
-    address = address_of(name)
+    address = parse_ip_address(name)
     if address is not None and (address.is_loopback or address.is_unspecified):
         return f"which at the gate is the machine that it runs on: {_ITSELF}"
     return ""

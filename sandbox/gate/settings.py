@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from protocol.errors import UserError
-from sandbox.gate.doors import HOST, PORT
-from sandbox.gate.links import through
-from sandbox.gate.rules import NO_HOST, split_authority
+from sandbox.gate.doors import PROXY_HOST, PROXY_PORT
+from sandbox.gate.links import proxied_path
+from sandbox.gate.rules import NOT_A_HOST, split_authority
 
-ADDRESS = f"http://{HOST}:{PORT}"
+PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
 
 
 @dataclass(frozen=True, slots=True)
-class GateSettings:
+class EgressProxySettings:
     """Raises UserError for what is no host or no index."""
 
-    most_bytes: int = 20 << 30
+    max_bytes: int = 20 << 30
     """Most that fetched files may take up; what is larger than half of it is not kept."""
     always_allowed: tuple[str, ...] = ()
     """Hosts that every task in mode ``proxy`` may reach beside its own list and the package indexes."""
@@ -29,7 +29,7 @@ class GateSettings:
     def __post_init__(self) -> None:
         for host in self.always_allowed:
             if split_authority(host.removeprefix("*."), 0) is None:
-                raise UserError(f"'{host}' {NO_HOST}")
+                raise UserError(f"'{host}' {NOT_A_HOST}")
         for index in self._indexes:
             if urlsplit(index).scheme not in {"http", "https"}:
                 raise UserError(f"'{index}' is no package index: write its address, https://host/simple for example")
@@ -39,18 +39,18 @@ class GateSettings:
         return tuple(filter(None, (self.python_index, self.npm_index)))
 
     @property
-    def everyones_hosts(self) -> tuple[str, ...]:
+    def always_allowed_hosts(self) -> tuple[str, ...]:
         return (*self.always_allowed, *(urlsplit(index).netloc for index in self._indexes))
 
-    def environment(self, beside: Iterable[str] = ()) -> dict[str, str]:
+    def environment(self, service_names: Iterable[str] = ()) -> dict[str, str]:
         """For programs behind the open gate; ``beside`` are the hosts of their own network."""
         env: dict[str, str] = {}
         for lower in ("http_proxy", "https_proxy"):
-            env[lower] = env[lower.upper()] = ADDRESS
-        env["no_proxy"] = env["NO_PROXY"] = ",".join(("localhost", HOST, *beside))
+            env[lower] = env[lower.upper()] = PROXY_ADDRESS
+        env["no_proxy"] = env["NO_PROXY"] = ",".join(("localhost", PROXY_HOST, *service_names))
         if self.python_index:
-            index = through(ADDRESS, self.python_index)
+            index = proxied_path(PROXY_ADDRESS, self.python_index)
             env |= {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
         if self.npm_index:
-            env["npm_config_registry"] = through(ADDRESS, self.npm_index)
+            env["npm_config_registry"] = proxied_path(PROXY_ADDRESS, self.npm_index)
         return env

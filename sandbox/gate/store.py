@@ -26,7 +26,7 @@ from typing import NamedTuple
 from weakref import WeakSet
 
 from sandbox import owner
-from sandbox.gate.entry import Entry, FetchFailed, Head
+from sandbox.gate.entry import CachedFile, FetchFailedError, ResponseHead
 
 _SHORT_S = 60.0
 _FOREVER_S = 10 * 365 * 86400.0
@@ -39,7 +39,7 @@ _PACKAGE = re.compile(r"\.(whl|tar\.(gz|bz2|xz)|tgz|zip|deb|udeb|metadata|apk|cr
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age=(\d{1,10})")
 
 
-def lifetime_s(path: str, head: Head) -> float:
+def cache_lifetime_s(path: str, head: ResponseHead) -> float:
     """How long an answer may be given again, in seconds; 0 for one that is not to be kept."""
     control = ", ".join(value for name, value in head.headers if name.lower() == "cache-control").lower()
     if head.status != 200 or "no-store" in control or "private" in control:
@@ -53,7 +53,7 @@ def lifetime_s(path: str, head: Head) -> float:
 class _Kept(NamedTuple):
     """What stands beside a complete file."""
 
-    head: Head
+    head: ResponseHead
     fresh_until: float
     body: str
     """The file's name."""
@@ -66,7 +66,7 @@ class _File(NamedTuple):
     path: Path
 
 
-class FileStore:
+class FileCache:
     """Complete files survive a restart; ``most_bytes`` is kept by dropping the least recently read, and by keeping no
     file of more than half of it."""
 
@@ -74,14 +74,14 @@ class FileStore:
         self._folder, self._most, self._now = folder, most_bytes, now
         folder.mkdir(parents=True, exist_ok=True)
         self._largest = most_bytes // 2
-        self._entries: dict[str, Entry] = {}
-        self._handed_out: WeakSet[Entry] = WeakSet()
+        self._entries: dict[str, CachedFile] = {}
+        self._handed_out: WeakSet[CachedFile] = WeakSet()
         self._looking = asyncio.Lock()
         for part in folder.glob("*.part"):
             if self._is_abandoned(part):
                 part.unlink(missing_ok=True)
 
-    def find(self, key: str) -> Entry | None:
+    def find(self, key: str) -> CachedFile | None:
         """A fresh file, complete or on its way."""
         entry = self._entries.get(key) or self._load(key)
         if entry is None or entry.failed or (entry.complete and entry.fresh_until < self._now()):
@@ -96,18 +96,18 @@ class FileStore:
         self._handed_out.add(entry)
         return entry
 
-    def may_keep(self, head: Head) -> bool:
+    def may_keep(self, head: ResponseHead) -> bool:
         """Whether a file that begins so is not too large, as far as it says."""
         return head.length is None or head.length <= self._largest
 
-    def begin(self, key: str, head: Head, lifetime: float) -> Entry:
-        entry = Entry(head, self._part(key), self._now() + lifetime)
+    def begin(self, key: str, head: ResponseHead, lifetime: float) -> CachedFile:
+        entry = CachedFile(head, self._part(key), self._now() + lifetime)
         entry.path.touch(exist_ok=False)
         self._entries[key] = entry
         self._handed_out.add(entry)
         return entry
 
-    async def fill(self, key: str, entry: Entry, chunks: AsyncGenerator[bytes]) -> None:
+    async def fill(self, key: str, entry: CachedFile, chunks: AsyncGenerator[bytes]) -> None:
         """Take a file in to its end; what of it has no room is passed on.  Raises what ``chunks`` raises, and
         FetchFailed when nobody reads what is not kept or may never end, after telling the readers."""
         failed, kept = True, True
@@ -115,11 +115,11 @@ class FileStore:
             with await asyncio.to_thread(entry.path.open, "ab") as sink:
                 async for data in chunks:
                     if not entry.is_read and not self._goes_on_unread(entry):
-                        raise FetchFailed
+                        raise FetchFailedError
                     kept = kept and await self._has_room(entry, len(data))
                     if kept:
                         await asyncio.to_thread(_write, sink.fileno(), data)
-                        entry.wrote(len(data))
+                        entry.record_written(len(data))
                     else:
                         self._forget(key, entry)
                         await entry.pass_on(data)
@@ -132,18 +132,18 @@ class FileStore:
             if failed:
                 entry.discard()
             self._forget(key, entry)
-            entry.end(failed=failed)
+            entry.finish(failed=failed)
 
-    def _goes_on_unread(self, entry: Entry) -> bool:
+    def _goes_on_unread(self, entry: CachedFile) -> bool:
         is_bounded = entry.head.length is not None and self.may_keep(entry.head)
         return is_bounded and len(self._entries) <= _MOST_UNREAD
 
-    def _forget(self, key: str, entry: Entry) -> None:
+    def _forget(self, key: str, entry: CachedFile) -> None:
         """Nobody finds it any more as a file that is on its way."""
         if self._entries.get(key) is entry:
             del self._entries[key]
 
-    def _keep(self, key: str, entry: Entry) -> None:
+    def _keep(self, key: str, entry: CachedFile) -> None:
         """Raises OSError, also when the file is not what was written to it."""
         size = entry.path.stat().st_size
         if size != entry.on_disk:
@@ -163,7 +163,7 @@ class FileStore:
         finally:
             part.unlink(missing_ok=True)
 
-    async def _has_room(self, entry: Entry, more: int) -> bool:
+    async def _has_room(self, entry: CachedFile, more: int) -> bool:
         """Whether a file may have so many more bytes on disk.  Room is granted twofold: it is seldom looked for."""
         needed = entry.on_disk + more
         if needed <= entry.granted:
@@ -203,7 +203,7 @@ class FileStore:
         if facts is not None and facts.body == body.name:
             beside.unlink(missing_ok=True)
 
-    def _load(self, key: str) -> Entry | None:
+    def _load(self, key: str) -> CachedFile | None:
         facts = self._facts(self._path(key))
         if facts is None:
             return None
@@ -212,12 +212,12 @@ class FileStore:
             size = body.stat().st_size
         except OSError:
             return None
-        return Entry(facts.head, body, facts.fresh_until, size, size, complete=True)
+        return CachedFile(facts.head, body, facts.fresh_until, size, size, complete=True)
 
     def _facts(self, path: Path) -> _Kept | None:
         try:
             facts = json.loads(path.read_text())
-            head = Head(facts["status"], tuple((name, value) for name, value in facts["headers"]))
+            head = ResponseHead(facts["status"], tuple((name, value) for name, value in facts["headers"]))
             return _Kept(head, facts["fresh_until"], facts["body"])
         except (OSError, ValueError, KeyError):
             return None
@@ -227,7 +227,7 @@ class FileStore:
 
     def _part(self, key: str) -> Path:
         """A file of this process alone."""
-        mine = owner.file_name(owner.this_process())
+        mine = owner.owner_to_file_name(owner.owner_of_this_process())
         return self._folder / f"{_digest(key)}.{secrets.token_hex(8)}.{mine}.part"
 
     def _is_abandoned(self, part: Path) -> bool:
@@ -235,8 +235,8 @@ class FileStore:
             written_at = part.stat().st_mtime
         except FileNotFoundError:
             return False
-        whose = owner.of_file_name(part.name.split(".")[-2])
-        return owner.proved_dead(whose) or written_at + _ABANDONED_S < self._now()
+        whose = owner.owner_from_file_name(part.name.split(".")[-2])
+        return owner.is_proved_dead(whose) or written_at + _ABANDONED_S < self._now()
 
 
 def _digest(key: str) -> str:

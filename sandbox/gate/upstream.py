@@ -14,14 +14,14 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from sandbox.gate.entry import Entry, FetchFailed, Head, Headers
+from sandbox.gate.entry import CachedFile, FetchFailedError, Headers, ResponseHead
 from sandbox.gate.rules import AllowList
-from sandbox.gate.store import FileStore, lifetime_s
+from sandbox.gate.store import FileCache, cache_lifetime_s
 
 _CONNECT_S = 20.0
 _SILENCE_S = 60.0
 _CHUNK_BYTES = 256 << 10
-MOST_PINNED = 4096
+MAX_PINNED_NAMES = 4096
 """Names whose vetted addresses are known; far more than connections that are being made at once."""
 _HOP = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
@@ -33,7 +33,7 @@ _PERSONAL = frozenset({"authorization", "cookie", "range"})
 """A request with one of these is answered for itself alone."""
 
 
-class Refused(Exception):
+class EgressRefusedError(Exception):
     """This request may not be made.  The message says why."""
 
 
@@ -41,7 +41,7 @@ class UpstreamError(Exception):
     """The other side cannot be reached, or broke off."""
 
 
-class Vetted(NamedTuple):
+class VettedHost(NamedTuple):
     """A host that may be reached and the addresses at which."""
 
     host: str
@@ -50,17 +50,17 @@ class Vetted(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class UpstreamRequest:
     method: str
     url: URL
     headers: Headers
     body: AsyncIterable[bytes] | None = None
 
 
-async def vet(allowed: AllowList, host: str, port: int) -> Vetted:
+async def vet_host(allowed: AllowList, host: str, port: int) -> VettedHost:
     """Raises Refused, UpstreamError."""
     if not allowed.allows(host, port):
-        raise Refused(_refusal(allowed, host, port))
+        raise EgressRefusedError(_refusal(allowed, host, port))
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(_CONNECT_S):
@@ -70,8 +70,8 @@ async def vet(allowed: AllowList, host: str, port: int) -> Vetted:
     addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
     good = tuple(each for each in addresses if allowed.allows_address(host, each))
     if not good:
-        raise Refused(f"{host} leads to {', '.join(addresses)}, which is not public")
-    return Vetted(host, port, good)
+        raise EgressRefusedError(f"{host} leads to {', '.join(addresses)}, which is not public")
+    return VettedHost(host, port, good)
 
 
 def _refusal(allowed: AllowList, host: str, port: int) -> str:
@@ -80,7 +80,7 @@ def _refusal(allowed: AllowList, host: str, port: int) -> str:
     return f"{host}:{port} is not among the hosts that this task allows"
 
 
-async def open_tunnel(vetted: Vetted) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def open_tunnel(vetted: VettedHost) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Raises UpstreamError."""
     problem: Exception | None = None
     for address in vetted.addresses:
@@ -99,10 +99,10 @@ class _Pinned(AbstractResolver):
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[str, ...]] = {}
 
-    def pin(self, vetted: Vetted) -> None:
+    def pin(self, vetted: VettedHost) -> None:
         self._known.pop((vetted.host, vetted.port), None)
         self._known[vetted.host, vetted.port] = vetted.addresses
-        if len(self._known) > MOST_PINNED:
+        if len(self._known) > MAX_PINNED_NAMES:
             del self._known[next(iter(self._known))]
 
     async def resolve(
@@ -125,10 +125,10 @@ class _Pinned(AbstractResolver):
         self._known.clear()
 
 
-class Upstream:
+class UpstreamClient:
     """``async with Upstream(store) as upstream``."""
 
-    def __init__(self, store: FileStore) -> None:
+    def __init__(self, store: FileCache) -> None:
         self._store = store
         self._pinned = _Pinned()
         self._session: aiohttp.ClientSession | None = None
@@ -153,24 +153,26 @@ class Upstream:
         await self._tasks.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def answer(self, allowed: AllowList, request: Request) -> AsyncGenerator[tuple[Head, AsyncIterable[bytes]]]:
+    async def open_response(
+        self, allowed: AllowList, request: UpstreamRequest
+    ) -> AsyncGenerator[tuple[ResponseHead, AsyncIterable[bytes]]]:
         """From the store, through it, or for this client alone.  Raises Refused, UpstreamError, FetchFailed."""
-        vetted = await vet(allowed, request.url.host or "", request.url.port or 80)
+        vetted = await vet_host(allowed, request.url.host or "", request.url.port or 80)
         if request.method != "GET" or {name.lower() for name, _ in request.headers} & _PERSONAL:
             response = await self._send(vetted, request)
         else:
             found = await self._kept(vetted, request)
-            if isinstance(found, Entry):
-                async with found.reading() as body:
+            if isinstance(found, CachedFile):
+                async with found.open_reader() as body:
                     yield found.head, body
                 return
             response = found
         try:
-            yield head_of(response), _chunks(response)
+            yield response_head(response), _chunks(response)
         finally:
             response.close()
 
-    async def _kept(self, vetted: Vetted, request: Request) -> Entry | aiohttp.ClientResponse:
+    async def _kept(self, vetted: VettedHost, request: UpstreamRequest) -> CachedFile | aiohttp.ClientResponse:
         """A file of the store, complete or on its way; or an answer that may not be kept."""
         asked = tuple((name, value) for name, value in request.headers if name.lower() in _ASKED)
         key = f"{request.url} {asked}"
@@ -181,10 +183,10 @@ class Upstream:
                 if entry is not None:
                     self.served += 1
                     return entry
-                impersonal = Request("GET", request.url, (*asked, ("Accept-Encoding", "identity")))
+                impersonal = UpstreamRequest("GET", request.url, (*asked, ("Accept-Encoding", "identity")))
                 response = await self._send(vetted, impersonal)
-                head = head_of(response)
-                lifetime = lifetime_s(request.url.path, head)
+                head = response_head(response)
+                lifetime = cache_lifetime_s(request.url.path, head)
                 if not lifetime or not self._store.may_keep(head):
                     return response
                 entry = self._store.begin(key, head, lifetime)
@@ -195,16 +197,16 @@ class Upstream:
             if not lock.locked():
                 self._fetching.pop(key, None)
 
-    async def _fill(self, key: str, entry: Entry, response: aiohttp.ClientResponse) -> None:
+    async def _fill(self, key: str, entry: CachedFile, response: aiohttp.ClientResponse) -> None:
         """See :meth:`FileStore.fill`.  The readers learn of a failure by the entry."""
         try:
             await self._store.fill(key, entry, _chunks(response))
-        except (UpstreamError, OSError, FetchFailed):
+        except (UpstreamError, OSError, FetchFailedError):
             return
         finally:
             response.close()
 
-    async def _send(self, vetted: Vetted, request: Request) -> aiohttp.ClientResponse:
+    async def _send(self, vetted: VettedHost, request: UpstreamRequest) -> aiohttp.ClientResponse:
         if self._session is None:
             raise RuntimeError("use `async with Upstream(...)`")
         self._pinned.pin(vetted)
@@ -222,10 +224,10 @@ class Upstream:
             raise UpstreamError(f"{vetted.host}: {type(error).__name__} {error}") from error
 
 
-def head_of(response: aiohttp.ClientResponse) -> Head:
+def response_head(response: aiohttp.ClientResponse) -> ResponseHead:
     """Without what concerned one connection only."""
     kept = [(name, value) for name, value in response.headers.items() if name.lower() not in _HOP]
-    return Head(response.status, tuple(kept))
+    return ResponseHead(response.status, tuple(kept))
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes]:

@@ -16,24 +16,24 @@ import signal
 from sandbox import wire
 from sandbox.cgroups import cgroup_procs
 from sandbox.errors import SandboxLost
-from sandbox.grading.daemon import main_pid, pids_of
+from sandbox.grading.daemon import container_pids, main_pid
 from sandbox.session import ANSWER_S, SandboxSession
 
 _LOOKS, _LOOK_S = 40, 0.05
 """Two seconds: what was killed may be seen dying."""
 
 
-async def leave_alone(session: SandboxSession) -> None:
+async def kill_agent_processes(session: SandboxSession) -> None:
     """Kill everything in the container but PID 1.  The session's shell does not survive this.
 
     Raises SandboxLost when something lives on or PID 1 does not answer, SandboxDestroyed when the container is gone.
     """
     if await _kill_all(session):
-        await kill_by_cgroup(session)
+        await kill_processes_by_cgroup(session)
         if still := await _kill_all(session):
             raise SandboxLost(f"processes survived SIGKILL before grading: {still}")
     for _ in range(_LOOKS):
-        if len(await pids_of(session.engine, session.container)) == 1:
+        if len(await container_pids(session.engine, session.container)) == 1:
             return
         await asyncio.sleep(_LOOK_S)
     raise SandboxLost("processes survived SIGKILL before grading, though PID 1 knows of none")
@@ -41,13 +41,13 @@ async def leave_alone(session: SandboxSession) -> None:
 
 async def _kill_all(session: SandboxSession) -> str:
     try:
-        ack = await session.answered(session.request(wire.kill_all), ANSWER_S)
+        ack = await session.answered(session.request(wire.kill_all_frame), ANSWER_S)
     except TimeoutError as error:
-        raise await session.silence("before grading") from error
+        raise await session.explain_silence("before grading") from error
     return os.strerror(ack.error) if ack.error else ""
 
 
-async def kill_by_cgroup(session: SandboxSession) -> None:
+async def kill_processes_by_cgroup(session: SandboxSession) -> None:
     """Kill, from this host, what the container's cgroup holds beside PID 1.  Raises SandboxLost, EngineError."""
     first = await main_pid(session.engine, session.container)
     members = cgroup_procs(first, session.container) if first else None
@@ -58,6 +58,6 @@ async def kill_by_cgroup(session: SandboxSession) -> None:
             if pid not in (first, 0):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        if await pids_of(session.engine, session.container) == (first,):
+        if await container_pids(session.engine, session.container) == (first,):
             return
         await asyncio.sleep(_LOOK_S)

@@ -11,9 +11,15 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sandbox.grading.expression import MOST_CHARS, Expression, Unreadable, equal, read
+from sandbox.grading.expression import (
+    MOST_CHARS,
+    Expression,
+    UnreadableExpressionError,
+    expressions_equal,
+    parse_expression,
+)
 
-ANSWER = "answer"
+ANSWER_TEST = "answer"
 """Name of the one test of a task that asks for an answer."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
@@ -34,7 +40,7 @@ _SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
 _JOINED = re.compile(r"(?<=[\d\s)}])(?:or|and)(?=[\s\\(\d-])")
 
 
-def boxed(text: str) -> str | None:
+def extract_boxed(text: str) -> str | None:
     """What the last box of a reply holds, behind its thoughts; None where there is none, or it is not closed."""
     said = text.rpartition(_THOUGHT)[2]
     boxes = list(_BOX.finditer(said))
@@ -49,14 +55,14 @@ def boxed(text: str) -> str | None:
     return None
 
 
-def is_right(reply: str, wanted: str) -> bool:
+def is_right_answer(reply: str, wanted: str) -> bool:
     """Whether ``reply`` gives ``wanted``: an answer, or a solution that boxes it."""
-    given, asked = boxed(reply), boxed(wanted)
-    return given is not None and same(given, wanted if asked is None else asked)
+    given, asked = extract_boxed(reply), extract_boxed(wanted)
+    return given is not None and same_answer(given, wanted if asked is None else asked)
 
 
-def same(given: str, wanted: str) -> bool:
-    one, other = plain(given[: 2 * MOST_CHARS]), plain(wanted[: 2 * MOST_CHARS])
+def same_answer(given: str, wanted: str) -> bool:
+    one, other = strip_typesetting(given[: 2 * MOST_CHARS]), strip_typesetting(wanted[: 2 * MOST_CHARS])
     if not one or not other or max(len(given), len(wanted)) > MOST_CHARS:
         return bool(wanted.strip()) and given.strip() == wanted.strip()
     if _WORDS.fullmatch(one) or _WORDS.fullmatch(other):
@@ -66,7 +72,7 @@ def same(given: str, wanted: str) -> bool:
     return _tight(one) == _tight(other) or (len(names) < 2 and _same_lists(_listed(its), _listed(the)))
 
 
-def plain(answer: str) -> str:
+def strip_typesetting(answer: str) -> str:
     """Without what only sets type: dollars, spacing, units, quotes, a full stop; words without their commands."""
     text = _DEGREES.sub("", answer.strip())
     text = _UNIT.sub("", text)
@@ -154,11 +160,11 @@ class _Item(NamedTuple):
     @classmethod
     def of(cls, text: str) -> _Item:
         try:
-            return cls(_tight(text), read(text))
-        except Unreadable:
+            return cls(_tight(text), parse_expression(text))
+        except UnreadableExpressionError:
             return cls(_tight(text), None)
 
     def is_same(self, other: _Item) -> bool:
         if self.text == other.text:
             return True
-        return self.value is not None and other.value is not None and equal(self.value, other.value)
+        return self.value is not None and other.value is not None and expressions_equal(self.value, other.value)

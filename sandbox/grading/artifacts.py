@@ -16,7 +16,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-MAX_BYTES = 512 << 20
+MAX_ARTIFACT_BYTES = 512 << 20
 """Of all artifacts of one task together."""
 _MAX_MEMBERS = 100_000
 _MAX_NAMES_BYTES = 32 << 20
@@ -27,15 +27,15 @@ _PAX_NAMES = frozenset({"path", "linkpath"})
 """What tarfile would write in the place of a member's own."""
 
 
-class Unfit(Exception):
+class UnfitArtifactError(Exception):
     """What the agent left cannot be carried to where its tests run.  The message says why."""
 
 
-class Unwanted(Exception):
+class ArtifactCopyCancelledError(Exception):
     """Nobody waits for it any more."""
 
 
-def clean_tar(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+def sanitize_tar(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
     """Copy what is sound of ``source`` to ``target``.  ``top`` is the base name of what was packed, and ``name`` the
     one that it gets.
 
@@ -45,7 +45,7 @@ def clean_tar(source: Path, target: Path, top: str, name: str, unwanted: Callabl
         with tarfile.open(source, "r:") as old, tarfile.open(target, "w") as new:
             _copy(old, new, top, name, unwanted)
     except tarfile.TarError as error:
-        raise Unfit(f"{name} cannot be read: {error}") from error
+        raise UnfitArtifactError(f"{name} cannot be read: {error}") from error
 
 
 def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, unwanted: Callable[[], bool]) -> None:
@@ -54,14 +54,16 @@ def _copy(old: tarfile.TarFile, new: tarfile.TarFile, top: str, name: str, unwan
     for count, member in enumerate(old):
         names_bytes += len(member.name) + len(member.linkname)
         if unwanted():
-            raise Unwanted
+            raise ArtifactCopyCancelledError
         if count >= _MAX_MEMBERS:
-            raise Unfit(f"{name} holds more than {_MAX_MEMBERS} files")
+            raise UnfitArtifactError(f"{name} holds more than {_MAX_MEMBERS} files")
         if names_bytes > _MAX_NAMES_BYTES:
-            raise Unfit(f"the names of what {name} holds are longer than {_MAX_NAMES_BYTES >> 20} MiB together")
+            raise UnfitArtifactError(
+                f"the names of what {name} holds are longer than {_MAX_NAMES_BYTES >> 20} MiB together"
+            )
         path, linked = posixpath.normpath(member.name), posixpath.normpath(member.linkname)
         if path == top and not (member.isreg() or member.isdir()):
-            raise Unfit(f"{name} is neither a file nor a folder")
+            raise UnfitArtifactError(f"{name} is neither a file nor a folder")
         if path in kept or not (path == top or kept.get(posixpath.dirname(path)) == tarfile.DIRTYPE):
             continue
         if not _is_sound(member, kept.get(linked)) or len(os.fsencode(path)) > _MAX_PATH_BYTES:

@@ -16,16 +16,16 @@ import aiohttp
 from aiodocker.containers import DockerContainer
 
 from sandbox.cgroups import cgroup_procs
-from sandbox.completion import made
-from sandbox.engine import DockerEngine, EngineError, retried
+from sandbox.completion import temporary_resource
+from sandbox.engine import DockerEngine, DockerEngineError, call_with_retries
 
-CARRY_S = 180.0
+ARCHIVE_TIMEOUT_S = 180.0
 """A healthy host packs or unpacks within this as much as artifacts may be, busy or not."""
 _AGAIN = frozenset({500, 502, 503})
 _CHUNK_BYTES = 256 << 10
 
 
-class TooLargeError(Exception):
+class ArchiveTooLargeError(Exception):
     """An archive is larger than what it may be."""
 
 
@@ -34,7 +34,7 @@ def _container(engine: DockerEngine, container: str) -> DockerContainer:
 
 
 @asynccontextmanager
-async def paused(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
+async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
     """Nothing in the container runs meanwhile.
 
     Raises EngineError: runc gives up when processes start faster than it freezes them, on cgroup v1 and a busy host.
@@ -42,8 +42,8 @@ async def paused(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
 
     async def freeze() -> None:
         try:
-            await retried(f"pause container {container[:12]}", _container(engine, container).pause, _AGAIN)
-        except EngineError:
+            await call_with_retries(f"pause container {container[:12]}", _container(engine, container).pause, _AGAIN)
+        except DockerEngineError:
             await thaw(None)  # it may have been frozen all the same
             raise
 
@@ -55,15 +55,15 @@ async def paused(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
                 raise
 
     async def thaw(_: None) -> None:
-        await retried(f"unpause container {container[:12]}", call, _AGAIN)
+        await call_with_retries(f"unpause container {container[:12]}", call, _AGAIN)
 
-    async with made(freeze, thaw):
+    async with temporary_resource(freeze, thaw):
         yield
 
 
-async def pids_of(engine: DockerEngine, container: str) -> tuple[int, ...]:
+async def container_pids(engine: DockerEngine, container: str) -> tuple[int, ...]:
     """The container's processes by their number on the daemon's host.  Raises EngineError."""
-    shown = await retried(f"look into container {container[:12]}", _container(engine, container).top, _AGAIN)
+    shown = await call_with_retries(f"look into container {container[:12]}", _container(engine, container).top, _AGAIN)
     if not shown:  # Podman's answer where it cannot tell
         return await _pids_of_cgroup(engine, container)
     column = shown["Titles"].index("PID")
@@ -73,7 +73,7 @@ async def pids_of(engine: DockerEngine, container: str) -> tuple[int, ...]:
 async def _pids_of_cgroup(engine: DockerEngine, container: str) -> tuple[int, ...]:
     members = cgroup_procs(await main_pid(engine, container), container)
     if members is None:
-        raise EngineError(f"the engine does not say what runs in container {container[:12]}, nor does this host")
+        raise DockerEngineError(f"the engine does not say what runs in container {container[:12]}, nor does this host")
     return tuple(map(int, (await asyncio.to_thread(members.read_text)).split()))
 
 
@@ -83,7 +83,7 @@ async def main_pid(engine: DockerEngine, container: str) -> int:
     async def call() -> dict[str, Any]:
         return await _container(engine, container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
 
-    shown = await retried(f"inspect container {container[:12]}", call, _AGAIN)
+    shown = await call_with_retries(f"inspect container {container[:12]}", call, _AGAIN)
     return int(shown["State"]["Pid"])
 
 
@@ -98,7 +98,7 @@ async def read_archive(engine: DockerEngine, container: str, path: str, into: IO
             async with _query(engine, "GET", container, path) as response:
                 async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                     if into.tell() + len(chunk) > most:
-                        raise TooLargeError
+                        raise ArchiveTooLargeError
                     into.write(chunk)
         except aiodocker.DockerError as error:
             if error.status == 404 and "No such container" not in error.message:
@@ -107,7 +107,7 @@ async def read_archive(engine: DockerEngine, container: str, path: str, into: IO
         return True
 
     what = f"read {path} from container {container[:12]}"
-    return await retried(what, call, frozenset(), idempotent=False, within_s=CARRY_S)
+    return await call_with_retries(what, call, frozenset(), idempotent=False, within_s=ARCHIVE_TIMEOUT_S)
 
 
 async def write_archive(engine: DockerEngine, container: str, folder: str, tar: Path) -> None:
@@ -118,8 +118,8 @@ async def write_archive(engine: DockerEngine, container: str, folder: str, tar: 
             async with _query(engine, "PUT", container, folder, source) as response:
                 await response.read()
 
-    await retried(
-        f"write {folder} in container {container[:12]}", call, frozenset(), idempotent=False, within_s=CARRY_S
+    await call_with_retries(
+        f"write {folder} in container {container[:12]}", call, frozenset(), idempotent=False, within_s=ARCHIVE_TIMEOUT_S
     )
 
 

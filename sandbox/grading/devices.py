@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from sandbox.child import output_of
+from sandbox.child import collect_child_output
 from sandbox.errors import SandboxLost
-from sandbox.grading.artifacts import Unfit
+from sandbox.grading.artifacts import UnfitArtifactError
 from sandbox.kit.phase import BUSYBOX, TOOLS
 from sandbox.session import SandboxSession
 
@@ -28,15 +28,15 @@ done
 """Links are put right; devices cannot be, without CAP_MKNOD: those that are none any more are printed."""
 
 
-async def mend_devices(session: SandboxSession) -> None:
+async def repair_devices(session: SandboxSession) -> None:
     """In a container where nothing of the agent's runs.  Raises Unfit where it has taken a device away, SandboxLost,
     SandboxDestroyed."""
     argv = (BUSYBOX, "sh", "-c", f"{{ {_MEND} }} 2>&-")
     try:
-        end, said = await output_of(session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
+        end, said = await collect_child_output(session, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
     except OSError as error:
         raise SandboxLost(f"/dev could not be looked at: {error}") from error
     if end is None:
-        raise Unfit(f"what lies in its /dev was not removed within {_LIMIT_S:g} s")
+        raise UnfitArtifactError(f"what lies in its /dev was not removed within {_LIMIT_S:g} s")
     if said:
-        raise Unfit(f"{', '.join(said.decode().split())}: no longer the device of that name")
+        raise UnfitArtifactError(f"{', '.join(said.decode().split())}: no longer the device of that name")

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from sandbox.grading.whose import Isolation
-from sandbox.kit.phase import ANSWERS, IMPORTABLE, verify_environment
+from sandbox.kit.phase import IMPORTABLE_VARIABLE, SHIMS_ANSWER_VARIABLE, verify_environment
 
 TESTS_DIR = "/tests"
 TEMPORARY_DIR = "/.sbx-tmp"
@@ -40,7 +40,7 @@ _HARMLESS = frozenset((
 ))  # fmt: skip
 
 
-def environment_of_tests(
+def build_test_environment(
     image: Mapping[str, str],
     task: Mapping[str, str],
     network: Mapping[str, str],
@@ -52,18 +52,18 @@ def environment_of_tests(
     """``network`` is what the phase's needs, ``folders`` hold what tests may import; the others as for
     :func:`~sandbox.kit.phase.verify_environment`."""
     given = {**image, **task}
-    if isolation is Isolation.KIT:
-        given = {name: given[name] for name in given.keys() - withheld(given)}
+    if isolation is Isolation.TOOLCHAIN:
+        given = {name: given[name] for name in given.keys() - withheld_variables(given)}
     found = {**_DEFAULTS, **given}
-    ours_first = isolation is Isolation.KIT
+    ours_first = isolation is Isolation.TOOLCHAIN
     tools = verify_environment(found["PATH"], TESTS_DIR, ours_first=ours_first, offline=offline)
     if ours_first:
         names = {each.strip("/").partition("/")[0] for each in (TESTS_DIR, *folders)}
-        tools |= {ANSWERS: "1", IMPORTABLE: ":".join(sorted(names))}
+        tools |= {SHIMS_ANSWER_VARIABLE: "1", IMPORTABLE_VARIABLE: ":".join(sorted(names))}
     return {**found, **network, "TEST_DIR": TESTS_DIR, "PYTEST_DEBUG_TEMPROOT": TEMPORARY_DIR, **tools}
 
 
-def withheld(given: Mapping[str, str]) -> frozenset[str]:
+def withheld_variables(given: Mapping[str, str]) -> frozenset[str]:
     """The names of those that tests on the kit's programs do not get, or not with this value."""
     return frozenset(name for name, value in given.items() if _leads_away(name) and _DEFAULTS.get(name) != value)
 

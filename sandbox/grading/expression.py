@@ -61,7 +61,7 @@ _LETTERS = frozenset(
 )
 
 
-class Unreadable(ValueError):
+class UnreadableExpressionError(ValueError):
     """It is no expression, or larger than is looked at."""
 
 
@@ -87,19 +87,19 @@ class _Reader:
     def take(self) -> str:
         word = self.next
         if not word:
-            raise Unreadable("it ends too soon")
+            raise UnreadableExpressionError("it ends too soon")
         self.at += 1
         return word
 
     def expect(self, word: str) -> None:
         if self.take() != word:
-            raise Unreadable(f"no {word} where one belongs")
+            raise UnreadableExpressionError(f"no {word} where one belongs")
 
     @contextmanager
     def deeper(self) -> Generator[None]:
         self.depth += 1
         if self.depth > _MOST_DEPTH:
-            raise Unreadable("too deep")
+            raise UnreadableExpressionError("too deep")
         yield
         self.depth -= 1
 
@@ -175,7 +175,7 @@ class _Reader:
         if word[0].isalpha() or word in _LETTERS:
             self.letters.add(word)
             return lambda letters: letters[word]
-        raise Unreadable(f"{word} is nothing here")
+        raise UnreadableExpressionError(f"{word} is nothing here")
 
     def mixed(self, whole: Fraction) -> Value:
         """A number, and the fraction of two numbers right behind it: 2\\frac{1}{2} is 2.5."""
@@ -185,7 +185,7 @@ class _Reader:
         self.at += 7
         below = int(behind[2])
         if not below:
-            raise Unreadable("a fraction over 0")
+            raise UnreadableExpressionError("a fraction over 0")
         return _constant(whole + Fraction(int(behind[1]), below))
 
     def digit(self) -> Value:
@@ -217,18 +217,18 @@ class _Reader:
         return applied if exponent is None else _power(applied, exponent)
 
 
-def read(text: str) -> Expression:
+def parse_expression(text: str) -> Expression:
     """Raises :class:`Unreadable`."""
     if len(text) > MOST_CHARS:
-        raise Unreadable("too long")
+        raise UnreadableExpressionError("too long")
     reader = _Reader(_tokens(text))
     value = reader.sum()
     if reader.next:
-        raise Unreadable(f"{reader.next} is left over")
+        raise UnreadableExpressionError(f"{reader.next} is left over")
     return Expression(value, frozenset(reader.letters))
 
 
-def equal(left: Expression, right: Expression) -> bool:
+def expressions_equal(left: Expression, right: Expression) -> bool:
     """Whether both have the same value, wherever they have one."""
     letters = sorted(left.letters | right.letters)
     if not letters:
@@ -263,7 +263,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         found = _TOKEN.match(text, at)
         if found is None:
-            raise Unreadable(f"{text[at : at + 10]!r} is nothing here")
+            raise UnreadableExpressionError(f"{text[at : at + 10]!r} is nothing here")
         name = found["name"]
         tokens.append(f"\\{name}" if name else found[0].strip())
         at = found.end()

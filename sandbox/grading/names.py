@@ -18,7 +18,7 @@ def plain_name(name: str) -> str:
     return name.partition("[")[0]
 
 
-class Names:
+class ReportedNames:
     """Names of tests, found by any of their forms."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -30,7 +30,7 @@ class Names:
             for form in forms:
                 self._ends.setdefault(form, name)
 
-    def meant(self, name: str) -> str | None:
+    def resolve(self, name: str) -> str | None:
         """The one that ``name`` means: the same; or else the shortest of which it is the end; or else the longest that
         is its end.  A test's name means all that its parameters make of it."""
         return self._meant(name) or self._meant(plain_name(name))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Sequence
 
-from sandbox.grading.script import Script, bare
+from sandbox.grading.script import ShellScript, unquote
 
 _LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
 _NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
@@ -23,32 +23,32 @@ _ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
 _EXPANDED = re.compile(r"\$\{?(\w+)\}?")
 
 
-def not_its_own(scripts: Sequence[Script], setters: Collection[str]) -> Iterator[str]:
+def find_untrusted_values(scripts: Sequence[ShellScript], setters: Collection[str]) -> Iterator[str]:
     """The expressions and expansions that may hold what the agent left.  ``setters``: commands that set what their
     arguments name."""
-    texts = {text: _LENGTH.sub("", text) for script in scripts for text in script.evaluated}
+    texts = {text: _LENGTH.sub("", text) for script in scripts for text in script.arithmetic}
     counters = {name for text in texts.values() for name in _COUNTS.findall(text)}
     numbers, words = (counters | _always(each, scripts, setters) for each in (_NUMBER, _WORD))
     yield from (text for text, counted in texts.items() if not _is_of(numbers, counted))
-    yield from (tested for script in scripts for tested in script.tested if not _is_one_of(words, tested))
+    yield from (tested for script in scripts for tested in script.unquoted_tests if not _is_one_of(words, tested))
 
 
-def counted_names(scripts: Sequence[Script]) -> list[str]:
+def find_counted_names(scripts: Sequence[ShellScript]) -> list[str]:
     """What a loop or arithmetic sets, or may."""
     names = [name for script in scripts for name, _ in script.loops]
-    return names + [name for script in scripts for text in script.evaluated for name in _NAME.findall(text)]
+    return names + [name for script in scripts for text in script.arithmetic for name in _NAME.findall(text)]
 
 
-def _always(kind: re.Pattern[str], scripts: Sequence[Script], setters: Collection[str]) -> set[str]:
+def _always(kind: re.Pattern[str], scripts: Sequence[ShellScript], setters: Collection[str]) -> set[str]:
     """The variables to which nothing else is assigned."""
     known: dict[str, bool] = {}
     for command in (command for script in scripts for command in script.commands):
-        sets = bare(command.words[0]) in setters
+        sets = unquote(command.words[0]) in setters
         for word in command.words:
             if found := _ASSIGNS.fullmatch(word):
                 known[found[1]] = known.get(found[1], True) and bool(kind.fullmatch(found[2]))
             elif sets:
-                known[bare(word)] = False
+                known[unquote(word)] = False
     for name, over in (loop for script in scripts for loop in script.loops):
         known[name] = known.get(name, True) and all(map(kind.fullmatch, over))
     return {name for name, holds in known.items() if holds}

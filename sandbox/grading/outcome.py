@@ -12,15 +12,15 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from protocol.trajectory import TestResult
-from sandbox.grading.names import Names, plain_name, short_name
+from sandbox.grading.names import ReportedNames, plain_name, short_name
 
-REWARD = "reward"
+REWARD_TEST = "reward"
 """Name of the test that stands for a reward file."""
 _SIGNALLED = 128
 """A shell's exit codes from here on say that what it ran was killed."""
 
 
-class Outcome(StrEnum):
+class GradingOutcome(StrEnum):
     """How one test ended, from best to worst.  Only PASSED is passed."""
 
     PASSED = "passed"
@@ -33,31 +33,31 @@ class Outcome(StrEnum):
     ERROR = "error"
 
 
-_RANK = {outcome: rank for rank, outcome in enumerate(Outcome)}
-_FAILURES = frozenset({Outcome.FAILED, Outcome.ERROR})
+_RANK = {outcome: rank for rank, outcome in enumerate(GradingOutcome)}
+_FAILURES = frozenset({GradingOutcome.FAILED, GradingOutcome.ERROR})
 
 
-def worst(outcomes: Iterable[Outcome]) -> Outcome:
+def worst_outcome(outcomes: Iterable[GradingOutcome]) -> GradingOutcome:
     """The one that counts; MISSING for none."""
-    return max(outcomes, key=_RANK.__getitem__, default=Outcome.MISSING)
+    return max(outcomes, key=_RANK.__getitem__, default=GradingOutcome.MISSING)
 
 
-class Reported(NamedTuple):
+class ReportedTest(NamedTuple):
     name: str
     """As the report wrote it: ``tests/test_a.py::test_x[1]``, ``test_x``, ``tests.test_a::test_x``."""
-    outcome: Outcome
+    outcome: GradingOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class GradingReport:
     """What one source said."""
 
-    tests: tuple[Reported, ...] = ()
+    tests: tuple[ReportedTest, ...] = ()
     reward: float | None = None
     """From a reward file, between 0 and 1."""
-    aside: tuple[Reported, ...] = ()
+    spare_passes: tuple[ReportedTest, ...] = ()
     """Passes that answer for tests that are expected, and name none themselves."""
-    alone: tuple[Reported, ...] | None = None
+    unexpected_failures: tuple[ReportedTest, ...] | None = None
     """Failures that count though nobody expected them; None: all."""
 
 
@@ -66,12 +66,12 @@ class GradedTest:
     """One test's part of a grade."""
 
     name: str
-    outcome: Outcome
+    outcome: GradingOutcome
     weight: float = 1.0
 
     @property
     def passed(self) -> bool:
-        return self.outcome is Outcome.PASSED
+        return self.outcome is GradingOutcome.PASSED
 
     @property
     def result(self) -> TestResult:
@@ -79,15 +79,15 @@ class GradedTest:
         return TestResult(self.name, self.passed, self.weight)
 
 
-class Verdict(NamedTuple):
+class GradingVerdict(NamedTuple):
     tests: tuple[GradedTest, ...]
     reward: float | None
     """What the reward files said, 0 … 1; None when there was none."""
 
 
-def judge(
-    expected: Sequence[str], weights: Mapping[str, float], reports: Sequence[Report], *, xfails: bool = True
-) -> Verdict:
+def judge_reports(
+    expected: Sequence[str], weights: Mapping[str, float], reports: Sequence[GradingReport], *, xfails: bool = True
+) -> GradingVerdict:
     """One result for each expected test, or for each test of the first report that names any when none is expected;
     and one for each other test that failed, whoever reports it.  ``xfails``: the tests' author marks some as failing;
     else nobody but the agent can have.
@@ -100,16 +100,16 @@ def judge(
     named = expected or next((_names(report) for report in reports if report.tests), ())
     weigh = _Weights(weights, named)
     tests = [
-        GradedTest(name, outcome, weigh.of(name))
+        GradedTest(name, outcome, weigh.weight_of(name))
         for name, outcome in _outcomes(named, reports).items()
-        if outcome is not Outcome.XFAILED or not xfails
+        if outcome is not GradingOutcome.XFAILED or not xfails
     ]
     if reward is not None and all(test.passed for test in tests) and (reward < 1 or not tests):
-        tests.append(GradedTest(REWARD, Outcome.PASSED if reward >= 1 else Outcome.FAILED))
-    return Verdict(tuple(tests), reward)
+        tests.append(GradedTest(REWARD_TEST, GradingOutcome.PASSED if reward >= 1 else GradingOutcome.FAILED))
+    return GradingVerdict(tuple(tests), reward)
 
 
-def contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) -> str:
+def find_contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) -> str:
     """Why a test run's end takes its words back; empty when it does not.
 
     A grader that was killed may have been silenced before it could name a failure, and one that ends badly although all
@@ -122,34 +122,36 @@ def contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) 
     return ""
 
 
-def weighted(tests: Sequence[GradedTest]) -> float:
+def weighted_score(tests: Sequence[GradedTest]) -> float:
     """Weight of what passed ÷ weight of all, 0 when there is none."""
     total = sum(test.weight for test in tests)
     return sum(test.weight for test in tests if test.passed) / total if total > 0 else 0.0
 
 
-def _names(report: Report) -> tuple[str, ...]:
+def _names(report: GradingReport) -> tuple[str, ...]:
     return tuple(dict.fromkeys(short_name(test.name) for test in report.tests))
 
 
-def _outcomes(named: Sequence[str], reports: Sequence[Report]) -> dict[str, Outcome]:
+def _outcomes(named: Sequence[str], reports: Sequence[GradingReport]) -> dict[str, GradingOutcome]:
     """Of each named test, and of each failed one that is none of these."""
-    names = Names(named)
-    said: dict[str, list[Outcome]] = {name: [] for name in named}
-    others: dict[str, list[Outcome]] = {}
+    names = ReportedNames(named)
+    said: dict[str, list[GradingOutcome]] = {name: [] for name in named}
+    others: dict[str, list[GradingOutcome]] = {}
     for report in reports:
-        alone = frozenset(report.tests if report.alone is None else report.alone)
-        for name, outcome in (*report.tests, *report.aside):
-            if meant := names.meant(name):
+        alone = frozenset(report.tests if report.unexpected_failures is None else report.unexpected_failures)
+        for name, outcome in (*report.tests, *report.spare_passes):
+            if meant := names.resolve(name):
                 said[meant].append(outcome)
             elif outcome in _FAILURES and (name, outcome) in alone:
                 others.setdefault(short_name(name), []).append(outcome)
-    outcomes = {name: worst(each) for name, each in said.items()}
-    bare = Names(others)
+    outcomes = {name: worst_outcome(each) for name, each in said.items()}
+    bare = ReportedNames(others)
     for name in named:
-        if "[" in name and outcomes[name] is not Outcome.PASSED:  # a reporter that leaves out parameters speaks of it
-            others.pop(bare.meant(plain_name(name)) or "", None)
-    return outcomes | {name: worst(each) for name, each in others.items()}
+        if (
+            "[" in name and outcomes[name] is not GradingOutcome.PASSED
+        ):  # a reporter that leaves out parameters speaks of it
+            others.pop(bare.resolve(plain_name(name)) or "", None)
+    return outcomes | {name: worst_outcome(each) for name, each in others.items()}
 
 
 class _Weights:
@@ -157,8 +159,8 @@ class _Weights:
 
     def __init__(self, weights: Mapping[str, float], named: Sequence[str]) -> None:
         self._weights = weights
-        self._others = Names([name for name in weights if name not in named])
+        self._others = ReportedNames([name for name in weights if name not in named])
 
-    def of(self, name: str) -> float:
-        key = name if name in self._weights else self._others.meant(name)
+    def weight_of(self, name: str) -> float:
+        key = name if name in self._weights else self._others.resolve(name)
         return 1.0 if key is None else self._weights[key]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from sandbox.child import output_of
+from sandbox.child import collect_child_output
 from sandbox.engine import Json
 from sandbox.errors import SandboxStartError
 from sandbox.kit.phase import BUSYBOX, TOOLS
@@ -16,19 +16,19 @@ _REAL = """for each; do printf '%s\\0' "$(readlink -f "$each" || printf %s "$eac
 _CLEAR = 'for each; do rm -rf -- "$each"; done'
 
 
-def volumes_of(shown: Json) -> list[str]:
+def image_volumes(shown: Json) -> list[str]:
     """Where a container has volumes of its image's, by what the daemon says of it."""
     return [each["Destination"] for each in shown.get("Mounts") or () if each.get("Type") == "volume"]
 
 
-async def real_paths(bench: SandboxSession, paths: Sequence[str]) -> dict[str, str]:
+async def resolve_paths(bench: SandboxSession, paths: Sequence[str]) -> dict[str, str]:
     """Each less the links of the container's image → itself.  Raises SandboxStartError, SandboxLost,
     SandboxDestroyed."""
     said = (await _said(bench, _REAL, paths)).decode().split("\0")
     return {posixpath.normpath(real): posixpath.normpath(path) for real, path in zip(said, paths, strict=False)}
 
 
-async def clear(bench: SandboxSession, paths: Sequence[str]) -> None:
+async def clear_paths(bench: SandboxSession, paths: Sequence[str]) -> None:
     """Nothing stands there any more; a mount point does, empty.  Raises as :func:`real_paths`."""
     await _said(bench, _CLEAR, paths)
 
@@ -38,7 +38,7 @@ async def _said(bench: SandboxSession, script: str, paths: Sequence[str]) -> byt
         return b""
     argv = (BUSYBOX, "sh", "-c", f"{script} 2>&-", "sh", *paths)
     try:
-        end, said = await output_of(bench, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
+        end, said = await collect_child_output(bench, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
     except OSError as error:
         raise SandboxStartError(f"the kit's shell does not start in a clean container: {error}") from error
     if end is None:

@@ -28,20 +28,20 @@ from threading import Event
 from typing import NamedTuple, TypeVar
 
 from protocol.errors import InfraError
-from sandbox.commit import COPY_S, committed, written_bytes
-from sandbox.engine import ContainerSpec, EngineError
+from sandbox.commit import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
+from sandbox.engine import ContainerSpec, DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
-from sandbox.file_status import status
-from sandbox.grading.alone import leave_alone
-from sandbox.grading.artifacts import MAX_BYTES, Unfit, clean_tar
-from sandbox.grading.daemon import TooLargeError, paused, read_archive, write_archive
-from sandbox.grading.devices import mend_devices
+from sandbox.file_status import container_file_status
+from sandbox.grading.alone import kill_agent_processes
+from sandbox.grading.artifacts import MAX_ARTIFACT_BYTES, UnfitArtifactError, sanitize_tar
+from sandbox.grading.daemon import ArchiveTooLargeError, pause_container, read_archive, write_archive
+from sandbox.grading.devices import repair_devices
 from sandbox.grading.environment import TESTS_DIR
-from sandbox.grading.paths import clear, real_paths, volumes_of
-from sandbox.grading.scratch import scratch
+from sandbox.grading.paths import clear_paths, image_volumes, resolve_paths
+from sandbox.grading.scratch import scratch_folder
 from sandbox.session import SandboxSession, SessionLimits
 from sandbox.tasks.task import GradingLevel, Task
-from sandbox.tasks.tree import is_in
+from sandbox.tasks.tree import is_within
 from sandbox.users import check_user_files
 
 T = TypeVar("T")
@@ -63,40 +63,42 @@ class _Carried(NamedTuple):
 
 
 _SETUP_S = 120.0
-_REFUSED = (EngineError, SandboxStartError)
+_REFUSED = (DockerEngineError, SandboxStartError)
 _NO_ARTIFACT = ("/proc", "/sys", "/dev", TESTS_DIR, "/.sbx")
 _SPARE_S = 300.0
 """Beyond setup and tests: what a container beside the agent's lives for at most on a busy host."""
 
 
 @asynccontextmanager
-async def place(session: SandboxSession, task: Task, test_timeout_s: float) -> AsyncGenerator[SandboxSession]:
+async def open_grading_container(
+    session: SandboxSession, task: Task, test_timeout_s: float
+) -> AsyncGenerator[SandboxSession]:
     """Where to run the tests.  Raises Unfit (the agent's doing), SandboxDestroyed, InfraError."""
     match task.grading:
         case GradingLevel.SAME:
-            await leave_alone(session)
-            await mend_devices(session)
+            await kill_agent_processes(session)
+            await repair_devices(session)
             yield session
         case GradingLevel.COMMIT:
-            async with _in_copy(session, _spec(session), task, test_timeout_s, live=False) as bench:
+            async with _copied_container(session, _spec(session), task, test_timeout_s, live=False) as bench:
                 yield bench
         case GradingLevel.ARTIFACTS:
-            await leave_alone(session)
-            async with _clean(session, _spec(session), task, test_timeout_s, live=False) as bench:
+            await kill_agent_processes(session)
+            async with _clean_container(session, _spec(session), task, test_timeout_s, live=False) as bench:
                 yield bench
         case GradingLevel.SIBLING:
             joined = replace(_spec(session), network=f"container:{session.container}")
             if task.artifacts:
-                async with _clean(session, joined, task, test_timeout_s, live=True) as bench:
+                async with _clean_container(session, joined, task, test_timeout_s, live=True) as bench:
                     yield bench
             else:
-                async with _in_copy(session, joined, task, test_timeout_s, live=True) as bench:
+                async with _copied_container(session, joined, task, test_timeout_s, live=True) as bench:
                     yield bench
 
 
-def extra_s(level: GradingLevel) -> float:
+def longest_overhead_s(level: GradingLevel) -> float:
     """What a grading takes at most beyond its tests: two copies, and one of an untouched container between them."""
-    return _SPARE_S if level is GradingLevel.SAME else _SPARE_S + _SETUP_S + 3 * COPY_S
+    return _SPARE_S if level is GradingLevel.SAME else _SPARE_S + _SETUP_S + 3 * COMMIT_TIMEOUT_S
 
 
 def _spec(session: SandboxSession) -> ContainerSpec:
@@ -106,78 +108,84 @@ def _spec(session: SandboxSession) -> ContainerSpec:
 
 
 @asynccontextmanager
-async def _still(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
+async def _frozen(session: SandboxSession, *, live: bool) -> AsyncGenerator[None]:
     """The agent's container holds still.  One that cannot be frozen is cleared first.  Raises EngineError for one that
     cannot be frozen and must live."""
     async with AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(paused(session.engine, session.container))
-        except EngineError:
+            await stack.enter_async_context(pause_container(session.engine, session.container))
+        except DockerEngineError:
             if live and session.alive:
                 raise
-            await leave_alone(session)  # and a container that is gone is named by its cause
+            await kill_agent_processes(session)  # and a container that is gone is named by its cause
         yield
 
 
 @asynccontextmanager
-async def _copy(session: SandboxSession, folder: Path, *, live: bool) -> AsyncGenerator[tuple[str, list[_Carried]]]:
+async def _image_copy(
+    session: SandboxSession, folder: Path, *, live: bool
+) -> AsyncGenerator[tuple[str, list[_Carried]]]:
     """An image of the agent's container as it stands, and what lies on its volumes.  Raises Unfit for one whose files
     are longer than its disk limit: the copy of a hole is no hole."""
     async with AsyncExitStack() as stack:
-        async with _still(session, live=live):
-            size, most = await written_bytes(session.engine, session.container), _spec(session).limits.disk_bytes
+        async with _frozen(session, live=live):
+            size, most = await writable_layer_bytes(session.engine, session.container), _spec(session).limits.disk_bytes
             if size > most:
-                raise Unfit(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
-            volumes = volumes_of(await session.engine.inspect(session.container))
+                raise UnfitArtifactError(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
+            volumes = image_volumes(await session.engine.inspect(session.container))
             there = await _read(session, {each: each for each in volumes}, folder) if volumes else []
-            image = await stack.enter_async_context(committed(session.engine, session.container, pause=False))
-        yield image, await _sound(there)
+            image = await stack.enter_async_context(committed_image(session.engine, session.container, pause=False))
+        yield image, await _sanitize(there)
 
 
 @asynccontextmanager
-async def _in_copy(
+async def _copied_container(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """A container of a copy of the agent's, in which nothing runs but PID 1."""
     works = partial(_untouched_works, session, spec, task, live=live)
     async with AsyncExitStack() as stack:
-        copy = partial(_copy, session, stack.enter_context(scratch()), live=live)
-        image, volumes = await carried(lambda: stack.enter_async_context(copy()), works)
+        copy = partial(_image_copy, session, stack.enter_context(scratch_folder()), live=live)
+        image, volumes = await retry_transfer(lambda: stack.enter_async_context(copy()), works)
         if not live:
-            await leave_alone(session)
-        copied = partial(_beside, session, replace(spec, image=image, copy_of=spec.origin), task, test_timeout_s)
-        bench = await carried(lambda: stack.enter_async_context(copied()), works)
-        await leave_alone(bench)
-        await _lay(bench, [each.path for each in volumes], volumes, works)
+            await kill_agent_processes(session)
+        copied = partial(
+            _second_container, session, replace(spec, image=image, copy_of=spec.task_image), task, test_timeout_s
+        )
+        bench = await retry_transfer(lambda: stack.enter_async_context(copied()), works)
+        await kill_agent_processes(bench)
+        await _place_artifacts(bench, [each.path for each in volumes], volumes, works)
         yield bench
 
 
 @asynccontextmanager
-async def _clean(
+async def _clean_container(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float, *, live: bool
 ) -> AsyncGenerator[SandboxSession]:
     """A fresh container of the task's image, with the artifacts in the place of what its setup made."""
     works = partial(_untouched_works, session, spec, task, live=live)
-    async with _beside(session, spec, task, test_timeout_s) as bench:
+    async with _second_container(session, spec, task, test_timeout_s) as bench:
         await bench.setup(task.files, task.setup, _SETUP_S)
-        with scratch() as folder:
-            places = await real_paths(bench, task.artifacts)
-            found = await carried(lambda: _take(session, places, folder, live=live), works)
-            await _lay(bench, list(places), found, works)
+        with scratch_folder() as folder:
+            places = await resolve_paths(bench, task.artifacts)
+            found = await retry_transfer(lambda: _take_artifacts(session, places, folder, live=live), works)
+            await _place_artifacts(bench, list(places), found, works)
         yield bench
 
 
-async def _take(session: SandboxSession, places: Mapping[str, str], folder: Path, *, live: bool) -> list[_Carried]:
+async def _take_artifacts(
+    session: SandboxSession, places: Mapping[str, str], folder: Path, *, live: bool
+) -> list[_Carried]:
     """Those of them that exist."""
-    async with _still(session, live=True) if live else nullcontext():
+    async with _frozen(session, live=True) if live else nullcontext():
         there = await _read(session, places, folder)
-    return await _sound(there)
+    return await _sanitize(there)
 
 
 async def _read(session: SandboxSession, places: Mapping[str, str], folder: Path) -> list[_Packed]:
     """Where it goes → path, of each that exists: a tar, of what it leads to where it is a link."""
     await check_user_files(session.engine, session.container)
-    room, there = MAX_BYTES, list[_Packed]()
+    room, there = MAX_ARTIFACT_BYTES, list[_Packed]()
     for number, (goes_to, path) in enumerate(places.items()):
         raw, real = folder / f"{number}.raw", await _real(session, path)
         try:
@@ -185,22 +193,24 @@ async def _read(session: SandboxSession, places: Mapping[str, str], folder: Path
                 if await read_archive(session.engine, session.container, real, file, room):
                     there.append(_Packed(goes_to, posixpath.basename(real), raw))
                 room -= file.tell()
-        except TooLargeError as error:
-            raise Unfit(f"{', '.join(places.values())} hold more than {MAX_BYTES >> 20} MiB") from error
+        except ArchiveTooLargeError as error:
+            raise UnfitArtifactError(
+                f"{', '.join(places.values())} hold more than {MAX_ARTIFACT_BYTES >> 20} MiB"
+            ) from error
     return there
 
 
 async def _real(session: SandboxSession, path: str) -> str:
     """What ``path`` leads to where it is a link."""
-    found = await status(session.engine, session.container, path)
+    found = await container_file_status(session.engine, session.container, path)
     if found is None or not found.is_link:
         return path
-    if found.target == "/" or is_in(found.target, _NO_ARTIFACT):
-        raise Unfit(f"{path} is a link to {found.target}")
+    if found.target == "/" or is_within(found.target, _NO_ARTIFACT):
+        raise UnfitArtifactError(f"{path} is a link to {found.target}")
     return found.target
 
 
-async def _sound(there: Sequence[_Packed]) -> list[_Carried]:
+async def _sanitize(there: Sequence[_Packed]) -> list[_Carried]:
     """The same, fit to be unpacked.  When this is cancelled, its thread ends soon."""
     unwanted = Event()
     try:
@@ -214,13 +224,13 @@ def _cleaned(there: Sequence[_Packed], unwanted: Callable[[], bool]) -> list[_Ca
     found: list[_Carried] = []
     for goes_to, top, raw in there:
         sound = raw.with_suffix(".tar")
-        clean_tar(raw, sound, top, posixpath.basename(goes_to), unwanted)
+        sanitize_tar(raw, sound, top, posixpath.basename(goes_to), unwanted)
         raw.unlink()
         found.append(_Carried(goes_to, sound))
     return found
 
 
-async def _lay(
+async def _place_artifacts(
     bench: SandboxSession, paths: Sequence[str], found: Sequence[_Carried], works: Callable[[], Awaitable[bool]]
 ) -> None:
     """What was ``found``, and nothing else, at ``paths``."""
@@ -229,16 +239,16 @@ async def _lay(
         for path, tar in found:
             await write_archive(bench.engine, bench.container, posixpath.dirname(path), tar)
 
-    await clear(bench, paths)
+    await clear_paths(bench, paths)
     try:
         above = {posixpath.dirname(path) for path, _ in found} - {"/"}
         await bench.write_files({f"{each}/": b"" for each in above}, mode=0o755)
     except OSError as error:
         raise SandboxStartError(f"no room for what the agent left in a container beside its own: {error}") from error
-    await carried(give, works)
+    await retry_transfer(give, works)
 
 
-async def carried(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitable[bool]]) -> T:
+async def retry_transfer(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitable[bool]]) -> T:
     """What ``work`` gives.  Raises Unfit where it fails, ``works`` holds, and it fails again; else its own error."""
     try:
         return await work()
@@ -248,33 +258,33 @@ async def carried(work: Callable[[], Awaitable[T]], works: Callable[[], Awaitabl
     try:
         return await work()
     except _REFUSED as error:
-        raise Unfit(str(error)) from error
+        raise UnfitArtifactError(str(error)) from error
 
 
 async def _untouched_works(session: SandboxSession, spec: ContainerSpec, task: Task, *, live: bool) -> bool:
     """Whether the daemon starts a container of the task's own image, freezes it where that is needed, and copies it,
     while the agent's lives on."""
     if not session.alive:
-        raise await session.why_gone()
+        raise await session.explain_end()
     with suppress(InfraError, SandboxDestroyed):
         async with (
-            _beside(session, spec, task, 0.0) as other,
-            paused(session.engine, other.container) if live else nullcontext(),
-            committed(session.engine, other.container, pause=False),
+            _second_container(session, spec, task, 0.0) as other,
+            pause_container(session.engine, other.container) if live else nullcontext(),
+            committed_image(session.engine, other.container, pause=False),
         ):
             return True
     return False
 
 
 @asynccontextmanager
-async def _beside(
+async def _second_container(
     session: SandboxSession, spec: ContainerSpec, task: Task, test_timeout_s: float
 ) -> AsyncGenerator[SandboxSession]:
     """One more container of the same owner, gone at the end."""
     life = _SETUP_S + test_timeout_s + _SPARE_S
     bench = await SandboxSession.start(session.engine, spec, task.workdir, SessionLimits(life, life))
     try:
-        with session.beside(bench):
+        with session.watch_verifier(bench):
             yield bench
     finally:
         await asyncio.shield(_end(bench))
@@ -282,6 +292,6 @@ async def _beside(
 
 async def _end(bench: SandboxSession) -> None:
     """What is not gone then is swept; the verdict stands."""
-    with suppress(EngineError):
+    with suppress(DockerEngineError):
         await bench.close()
         await bench.engine.remove(bench.container)  # its image can only go after it

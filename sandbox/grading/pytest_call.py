@@ -10,10 +10,10 @@ import re
 from collections.abc import Collection, Sequence
 from pathlib import PurePosixPath
 
-from sandbox.grading.script import bare
-from sandbox.grading.written import is_safe
+from sandbox.grading.script import unquote
+from sandbox.grading.written import is_safe_target
 
-TESTS = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)((?:/(?!\.\.)[\w.:-]*)*)(?:\[.*\])?")
+TESTS_PATH = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)((?:/(?!\.\.)[\w.:-]*)*)(?:\[.*\])?")
 """A path of the tests' folder, as a script writes it; and what is below that folder."""
 _FLAG = re.compile(
     r"-[vqsxl]*(?:r[A-Za-z]+)?|-pno:[\w.]+|--(?:verbose|quiet|exitfirst|showlocals|no-header|no-summary|"
@@ -28,18 +28,18 @@ _NO_PLUGIN = re.compile(r"no:[\w.]+")
 _SEVERAL = re.compile(r"[*?[{]")
 
 
-def runs_tests_alone(words: Sequence[str], tests: Collection[str]) -> bool:
+def runs_only_tests(words: Sequence[str], tests: Collection[str]) -> bool:
     """``words`` are the arguments as they are written, ``tests`` the paths below the tests' folder."""
     named = False
     left = iter(words)
     for word in left:
         option, equals, value = word.partition("=")
-        if found := TESTS.fullmatch(bare(word)):
+        if found := TESTS_PATH.fullmatch(unquote(word)):
             if not _is_there(found[1].partition("::")[0], tests):
                 return False
             named = True
         elif option in _REPORTS:
-            if not is_safe(value if equals else next(left, "")):
+            if not is_safe_target(value if equals else next(left, "")):
                 return False
         elif _is_unwritten(word):
             return False
@@ -47,7 +47,7 @@ def runs_tests_alone(words: Sequence[str], tests: Collection[str]) -> bool:
             if not equals and _is_unwritten(next(left, "$")):
                 return False
         elif word == "-p":
-            if not _NO_PLUGIN.fullmatch(bare(next(left, ""))):
+            if not _NO_PLUGIN.fullmatch(unquote(next(left, ""))):
                 return False
         elif not _FLAG.fullmatch(word):
             return False

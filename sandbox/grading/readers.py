@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from sandbox.grading.script import bare
+from sandbox.grading.script import unquote
 from sandbox.kit.pins import TOOL_NAMES
 
 _WHOLE = {*TOOL_NAMES, "which"} - {"find", "sort", "uniq"}
@@ -20,14 +20,14 @@ _KNOWN = re.compile(
 """A word that is what it says, as the script has it, wherever the tests' folder is."""
 
 
-def only_reads(tool: str, words: Sequence[str]) -> bool:
+def is_read_only(tool: str, words: Sequence[str]) -> bool:
     """Whether it is one of them and does nothing else with these arguments, as the script has them.  Where an option or
     an operand would, none may come of what is not written out."""
     if tool in _WHOLE:
         return True
     if not all(map(_KNOWN.fullmatch, words)):
         return False
-    arguments = list(map(bare, words))
+    arguments = list(map(unquote, words))
     match tool:
         case "find":
             return not _STARTS_OR_WRITES.intersection(arguments)

@@ -13,29 +13,29 @@ from xml.parsers import expat
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from sandbox.grading.outcome import Outcome, Report, Reported, worst
+from sandbox.grading.outcome import GradingOutcome, GradingReport, ReportedTest, worst_outcome
 
-MAX_BYTES = 4 << 20
+MAX_REPORT_BYTES = 4 << 20
 """Of one report file; a longer one says nothing."""
 _MAX_DEPTH = 64
-_NOTHING = Report()
-_CTRF_STATUS = {"passed": Outcome.PASSED, "failed": Outcome.FAILED, "skipped": Outcome.SKIPPED}
+_NOTHING = GradingReport()
+_CTRF_STATUS = {"passed": GradingOutcome.PASSED, "failed": GradingOutcome.FAILED, "skipped": GradingOutcome.SKIPPED}
 _JUNIT_STATUS = {
-    "notrun": Outcome.SKIPPED,
-    "disabled": Outcome.SKIPPED,
-    "skipped": Outcome.SKIPPED,
-    "suppressed": Outcome.SKIPPED,
-    "ignored": Outcome.SKIPPED,
-    "fail": Outcome.FAILED,
-    "failed": Outcome.FAILED,
-    "error": Outcome.ERROR,
+    "notrun": GradingOutcome.SKIPPED,
+    "disabled": GradingOutcome.SKIPPED,
+    "skipped": GradingOutcome.SKIPPED,
+    "suppressed": GradingOutcome.SKIPPED,
+    "ignored": GradingOutcome.SKIPPED,
+    "fail": GradingOutcome.FAILED,
+    "failed": GradingOutcome.FAILED,
+    "error": GradingOutcome.ERROR,
 }
 """What writers other than pytest say of a test case in ``status`` or ``result``; they may leave out the child."""
 _JUNIT_XFAIL = "pytest.xfail"
-_JUNIT_CHILD = {"failure": Outcome.FAILED, "error": Outcome.ERROR, "skipped": Outcome.SKIPPED}
+_JUNIT_CHILD = {"failure": GradingOutcome.FAILED, "error": GradingOutcome.ERROR, "skipped": GradingOutcome.SKIPPED}
 
 
-def read_report(path: str, data: bytes) -> Report:
+def read_report(path: str, data: bytes) -> GradingReport:
     """The report in the file of this name: ``*.xml`` is JUnit, ``reward.*`` a reward, any other ``*.json`` CTRF."""
     name = path.rpartition("/")[2]
     if name.endswith(".xml"):
@@ -63,16 +63,18 @@ class _Ctrf(BaseModel):
     results: _CtrfResults
 
 
-def read_ctrf(data: bytes) -> Report:
+def read_ctrf(data: bytes) -> GradingReport:
     """Tests by CTRF status; ``pending`` and ``other`` are neither passed nor failed."""
     try:
         tests = _Ctrf.model_validate_json(data).results.tests
     except ValidationError:
         return _NOTHING
-    return Report(tuple(Reported(test.name, _CTRF_STATUS.get(test.status, Outcome.MISSING)) for test in tests))
+    return GradingReport(
+        tuple(ReportedTest(test.name, _CTRF_STATUS.get(test.status, GradingOutcome.MISSING)) for test in tests)
+    )
 
 
-def read_junit(data: bytes) -> Report:
+def read_junit(data: bytes) -> GradingReport:
     """Test cases as ``classname::name``.  A document with a type declaration (and so with entities) says nothing."""
     reader = _JUnit()
     parser = expat.ParserCreate()
@@ -82,7 +84,7 @@ def read_junit(data: bytes) -> Report:
         parser.Parse(data, True)
     except (expat.ExpatError, _RefusedError):
         return _NOTHING
-    return Report(tuple(reader.tests))
+    return GradingReport(tuple(reader.tests))
 
 
 class _RefusedError(Exception):
@@ -91,8 +93,8 @@ class _RefusedError(Exception):
 
 class _JUnit:
     def __init__(self) -> None:
-        self.tests: list[Reported] = []
-        self._case: tuple[str, Outcome] | None = None
+        self.tests: list[ReportedTest] = []
+        self._case: tuple[str, GradingOutcome] | None = None
         self._depth = 0
 
     def doctype(self, *_: object) -> None:
@@ -105,16 +107,19 @@ class _JUnit:
         if tag == "testcase":
             name, group = attributes.get("name", ""), attributes.get("classname", "")
             said = (_JUNIT_STATUS.get(attributes.get(key, "").lower()) for key in ("status", "result"))
-            self._case = (f"{group}::{name}" if group else name, worst((Outcome.PASSED, *filter(None, said))))
+            self._case = (
+                f"{group}::{name}" if group else name,
+                worst_outcome((GradingOutcome.PASSED, *filter(None, said))),
+            )
         elif self._case is not None and tag in _JUNIT_CHILD:
             xfail = tag == "skipped" and attributes.get("type") == _JUNIT_XFAIL
-            outcome = Outcome.XFAILED if xfail else _JUNIT_CHILD[tag]
-            self._case = (self._case[0], worst((self._case[1], outcome)))
+            outcome = GradingOutcome.XFAILED if xfail else _JUNIT_CHILD[tag]
+            self._case = (self._case[0], worst_outcome((self._case[1], outcome)))
 
     def end(self, tag: str) -> None:
         self._depth -= 1
         if tag == "testcase" and self._case is not None:
-            self.tests.append(Reported(*self._case))
+            self.tests.append(ReportedTest(*self._case))
             self._case = None
 
 
@@ -145,8 +150,8 @@ def _numbers(data: bytes) -> list[float]:
     return list(said.values()) if isinstance(said, dict) else [said]
 
 
-def _reward_of(values: list[float]) -> Report:
+def _reward_of(values: list[float]) -> GradingReport:
     """The mean; nothing when a value is no number from 0 to 1: it measures something else."""
     if not values or not all(0 <= value <= 1 for value in values):
         return _NOTHING
-    return Report(reward=sum(values) / len(values))
+    return GradingReport(reward=sum(values) / len(values))

@@ -17,11 +17,11 @@ _PREFIX = "longshore-artifacts-"
 
 
 @contextmanager
-def scratch() -> Generator[Path]:
+def scratch_folder() -> Generator[Path]:
     """A folder of this process, removed at the end."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        if owner.proved_dead(owner.of_file_name(left.name.removeprefix(_PREFIX).partition(",")[0])):
+        if owner.is_proved_dead(owner.owner_from_file_name(left.name.removeprefix(_PREFIX).partition(",")[0])):
             shutil.rmtree(left, ignore_errors=True)
-    mine = owner.file_name(owner.this_process())
+    mine = owner.owner_to_file_name(owner.owner_of_this_process())
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{mine},") as folder:
         yield Path(folder)

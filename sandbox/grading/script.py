@@ -26,12 +26,12 @@ _EXPANSIONS = frozenset(("command_substitution", "expansion", "simple_expansion"
 _COUNTING = frozenset(("c_style_for_statement",))
 _BODIES = frozenset(("do_group", "compound_statement"))
 _DEEPEST = 200
-STARTERS = frozenset(("exec", "command", "time", "timeout"))
-ITS_ARGUMENTS = frozenset(("$1", "$@"))
+COMMAND_STARTERS = frozenset(("exec", "command", "time", "timeout"))
+ALL_ARGUMENTS = frozenset(("$1", "$@"))
 SHELLS = frozenset(("sh", "ash", "bash"))
-DECLARES = frozenset(("declare", "export", "local", "readonly", "typeset"))
+DECLARING_BUILTINS = frozenset(("declare", "export", "local", "readonly", "typeset"))
 """Builtins that set what their arguments name: PATH too, where these are not written out."""
-ASSIGNED = re.compile(r"\w+\+?=")
+ASSIGNMENT = re.compile(r"\w+\+?=")
 _SHELL_OPTION = re.compile(r"-[eux]+")
 _COMPARES = frozenset(("-eq", "-ne", "-lt", "-le", "-gt", "-ge", "-v"))
 _MATCHES = frozenset(("=", "==", "!=", "=~"))
@@ -45,72 +45,72 @@ _INHERITED = re.compile(r"(?:/dev/(?:std\w+|fd|tty)|/proc)\b")
 _NAMED_DESCRIPTOR = re.compile(r"(?<!\$)\{\w+\}[<>]")
 
 
-class Unreadable(Exception):
+class UnreadableScriptError(Exception):
     """Only a shell could tell what this is."""
 
 
-class When(Enum):
+class ExecutionCertainty(Enum):
     """Whether a script that comes to its end has run a command in its own shell, and waited for it."""
 
     ALWAYS = auto()
-    THEN = auto()
+    IF_PREVIOUS_SUCCEEDED = auto()
     """Where the one before it succeeded."""
     MAYBE = auto()
 
 
-class Command(NamedTuple):
+class ShellCommand(NamedTuple):
     words: tuple[str, ...]
     """With their quotes, and without redirections."""
-    piped: bool
+    reads_pipe: bool
     """It reads what the command before it prints."""
-    within: str
+    function: str
     """The function whose body it is in; empty for none."""
-    when: When
-    at: int
+    when: ExecutionCertainty
+    offset: int
     """Where it begins in the script, bytes."""
-    alone: bool
+    runs_alone: bool
     """Nothing is joined with it by a pipe, and nothing goes on meanwhile, as far as its function says."""
-    fed: bool
+    has_input: bool
     """It says itself what its standard input is."""
-    heard: frozenset[str]
+    inherited_outputs: frozenset[str]
     """Of its descriptors 1 and 2 those that lead where the script's own do, as far as its function says."""
 
 
-class Script(NamedTuple):
-    commands: tuple[Command, ...]
+class ShellScript(NamedTuple):
+    commands: tuple[ShellCommand, ...]
     """Those in substitutions come before the one that they are part of."""
     functions: Mapping[str, int]
     """Those that the script defines whatever happens, and where."""
-    evaluated: tuple[str, ...]
+    arithmetic: tuple[str, ...]
     """What bash takes for arithmetic, in which the value of a variable is an expression again, with commands in it."""
-    tested: tuple[str, ...]
+    unquoted_tests: tuple[str, ...]
     """Expansions without quotes in ``[ … ]`` or ``test``, where what they hold may be an operator, and those that
     ``[[ … ]]`` and ``case`` take for a pattern."""
     loops: tuple[tuple[str, tuple[str, ...]], ...]
     """The variable of each, and what it is over: where that is not written, the arguments."""
-    into: tuple[str, ...]
+    written_files: tuple[str, ...]
     """What redirections write to."""
-    opened: tuple[str, ...]
+    opened_descriptors: tuple[str, ...]
     """Redirections of other descriptors than a program's three, or that read by those it writes to."""
-    beside: tuple[str, ...]
+    background: tuple[str, ...]
     """What runs while the script goes on."""
 
 
-def bare(word: str) -> str:
+def unquote(word: str) -> str:
     """Less the quotes around it."""
     return word.replace('"', "").strip("'")
 
 
-def run_by_shell(arguments: Sequence[str]) -> list[str]:
+def shell_script_arguments(arguments: Sequence[str]) -> list[str]:
     """The script that a shell is told to run, empty for none, with its arguments."""
     return list(dropwhile(_SHELL_OPTION.fullmatch, arguments)) or [""]
 
 
-def read_script(text: str) -> Script:
+def parse_script(text: str) -> ShellScript:
     """Raises Unreadable."""
     root = Parser(_BASH).parse(text.encode(errors="replace")).root_node
     if root.has_error:
-        raise Unreadable("no shell script, or one that is beyond this reader")
+        raise UnreadableScriptError("no shell script, or one that is beyond this reader")
     functions: dict[str, int] = {}
     commands = tuple(_commands(root, "", functions))
     nodes = list(_nodes(root))
@@ -121,7 +121,7 @@ def read_script(text: str) -> Script:
     into = tuple(target for node in nodes if node.type == "file_redirect" for target in _into(node))
     opened = (*_NAMED_DESCRIPTOR.findall(text), *(_text(node) for node in nodes if _opens(node)))
     beside = tuple(_text(node) for node in nodes if node.type in _BESIDE)
-    return Script(commands, functions, evaluated, tested, over, into, opened, beside)
+    return ShellScript(commands, functions, evaluated, tested, over, into, opened, beside)
 
 
 def _nodes(root: Node) -> Iterator[Node]:
@@ -179,9 +179,9 @@ def _index(element: str) -> str:
     return element[1:].rpartition("]=")[0] if element.startswith("[") else ""
 
 
-def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0) -> Iterator[Command]:
+def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0) -> Iterator[ShellCommand]:
     if depth > _DEEPEST:
-        raise Unreadable("it is nested too deep")
+        raise UnreadableScriptError("it is nested too deep")
     if node.type == "function_definition" and (name := node.child_by_field_name("name")):
         within = _text(name)
         if node.parent is not None and node.parent.type == "program":
@@ -193,13 +193,13 @@ def _commands(node: Node, within: str, functions: dict[str, int], depth: int = 0
     if node.type in _SIMPLE or (node.type in _ASSIGNMENTS and not _is_part(node)):
         words = tuple(_words(node))
         of_program = (_is_alone(node), _is_fed(node), _heard(node))
-        yield Command(words, _is_piped(node), within, _when(node), node.start_byte, *of_program)
+        yield ShellCommand(words, _is_piped(node), within, _when(node), node.start_byte, *of_program)
 
 
-def _with_more(commands: Sequence[Command], words: tuple[str, ...]) -> Iterator[Command]:
+def _with_more(commands: Sequence[ShellCommand], words: tuple[str, ...]) -> Iterator[ShellCommand]:
     """The last of them has these words too."""
     if not commands:
-        raise Unreadable("words behind a redirection of nothing")
+        raise UnreadableScriptError("words behind a redirection of nothing")
     yield from commands[:-1]
     yield commands[-1]._replace(words=commands[-1].words + words)
 
@@ -239,18 +239,18 @@ def _is_part(assignment: Node) -> bool:
     return assignment.parent is not None and assignment.parent.type in _SIMPLE | _ASSIGNMENTS | _COUNTING
 
 
-def _when(node: Node) -> When:
-    when = When.ALWAYS
+def _when(node: Node) -> ExecutionCertainty:
+    when = ExecutionCertainty.ALWAYS
     while (above := node.parent) is not None and above.type != "program":
         if above.type == "list" and node != above.children[0]:
             if above.children[1].type != "&&":
-                return When.MAYBE
-            when = When.THEN
+                return ExecutionCertainty.MAYBE
+            when = ExecutionCertainty.IF_PREVIOUS_SUCCEEDED
         elif above.type not in ("list", "redirected_statement"):
-            return When.MAYBE
+            return ExecutionCertainty.MAYBE
         node = above
     waits = node.next_sibling is None or node.next_sibling.type != "&"
-    return when if waits else When.MAYBE
+    return when if waits else ExecutionCertainty.MAYBE
 
 
 def _is_piped(node: Node) -> bool:
@@ -298,7 +298,7 @@ def _heard(node: Node) -> frozenset[str]:
 def _redirect(redirection: Node, elsewhere: dict[str, bool]) -> None:
     """Descriptor → whether what is written there goes elsewhere than the script's own."""
     operator, descriptor = _operator(redirection), redirection.child_by_field_name("descriptor")
-    target = bare("".join(map(_text, _destinations(redirection)[:1])))
+    target = unquote("".join(map(_text, _destinations(redirection)[:1])))
     if operator == ">&" and (target.isdigit() or target == "-"):
         elsewhere[_text(descriptor) if descriptor else "1"] = elsewhere.get(target, target == "-")
     elif ">" in operator:
@@ -320,7 +320,7 @@ def _is_file_or_text(redirection: Node) -> bool:
         return True
     into = _destinations(redirection)[:1]
     return _operator(redirection) == "<" and not any(
-        each.type == "process_substitution" or _INHERITED.match(bare(_text(each))) for each in into
+        each.type == "process_substitution" or _INHERITED.match(unquote(_text(each))) for each in into
     )
 
 

@@ -11,11 +11,11 @@ import configparser
 import tomllib
 from collections.abc import Mapping
 
-PLAIN = {"pytest.ini": b"[pytest]\n"}
+EMPTY_SETTINGS = {"pytest.ini": b"[pytest]\n"}
 """Settings that say nothing, and come before others beside them."""
 
 
-def has_settings(files: Mapping[str, bytes], *, newest: bool) -> bool:
+def has_pytest_settings(files: Mapping[str, bytes], *, newest: bool) -> bool:
     """Of paths below the tests' folder.  ``newest``: pytest may be newer than the kit's, and read TOML tables too."""
     return (
         "pytest.ini" in files

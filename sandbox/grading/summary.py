@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import re
 
-from sandbox.grading.outcome import Outcome, Report, Reported
-from sandbox.truncate import without_escapes
+from sandbox.grading.outcome import GradingOutcome, GradingReport, ReportedTest
+from sandbox.truncate import strip_escapes
 
 _START = re.compile(r"=*\s*test session starts\s*=*")
 _HEADER = re.compile(r"=*\s*short test summary info\s*=*")
@@ -26,34 +26,34 @@ _NAME = re.compile(r".*::.*|\S+\.py")
 _MAX_LINE_BYTES = 4096
 _MAX_NAMES_BYTES = 1 << 20
 _OUTCOMES = {
-    "PASSED": Outcome.PASSED,
-    "XPASS": Outcome.PASSED,
-    "XFAIL": Outcome.XFAILED,
-    "FAILED": Outcome.FAILED,
-    "ERROR": Outcome.ERROR,
-    "SKIPPED": Outcome.SKIPPED,
+    "PASSED": GradingOutcome.PASSED,
+    "XPASS": GradingOutcome.PASSED,
+    "XFAIL": GradingOutcome.XFAILED,
+    "FAILED": GradingOutcome.FAILED,
+    "ERROR": GradingOutcome.ERROR,
+    "SKIPPED": GradingOutcome.SKIPPED,
 }
-_CLAIMS = frozenset({Outcome.PASSED, Outcome.XFAILED})
+_CLAIMS = frozenset({GradingOutcome.PASSED, GradingOutcome.XFAILED})
 """What a program under test could gain by."""
-_FLOOD = Reported("summary::more-than-is-read", Outcome.ERROR)
+_FLOOD = ReportedTest("summary::more-than-is-read", GradingOutcome.ERROR)
 
 
-class _Words:
+class _SummaryLines:
     """Each once, in their order, as far as there is room for their names."""
 
     def __init__(self) -> None:
-        self.said: dict[Reported, None] = {}
+        self.lines: dict[ReportedTest, None] = {}
         self._room = _MAX_NAMES_BYTES
 
-    def add(self, said: Reported) -> bool:
+    def add(self, said: ReportedTest) -> bool:
         """False when there was no room for it."""
-        if said not in self.said and self._room > 0:
+        if said not in self.lines and self._room > 0:
             self._room -= len(said.name)
-            self.said[said] = None
-        return said in self.said
+            self.lines[said] = None
+        return said in self.lines
 
-    def of(self, outcome: Outcome) -> list[Reported]:
-        return [said for said in self.said if said.outcome is outcome]
+    def with_outcome(self, outcome: GradingOutcome) -> list[ReportedTest]:
+        return [said for said in self.lines if said.outcome is outcome]
 
 
 class SummaryParser:
@@ -61,22 +61,22 @@ class SummaryParser:
 
     def __init__(self) -> None:
         self._line = bytearray()
-        self._claims: _Words | None = None
+        self._claims: _SummaryLines | None = None
         """Of the summary that is being read."""
         self._ran = False
         """Whether that names a test that passed or failed."""
-        self._least: _Words | None = None
+        self._least: _SummaryLines | None = None
         """The claims of the summary that names the fewest passes."""
         self._counted: int | None = None
         """The least that a closing line says."""
-        self._passes, self._xfails, self._others = _Words(), _Words(), _Words()
+        self._passes, self._xfails, self._others = _SummaryLines(), _SummaryLines(), _SummaryLines()
         self._depth = 0
         """Sessions of pytest that have begun and not ended: one that a test starts is within that test's."""
         self._outermost = True
         """Whether the summary that is being read is of no session within another."""
-        self._failures: dict[Reported, None] = {}
+        self._failures: dict[ReportedTest, None] = {}
         """Of the last such summary of a session, as far as pytest can have written them."""
-        self._earlier: dict[Reported, None] = {}
+        self._earlier: dict[ReportedTest, None] = {}
         """The same of the sessions before."""
 
     def feed(self, data: bytes) -> None:
@@ -89,10 +89,10 @@ class SummaryParser:
             self._line += rest[:_MAX_LINE_BYTES]
 
     def _take(self, raw: bytes) -> None:
-        line = without_escapes(raw.decode(errors="replace")).strip()
+        line = strip_escapes(raw.decode(errors="replace")).strip()
         if _HEADER.fullmatch(line):
             self._end()
-            self._claims, self._ran, self._outermost = _Words(), False, self._depth <= 1
+            self._claims, self._ran, self._outermost = _SummaryLines(), False, self._depth <= 1
             if self._outermost:
                 self._failures.clear()
         elif _START.fullmatch(line):
@@ -103,18 +103,18 @@ class SummaryParser:
         elif self._claims is not None:
             self._read(line, self._claims)
 
-    def _read(self, line: str, claims: _Words) -> None:
+    def _read(self, line: str, claims: _SummaryLines) -> None:
         word, _, rest = line.partition(" ")
         outcome = _OUTCOMES.get(word)
         name = rest.split(" - ", 1)[0].strip()
         if outcome is None or not name:
             return
-        self._ran = self._ran or outcome not in (Outcome.XFAILED, Outcome.SKIPPED)
-        said = Reported(name, outcome)
+        self._ran = self._ran or outcome not in (GradingOutcome.XFAILED, GradingOutcome.SKIPPED)
+        said = ReportedTest(name, outcome)
         if outcome in _CLAIMS:
             claims.add(said)
         elif not self._others.add(said):
-            self._others.said[_FLOOD] = None
+            self._others.lines[_FLOOD] = None
             self._failures[_FLOOD] = None
         elif self._outermost and _NAME.fullmatch(name):
             self._failures[said] = None
@@ -130,12 +130,12 @@ class SummaryParser:
         """Of the summary that was being read."""
         if self._claims is None or not self._ran:
             return
-        passes = self._claims.of(Outcome.PASSED)
+        passes = self._claims.with_outcome(GradingOutcome.PASSED)
         for said in passes:
             self._passes.add(said)
-        for said in self._claims.of(Outcome.XFAILED):
+        for said in self._claims.with_outcome(GradingOutcome.XFAILED):
             self._xfails.add(said)
-        if self._least is None or len(passes) <= len(self._least.of(Outcome.PASSED)):
+        if self._least is None or len(passes) <= len(self._least.with_outcome(GradingOutcome.PASSED)):
             self._least = self._claims
 
     def _count(self, closing: str) -> None:
@@ -143,17 +143,19 @@ class SummaryParser:
             passed = sum(map(int, _PASSED.findall(closing)))
             self._counted = passed if self._counted is None else min(passed, self._counted)
 
-    def report(self) -> Report:
+    def report(self) -> GradingReport:
         """Everything that was said so far."""
         if self._line:
             self._take(bytes(self._line))
             self._line.clear()
         self._end()
-        least = self._least or _Words()
-        known = dict.fromkeys(least.of(Outcome.PASSED)[: self._counted])
-        aside = [said for said in self._passes.said if said not in known]
-        aside += [said for said in self._xfails.said if said not in least.said]
-        if self._others.of(Outcome.SKIPPED):
+        least = self._least or _SummaryLines()
+        known = dict.fromkeys(least.with_outcome(GradingOutcome.PASSED)[: self._counted])
+        aside = [said for said in self._passes.lines if said not in known]
+        aside += [said for said in self._xfails.lines if said not in least.lines]
+        if self._others.with_outcome(GradingOutcome.SKIPPED):
             aside = []
-        tests = (*known, *least.of(Outcome.XFAILED), *self._others.said)
-        return Report(tests, aside=tuple(aside), alone=tuple(self._earlier | self._failures))
+        tests = (*known, *least.with_outcome(GradingOutcome.XFAILED), *self._others.lines)
+        return GradingReport(
+            tests, spare_passes=tuple(aside), unexpected_failures=tuple(self._earlier | self._failures)
+        )

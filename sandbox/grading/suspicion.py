@@ -13,7 +13,7 @@ from typing import NamedTuple, cast
 
 from sandbox.tasks.task import Task
 
-LOOKED_AT = 64 << 10
+MOST_COMMAND_CHARS = 64 << 10
 """Characters of one command: half at its beginning, half at its end."""
 _EXCERPT = 200
 _START = r"(?:^|[\s'\"=:(<>;|&`{,])"
@@ -53,13 +53,13 @@ class Suspicion(NamedTuple):
     """The command, at most 200 characters around what matched."""
 
 
-def command_of(arguments: object) -> str:
+def command_text(arguments: object) -> str:
     """What a tool call says, as :func:`suspicions` reads it: its text arguments."""
     said = cast("Mapping[str, object]", arguments).values() if isinstance(arguments, Mapping) else ()
     return "\n".join(each for each in said if isinstance(each, str))
 
 
-def suspicions(commands: Sequence[str], task: Task) -> tuple[Suspicion, ...]:
+def find_suspicions(commands: Sequence[str], task: Task) -> tuple[Suspicion, ...]:
     """Every command that names a path or setting that tests or graders rely on; at most one entry for each rule and
     command.  Names of the task's own hidden files count, unless its instruction names them."""
     rules = (*_COMPILED, *_own(task))
@@ -67,10 +67,10 @@ def suspicions(commands: Sequence[str], task: Task) -> tuple[Suspicion, ...]:
 
 
 def _of_one(number: int, command: str, rules: Sequence[tuple[str, re.Pattern[str]]]) -> Iterator[Suspicion]:
-    if len(command) > LOOKED_AT:
-        what = f"more than is read: {LOOKED_AT} of {len(command)} characters"
+    if len(command) > MOST_COMMAND_CHARS:
+        what = f"more than is read: {MOST_COMMAND_CHARS} of {len(command)} characters"
         yield Suspicion(number, what, command[:_EXCERPT])
-        command = f"{command[: LOOKED_AT // 2]}\n{command[-LOOKED_AT // 2 :]}"
+        command = f"{command[: MOST_COMMAND_CHARS // 2]}\n{command[-MOST_COMMAND_CHARS // 2 :]}"
     joined = command.replace("\\\n", "  ")  # a line that goes on
     for what, rule in rules:
         if found := rule.search(joined):

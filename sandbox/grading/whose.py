@@ -19,44 +19,53 @@ from getopt import GetoptError, getopt
 from itertools import chain, dropwhile, pairwise
 from typing import NamedTuple
 
-from sandbox.grading.nobody import START, Doubt, named, names_start, told
-from sandbox.grading.numbers import counted_names, not_its_own
-from sandbox.grading.pytest_call import TESTS, runs_tests_alone
-from sandbox.grading.readers import only_reads
+from sandbox.grading.nobody import START_STOP_DAEMON, IsolationDoubt, find_exposures, find_named_users, starts_program
+from sandbox.grading.numbers import find_counted_names, find_untrusted_values
+from sandbox.grading.pytest_call import TESTS_PATH, runs_only_tests
+from sandbox.grading.readers import is_read_only
 from sandbox.grading.script import (
-    ASSIGNED,
-    DECLARES,
-    ITS_ARGUMENTS,
+    ALL_ARGUMENTS,
+    ASSIGNMENT,
+    COMMAND_STARTERS,
+    DECLARING_BUILTINS,
     SHELLS,
-    STARTERS,
-    Command,
-    Script,
-    Unreadable,
-    When,
-    bare,
-    read_script,
-    run_by_shell,
+    ExecutionCertainty,
+    ShellCommand,
+    ShellScript,
+    UnreadableScriptError,
+    parse_script,
+    shell_script_arguments,
+    unquote,
 )
-from sandbox.grading.written import is_safe
-from sandbox.kit.answers import PROGRAMS, Answer, Done, Installer, Other, Run, Venv, answer
+from sandbox.grading.written import is_safe_target
+from sandbox.kit.answers import (
+    SHIMMED_PROGRAMS,
+    ShimAction,
+    ShimInstaller,
+    ShimNothingToDo,
+    ShimPassThrough,
+    ShimRun,
+    ShimVenv,
+    decide_shim_action,
+)
 from sandbox.kit.phase import BASH, BUSYBOX
 
 
 class Isolation(StrEnum):
     """Whose shell, tools and Python run the tests.  Always: alone, hidden until now, own stream."""
 
-    KIT = "kit"
+    TOOLCHAIN = "kit"
     """Ours, static or closed, and read-only."""
     IMAGE = "image"
     """The container's own take part, which a root agent can have replaced unless the container is a clean one."""
 
 
-class Shell(NamedTuple):
+class ScriptShell(NamedTuple):
     """How a script is run."""
 
     argv: tuple[str, ...]
     """Before the script's path; empty for a script that names an interpreter of the container's."""
-    ours: bool
+    is_toolchain: bool
 
 
 _MOST_CHARACTERS = 64 << 10
@@ -64,26 +73,26 @@ _MOST_CHARACTERS = 64 << 10
 _INTERPRETER = re.compile(r"#!\s*(?:/usr)?(?:/local)?/bin/(?:env\s+(?:-S\s+)?)?(\w+)\s*(.*)")
 
 
-def shell_of(script: str, *, verifier: bool) -> Shell:
+def choose_shell(script: str, *, verifier: bool) -> ScriptShell:
     """As Terminal-Bench runs it: by bash, if it names a shell or nothing.  ``verifier``: whether this kit has its
     verifier half, and so a bash."""
     first = script.split("\n", 1)[0].strip()
     found = _INTERPRETER.fullmatch(first)
     name, options = (found[1], tuple(found[2].split())) if found else ("", ())
     if first.startswith("#!") and name not in ("bash", "sh", "dash", "ash"):
-        return Shell((), ours=False)
+        return ScriptShell((), is_toolchain=False)
     if verifier:
-        return Shell((BASH, "--noprofile", "--norc", *options), ours=True)
+        return ScriptShell((BASH, "--noprofile", "--norc", *options), is_toolchain=True)
     if name == "bash":
-        return Shell(("/bin/bash", "--noprofile", "--norc", *options), ours=False)
-    return Shell((BUSYBOX, "sh", *options), ours=True)
+        return ScriptShell(("/bin/bash", "--noprofile", "--norc", *options), is_toolchain=False)
+    return ScriptShell((BUSYBOX, "sh", *options), is_toolchain=True)
 
 
 _BUILTINS = frozenset((
     ":", "[", "[[", "break", "cd", "continue", "echo", "exit", "false", "printf", "pwd", "read", "return", "set",
     "shift", "test", "true", "type", "ulimit", "umask", "unset", "wait",
 ))  # fmt: skip
-_SETTERS = DECLARES | {"printf", "read", "unset"}
+_SETTERS = DECLARING_BUILTINS | {"printf", "read", "unset"}
 """Builtins that set or forget what their arguments name."""
 _SETTING = (
     r"[\"']?(?:PATH|HOME|ENV|BASH_ENV|PS4|(?:PYTHON|PYTEST_|UV_|LD_)\w*|"
@@ -99,9 +108,9 @@ _PLAIN = {"unset": re.compile(r"-v|[A-Za-z_]\w*"), "wait": re.compile(r"-[nf]|%?
 """What they may be told: a subscript would be evaluated."""
 
 
-def isolation_of(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
+def decide_isolation(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Isolation:
     """Of a test script, with the shell scripts that it brings along."""
-    return Isolation.KIT if doubt(script, tests, verifier=verifier) is None else Isolation.IMAGE
+    return Isolation.TOOLCHAIN if find_doubt(script, tests, verifier=verifier) is None else Isolation.IMAGE
 
 
 def shell_scripts(tests: Mapping[str, bytes]) -> dict[str, str]:
@@ -113,24 +122,24 @@ def _texts(tests: Mapping[str, bytes], *ends: str) -> dict[str, str]:
     return {path: data.decode(errors="replace") for path, data in tests.items() if path.endswith(ends)}
 
 
-def doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> Doubt | None:
+def find_doubt(script: str, tests: Mapping[str, bytes], *, verifier: bool = True) -> IsolationDoubt | None:
     """What of the script is not certainly the kit's, the first of it; None where all is."""
     beside = shell_scripts(tests)
-    if by_name := next(named((script, *_texts(tests, ".sh", ".py").values())), None):
+    if by_name := next(find_named_users((script, *_texts(tests, ".sh", ".py").values())), None):
         return by_name
-    if not shell_of(script, verifier=verifier).ours:
-        return Doubt(script.split("\n", 1)[0])
+    if not choose_shell(script, verifier=verifier).is_toolchain:
+        return IsolationDoubt(script.split("\n", 1)[0])
     if sum(map(len, (script, *beside.values()))) > _MOST_CHARACTERS:
-        return Doubt(f"more than {_MOST_CHARACTERS} characters")
+        return IsolationDoubt(f"more than {_MOST_CHARACTERS} characters")
     try:
-        main, others = read_script(script), {path: read_script(text) for path, text in beside.items()}
-    except (Unreadable, RecursionError) as error:
-        return Doubt(str(error))
+        main, others = parse_script(script), {path: parse_script(text) for path, text in beside.items()}
+    except (UnreadableScriptError, RecursionError) as error:
+        return IsolationDoubt(str(error))
     scripts = [main, *others.values()]
     reader = _Reader(main, others, tests, verifier=verifier)
-    set_ones = filter(_NAMED_SETTING.match, counted_names(scripts))
-    others_programs = chain(not_its_own(scripts, _SETTERS), set_ones, *map(reader.doubts, scripts))
-    return next(chain(told(main, others), map(Doubt, others_programs)), None)
+    set_ones = filter(_NAMED_SETTING.match, find_counted_names(scripts))
+    others_programs = chain(find_untrusted_values(scripts, _SETTERS), set_ones, *map(reader.doubts, scripts))
+    return next(chain(find_exposures(main, others), map(IsolationDoubt, others_programs)), None)
 
 
 @dataclass(slots=True)
@@ -152,108 +161,114 @@ class _State:
 class _Reader:
     """Reads scripts from top to bottom."""
 
-    def __init__(self, main: Script, others: Mapping[str, Script], tests: Collection[str], *, verifier: bool) -> None:
+    def __init__(
+        self, main: ShellScript, others: Mapping[str, ShellScript], tests: Collection[str], *, verifier: bool
+    ) -> None:
         """``others``: by their paths below the tests' folder."""
         self._others, self._tests, self._verifier = others, tests, verifier
         commands = [command for script in (main, *others.values()) for command in script.commands]
-        self._callers = {each.within for each in commands if each.within and bare(each.words[0]) in ITS_ARGUMENTS}
+        self._callers = {
+            each.function for each in commands if each.function and unquote(each.words[0]) in ALL_ARGUMENTS
+        }
         """Functions that take their arguments for a command."""
         moves = [each for each in commands if _may_move(each)]
-        self._moves = -1 if any(each.within for each in moves) else len(moves)
+        self._moves = -1 if any(each.function for each in moves) else len(moves)
         """How many commands change the working directory; negative where nobody knows when."""
-        self._any_start = any(map(names_start, commands))
+        self._any_start = any(map(starts_program, commands))
 
-    def doubts(self, script: Script) -> Iterator[str]:
-        yield from (f"> {target}" for target in script.into if not is_safe(target))
+    def doubts(self, script: ShellScript) -> Iterator[str]:
+        yield from (f"> {target}" for target in script.written_files if not is_safe_target(target))
         self._state = _State()
         for command in script.commands:
-            self._state.functions |= {name for name, at in script.functions.items() if at < command.at}
-            if command.words in (("sh",), ("bash",)) and command.piped and self._state.printed:
+            self._state.functions |= {name for name, at in script.functions.items() if at < command.offset}
+            if command.words in (("sh",), ("bash",)) and command.reads_pipe and self._state.printed:
                 continue
-            if not self._command(command.words, command.within):
+            if not self._command(command.words, command.function):
                 yield " ".join(command.words)
             self._pass(command)
 
-    def _pass(self, command: Command) -> None:
+    def _pass(self, command: ShellCommand) -> None:
         """Know what it has done for those after it."""
         state = self._state
         state.moves += _may_move(command)
-        certain = command.when is When.ALWAYS or (command.when is When.THEN and state.succeeded)
+        certain = command.when is ExecutionCertainty.ALWAYS or (
+            command.when is ExecutionCertainty.IF_PREVIOUS_SUCCEEDED and state.succeeded
+        )
         found = self._answer(command.words)
-        state.printed = isinstance(found, Installer)
-        state.succeeded = certain and isinstance(found, Done | Venv)
+        state.printed = isinstance(found, ShimInstaller)
+        state.succeeded = certain and isinstance(found, ShimNothingToDo | ShimVenv)
         match found:
-            case Installer():
+            case ShimInstaller():
                 state.installed = True
-            case Venv(path) if certain and (path.startswith("/") or state.moves == self._moves):
+            case ShimVenv(path) if certain and (path.startswith("/") or state.moves == self._moves):
                 state.made.add(path)
             case _ if certain and command.words[0] in ("source", ".") and len(command.words) > 1:
-                path = bare(command.words[1])
+                path = unquote(command.words[1])
                 state.active = state.active or self._is_made(path)
-                if (read := TESTS.fullmatch(path)) and (other := self._others.get(read[1].strip("/"))):
+                if (read := TESTS_PATH.fullmatch(path)) and (other := self._others.get(read[1].strip("/"))):
                     state.functions |= other.functions.keys()
             case _:
                 pass
         if self._may_start(command):
             state.made.clear()  # it may have put its own in their place
 
-    def _may_start(self, command: Command) -> bool:
+    def _may_start(self, command: ShellCommand) -> bool:
         """An agent's program, or what of the script's does so."""
-        who = SHELLS | ITS_ARGUMENTS | {START, "source", "."} | self._state.functions
-        return self._any_start and any(bare(word) in who for word in command.words)
+        who = SHELLS | ALL_ARGUMENTS | {START_STOP_DAEMON, "source", "."} | self._state.functions
+        return self._any_start and any(unquote(word) in who for word in command.words)
 
     def _command(self, words: Sequence[str], within: str) -> bool:
         if any(map(_SETTINGS.match, words)):
             return False
-        words = tuple(dropwhile(ASSIGNED.match, words))
+        words = tuple(dropwhile(ASSIGNMENT.match, words))
         if not words:
             return True
-        first = bare(words[0])
+        first = unquote(words[0])
         if first in self._state.functions:
             return first not in self._callers or self._command(words[1:], "")
-        if first in ITS_ARGUMENTS:
+        if first in ALL_ARGUMENTS:
             return within in self._callers
         if first in ("set", "shift") and within in self._callers:
             return False
         if first in _SETTERS and any(map(_NAMED_SETTING.match, words[1:])):
             return False
-        if first in STARTERS:
+        if first in COMMAND_STARTERS:
             return self._command(_started(words), within)
         return self._program(first, words)
 
     def _program(self, first: str, words: Sequence[str]) -> bool:
-        arguments = [bare(word) for word in words[1:]]
-        if first in PROGRAMS:
+        arguments = [unquote(word) for word in words[1:]]
+        if first in SHIMMED_PROGRAMS:
             return self._verifier and self._stands_in(words)
         if first in ("source", "."):
             return bool(arguments) and self._may_source(arguments[0])
         if first in SHELLS:
-            return (first != "bash" or self._verifier) and _is_read(run_by_shell(arguments)[0])
+            return (first != "bash" or self._verifier) and _is_read(shell_script_arguments(arguments)[0])
         if self._state.active and first in ("pytest", "py.test"):
-            return runs_tests_alone(words[1:], self._tests)
-        if first in DECLARES:
+            return runs_only_tests(words[1:], self._tests)
+        if first in DECLARING_BUILTINS:
             return all(map(_DECLARED.fullmatch, arguments))
-        if first == START:
+        if first == START_STOP_DAEMON:
             return True  # told() has judged it
-        if first not in _BUILTINS and not (self._verifier and only_reads(first, words[1:])):
+        if first not in _BUILTINS and not (self._verifier and is_read_only(first, words[1:])):
             return False
         return _only_speaks(first, words[1:])
 
-    def _answer(self, words: Sequence[str]) -> Answer:
-        program, *arguments = (bare(word) for word in words)
-        stands_in = program in PROGRAMS and program not in self._state.functions
-        return answer(program, arguments) if stands_in else Other()
+    def _answer(self, words: Sequence[str]) -> ShimAction:
+        program, *arguments = (unquote(word) for word in words)
+        stands_in = program in SHIMMED_PROGRAMS and program not in self._state.functions
+        return decide_shim_action(program, arguments) if stands_in else ShimPassThrough()
 
     def _stands_in(self, words: Sequence[str]) -> bool:
         match self._answer(words):
-            case Done():
+            case ShimNothingToDo():
                 return True
-            case Installer(""):
+            case ShimInstaller(""):
                 return True
-            case Venv(path):
+            case ShimVenv(path):
                 return not _is_expanded(path)
-            case Run(["pytest", *rest]):
-                return bool(rest) and runs_tests_alone(words[-len(rest) :], self._tests)
+            case ShimRun(["pytest", *rest]):
+                return bool(rest) and runs_only_tests(words[-len(rest) :], self._tests)
             case _:
                 return False
 
@@ -266,8 +281,8 @@ class _Reader:
         return end == "activate" and made in {each.removeprefix("./") for each in self._state.made}
 
 
-def _may_move(command: Command) -> bool:
-    return any(bare(word) == "cd" for word in command.words)
+def _may_move(command: ShellCommand) -> bool:
+    return any(unquote(word) == "cd" for word in command.words)
 
 
 def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
@@ -276,17 +291,17 @@ def _only_speaks(program: str, arguments: Sequence[str]) -> bool:
         case "set":
             return not any(map(_is_expanded, arguments[:1]))
         case "read":
-            return not any(map(_is_expanded, arguments)) and _names_plainly([*map(bare, arguments)])
+            return not any(map(_is_expanded, arguments)) and _names_plainly([*map(unquote, arguments)])
         case "unset" | "wait":
-            return all(_PLAIN[program].fullmatch(bare(each)) for each in arguments)
+            return all(_PLAIN[program].fullmatch(unquote(each)) for each in arguments)
         case "printf":
-            return _formats([*map(bare, arguments)])
+            return _formats([*map(unquote, arguments)])
         case "test" | "[" | "[[":
             return not any(way == "-v" and not _NAME.fullmatch(name) for way, name in pairwise(arguments))
         case "mkdir":
             return not any(map(_is_expanded, arguments))
         case "tee":
-            return all(each == "-a" or is_safe(each) for each in arguments)
+            return all(each == "-a" or is_safe_target(each) for each in arguments)
         case _:
             return True
 
@@ -323,4 +338,4 @@ def _started(words: Sequence[str]) -> Sequence[str]:
 
 def _is_read(path: str) -> bool:
     """A shell script of the tests': these are read too."""
-    return bool(TESTS.fullmatch(path)) and path.endswith(".sh")
+    return bool(TESTS_PATH.fullmatch(path)) and path.endswith(".sh")

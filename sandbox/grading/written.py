@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-from sandbox.grading.script import bare
+from sandbox.grading.script import unquote
 
 _SAFE = re.compile(r"/dev/(?:null|stdout|stderr|tty|fd/\d+)|/logs/verifier(?:/[\w-][\w.-]*)+|&?\d+-?|-")
 """Devices, descriptors, and the folder that the grader makes anew before the tests come in."""
 
 
-def is_safe(word: str) -> bool:
+def is_safe_target(word: str) -> bool:
     """``word`` is as the script has it, with quotes."""
-    return bool(_SAFE.fullmatch(bare(word)))
+    return bool(_SAFE.fullmatch(unquote(word)))

@@ -16,61 +16,65 @@ from pathlib import Path
 from typing import Any
 
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import number, whole
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.numbers import integer_between, number_at_least
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
-from sandbox.gate import GateSettings
-from sandbox.gate.on_need import GateOnNeed
-from sandbox.gate.options import add_gate_options, gate_settings
+from sandbox.gate import EgressProxySettings
+from sandbox.gate.on_need import LazyEgressProxy
+from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
 from sandbox.host import HostSettings, current_host
 from sandbox.images import calls
-from sandbox.images.context import read_context
-from sandbox.images.names import is_built, tagged
+from sandbox.images.context import read_build_folder
+from sandbox.images.names import is_built_name, with_tag
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.network import BuildHost, SandboxNetworks
+from sandbox.network import BuildNetworkContainer, SandboxNetworks
 from sandbox.tasks.formats import load_tasks
-from sandbox.tasks.task import Service, Task
+from sandbox.tasks.task import Task, TaskService
 
-Outcome = dict[str, Any]
+CommandReport = dict[str, Any]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0: done; 1: it failed, or some images could not be had."""
-    with parsed(_parser(), arguments) as (chosen, out):
+    with parse_command_line(_parser(), arguments) as (chosen, out):
         outcome = asyncio.run(_run(chosen))
-        out.set(outcome)
+        out.set_result(outcome)
         if not chosen.json:
             sys.stdout.write("".join(f"{line}\n" for line in _lines(outcome)))
         return EXIT_FAILED if outcome.get("failed") else EXIT_OK
 
 
-def _parser() -> Parser:
-    parser = Parser(prog="python -m sandbox.images", description=__doc__)
+def _parser() -> CommandLineParser:
+    parser = CommandLineParser(prog="python -m sandbox.images", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (("build", "build the images of tasks, or of a folder with a Dockerfile"),
                        ("prefetch", "build or pull every image that tasks need")):  # fmt: skip
         command = commands.add_parser(name, help=text)
         command.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-        command.add_argument("--concurrency", type=whole(1), default=2, help="images at once (default: %(default)s)")
+        command.add_argument(
+            "--concurrency", type=integer_between(1), default=2, help="images at once (default: %(default)s)"
+        )
     pull = commands.add_parser("pull", help="pull images by name")
     pull.add_argument("names", nargs="+", metavar="NAME")
-    pull.add_argument("--concurrency", type=whole(1), default=2, help="images at once (default: %(default)s)")
+    pull.add_argument("--concurrency", type=integer_between(1), default=2, help="images at once (default: %(default)s)")
     take = commands.add_parser("import", help="take in a tar of a root file system as an image of one layer")
     take.add_argument("archive", type=Path, metavar="ARCHIVE")
     take.add_argument("name", metavar="NAME")
     prune = commands.add_parser("prune", help="evict ours, least recently used first")
-    prune.add_argument("--to-gb", type=number(0), default=0.0, metavar="GB", help="until they fit (default: all)")
+    prune.add_argument(
+        "--to-gb", type=number_at_least(0), default=0.0, metavar="GB", help="until they fit (default: all)"
+    )
     commands.add_parser("list", help="list the images that are ours")
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="print one JSON object")
-        add_gate_options(command)
+        add_egress_proxy_options(command)
     return parser
 
 
-async def _run(chosen: argparse.Namespace) -> Outcome:
-    async with _store(getattr(chosen, "concurrency", 1), gate_settings(chosen)) as (engine, store):
+async def _run(chosen: argparse.Namespace) -> CommandReport:
+    async with _store(getattr(chosen, "concurrency", 1), egress_proxy_settings(chosen)) as (engine, store):
         match chosen.command:
             case "build" | "prefetch":
                 return await _make(store, _wanted(chosen.paths, builds_only=chosen.command == "build"))
@@ -85,20 +89,20 @@ async def _run(chosen: argparse.Namespace) -> Outcome:
 
 
 @asynccontextmanager
-async def _store(concurrency: int, gate: GateSettings) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
+async def _store(concurrency: int, gate: EgressProxySettings) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
     home = HostSettings.from_environment().home
     host = current_host()
-    async with DockerEngine(host.docker_url) as engine, GateOnNeed(home / "gate", gate) as opened:
-        networks = await SandboxNetworks.open(engine, opened, BuildHost(host.base_image, host.kit))
+    async with DockerEngine(host.docker_url) as engine, LazyEgressProxy(home / "gate", gate) as opened:
+        networks = await SandboxNetworks.open(engine, opened, BuildNetworkContainer(host.base_image, host.kit))
         settings = ImageSettings(home, host.base_image, concurrency=concurrency)
-        yield engine, await ImageStore.open(engine, settings, networks.for_build)
+        yield engine, await ImageStore.open(engine, settings, networks.build_network)
 
 
-def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | Service]:
-    wanted: list[Task | Service] = []
+def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | TaskService]:
+    wanted: list[Task | TaskService] = []
     for path in paths:
         if (path / "Dockerfile").is_file() and not (path / "task.yaml").exists():
-            wanted.append(Task(id=path.resolve().name, instruction="", build=read_context(path)))
+            wanted.append(Task(id=path.resolve().name, instruction="", build=read_build_folder(path)))
             continue
         found = load_tasks(path)
         for problem in found.problems:
@@ -111,14 +115,14 @@ def _wanted(paths: Sequence[Path], *, builds_only: bool) -> list[Task | Service]
     return chosen
 
 
-async def _make(store: ImageStore, wanted: Sequence[Task | Service]) -> Outcome:
-    images: list[Outcome] = []
-    failed: list[Outcome] = []
+async def _make(store: ImageStore, wanted: Sequence[Task | TaskService]) -> CommandReport:
+    images: list[CommandReport] = []
+    failed: list[CommandReport] = []
 
-    async def one(task: Task | Service) -> None:
+    async def one(task: Task | TaskService) -> None:
         name = task.id if isinstance(task, Task) else task.name
         try:
-            async with store.reserved(task) as image:
+            async with store.reserve(task) as image:
                 images.append({"task": name, "image": image})
         except ImageError as error:
             failed.append({"task": name, "why": str(error)})
@@ -130,32 +134,32 @@ async def _make(store: ImageStore, wanted: Sequence[Task | Service]) -> Outcome:
     return {"images": images, "failed": failed, "built": counts.built, "pulled": counts.pulled}
 
 
-async def _imported(store: ImageStore, archive: Path, name: str) -> Outcome:
+async def _imported(store: ImageStore, archive: Path, name: str) -> CommandReport:
     if not await asyncio.to_thread(archive.is_file):
         raise UserError(f"{archive} is no file: name a tar of a root file system, as `docker export` writes it")
     try:
-        await store.imported(archive, name)
+        await store.import_archive(archive, name)
     except ImageError as error:
         return {"images": [], "failed": [{"task": name, "why": str(error)}]}
-    return {"images": [{"task": archive.name, "image": tagged(name)}], "failed": []}
+    return {"images": [{"task": archive.name, "image": with_tag(name)}], "failed": []}
 
 
-async def _listed(engine: DockerEngine, store: ImageStore) -> Outcome:
+async def _listed(engine: DockerEngine, store: ImageStore) -> CommandReport:
     used = store.last_used()
     now = time.time()
-    there = [(name, image) for image in await calls.stored(engine) for name in image.names]
+    there = [(name, image) for image in await calls.list_images(engine) for name in image.names]
     return {
         "listed": [
             {"image": name, "bytes": image.size_bytes, "unused_s": round(now - used[name])}
             for name, image in there
             if name in used
         ],
-        "bytes": await store.used(),
-        "others": sum(is_built(name) and name not in used for name, _ in there),
+        "bytes": await store.used_bytes(),
+        "others": sum(is_built_name(name) and name not in used for name, _ in there),
     }
 
 
-def _lines(outcome: Outcome) -> list[str]:
+def _lines(outcome: CommandReport) -> list[str]:
     lines = [f"{each['image']}  {each['task']}" for each in outcome.get("images", ())]
     lines += [f"{each['task']}: {each['why']}" for each in outcome.get("failed", ())]
     if "built" in outcome:

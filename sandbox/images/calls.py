@@ -13,20 +13,20 @@ from urllib.parse import quote
 
 import aiohttp
 
-from sandbox.engine import DockerEngine, EngineError
+from sandbox.engine import DockerEngine, DockerEngineError
 from sandbox.errors import BuildError, ImageError
-from sandbox.images.context import to_tar
+from sandbox.images.context import pack_context
 from sandbox.images.names import is_reference
 from sandbox.images.quota import StoredImage
 from sandbox.tasks.task import ImageBuild
-from sandbox.truncate import HeadTail
+from sandbox.truncate import HeadTailBuffer
 
 _CALL_S = 60.0
 _CHUNK_BYTES = 1 << 20
 _LOG_BYTES = 2000
 
 
-async def image_id(engine: DockerEngine, name: str) -> str:
+async def find_image_id(engine: DockerEngine, name: str) -> str:
     """The image's content id; empty when the engine does not have it."""
     async with _call(engine, "GET", f"{_path(name)}/json", f"look for the image {name}") as response:
         if response.status == http.HTTPStatus.NOT_FOUND:
@@ -34,14 +34,14 @@ async def image_id(engine: DockerEngine, name: str) -> str:
         return str((await _json(response))["Id"])
 
 
-async def build(
+async def build_image(
     engine: DockerEngine, context: ImageBuild, name: str, *, network: str, args: Mapping[str, str], timeout_s: float
 ) -> None:
     """Build and name an image.  ``network`` is where its RUN steps run.  Raises BuildError with the build's last lines.
 
     Cancelling this, or its end, ends the build: the engine stops when its caller has gone.
     """
-    body = await asyncio.to_thread(to_tar, context)
+    body = await asyncio.to_thread(pack_context, context)
     query = {
         "t": name,
         "dockerfile": context.dockerfile,
@@ -56,7 +56,7 @@ async def build(
         await _progress(response, what, BuildError)
 
 
-async def pull(engine: DockerEngine, name: str, timeout_s: float) -> None:
+async def pull_image(engine: DockerEngine, name: str, timeout_s: float) -> None:
     """Raises ImageError with the engine's own words."""
     what = f"pull the image {name}"
     query = {"fromImage": name}
@@ -73,7 +73,7 @@ async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout
         await _progress(response, what)
 
 
-async def stored(engine: DockerEngine) -> tuple[StoredImage, ...]:
+async def list_images(engine: DockerEngine) -> tuple[StoredImage, ...]:
     """All images, with the nameless ones between."""
     async with _call(engine, "GET", "/images/json", "list the images", query={"all": "1"}) as response:
         listed = cast("list[dict[str, Any]]", await _json(response))
@@ -95,13 +95,13 @@ def _short(name: str) -> str:
     return name
 
 
-async def in_use(engine: DockerEngine) -> frozenset[str]:
+async def images_in_use(engine: DockerEngine) -> frozenset[str]:
     """Ids of the images of all containers, running or not."""
     async with _call(engine, "GET", "/containers/json", "list the containers", query={"all": "1"}) as response:
         return frozenset(str(each["ImageID"]) for each in await _json(response))
 
 
-async def remove(engine: DockerEngine, name: str) -> bool:
+async def remove_image(engine: DockerEngine, name: str) -> bool:
     """Take the name away, and what only it needed.  False when something still uses it."""
     async with _call(engine, "DELETE", _path(name), f"remove the image {name}") as response:
         if response.status == http.HTTPStatus.CONFLICT:
@@ -118,7 +118,7 @@ def _path(name: str) -> str:
     return f"/images/{quote(name)}"
 
 
-async def engine_id(engine: DockerEngine) -> str:
+async def find_engine_id(engine: DockerEngine) -> str:
     """The same for one engine whatever its address."""
     async with _call(engine, "GET", "/info", "ask the engine who it is") as response:
         return str((await _json(response))["ID"])
@@ -144,15 +144,15 @@ async def _call(
         ) as response:
             yield response
     except TimeoutError as error:
-        raise EngineError(f"could not {what}: no answer within {timeout_s:g} s") from error
+        raise DockerEngineError(f"could not {what}: no answer within {timeout_s:g} s") from error
     except (OSError, aiohttp.ClientError) as error:
-        raise EngineError(f"could not {what}: {type(error).__name__} {error}") from error
+        raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
 
 
 async def _json(response: aiohttp.ClientResponse) -> Any:
     if response.status >= http.HTTPStatus.BAD_REQUEST:
         said = (await response.text()).strip()
-        raise EngineError(f"{response.method} {response.url.path}: {said}", response.status)
+        raise DockerEngineError(f"{response.method} {response.url.path}: {said}", response.status)
     return await response.json(content_type=None)
 
 
@@ -160,7 +160,7 @@ async def _progress(response: aiohttp.ClientResponse, what: str, kind: type[Imag
     """Read the engine's stream of JSON lines to its end.  Raises ``kind`` for the error in it."""
     if response.status >= http.HTTPStatus.BAD_REQUEST:
         raise kind(f"could not {what}: {(await response.text()).strip()}")
-    log = HeadTail(0, _LOG_BYTES)
+    log = HeadTailBuffer(0, _LOG_BYTES)
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -168,7 +168,7 @@ async def _progress(response: aiohttp.ClientResponse, what: str, kind: type[Imag
     _take([rest], log, what, kind)
 
 
-def _take(lines: list[bytes], log: HeadTail, what: str, kind: type[ImageError]) -> None:
+def _take(lines: list[bytes], log: HeadTailBuffer, what: str, kind: type[ImageError]) -> None:
     for line in lines:
         if not line.strip():
             continue

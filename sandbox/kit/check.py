@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.engine import DockerEngine, EngineError
+from sandbox.engine import DockerEngine, DockerEngineError
 from sandbox.kit.phase import BASH, BUSYBOX, GNU, verify_environment
 from sandbox.kit.pins import TOOL_NAMES
 
@@ -27,7 +27,7 @@ echo "libc $libc"
 
 
 @dataclass(frozen=True, slots=True)
-class KitCheck:
+class ToolchainCheck:
     image: str
     works: bool
     libc: str
@@ -36,7 +36,7 @@ class KitCheck:
     """What went wrong, in the programs' own words; empty when nothing did."""
 
 
-async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
+async def check_image(engine: DockerEngine, kit: Path, image: str) -> ToolchainCheck:
     """Raises EngineError where it is not for the image's sake."""
     body = {
         "Image": image,
@@ -57,12 +57,12 @@ async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
         },
     }
     try:
-        container = await engine.create_raw(f"create a container of {image}", body)
-    except EngineError as error:
+        container = await engine.create_from_body(f"create a container of {image}", body)
+    except DockerEngineError as error:
         if error.status not in _NO_IMAGE:
             raise
         said = f"{error}; `python -m sandbox.images pull {image}` may get it"
-        return KitCheck(image, works=False, libc="unknown", said=said)
+        return ToolchainCheck(image, works=False, libc="unknown", said=said)
     try:
         await engine.start(container)
         await _ended(engine, container)
@@ -73,7 +73,9 @@ async def check(engine: DockerEngine, kit: Path, image: str) -> KitCheck:
     libc = next((line.split()[1] for line in lines if line.startswith("libc ")), "unknown")
     works = "works" in lines
     trouble = [line for line in lines if not line.startswith("libc ")]
-    return KitCheck(image, works, libc, "" if works else "\n".join(trouble)[-_LOG_BYTES:] or "its shell did not start")
+    return ToolchainCheck(
+        image, works, libc, "" if works else "\n".join(trouble)[-_LOG_BYTES:] or "its shell did not start"
+    )
 
 
 async def _ended(engine: DockerEngine, container: str) -> None:
@@ -82,4 +84,4 @@ async def _ended(engine: DockerEngine, container: str) -> None:
             while (await engine.inspect(container))["State"]["Running"]:  # noqa: ASYNC110  the daemon is asked over HTTP
                 await asyncio.sleep(0.1)
     except TimeoutError as error:
-        raise EngineError(f"the kit's check in {container[:12]} did not end within {_CHECK_S:g} s") from error
+        raise DockerEngineError(f"the kit's check in {container[:12]} did not end within {_CHECK_S:g} s") from error

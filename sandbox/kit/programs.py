@@ -10,9 +10,9 @@ import zipfile
 from importlib.resources import files
 from pathlib import Path
 
-from sandbox.kit.answers import PROGRAMS
-from sandbox.kit.phase import ENVIRONMENT, IMPORTABLE, PYTHONS, VERIFY
-from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_all
+from sandbox.kit.answers import SHIMMED_PROGRAMS
+from sandbox.kit.phase import ENVIRONMENT, IMPORTABLE_VARIABLE, PYTHONS, VERIFY
+from sandbox.kit.python import SITE_CUSTOMIZE, SourcePython, compile_modules
 
 _COPIED = ("answers.py", "phase.py", "pins.py", "stand_in.py")
 _STAND_IN = """#!{python} -IS
@@ -36,7 +36,7 @@ from {_UNTOLD} import forget_arguments, keep_untold
 
 class Above(FileFinder):
     def find_spec(self, name, target=None):
-        if name not in os.environ.get("{IMPORTABLE}", "").split(":"):
+        if name not in os.environ.get("{IMPORTABLE_VARIABLE}", "").split(":"):
             return None
         others = [each for each in sys.path if each != self.path]
         return PathFinder.find_spec(name, others) or super().find_spec(name, target)
@@ -59,13 +59,13 @@ from there only where its name is one that tests mean (that package, the working
 """
 
 
-def texts() -> list[str]:
+def source_texts() -> list[str]:
     """All that a change of these programs changes."""
-    copied = (text_of(name) for name in (*_COPIED, "untold.py"))
+    copied = (source_text(name) for name in (*_COPIED, "untold.py"))
     return [_STAND_IN, _PYTEST, _VENV, SITE_CUSTOMIZE, *copied]
 
 
-def install(source: SourcePython, name: str, verify: Path) -> None:
+def install_verifier_programs(source: SourcePython, name: str, verify: Path) -> None:
     """Into ``verify``, around its Python of this name."""
     home = f"{PYTHONS}/{name}"
     _environment(verify, source, home)
@@ -74,10 +74,10 @@ def install(source: SourcePython, name: str, verify: Path) -> None:
     for folder in (copies, copies.parent):
         (folder / "__init__.py").touch()
     for each in _COPIED:
-        (copies / each).write_text(text_of(each))
-    compile_all(source, verify / "stand-in", f"{VERIFY}/stand-in")
+        (copies / each).write_text(source_text(each))
+    compile_modules(source, verify / "stand-in", f"{VERIFY}/stand-in")
     python, folder = f"{home}/bin/python{source.short}", f"{VERIFY}/stand-in"
-    for program in PROGRAMS:
+    for program in SHIMMED_PROGRAMS:
         _program(verify / "shim" / program, _STAND_IN.format(python=python, folder=folder, name=program))
 
 
@@ -89,8 +89,8 @@ def _environment(verify: Path, source: SourcePython, home: str) -> None:
     for wheel in sorted((verify / "wheels").glob("*-none-any.whl")):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(packages)
-    (packages / f"{_UNTOLD}.py").write_text(text_of("untold.py"))
-    compile_all(source, packages, f"{ENVIRONMENT}/{packages.relative_to(made)}")
+    (packages / f"{_UNTOLD}.py").write_text(source_text("untold.py"))
+    compile_modules(source, packages, f"{ENVIRONMENT}/{packages.relative_to(made)}")
     (made / "pyvenv.cfg").write_text(_VENV.format(home=home, version=source.version))
     for program in ("pytest", "py.test"):
         _program(made / "bin" / program, _PYTEST)
@@ -104,5 +104,5 @@ def _program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def text_of(name: str) -> str:
+def source_text(name: str) -> str:
     return files("sandbox.kit").joinpath(name).read_text()

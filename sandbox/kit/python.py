@@ -9,8 +9,8 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.kit.phase import PYTHONS, VERIFY
-from sandbox.kit.relocated import relocate, without_rpath
-from sandbox.provision import run
+from sandbox.kit.relocated import relocate_program, remove_rpath
+from sandbox.provision import run_program
 
 _OPENSSL = f"{VERIFY}/openssl.cnf"
 SITE_CUSTOMIZE = f"""\
@@ -53,19 +53,21 @@ class SourcePython:
         return [self.executable, *(each for each in modules if not each.match("_tkinter*"))]
 
 
-def inspect(executable: Path) -> SourcePython:
+def inspect_python(executable: Path) -> SourcePython:
     """Raises UserError for what is no Python."""
     code = (
         "import json, os, platform, sys; print(json.dumps([sys.implementation.name, platform.python_version(), "
         "os.path.realpath(sys.executable), os.path.dirname(os.__file__)]))"
     )
-    kind, version, real, library = json.loads(run((str(executable), "-I", "-S", "-c", code), f"look at {executable}"))
+    kind, version, real, library = json.loads(
+        run_program((str(executable), "-I", "-S", "-c", code), f"look at {executable}")
+    )
     if kind != "cpython":
         raise UserError(f"{executable} is a {kind}, and the kit needs CPython: name another with --python")
     return SourcePython(Path(real), version, Path(library))
 
 
-def install(source: SourcePython, machine: str, patchelf: Path, verify: Path) -> str:
+def install_python(source: SourcePython, machine: str, patchelf: Path, verify: Path) -> str:
     """Copy ``source`` into ``verify/pythons`` as uv would have installed it.  Returns uv's name for it."""
     name = f"cpython-{source.version}-linux-{machine}-gnu"
     home = verify / "pythons" / name
@@ -81,18 +83,18 @@ def install(source: SourcePython, machine: str, patchelf: Path, verify: Path) ->
         "[externally-managed]\nError=This Python belongs to the sandbox's verifier kit and is read-only.\n"
     )
     for module in modules.glob("lib-dynload/*.so"):
-        without_rpath(module, patchelf)
-    relocate(program, patchelf)
+        remove_rpath(module, patchelf)
+    relocate_program(program, patchelf)
     (modules / "sitecustomize.py").write_text(SITE_CUSTOMIZE)
     (verify / "openssl.cnf").touch()
-    compile_all(source, modules, f"{PYTHONS}/{name}/lib/python{source.short}")
+    compile_modules(source, modules, f"{PYTHONS}/{name}/lib/python{source.short}")
     return name
 
 
-def compile_all(source: SourcePython, folder: Path, inside: str) -> None:
+def compile_modules(source: SourcePython, folder: Path, inside: str) -> None:
     """The modules under ``folder``, which is ``inside`` in a container; what is read-only there cannot be compiled
     later."""
-    run(
+    run_program(
         (str(source.executable), "-I", "-m", "compileall", "-q", "-s", str(folder), "-p", inside, str(folder)),
         f"compile the modules of {inside}",
     )

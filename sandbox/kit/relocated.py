@@ -15,7 +15,7 @@ from pathlib import Path
 from protocol.errors import UserError
 from sandbox.kit import closed
 from sandbox.kit.phase import VERIFY
-from sandbox.provision import run
+from sandbox.provision import run_program
 
 _LIBRARIES = f"{VERIFY}/lib"
 _LOADER = "ld.so"
@@ -23,35 +23,37 @@ _LIBC = "libc.so.6"
 _LDD = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 
 
-def relocate(program: Path, patchelf: Path) -> None:
+def relocate_program(program: Path, patchelf: Path) -> None:
     """A copy that asks for what :func:`take_libraries` takes."""
     found = ("--set-interpreter", f"{_LIBRARIES}/{_LOADER}", "--force-rpath", "--set-rpath", _LIBRARIES)
-    run((str(patchelf), *found, str(program)), f"make {program.name} relocatable")
+    run_program((str(patchelf), *found, str(program)), f"make {program.name} relocatable")
 
 
-def without_rpath(library: Path, patchelf: Path) -> None:
-    run((str(patchelf), "--remove-rpath", str(library)), f"make {library.name} relocatable")
+def remove_rpath(library: Path, patchelf: Path) -> None:
+    run_program((str(patchelf), "--remove-rpath", str(library)), f"make {library.name} relocatable")
 
 
-def take_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> None:
+def copy_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> None:
     """What these programs of this machine (the first is none of a library's) load, and their loader, into ``folder``.
     Raises UserError where one lacks something here."""
-    loader = Path(run((str(patchelf), "--print-interpreter", str(originals[0])), "read a program's loader").strip())
+    loader = Path(
+        run_program((str(patchelf), "--print-interpreter", str(originals[0])), "read a program's loader").strip()
+    )
     needed = _libraries(originals)
     folder.mkdir()
     for library in needed | _loaded_later(needed):
         if library.name != loader.name:
             shutil.copy(library, folder / library.name)
-            without_rpath(folder / library.name, patchelf)
-    _rewrite(folder / _LIBC, closed.LIBC)
+            remove_rpath(folder / library.name, patchelf)
+    _rewrite(folder / _LIBC, closed.LIBC_PATHS)
     shutil.copy(loader, folder / _LOADER)
-    _rewrite(folder / _LOADER, closed.LOADER)
+    _rewrite(folder / _LOADER, closed.LOADER_PATHS)
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
     found: set[Path] = set()
     for program in programs:
-        said = run(("ldd", str(program)), f"list the libraries of {program.name}")
+        said = run_program(("ldd", str(program)), f"list the libraries of {program.name}")
         if "not found" in said:
             raise UserError(f"{program} lacks libraries on this machine:\n{said}")
         found.update(Path(path) for path in _LDD.findall(said))
@@ -64,5 +66,5 @@ def _loaded_later(needed: Iterable[Path]) -> set[Path]:
     return {each for each in beside if each.exists()}
 
 
-def _rewrite(library: Path, wanted: Sequence[closed.Place]) -> None:
-    library.write_bytes(closed.closed(library.name, library.read_bytes(), *wanted))
+def _rewrite(library: Path, wanted: Sequence[closed.GlibcPath]) -> None:
+    library.write_bytes(closed.seal_program(library.name, library.read_bytes(), *wanted))

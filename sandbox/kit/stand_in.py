@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from sandbox.kit import answers
-from sandbox.kit.phase import ANSWERS, BIN, ENVIRONMENT, MADE, OURS, SHIMS
+from sandbox.kit.phase import BIN, CREATED_PATHS_FILE, ENVIRONMENT, SHIMS, SHIMS_ANSWER_VARIABLE, TOOL_FOLDERS
 
 _INSTALLER = f"""\
 /.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
@@ -34,41 +34,41 @@ _NOT_FOUND, _NO_NETWORK, _NO_HOST = 2, 100, 6
 def main(program: str, arguments: Sequence[str]) -> int:
     """Exit code of what needs no other program; anything else takes this process over."""
     online = "UV_OFFLINE" not in os.environ
-    match answers.answer(program, arguments):
-        case answers.Installer(into):
-            with _or_end():
-                _note(Path(os.environ.get("HOME", "/"), ".local/bin/env"))
+    match answers.decide_shim_action(program, arguments):
+        case answers.ShimInstaller(into):
+            with _kill_script_on_error():
+                _note_created(Path(os.environ.get("HOME", "/"), ".local/bin/env"))
                 _say(_INSTALLER, into)
             return 0
-        case _ if online and ANSWERS not in os.environ:
-            return _itself(program, arguments)
-        case answers.Done():
+        case _ if online and SHIMS_ANSWER_VARIABLE not in os.environ:
+            return _run_real_program(program, arguments)
+        case answers.ShimNothingToDo():
             return 0
-        case answers.Venv(path):
-            with _or_end():
+        case answers.ShimVenv(path):
+            with _kill_script_on_error():
                 _venv(Path(path))
             return 0
-        case answers.Run(command):
+        case answers.ShimRun(command):
             return _run(command)
-        case answers.Missing() if online:
-            return _itself(program, arguments)
-        case answers.Missing(names):
+        case answers.ShimMissing() if online:
+            return _run_real_program(program, arguments)
+        case answers.ShimMissing(names):
             missing = [name for name in names if program not in answers.APT_TOOLS or not _installed(name)]
-            return _wanting(program, *missing) if missing else 0
-        case answers.Other():
-            return _itself(program, arguments)
+            return _report_missing(program, *missing) if missing else 0
+        case answers.ShimPassThrough():
+            return _run_real_program(program, arguments)
 
 
 def _say(text: str, into: str) -> None:
     if into:
-        _note(Path(into))
+        _note_created(Path(into))
         Path(into).write_text(text)
     else:
         sys.stdout.write(text)
 
 
 @contextmanager
-def _or_end() -> Generator[None]:
+def _kill_script_on_error() -> Generator[None]:
     """What cannot be done ends the script: it would go on with what the agent has put there."""
     try:
         yield
@@ -77,10 +77,10 @@ def _or_end() -> Generator[None]:
         os.killpg(0, signal.SIGKILL)
 
 
-def _note(path: Path) -> None:
+def _note_created(path: Path) -> None:
     """It is there for the tests alone, and taken away after them, where there are any."""
-    if Path(MADE).parent.is_dir():
-        with Path(MADE).open("ab") as file:
+    if Path(CREATED_PATHS_FILE).parent.is_dir():
+        with Path(CREATED_PATHS_FILE).open("ab") as file:
             file.write(os.fsencode(path.absolute()) + b"\0")
 
 
@@ -88,7 +88,7 @@ def _venv(path: Path) -> None:
     """Whatever environment stood there is gone: it was the agent's.  ``path`` is as the script says it, and leads where
     it does for the script.  No folder in it is a link: one that leads through it and up again could lead elsewhere than
     before."""
-    _note(path)
+    _note_created(path)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         path.unlink()
     elif (path / "pyvenv.cfg").exists() or (path / "bin").exists():
@@ -103,22 +103,22 @@ def _venv(path: Path) -> None:
 
 def _run(command: Sequence[str]) -> NoReturn:
     """The tests' own programs find the kit's Python first, and the image's tools before ours."""
-    rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (*OURS, f"{ENVIRONMENT}/bin")]
-    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, *OURS)), VIRTUAL_ENV=ENVIRONMENT)
+    rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (*TOOL_FOLDERS, f"{ENVIRONMENT}/bin")]
+    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, *TOOL_FOLDERS)), VIRTUAL_ENV=ENVIRONMENT)
     _become(command[0], command)
 
 
-def _itself(program: str, arguments: Sequence[str]) -> NoReturn:
+def _run_real_program(program: str, arguments: Sequence[str]) -> NoReturn:
     if program in answers.UV_TOOLS:
         _become(f"{BIN}/{program}", (program, *arguments))
     for folder in os.environ.get("PATH", "").split(":"):
         if folder != SHIMS and os.access(Path(folder, program), os.X_OK):
             _become(str(Path(folder, program)), (program, *arguments))
     wanted = next((each for each in arguments if "://" in each), " ".join(arguments))
-    sys.exit(_wanting(program, wanted))
+    sys.exit(_report_missing(program, wanted))
 
 
-def _wanting(program: str, *what: str) -> int:
+def _report_missing(program: str, *what: str) -> int:
     sys.stderr.write(" ".join(("needs-network", program, *what)) + "\n")
     return _NO_HOST if program in answers.FETCHERS else _NO_NETWORK
 

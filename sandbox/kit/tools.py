@@ -11,10 +11,10 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from sandbox.kit import pins
-from sandbox.kit.closed import closed
+from sandbox.kit.closed import seal_program
 from sandbox.kit.phase import BASH, BUSYBOX, GNU, VERIFY
-from sandbox.kit.relocated import relocate
-from sandbox.provision import run
+from sandbox.kit.relocated import relocate_program
+from sandbox.provision import run_program
 
 _PAGER, _NONE = b"/usr/bin/pr\0", b"/.sbx//nopr\0"
 """What diff starts where it is asked for pages, which is the container's; what it does not find in the kit."""
@@ -41,24 +41,24 @@ leaves behind could look at what the script compares its work with.  With a pid 
 is started whatever else runs."""
 
 
-def originals() -> list[Path]:
+def original_tools() -> list[Path]:
     """Raises UserError where this machine lacks one."""
     return [_original(name, package) for package, names in pins.TOOLS.items() for name in names]
 
 
-def versions() -> list[str]:
+def tool_versions() -> list[str]:
     """Of each package.  Raises UserError where one is missing or another's."""
     return [_version(names[0], package) for package, names in pins.TOOLS.items()]
 
 
-def install(folder: Path, patchelf: Path) -> None:
+def install_gnu_tools(folder: Path, patchelf: Path) -> None:
     """With no message of theirs, and no program, from the container."""
     folder.mkdir()
-    for original in originals():
+    for original in original_tools():
         copy = folder / original.name
-        copy.write_bytes(closed(copy.name, original.read_bytes()).replace(_PAGER, _NONE))
+        copy.write_bytes(seal_program(copy.name, original.read_bytes()).replace(_PAGER, _NONE))
         copy.chmod(0o755)
-        relocate(copy, patchelf)
+        relocate_program(copy, patchelf)
     aliases = {alias: f'#!{BUSYBOX} sh\nexec {GNU}/{command} "$@"\n' for alias, command in pins.TOOL_ALIASES.items()}
     for name, text in {**aliases, "start-stop-daemon": _START}.items():
         (folder / name).write_text(text)
@@ -66,7 +66,7 @@ def install(folder: Path, patchelf: Path) -> None:
 
 
 def _version(name: str, package: str) -> str:
-    said = run((str(_original(name, package)), "--version"), f"ask {name} for its version").split("\n")[0]
+    said = run_program((str(_original(name, package)), "--version"), f"ask {name} for its version").split("\n")[0]
     if "GNU" not in said:
         raise UserError(f"this machine's {name} is not GNU's ({said}): apt-get install {package}")
     return said

@@ -21,7 +21,7 @@ _PLACES = slice(45, 47)
 """Of the words behind the name in ``/proc/PID/stat``: where the arguments begin and end in memory."""
 
 
-class OneWay(FileIO):
+class WriteOnlyFile(FileIO):
     """A temporary file for what is printed: whoever inherits its descriptor can write to it, and not read it."""
 
     def __init__(self, buffering: int = 0) -> None:
@@ -40,13 +40,13 @@ class OneWay(FileIO):
         super().close()
 
 
-def keep_untold() -> None:
+def hide_test_ids() -> None:
     """From here on, for this process."""
     _shorten(runner, "_update_current_test_var", lambda item: SimpleNamespace(nodeid=_without_id(item.nodeid)))
     _shorten(
         tmpdir, "_mk_tmp", lambda request: SimpleNamespace(node=SimpleNamespace(name=_without_id(request.node.name)))
     )
-    capture.TemporaryFile = OneWay  # pyright: ignore[reportPrivateImportUsage]  pytest opens its files by this name
+    capture.TemporaryFile = WriteOnlyFile  # pyright: ignore[reportPrivateImportUsage]  pytest opens its files by this name
 
 
 def _shorten(module: ModuleType, function: str, shortened: Callable[[Any], Any]) -> None:
@@ -59,7 +59,7 @@ def _shorten(module: ModuleType, function: str, shortened: Callable[[Any], Any])
     setattr(module, function, short)
 
 
-def forget_arguments() -> None:
+def erase_arguments() -> None:
     """Those of this process: anybody may read them in ``/proc/PID/cmdline``."""
     begin, end = map(int, Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_PLACES])
     with Path("/proc/self/mem").open("rb+", buffering=0) as memory:

@@ -17,24 +17,33 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sandbox.leases import GroupConflict
-from sandbox.router.placement import Node, held, lease_id, never, order, parse_lease, remember, split
-from sandbox.router.workers import Workers, WorkerUnreachable
+from sandbox.router.placement import (
+    WorkerNode,
+    can_never_fit,
+    group_shares,
+    parse_router_lease_id,
+    rank_nodes,
+    remember_bounded,
+    router_lease_id,
+    split_slots,
+)
+from sandbox.router.workers import RouterWorkers, WorkerUnreachable
 from sandbox.server import failures
 from sandbox.server import messages as m
-from sandbox.server.messages import WireError
+from sandbox.server.messages import HttpError
 
 _RETRY_S = 2.0
 _ANSWER_S = 10.0
 """A worker gives and takes slots without waiting for anything: one that does not answer by then holds up no group."""
 
 
-class Slots(NamedTuple):
+class GroupSlots(NamedTuple):
     ids: tuple[str, ...]
     ttl_s: float
 
 
-class Groups:
-    def __init__(self, workers: Workers) -> None:
+class SlotGroups:
+    def __init__(self, workers: RouterWorkers) -> None:
         self._workers = workers
         self._where: dict[str, frozenset[str]] = {}
         """Group → urls of the workers that gave it."""
@@ -42,7 +51,7 @@ class Groups:
         """Group and request id → url of the worker that gave one of its slots."""
         self._one_at_a_time = asyncio.Lock()
 
-    async def allocate(self, asked: m.AllocateGroup) -> Slots:
+    async def allocate(self, asked: m.AllocateGroupRequest) -> GroupSlots:
         """Raises GroupConflict, and WireError: 503 when there are not enough free slots, 422 when there never will
         be."""
         async with self._one_at_a_time:  # two groups must not each take half of what is left
@@ -50,80 +59,87 @@ class Groups:
             if shares:
                 if (slots := sum(shares.values())) != asked.n_slots:
                     raise GroupConflict(asked.task_id, slots, asked.n_slots)
-                with suppress(_Short):
+                with suppress(_NotEnoughSlotsError):
                     return await self._take(asked, shares)
                 raise _exhausted(asked)
             return await self._placed(asked)
 
-    async def take(self, asked: m.AllocateGroup) -> Slots:
+    async def allocate_member(self, asked: m.AllocateGroupRequest) -> GroupSlots:
         """One of its slots, for the request id.  Raises WireError as :meth:`allocate` does."""
         mine = (asked.task_id, asked.request_id or "")
         async with self._one_at_a_time:
             gave, shares = self._took.get(mine), await self._held(asked.task_id)
             for node in sorted(shares, key=lambda node: (node.url != gave, -node.kept.get(asked.task_id, 0))):
-                with suppress(_Short, WorkerUnreachable):  # the same request gets the same slot when it comes again
+                with suppress(
+                    _NotEnoughSlotsError, WorkerUnreachable
+                ):  # the same request gets the same slot when it comes again
                     return self._noted(mine, _slots(node, await self._given(node, asked, asked.n_slots)))
             if shares:
                 raise _exhausted(asked)
             return self._noted(mine, await self._placed(asked))
 
-    def _noted(self, mine: tuple[str, str], slots: Slots) -> Slots:
-        if found := parse_lease(slots.ids[0], self._workers.nodes):
-            remember(self._took, mine, found[0].url)
+    def _noted(self, mine: tuple[str, str], slots: GroupSlots) -> GroupSlots:
+        if found := parse_router_lease_id(slots.ids[0], self._workers.nodes):
+            remember_bounded(self._took, mine, found[0].url)
         return slots
 
-    async def _placed(self, asked: m.AllocateGroup) -> Slots:
+    async def _placed(self, asked: m.AllocateGroupRequest) -> GroupSlots:
         """Of a group that no worker holds."""
-        for node in order(asked.task_id, asked.image, self._workers.nodes):
-            with suppress(_Short):
+        for node in rank_nodes(asked.task_id, asked.image, self._workers.nodes):
+            with suppress(_NotEnoughSlotsError):
                 return await self._take(asked, {node: asked.n_slots})
-        await self._workers.look()
-        if never(asked.n_slots, self._workers.nodes):
+        await self._workers.refresh()
+        if can_never_fit(asked.n_slots, self._workers.nodes):
             said = f"a group of {asked.n_slots} slots has no place on all workers together"
-            raise WireError(422, failures.GROUP_TOO_LARGE, said)
-        shares = split(asked.n_slots, self._workers.nodes)
+            raise HttpError(422, failures.GROUP_TOO_LARGE, said)
+        shares = split_slots(asked.n_slots, self._workers.nodes)
         if shares is not None and len(shares) > 1:
-            with suppress(_Short):
+            with suppress(_NotEnoughSlotsError):
                 return await self._take(asked, shares)
         raise _exhausted(asked)
 
-    async def _held(self, group: str) -> dict[Node, int]:
+    async def _held(self, group: str) -> dict[WorkerNode, int]:
         """As its workers say now."""
         gave = self._where.get(group, frozenset())
-        await self._workers.look([node for node in self._workers.nodes if node.url in gave or group in node.groups])
-        return held(group, self._workers.nodes)
+        await self._workers.refresh([node for node in self._workers.nodes if node.url in gave or group in node.groups])
+        return group_shares(group, self._workers.nodes)
 
-    async def _take(self, asked: m.AllocateGroup, shares: dict[Node, int]) -> Slots:
+    async def _take(self, asked: m.AllocateGroupRequest, shares: dict[WorkerNode, int]) -> GroupSlots:
         """Raises _Short, and WireError where a worker holds another group of that name; then it holds nothing."""
         taken: list[str] = []
-        asking: list[Node] = []
+        asking: list[WorkerNode] = []
         ttl_s = 0.0
         try:
             for node, slots in shares.items():
                 asking.append(node)
                 ids, ttl_s = _slots(node, await self._given(node, asked, slots, keep=bool(taken)))
                 taken += ids
-        except (_Short, WireError):  # what a worker that refuses holds of that name is not of this request
+        except (
+            _NotEnoughSlotsError,
+            HttpError,
+        ):  # what a worker that refuses holds of that name is not of this request
             await asyncio.shield(self._released(asked.task_id, asking[:-1]))
             raise
         except BaseException as error:  # what did not answer may have given all the same
             await asyncio.shield(self._released(asked.task_id, asking))
             if isinstance(error, WorkerUnreachable):
-                raise _Short from error
+                raise _NotEnoughSlotsError from error
             raise
-        remember(self._where, asked.task_id, frozenset(node.url for node in shares))
-        return Slots(tuple(taken[:1] if asked.request_id else taken), ttl_s)
+        remember_bounded(self._where, asked.task_id, frozenset(node.url for node in shares))
+        return GroupSlots(tuple(taken[:1] if asked.request_id else taken), ttl_s)
 
-    async def _given(self, node: Node, asked: m.AllocateGroup, slots: int, *, keep: bool = False) -> dict[str, Any]:
+    async def _given(
+        self, node: WorkerNode, asked: m.AllocateGroupRequest, slots: int, *, keep: bool = False
+    ) -> dict[str, Any]:
         """``keep``: of slots that are taken one by one, none yet.  Raises _Short, WireError for another group of that
         name, WorkerUnreachable."""
         one = {"keep": True} if keep else {"request_id": asked.request_id}
         body = {"task_id": asked.task_id, "n_slots": slots, **(one if asked.request_id else {})}
-        answer = await self._workers.ask(node, "/allocate_group", body, _ANSWER_S)
+        answer = await self._workers.post(node, "/allocate_group", body, _ANSWER_S)
         if answer.status == http.HTTPStatus.CONFLICT:
-            raise WireError(409, str(answer.body.get("code")), str(answer.body.get("error")))
+            raise HttpError(409, str(answer.body.get("code")), str(answer.body.get("error")))
         if answer.status != http.HTTPStatus.OK:
-            raise _Short
+            raise _NotEnoughSlotsError
         return answer.body
 
     async def release(self, group: str) -> int:
@@ -131,13 +147,13 @@ class Groups:
         self._where.pop(group, None)
         return await self._released(group, self._workers.nodes)
 
-    async def _released(self, group: str, nodes: Iterable[Node]) -> int:
+    async def _released(self, group: str, nodes: Iterable[WorkerNode]) -> int:
         """How many slots; those of a worker that does not answer end at their deadline."""
         released: list[int] = []
 
-        async def one(node: Node) -> None:
+        async def one(node: WorkerNode) -> None:
             with suppress(WorkerUnreachable):
-                answer = await self._workers.ask(node, "/release_group", {"task_id": group}, _ANSWER_S)
+                answer = await self._workers.post(node, "/release_group", {"task_id": group}, _ANSWER_S)
                 released.append(int(answer.body.get("released_slots", 0)))
 
         async with asyncio.TaskGroup() as at_once:
@@ -146,14 +162,16 @@ class Groups:
         return sum(released)
 
 
-def _slots(node: Node, given: dict[str, Any]) -> Slots:
-    return Slots(tuple(lease_id(node, each["slot_id"]) for each in given["assignments"]), float(given["ttl_s"]))
+def _slots(node: WorkerNode, given: dict[str, Any]) -> GroupSlots:
+    return GroupSlots(
+        tuple(router_lease_id(node, each["slot_id"]) for each in given["assignments"]), float(given["ttl_s"])
+    )
 
 
-class _Short(Exception):
+class _NotEnoughSlotsError(Exception):
     """A worker does not have what was asked of it."""
 
 
-def _exhausted(asked: m.AllocateGroup) -> WireError:
+def _exhausted(asked: m.AllocateGroupRequest) -> HttpError:
     said = f"no {asked.n_slots} free slots on all workers"
-    return WireError(503, "RUN_SLOTS_EXHAUSTED", said, retry_after_s=_RETRY_S)
+    return HttpError(503, "RUN_SLOTS_EXHAUSTED", said, retry_after_s=_RETRY_S)

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from protocol.errors import UserError
-from sandbox.images.names import tagged
+from sandbox.images.names import with_tag
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-ALWAYS_REPEATABLE = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
+REPEATABLE_PATHS = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
 """Paths whose request does the same when it comes twice."""
 _REMEMBERED = 10_000
 
@@ -31,7 +31,7 @@ def worker_urls(text: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class WorkerNode:
     """A worker, as its last status told."""
 
     url: str
@@ -54,20 +54,20 @@ class Node:
         return hashlib.sha1(self.url.encode(), usedforsecurity=False).hexdigest()[:8]
 
 
-def order(task_key: str, image: str, nodes: Iterable[Node]) -> list[Node]:
+def rank_nodes(task_key: str, image: str, nodes: Iterable[WorkerNode]) -> list[WorkerNode]:
     """Best first.  By rendezvous hashing a task keeps its worker when others come and go."""
 
-    def weight(node: Node) -> bytes:
+    def weight(node: WorkerNode) -> bytes:
         return hashlib.sha1(f"{task_key}\0{node.url}".encode(), usedforsecurity=False).digest()
 
     ranked = sorted(nodes, key=weight, reverse=True)
-    name = tagged(image) if image else ""
+    name = with_tag(image) if image else ""
     return sorted(ranked, key=lambda node: (not node.reachable, bool(name) and name not in node.images))
 
 
-def split(slots: int, nodes: Sequence[Node]) -> dict[Node, int] | None:
+def split_slots(slots: int, nodes: Sequence[WorkerNode]) -> dict[WorkerNode, int] | None:
     """``slots`` over as few nodes as their free slots allow, the emptiest first; None when there are not enough."""
-    shares: dict[Node, int] = {}
+    shares: dict[WorkerNode, int] = {}
     for node in sorted((each for each in nodes if each.reachable and each.new_tasks), key=lambda node: -node.free):
         share = min(slots - sum(shares.values()), node.free)
         if share > 0:
@@ -75,34 +75,34 @@ def split(slots: int, nodes: Sequence[Node]) -> dict[Node, int] | None:
     return shares if sum(shares.values()) == slots else None
 
 
-def held(group: str, nodes: Iterable[Node]) -> dict[Node, int]:
+def group_shares(group: str, nodes: Iterable[WorkerNode]) -> dict[WorkerNode, int]:
     """Where its slots are."""
     return {node: node.groups[group] for node in nodes if node.groups.get(group)}
 
 
-def remember(memory: dict[K, V], key: K, value: V) -> None:
+def remember_bounded(memory: dict[K, V], key: K, value: V) -> None:
     """The oldest of so many goes."""
     if len(memory) >= _REMEMBERED:
         memory.pop(next(iter(memory)))
     memory[key] = value
 
 
-def never(slots: int, nodes: Sequence[Node]) -> bool:
+def can_never_fit(slots: int, nodes: Sequence[WorkerNode]) -> bool:
     """Whether these nodes, with nothing on them, do not have so many."""
     return all(each.slots for each in nodes) and sum(each.slots for each in nodes) < slots
 
 
-def repeatable(path: str, body: Mapping[str, Any]) -> bool:
+def is_repeatable(path: str, body: Mapping[str, Any]) -> bool:
     """Whether the same request twice does what it does once."""
-    return path in ALWAYS_REPEATABLE or bool(body.get("request_id"))
+    return path in REPEATABLE_PATHS or bool(body.get("request_id"))
 
 
-def lease_id(node: Node, lease: str) -> str:
+def router_lease_id(node: WorkerNode, lease: str) -> str:
     """The router's name for a worker's lease."""
     return f"{node.key}:{lease}"
 
 
-def parse_lease(lease: str, nodes: Iterable[Node]) -> tuple[Node, str] | None:
+def parse_router_lease_id(lease: str, nodes: Iterable[WorkerNode]) -> tuple[WorkerNode, str] | None:
     """The worker of a lease and its name there; None when it is no lease of these workers."""
     key, colon, rest = lease.partition(":")
     found = next((node for node in nodes if colon and node.key == key), None)

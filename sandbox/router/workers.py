@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 
 from protocol.errors import InfraError
-from sandbox.router.placement import Node, repeatable
+from sandbox.router.placement import WorkerNode, is_repeatable
 from sandbox.server.messages import ROUTER_SPARE_S
 
 _LOOK_S = 5.0
@@ -26,28 +26,28 @@ _AGAIN_S = 0.2
 class WorkerUnreachable(InfraError):
     """``sent``: the request may have arrived all the same."""
 
-    def __init__(self, node: Node, error: Exception, *, sent: bool) -> None:
+    def __init__(self, node: WorkerNode, error: Exception, *, sent: bool) -> None:
         super().__init__(f"Worker unreachable: {node.url}: {type(error).__name__} {error}".rstrip())
         self.sent = sent
 
 
-class Answer(NamedTuple):
+class WorkerReply(NamedTuple):
     status: int
     body: dict[str, Any]
     retry_after_s: float
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Ask another one."""
         return self.status in {429, 503}
 
 
-class Workers:
+class RouterWorkers:
     """``async with Workers(urls) as workers``: looks at each every few seconds."""
 
     def __init__(self, urls: tuple[str, ...], token: str, forward_s: float) -> None:
         """``forward_s``: longest wait for the answer to a request that carries no deadline."""
-        self._nodes = {url: Node(url) for url in urls}
+        self._nodes = {url: WorkerNode(url) for url in urls}
         self.status: dict[str, dict[str, Any]] = {}
         """Last reply of each, or why there is none."""
         self.counts: Counter[str] = Counter()
@@ -60,7 +60,7 @@ class Workers:
     async def __aenter__(self) -> Self:
         self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=self._headers)
         await self._tasks.__aenter__()
-        await self.look()
+        await self.refresh()
         self._looking = self._tasks.create_task(self._keep_looking())
         return self
 
@@ -76,27 +76,27 @@ class Workers:
                 await asyncio.shield(self._http.close())
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[WorkerNode, ...]:
         return tuple(self._nodes.values())
 
     async def _keep_looking(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_S)
-            await self.look()
+            await self.refresh()
 
-    async def look(self, nodes: Iterable[Node] | None = None) -> None:
+    async def refresh(self, nodes: Iterable[WorkerNode] | None = None) -> None:
         """Ask these workers, or all, how they are."""
         async with asyncio.TaskGroup() as group:
             for node in self.nodes if nodes is None else nodes:
                 group.create_task(self._look_at(node))
 
-    async def _look_at(self, node: Node) -> None:
+    async def _look_at(self, node: WorkerNode) -> None:
         try:
             async with asyncio.timeout(_CONNECT_S):
                 answer = await self._exchange("GET", node, "/status", None)
             pool = answer.body["pool"]
             slots = pool["max_tasks"] * pool["max_runs_per_task"]
-            found = Node(
+            found = WorkerNode(
                 node.url,
                 not pool.get("draining"),
                 max(slots - pool["total_active_runs"], 0),
@@ -111,11 +111,13 @@ class Workers:
         else:
             self._nodes[node.url], self.status[node.url] = found, answer.body
 
-    def _lost(self, node: Node, error: Exception) -> None:
+    def _lost(self, node: WorkerNode, error: Exception) -> None:
         self._nodes[node.url] = replace(self._nodes[node.url], reachable=False, groups={}, kept={})
         self.status[node.url] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
-    async def ask(self, node: Node, path: str, body: dict[str, Any], within_s: float | None = None) -> Answer:
+    async def post(
+        self, node: WorkerNode, path: str, body: dict[str, Any], within_s: float | None = None
+    ) -> WorkerReply:
         """Once, and once more where that does no harm, within so long or by the deadline that the request carries.
 
         Raises WorkerUnreachable.
@@ -125,7 +127,7 @@ class Workers:
             return await self._exchange("POST", node, path, body, within_s)
         except WorkerUnreachable as error:
             self.counts["unreachable"] += 1
-            if not error.sent or not repeatable(path, body):
+            if not error.sent or not is_repeatable(path, body):
                 self._lost(node, error)
                 raise
         self.counts["repeated"] += 1
@@ -138,8 +140,8 @@ class Workers:
             raise
 
     async def _exchange(
-        self, method: str, node: Node, path: str, body: dict[str, Any] | None, within_s: float | None = None
-    ) -> Answer:
+        self, method: str, node: WorkerNode, path: str, body: dict[str, Any] | None, within_s: float | None = None
+    ) -> WorkerReply:
         if self._http is None:
             raise RuntimeError("use `async with Workers(...)`")
         data = None if body is None else io.BytesIO(json.dumps(body).encode())  # orjson refuses integers above 64 bits
@@ -150,7 +152,7 @@ class Workers:
             async with self._http.request(method, node.url + path, data=data, timeout=timeout) as response:
                 raw = await response.read()
                 after = response.headers.get("retry-after", "")
-                return Answer(response.status, orjson.loads(raw), float(after) if after.isdigit() else 0.0)
+                return WorkerReply(response.status, orjson.loads(raw), float(after) if after.isdigit() else 0.0)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise WorkerUnreachable(node, error, sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:

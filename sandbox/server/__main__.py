@@ -15,53 +15,63 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from protocol.cli.exits import main_guard
-from protocol.cli.numbers import number, whole
-from protocol.cli.parser import Parser
-from sandbox.edge.auth import access, read_token
-from sandbox.edge.serve import bind, serve
-from sandbox.gate.options import add_gate_options, gate_settings
-from sandbox.host import HostSettings, answering, current_host
+from protocol.cli.numbers import integer_between, number_at_least
+from protocol.cli.parser import CommandLineParser
+from sandbox.edge.auth import check_access, read_token
+from sandbox.edge.serve import bind_listener, run_server
+from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.host import HostSettings, current_host, require_answering_engine
 from sandbox.leases import LeaseLimits
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.provider import LocalProvider
 from sandbox.server.app import create_app
 from sandbox.server.journal import StateDirectory
-from sandbox.server.service import PoolService, ServiceSettings
+from sandbox.server.service import PoolService, PoolServiceSettings
 from sandbox.server.tasks import TaskSource
 
 
-def parser(environment: Mapping[str, str]) -> Parser:
+def build_parser(environment: Mapping[str, str]) -> CommandLineParser:
     """The environment's names are those of OpenClaw's server."""
-    made = Parser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
+    made = CommandLineParser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
     add = made.add_argument
 
     def given(name: str, otherwise: str) -> str:
         return environment.get(name, otherwise)
 
     add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
-    add("--port", type=whole(0, 65535), default=given("ENV_SERVER_PORT", "18081"), help="0: a free one")
+    add("--port", type=integer_between(0, 65535), default=given("ENV_SERVER_PORT", "18081"), help="0: a free one")
     add("--token-file", type=Path, help="bearer token; or LONGSHORE_SANDBOX_TOKEN")
     add("--no-auth", action="store_true", help="let everyone who reaches the port run programs here")
     add("--dataset", type=Path, default=environment.get("DATASET_DIR"), help="folder that task_path is relative to")
-    add("--max-tasks", type=whole(1), default=given("WORKER_MAX_TASKS", "16"), help="different tasks at once")
-    add("--max-runs-per-task", type=whole(1), default=given("WORKER_MAX_RUNS_PER_TASK", "8"), help="sandboxes of each")
-    add("--lease-ttl-s", type=number(1), default=given("WORKER_RUN_IDLE_TTL", "600"), help="a lease's life unrenewed")
-    add("--warm", type=whole(0), default=0, help="sandboxes kept ready of each kind")
+    add("--max-tasks", type=integer_between(1), default=given("WORKER_MAX_TASKS", "16"), help="different tasks at once")
+    add(
+        "--max-runs-per-task",
+        type=integer_between(1),
+        default=given("WORKER_MAX_RUNS_PER_TASK", "8"),
+        help="sandboxes of each",
+    )
+    add(
+        "--lease-ttl-s",
+        type=number_at_least(1),
+        default=given("WORKER_RUN_IDLE_TTL", "600"),
+        help="a lease's life unrenewed",
+    )
+    add("--warm", type=integer_between(0), default=0, help="sandboxes kept ready of each kind")
     add("--image", default="", help="image of tasks that name none")
-    add("--session-max-s", type=number(1), default=7200.0, help="a sandbox's longest life")
-    add("--unattended-s", type=number(1), default=60.0, help="a sandbox's life without this server")
+    add("--session-max-s", type=number_at_least(1), default=7200.0, help="a sandbox's longest life")
+    add("--unattended-s", type=number_at_least(1), default=60.0, help="a sandbox's life without this server")
     add("--disk-loop", action="store_true", help="a file system of its own for each sandbox, where there is no quota")
     add("--state", type=Path, help="folder for what must outlive a kill (default: in LONGSHORE_HOME, by port)")
-    add_gate_options(made)
+    add_egress_proxy_options(made)
     return made
 
 
 def main(arguments: list[str] | None = None) -> int:
-    chosen = parser(os.environ).parse_args(arguments)
+    chosen = build_parser(os.environ).parse_args(arguments)
     token = read_token(chosen.token_file, os.environ)
-    allowed = access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
+    allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
     settings = HostSettings.from_environment()
-    host = answering(current_host(settings))
+    host = require_answering_engine(current_host(settings))
     state = chosen.state or settings.home / "pool-server" / str(chosen.port)
     limits = LeaseLimits(chosen.max_tasks, chosen.max_runs_per_task, chosen.lease_ttl_s)
     tasks = TaskSource(chosen.dataset)
@@ -71,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     async def open_service() -> AsyncGenerator[PoolService]:
         async with (
             SandboxPool(_pool_settings(chosen, held.id), host) as pool,
-            PoolService(ServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
+            PoolService(PoolServiceSettings(limits), LocalProvider(pool), tasks, held) as service,
         ):
             opened.append(service)
             yield service
@@ -80,8 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
         for service in opened:
             await service.drain(within_s)
 
-    with StateDirectory(state) as held, bind(chosen.host, chosen.port) as listener:
-        return serve(create_app(open_service, allowed), listener, drain)
+    with StateDirectory(state) as held, bind_listener(chosen.host, chosen.port) as listener:
+        return run_server(create_app(open_service, allowed), listener, drain)
 
 
 def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
@@ -97,7 +107,7 @@ def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
         image=chosen.image,
         warm=chosen.warm,
         disk_loop=chosen.disk_loop,
-        gate=gate_settings(chosen),
+        egress_proxy=egress_proxy_settings(chosen),
         owner=f"server:{name}",
     )
 

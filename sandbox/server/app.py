@@ -12,24 +12,24 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 
-from sandbox.edge.app import application
+from sandbox.edge.app import create_application
 from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import Call, Endpoint
+from sandbox.edge.endpoint import HttpCall, HttpEndpoint
 from sandbox.errors import SandboxDestroyed
-from sandbox.grader import GradeResult, longest_s
+from sandbox.grader import GradeResult, max_grading_s
 from sandbox.leases import SlotsExhausted
 from sandbox.provider import Sandbox
 from sandbox.server import messages as m
-from sandbox.server.messages import Reply
-from sandbox.server.metrics import render
-from sandbox.server.operations import Asked
-from sandbox.server.service import LeasedRun, PoolService
+from sandbox.server.messages import HttpReply
+from sandbox.server.metrics import render_metrics
+from sandbox.server.operations import RequestedOperation
+from sandbox.server.service import LeaseState, PoolService
 from sandbox.shell import CommandResult
 from sandbox.tools import OPENCLAW
 
-DESTROYED = "sandbox_destroyed"
-ON_LEASE = (401, 404, 409, 410, 422, 503, 504)
-Op = TypeVar("Op", m.Reset, m.ExecTool, m.Evaluate, m.Run, m.WriteFiles)
+ENDED_DESTROYED = "sandbox_destroyed"
+LEASE_ERROR_STATUSES = (401, 404, 409, 410, 422, 503, 504)
+Op = TypeVar("Op", m.ResetRequest, m.ExecToolRequest, m.EvaluateRequest, m.RunCommandRequest, m.WriteFilesRequest)
 
 
 def create_app(open_service: Callable[[], AbstractAsyncContextManager[PoolService]], access: Access) -> Starlette:
@@ -43,37 +43,37 @@ def create_app(open_service: Callable[[], AbstractAsyncContextManager[PoolServic
             yield
 
     title = "longshore sandbox pool"
-    return application(title, handlers.table(), running, lambda: render(handlers.service), access)
+    return create_application(title, handlers.table(), running, lambda: render_metrics(handlers.service), access)
 
 
 class _Handlers:
     service: PoolService
 
-    def table(self) -> list[Endpoint[Any]]:
+    def table(self) -> list[HttpEndpoint[Any]]:
         return [
-            Endpoint("/healthz", "whether it answers", None, m.Done, self.health),
-            Endpoint("/status", "slots, tasks, images", None, m.Status, self.status, (401,)),
-            Endpoint("/allocate", "a slot", m.Allocate, m.Allocated, self.allocate, (401, 429, 503)),
-            Endpoint(
-                "/allocate_group", "slots, all or none", m.AllocateGroup, m.GroupAllocated, self.allocate_group,
+            HttpEndpoint("/healthz", "whether it answers", None, m.OkReply, self.health),
+            HttpEndpoint("/status", "slots, tasks, images", None, m.PoolStatusReply, self.status, (401,)),
+            HttpEndpoint("/allocate", "a slot", m.AllocateRequest, m.AllocateReply, self.allocate, (401, 429, 503)),
+            HttpEndpoint(
+                "/allocate_group", "slots, all or none", m.AllocateGroupRequest, m.AllocateGroupReply, self.allocate_group,
                 (401, 409, 422, 503),
             ),
-            Endpoint("/release_group", "end a group", m.ReleaseGroup, m.GroupReleased, self.release_group, (401,)),
-            Endpoint("/heartbeat", "renew a lease", m.Heartbeat, m.Done, self.heartbeat, (401, 404)),
-            Endpoint("/reset", "a fresh sandbox for the lease", m.Reset, m.ResetDone, self.reset, ON_LEASE),
-            Endpoint("/exec_tool", "call a tool", m.ExecTool, m.Observation, self.exec_tool, ON_LEASE),
-            Endpoint("/evaluate", "run the hidden tests", m.Evaluate, m.Score, self.evaluate, ON_LEASE),
-            Endpoint("/close", "end a lease", m.Close, m.Closed, self.close, (401,)),
-            Endpoint("/run", "a command in the lease's shell", m.Run, m.RunDone, self.run, ON_LEASE),
-            Endpoint("/write_files", "files in", m.WriteFiles, m.Done, self.write_files, ON_LEASE),
-            Endpoint("/read_file", "a file out", m.ReadFile, m.FileRead, self.read_file, ON_LEASE),
-            Endpoint("/read_tree", "a folder's files out", m.ReadTree, m.TreeRead, self.read_tree, ON_LEASE),
+            HttpEndpoint("/release_group", "end a group", m.ReleaseGroupRequest, m.ReleaseGroupReply, self.release_group, (401,)),
+            HttpEndpoint("/heartbeat", "renew a lease", m.HeartbeatRequest, m.OkReply, self.heartbeat, (401, 404)),
+            HttpEndpoint("/reset", "a fresh sandbox for the lease", m.ResetRequest, m.ResetReply, self.reset, LEASE_ERROR_STATUSES),
+            HttpEndpoint("/exec_tool", "call a tool", m.ExecToolRequest, m.ExecToolReply, self.exec_tool, LEASE_ERROR_STATUSES),
+            HttpEndpoint("/evaluate", "run the hidden tests", m.EvaluateRequest, m.EvaluateReply, self.evaluate, LEASE_ERROR_STATUSES),
+            HttpEndpoint("/close", "end a lease", m.CloseRequest, m.CloseReply, self.close, (401,)),
+            HttpEndpoint("/run", "a command in the lease's shell", m.RunCommandRequest, m.RunCommandReply, self.run, LEASE_ERROR_STATUSES),
+            HttpEndpoint("/write_files", "files in", m.WriteFilesRequest, m.OkReply, self.write_files, LEASE_ERROR_STATUSES),
+            HttpEndpoint("/read_file", "a file out", m.ReadFileRequest, m.ReadFileReply, self.read_file, LEASE_ERROR_STATUSES),
+            HttpEndpoint("/read_tree", "a folder's files out", m.ReadTreeRequest, m.ReadTreeReply, self.read_tree, LEASE_ERROR_STATUSES),
         ]  # fmt: skip
 
-    async def health(self, _: Call[m.Message]) -> Reply:
-        return Reply(200, m.Done())
+    async def health(self, _: HttpCall[m.ApiMessage]) -> HttpReply:
+        return HttpReply(200, m.OkReply())
 
-    async def status(self, _: Call[m.Message]) -> Reply:
+    async def status(self, _: HttpCall[m.ApiMessage]) -> HttpReply:
         service, limits = self.service, self.service.settings.leases
         keys = service.table.task_keys()
         pool = m.PoolStatus(
@@ -89,124 +89,128 @@ class _Handlers:
             wait_s=service.provider.wait_s(),
             draining=service.draining,
         )
-        return Reply(200, m.Status(pool=pool))
+        return HttpReply(200, m.PoolStatusReply(pool=pool))
 
-    async def allocate(self, call: Call[m.Allocate]) -> Reply:
+    async def allocate(self, call: HttpCall[m.AllocateRequest]) -> HttpReply:
         given = self.service.allocate(call.body.task_key, call.body.request_id or "")
         ttl_s = self.service.settings.leases.ttl_s
-        return Reply(200, m.Allocated(lease_id=given.leases[0].id, reused=given.reused, ttl_s=ttl_s))
+        return HttpReply(200, m.AllocateReply(lease_id=given.leases[0].id, reused=given.reused, ttl_s=ttl_s))
 
-    async def allocate_group(self, call: Call[m.AllocateGroup]) -> Reply:
+    async def allocate_group(self, call: HttpCall[m.AllocateGroupRequest]) -> HttpReply:
         """SETA's clients know 503, where OpenClaw's know 429."""
         try:
             given = self.service.allocate_group(
                 call.body.task_id, call.body.n_slots, call.body.request_id or "", keep=call.body.keep
             )
         except SlotsExhausted as error:
-            raise m.WireError(503, error.code, str(error), retry_after_s=error.retry_after_s) from error
+            raise m.HttpError(503, error.code, str(error), retry_after_s=error.retry_after_s) from error
         node = str(call.request.base_url).rstrip("/")
-        slots = [m.Assignment(node_url=node, slot_id=lease.id) for lease in given.leases]
+        slots = [m.SlotAssignment(node_url=node, slot_id=lease.id) for lease in given.leases]
         ttl_s = self.service.settings.leases.ttl_s
-        return Reply(200, m.GroupAllocated(task_id=call.body.task_id, assignments=slots, ttl_s=ttl_s))
+        return HttpReply(200, m.AllocateGroupReply(task_id=call.body.task_id, assignments=slots, ttl_s=ttl_s))
 
-    async def release_group(self, call: Call[m.ReleaseGroup]) -> Reply:
+    async def release_group(self, call: HttpCall[m.ReleaseGroupRequest]) -> HttpReply:
         released = self.service.release_group(call.body.task_id)
-        return Reply(200, m.GroupReleased(task_id=call.body.task_id, released_slots=released))
+        return HttpReply(200, m.ReleaseGroupReply(task_id=call.body.task_id, released_slots=released))
 
-    async def heartbeat(self, call: Call[m.Heartbeat]) -> Reply:
+    async def heartbeat(self, call: HttpCall[m.HeartbeatRequest]) -> HttpReply:
         self.service.heartbeat(call.body.lease_id)
-        return Reply(200, m.Done())
+        return HttpReply(200, m.OkReply())
 
-    async def close(self, call: Call[m.Close]) -> Reply:
-        return Reply(200, m.Closed(found=self.service.close(call.body.lease_id)))
+    async def close(self, call: HttpCall[m.CloseRequest]) -> HttpReply:
+        return HttpReply(200, m.CloseReply(found=self.service.close(call.body.lease_id)))
 
     async def _once(
-        self, call: Call[Op], what: str, limit_s: Callable[[LeasedRun], float], do: Callable[[LeasedRun], Any]
-    ) -> Reply:
+        self, call: HttpCall[Op], what: str, limit_s: Callable[[LeaseState], float], do: Callable[[LeaseState], Any]
+    ) -> HttpReply:
         body = call.body
-        asked = Asked(what, call.digest, body.request_id or "", call)
-        return await self.service.operate(body.lease_id, asked, do, limit_s, body.deadline_s)
+        asked = RequestedOperation(what, call.digest, body.request_id or "", call)
+        return await self.service.run_operation(body.lease_id, asked, do, limit_s, body.deadline_s)
 
-    async def reset(self, call: Call[m.Reset]) -> Reply:
+    async def reset(self, call: HttpCall[m.ResetRequest]) -> HttpReply:
         body, settings = call.body, self.service.settings
         times = body.task_timeouts or m.TaskTimeouts()
         limit_s = (times.ensure_image or settings.ensure_image_s) + (times.reset_session or settings.reset_s)
 
-        async def do(run: LeasedRun) -> Reply:
+        async def do(run: LeaseState) -> HttpReply:
             task = await self.service.reset(run, body.task_meta, times.eval)
             name = body.task_meta.get("task_name", task.id)
             told = body.task_meta.get("instruction", task.instruction)
             schemas = [json.loads(json.dumps(tool.schema)) for tool in OPENCLAW.values()]
-            return Reply(200, m.ResetDone(user_msg=f"Task name:{name}\nTask instruction: {told}", tool_schemas=schemas))
+            return HttpReply(
+                200, m.ResetReply(user_msg=f"Task name:{name}\nTask instruction: {told}", tool_schemas=schemas)
+            )
 
         return await self._once(call, "reset", lambda _: limit_s, do)
 
-    async def exec_tool(self, call: Call[m.ExecTool]) -> Reply:
+    async def exec_tool(self, call: HttpCall[m.ExecToolRequest]) -> HttpReply:
         tool = call.body.tool_call
 
-        async def do(run: LeasedRun) -> Reply:
-            sandbox, _ = self.service.sandbox(run)
+        async def do(run: LeaseState) -> HttpReply:
+            sandbox, _ = self.service.require_sandbox(run)
             try:
                 done = await sandbox.call_tool(tool.name, {} if tool.arguments is None else tool.arguments)
             except SandboxDestroyed as error:
-                return Reply(200, m.Observation(observation=f"The sandbox is gone: {error}.", ended=DESTROYED))
-            return Reply(
+                return HttpReply(
+                    200, m.ExecToolReply(observation=f"The sandbox is gone: {error}.", ended=ENDED_DESTROYED)
+                )
+            return HttpReply(
                 200,
-                m.Observation(observation=done.text, exit_code=done.exit_code, timed_out=done.timed_out, ms=done.ms),
+                m.ExecToolReply(observation=done.text, exit_code=done.exit_code, timed_out=done.timed_out, ms=done.ms),
             )
 
         return await self._once(call, "exec_tool", lambda _: m.MAX_COMMAND_S, do)
 
-    async def evaluate(self, call: Call[m.Evaluate]) -> Reply:
+    async def evaluate(self, call: HttpCall[m.EvaluateRequest]) -> HttpReply:
         timeout_s = call.body.timeout_s
 
-        def limit_s(run: LeasedRun) -> float:
+        def limit_s(run: LeaseState) -> float:
             if run.evaluate_s and not timeout_s:
                 return run.evaluate_s
-            return longest_s(run.task, timeout_s) if run.task else 0.0
+            return max_grading_s(run.task, timeout_s) if run.task else 0.0
 
-        async def do(run: LeasedRun) -> Reply:
-            sandbox, _ = self.service.sandbox(run)
+        async def do(run: LeaseState) -> HttpReply:
+            sandbox, _ = self.service.require_sandbox(run)
             try:
                 graded = await sandbox.grade(timeout_s)
             except SandboxDestroyed:
-                return Reply(200, m.Score(score=0.0, ended=DESTROYED))
-            return Reply(200, m.Score(score=graded.pass_ratio, result=_values(graded)))
+                return HttpReply(200, m.EvaluateReply(score=0.0, ended=ENDED_DESTROYED))
+            return HttpReply(200, m.EvaluateReply(score=graded.pass_ratio, result=_values(graded)))
 
         return await self._once(call, "evaluate", limit_s, do)
 
-    async def run(self, call: Call[m.Run]) -> Reply:
+    async def run(self, call: HttpCall[m.RunCommandRequest]) -> HttpReply:
         body = call.body
 
-        async def do(run: LeasedRun) -> Reply:
-            done = await self.service.sandbox(run)[0].run(body.command, body.timeout_s)
-            return Reply(200, m.RunDone(result=_values(done)))
+        async def do(run: LeaseState) -> HttpReply:
+            done = await self.service.require_sandbox(run)[0].run(body.command, body.timeout_s)
+            return HttpReply(200, m.RunCommandReply(result=_values(done)))
 
         return await self._once(call, "run", lambda _: body.timeout_s, do)
 
-    async def write_files(self, call: Call[m.WriteFiles]) -> Reply:
-        async def do(run: LeasedRun) -> Reply:
-            await self.service.sandbox(run)[0].write_files(call.body.files, mode=call.body.mode)
-            return Reply(200, m.Done())
+    async def write_files(self, call: HttpCall[m.WriteFilesRequest]) -> HttpReply:
+        async def do(run: LeaseState) -> HttpReply:
+            await self.service.require_sandbox(run)[0].write_files(call.body.files, mode=call.body.mode)
+            return HttpReply(200, m.OkReply())
 
         return await self._once(call, "write_files", lambda _: 0.0, do)
 
-    async def read_file(self, call: Call[m.ReadFile]) -> Reply:
+    async def read_file(self, call: HttpCall[m.ReadFileRequest]) -> HttpReply:
         async with self._reading(call.body) as sandbox:
             content = await sandbox.read_file(call.body.path, call.body.max_bytes)
-        return Reply(200, m.FileRead(content=base64.b64encode(content).decode()))
+        return HttpReply(200, m.ReadFileReply(content=base64.b64encode(content).decode()))
 
-    async def read_tree(self, call: Call[m.ReadTree]) -> Reply:
+    async def read_tree(self, call: HttpCall[m.ReadTreeRequest]) -> HttpReply:
         async with self._reading(call.body) as sandbox:
             found = await sandbox.read_tree(call.body.path, call.body.max_bytes)
         files = {_text(path): base64.b64encode(content).decode() for path, content in found.items()}
-        return Reply(200, m.TreeRead(files=files))
+        return HttpReply(200, m.ReadTreeReply(files=files))
 
     @asynccontextmanager
-    async def _reading(self, body: m.Timed) -> AsyncGenerator[Sandbox]:
+    async def _reading(self, body: m.TimedLeaseRequest) -> AsyncGenerator[Sandbox]:
         """Reading changes nothing: it is neither recorded nor queued behind an operation."""
         with self.service.table.operation(body.lease_id):
-            sandbox, _ = self.service.sandbox(self.service.run_of(body.lease_id))
+            sandbox, _ = self.service.require_sandbox(self.service.lease_state(body.lease_id))
             async with asyncio.timeout(body.deadline_s):
                 yield sandbox
 

@@ -13,7 +13,7 @@ from sandbox.errors import (
     TaskFault,
 )
 from sandbox.leases import GroupConflict, GroupTooLarge, SlotsExhausted, UnknownLease
-from sandbox.server.messages import WireError
+from sandbox.server.messages import HttpError
 
 DESTROYED, VANISHED, LOST = "SANDBOX_DESTROYED", "SANDBOX_VANISHED", "SANDBOX_LOST"
 START_FAILED, UNKNOWN_LEASE, FILE_ERROR = "SANDBOX_START_FAILED", "UNKNOWN_LEASE", "FILE_ERROR"
@@ -22,7 +22,7 @@ BAD_REQUEST, TASK_REFUSED, DEADLINE = "BAD_REQUEST", "TASK_REFUSED", "DEADLINE"
 INTERNAL, DRAINING, GROUP_TOO_LARGE = "INTERNAL", "DRAINING", "GROUP_TOO_LARGE"
 NOT_BEGUN, INFRA_FAILED = "NOT_BEGUN", "INFRA_FAILED"
 BUILD_FAILED, TASK_FAULT = "BUILD_FAILED", "TASK_FAULT"
-MAYBE_DONE = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
+UNCERTAIN_CODES = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
 """Of what may have been done all the same, in whole or in part, in a sandbox that may still be there."""
 _RETRY_S = 2.0
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
@@ -45,19 +45,19 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
 """The first that fits."""
 
 
-def describe(error: Exception) -> WireError:
+def to_http_error(error: Exception) -> HttpError:
     """The reply to a request that failed.  An error that nobody raised on purpose is INTERNAL."""
-    if isinstance(error, WireError):
+    if isinstance(error, HttpError):
         return error
     if isinstance(error, SlotsExhausted):
-        return WireError(429, error.code, str(error), retry_after_s=error.retry_after_s)
+        return HttpError(429, error.code, str(error), retry_after_s=error.retry_after_s)
     for kind, status, code in _KINDS:
         if isinstance(error, kind):
-            return WireError(
+            return HttpError(
                 status,
                 code,
                 str(error) or "not done within its deadline",
                 retry_after_s=_RETRY_S if status == 503 else 0.0,
                 errno=error.errno if isinstance(error, OSError) else None,
             )
-    return WireError(500, INTERNAL, f"a defect of the server ({type(error).__name__}): see its log")
+    return HttpError(500, INTERNAL, f"a defect of the server ({type(error).__name__}): see its log")

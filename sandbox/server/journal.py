@@ -16,24 +16,24 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from protocol.errors import InfraError, UserError
-from sandbox.leases import Lease
-from sandbox.server.messages import Reply
-from sandbox.server.operations import Known
+from sandbox.leases import SlotLease
+from sandbox.server.messages import HttpReply
+from sandbox.server.operations import KnownOperation
 
-MOST_APPENDED_BYTES = 2 << 20
+MAX_APPENDED_BYTES = 2 << 20
 """To one file before it is rewritten with what is still remembered."""
 
 
 @dataclass(slots=True)
-class Remembered:
+class RememberedLease:
     """A lease as its journal tells it."""
 
-    lease: Lease
+    lease: SlotLease
     container: str = ""
     """Empty before the first reset."""
     reset: dict[str, Any] = field(default_factory=dict[str, Any])
     """The request that made the container, as far as it is needed again."""
-    operations: dict[str, Known] = field(default_factory=dict[str, Known])
+    operations: dict[str, KnownOperation] = field(default_factory=dict[str, KnownOperation])
     """By their keys: those that may be asked for again."""
 
 
@@ -46,16 +46,16 @@ class LeaseJournal:
         self._appended = 0
         self._removed = False
 
-    def opened(self, lease: Lease) -> None:
+    def record_lease(self, lease: SlotLease) -> None:
         self._append(_opened(lease))
 
-    def sandbox(self, container: str, reset: dict[str, Any]) -> None:
+    def record_sandbox(self, container: str, reset: dict[str, Any]) -> None:
         self._append({"container": container, "reset": reset})
 
     def begin(self, key: str, digest: str) -> None:
         self._append({"begin": key, "digest": digest})
 
-    def end(self, key: str, reply: Reply) -> None:
+    def end(self, key: str, reply: HttpReply) -> None:
         self._append({"end": key, "reply": reply.record()})
 
     def heard(self, key: str) -> None:
@@ -63,9 +63,9 @@ class LeaseJournal:
 
     @property
     def is_long(self) -> bool:
-        return self._appended > MOST_APPENDED_BYTES
+        return self._appended > MAX_APPENDED_BYTES
 
-    def rewrite(self, known: Iterable[Known]) -> None:
+    def rewrite(self, known: Iterable[KnownOperation]) -> None:
         """Of all operations, these alone: a file grows with what is remembered, not with a lease's age."""
         if self._removed:
             return
@@ -101,7 +101,7 @@ class LeaseJournal:
         self._appended += len(encoded)
 
 
-def _opened(lease: Lease) -> dict[str, Any]:
+def _opened(lease: SlotLease) -> dict[str, Any]:
     named = {"lease": lease.id, "task_key": lease.task_key, "request_id": lease.request_id, "group": lease.group}
     return {**named, "kept": lease.kept}
 
@@ -145,7 +145,7 @@ class StateDirectory:
     def journal(self, lease_id: str) -> LeaseJournal:
         return LeaseJournal(self._folder / f"{lease_id}.jsonl")
 
-    def remembered(self) -> Iterator[Remembered]:
+    def remembered_leases(self) -> Iterator[RememberedLease]:
         """The leases of an earlier server; a file that says nothing is removed."""
         for path in sorted(self._folder.glob("run-*.jsonl")):
             found = _read(path)
@@ -155,25 +155,25 @@ class StateDirectory:
                 yield found
 
 
-def _read(path: Path) -> Remembered | None:
-    found: Remembered | None = None
+def _read(path: Path) -> RememberedLease | None:
+    found: RememberedLease | None = None
     for raw in path.read_bytes().split(b"\n"):
         try:
             line = cast("dict[str, Any]", json.loads(raw))
         except ValueError:
             continue
         if "lease" in line:
-            lease = Lease(line["lease"], line["task_key"], 0.0, line["request_id"], line["group"])
+            lease = SlotLease(line["lease"], line["task_key"], 0.0, line["request_id"], line["group"])
             lease.kept = line.get("kept", False)
-            found = Remembered(lease)
+            found = RememberedLease(lease)
         elif found is None:
             return None
         elif "container" in line:
             found.container, found.reset = line["container"], line["reset"]
         elif "begin" in line:
-            found.operations[line["begin"]] = Known(line["begin"], line["digest"], None)
+            found.operations[line["begin"]] = KnownOperation(line["begin"], line["digest"], None)
         elif "end" in line and (begun := found.operations.get(line["end"])):
-            found.operations[begun.key] = begun._replace(reply=Reply.recorded(line["reply"]))
+            found.operations[begun.key] = begun._replace(reply=HttpReply.recorded(line["reply"]))
         elif "heard" in line:
             found.operations.pop(line["heard"], None)
     return found

@@ -15,7 +15,7 @@ from pydantic import Base64Encoder, BaseModel, ConfigDict, EncodedBytes, Field
 
 from sandbox.files import MAX_TREE_BYTES
 from sandbox.leases import MAX_GROUP
-from sandbox.provider import READ_BYTES
+from sandbox.provider import MAX_READ_BYTES
 
 MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
 LEAST_DEADLINE_S = 1.0
@@ -42,24 +42,24 @@ class _Base64(Base64Encoder):
             raise ValueError(f"not standard base64: {error}") from error
 
 
-class Message(BaseModel):
+class ApiMessage(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
-class Allocate(Message):
+class AllocateRequest(ApiMessage):
     task_key: Name
     request_id: RequestId = None
     image: Annotated[str, Field(max_length=512, description="A router prefers workers that have it.")] = ""
 
 
-class Allocated(Message):
+class AllocateReply(ApiMessage):
     ok: Literal[True] = True
     lease_id: str
     reused: bool
     ttl_s: float
 
 
-class AllocateGroup(Message):
+class AllocateGroupRequest(ApiMessage):
     task_id: Name
     n_slots: Annotated[int, Field(ge=1, le=MAX_GROUP)]
     request_id: Annotated[
@@ -74,33 +74,33 @@ class AllocateGroup(Message):
     image: Annotated[str, Field(max_length=512)] = ""
 
 
-class Assignment(Message):
+class SlotAssignment(ApiMessage):
     node_url: str
     slot_id: Annotated[str, Field(description="A lease id.")]
 
 
-class GroupAllocated(Message):
+class AllocateGroupReply(ApiMessage):
     ok: Literal[True] = True
     task_id: str
-    assignments: list[Assignment]
+    assignments: list[SlotAssignment]
     ttl_s: float
 
 
-class ReleaseGroup(Message):
+class ReleaseGroupRequest(ApiMessage):
     task_id: Name
 
 
-class GroupReleased(Message):
+class ReleaseGroupReply(ApiMessage):
     ok: Literal[True] = True
     task_id: str
     released_slots: int
 
 
-class OnLease(Message):
+class LeaseRequest(ApiMessage):
     lease_id: Name
 
 
-class Timed(OnLease):
+class TimedLeaseRequest(LeaseRequest):
     deadline_s: Annotated[
         float | None,
         Field(
@@ -111,34 +111,34 @@ class Timed(OnLease):
     ] = None
 
 
-class Operation(Timed):
+class OperationRequest(TimedLeaseRequest):
     request_id: RequestId = None
 
 
-class Heartbeat(OnLease):
+class HeartbeatRequest(LeaseRequest):
     pass
 
 
-class Close(OnLease):
+class CloseRequest(LeaseRequest):
     pass
 
 
-class Done(Message):
+class OkReply(ApiMessage):
     ok: Literal[True] = True
 
 
-class Closed(Done):
+class CloseReply(OkReply):
     found: bool
 
 
-class TaskTimeouts(Message):
+class TaskTimeouts(ApiMessage):
     ensure_image: Seconds | None = None
     reset_session: Seconds | None = None
     close_session: Seconds | None = None
     eval: Seconds | None = None
 
 
-class Reset(Operation):
+class ResetRequest(OperationRequest):
     task_meta: Annotated[
         dict[str, Any],
         Field(description="task_name, task_path below the server's data set, instruction; or task: a whole task."),
@@ -147,78 +147,78 @@ class Reset(Operation):
     task_timeouts: TaskTimeouts | None = None
 
 
-class ResetDone(Done):
+class ResetReply(OkReply):
     user_msg: str
     tool_schemas: list[dict[str, Any]]
 
 
-class ToolCall(Message):
+class ToolCallBody(ApiMessage):
     name: Name
     arguments: Any = None
     """Whatever a model put there: what is no object is answered to the agent."""
 
 
-class ExecTool(Operation):
-    tool_call: ToolCall
+class ExecToolRequest(OperationRequest):
+    tool_call: ToolCallBody
 
 
-class Ended(Done):
+class EndableReply(OkReply):
     ended: Annotated[str, Field(description="sandbox_destroyed: the agent ended its own sandbox; else empty.")] = ""
 
 
-class Observation(Ended):
+class ExecToolReply(EndableReply):
     observation: str
     exit_code: int | None = None
     timed_out: bool = False
     ms: float = 0.0
 
 
-class Evaluate(Operation):
+class EvaluateRequest(OperationRequest):
     timeout_s: Annotated[Seconds | None, Field(description="Of the tests alone; else the task's.")] = None
 
 
-class Score(Ended):
+class EvaluateReply(EndableReply):
     score: Annotated[float, Field(description="Passed tests ÷ all tests.")]
     result: dict[str, Any] | None = None
 
 
-class Run(Operation):
+class RunCommandRequest(OperationRequest):
     command: Annotated[str, Field(max_length=1 << 20)]
     timeout_s: Annotated[float, Field(gt=0, le=MAX_COMMAND_S)] = 20.0
 
 
-class RunDone(Done):
+class RunCommandReply(OkReply):
     result: dict[str, Any]
 
 
-class WriteFiles(Operation):
+class WriteFilesRequest(OperationRequest):
     files: dict[str, Annotated[bytes, EncodedBytes(encoder=_Base64)]]
     mode: Annotated[int, Field(ge=0, le=0o7777)] = 0o644
 
 
-class ReadFile(Timed):
+class ReadFileRequest(TimedLeaseRequest):
     path: Annotated[str, Field(min_length=1, max_length=4096)]
-    max_bytes: Annotated[int, Field(ge=0, le=READ_BYTES)] = READ_BYTES
+    max_bytes: Annotated[int, Field(ge=0, le=MAX_READ_BYTES)] = MAX_READ_BYTES
 
 
-class FileRead(Done):
+class ReadFileReply(OkReply):
     content: Annotated[str, Field(description="Base64.")]
 
 
-class ReadTree(Timed):
+class ReadTreeRequest(TimedLeaseRequest):
     path: Annotated[str, Field(min_length=1, max_length=4096)]
     max_bytes: Annotated[int, Field(ge=0, le=MAX_TREE_BYTES)] = MAX_TREE_BYTES
 
 
-class TreeRead(Done):
+class ReadTreeReply(OkReply):
     files: Annotated[dict[str, str], Field(description="Paths relative to the folder's → base64.")]
 
 
-class TaskRuns(Message):
+class TaskRuns(ApiMessage):
     active_runs: int
 
 
-class PoolStatus(Message):
+class PoolStatus(ApiMessage):
     max_tasks: int
     active_tasks: int
     max_runs_per_task: int
@@ -232,11 +232,11 @@ class PoolStatus(Message):
     draining: bool
 
 
-class Status(Done):
+class PoolStatusReply(OkReply):
     pool: PoolStatus
 
 
-class Failed(Message):
+class ErrorReply(ApiMessage):
     """Every reply that is not a success."""
 
     ok: Literal[False] = False
@@ -245,7 +245,7 @@ class Failed(Message):
     errno: int | None = None
 
 
-class WireError(Exception):
+class HttpError(Exception):
     """A reply that is not a success, before it is one.  ``retry_after_s`` becomes a header."""
 
     def __init__(
@@ -254,16 +254,16 @@ class WireError(Exception):
         super().__init__(message)
         self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
 
-    def reply(self) -> Reply:
-        return Reply(self.status, Failed(error=str(self), code=self.code, errno=self.errno), self.retry_after_s)
+    def reply(self) -> HttpReply:
+        return HttpReply(self.status, ErrorReply(error=str(self), code=self.code, errno=self.errno), self.retry_after_s)
 
 
-class Reply:
+class HttpReply:
     """A status and a body that can be sent again."""
 
     __slots__ = ("body", "retry_after_s", "status")
 
-    def __init__(self, status: int, message: Message | bytes, retry_after_s: float = 0.0) -> None:
+    def __init__(self, status: int, message: ApiMessage | bytes, retry_after_s: float = 0.0) -> None:
         self.status, self.retry_after_s = status, retry_after_s
         self.body = message if isinstance(message, bytes) else message.model_dump_json().encode()
 
@@ -272,7 +272,7 @@ class Reply:
         return {"status": self.status, "body": self.body.decode(), "retry_after_s": self.retry_after_s}
 
     @classmethod
-    def recorded(cls, record: dict[str, Any]) -> Reply:
+    def recorded(cls, record: dict[str, Any]) -> HttpReply:
         return cls(int(record["status"]), str(record["body"]).encode(), float(record["retry_after_s"]))
 
     def value(self) -> dict[str, Any]:

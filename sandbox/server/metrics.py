@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sandbox.edge.app import exposition
+from sandbox.edge.app import prometheus_exposition
 from sandbox.server.service import PoolService
 
 
-def render(service: PoolService) -> bytes:
+def render_metrics(service: PoolService) -> bytes:
     pool, limits = service.provider.statistics(), service.settings.leases
     gauges = {
         "leases": ("leases that are held", len(service.table)),
@@ -31,4 +31,4 @@ def render(service: PoolService) -> bytes:
         "leases_adopted": ("sandboxes taken over from an earlier server", service.adopted),
         "containers_swept": ("containers of an earlier server that were removed", service.swept),
     }
-    return exposition("longshore_sandbox", gauges, counters)
+    return prometheus_exposition("longshore_sandbox", gauges, counters)

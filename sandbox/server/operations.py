@@ -23,24 +23,24 @@ from typing import NamedTuple, Protocol
 
 from protocol.errors import InfraError
 from sandbox.server import failures
-from sandbox.server.messages import Reply, WireError
+from sandbox.server.messages import HttpError, HttpReply
 
 _log = logging.getLogger(__name__)
-MOST_REPLY_BYTES = 1 << 20
+MAX_REPLY_BYTES = 1 << 20
 """Of the replies of one lease that are kept to be given again."""
 RESET = "reset"
 """The operation that makes all afresh, however often it is done."""
 
 
-class Client(Protocol):
+class RequestingClient(Protocol):
     """The connection that asked."""
 
-    async def gone(self) -> None:
+    async def wait_until_gone(self) -> None:
         """Return when the client has gone; else never."""
         ...
 
 
-class Asked(NamedTuple):
+class RequestedOperation(NamedTuple):
     """A request for an operation."""
 
     what: str
@@ -49,20 +49,20 @@ class Asked(NamedTuple):
     """Of all that was asked: equal for a request and its repetition."""
     request_id: str
     """Empty for none."""
-    client: Client
+    client: RequestingClient
 
 
-class Known(NamedTuple):
+class KnownOperation(NamedTuple):
     """An operation that may be asked for again."""
 
     key: str
     """``exec_tool/<request id>``, or ``exec_tool#<number>`` without one."""
     digest: str
-    reply: Reply | None
+    reply: HttpReply | None
     """None before its end."""
 
 
-class Record(Protocol):
+class OperationRecord(Protocol):
     """What outlives the server's process."""
 
     @property
@@ -74,7 +74,7 @@ class Record(Protocol):
         """Raises InfraError when it cannot be written."""
         ...
 
-    def end(self, key: str, reply: Reply) -> None:
+    def end(self, key: str, reply: HttpReply) -> None:
         """Raises InfraError."""
         ...
 
@@ -82,7 +82,7 @@ class Record(Protocol):
         """Nobody will ask for it again.  Raises InfraError."""
         ...
 
-    def rewrite(self, known: Iterable[Known]) -> None:
+    def rewrite(self, known: Iterable[KnownOperation]) -> None:
         """Of all operations, these alone.  Raises InfraError."""
         ...
 
@@ -92,7 +92,7 @@ class _Operation:
     key: str
     digest: str
     done: asyncio.Event = field(default_factory=asyncio.Event)
-    reply: Reply | None = None
+    reply: HttpReply | None = None
     waiting: int = 0
     """Requests that wait for the reply."""
     ended_at: float = 0.0
@@ -110,16 +110,16 @@ class _Operation:
         """Its end is a success, or leaves nothing done: whoever has heard of it and asks again means another."""
         if self.is_reset or self.reply is None:
             return self.is_reset
-        return self.reply.status == 200 or self.reply.value()["code"] not in failures.MAYBE_DONE
+        return self.reply.status == 200 or self.reply.value()["code"] not in failures.UNCERTAIN_CODES
 
 
-class Operations:
+class IdempotentOperations:
     """Of one lease."""
 
     def __init__(
         self,
         spawn: Callable[[Coroutine[None, None, None]], object],
-        record: Record,
+        record: OperationRecord,
         remember_s: float,
         now: Callable[[], float],
     ) -> None:
@@ -131,7 +131,7 @@ class Operations:
         self._count = 0
         self._turn = asyncio.Lock()
 
-    def restore(self, known: Known) -> None:
+    def restore(self, known: KnownOperation) -> None:
         """An operation of an earlier server; without a reply, nobody knows whether it was done."""
         operation = _Operation(known.key, known.digest, ended_at=self._now())
         unknown = "the server was restarted while this ran; it is not done a second time"
@@ -141,7 +141,7 @@ class Operations:
         if operation.is_blind:
             self._count = max(self._count, int(known.key.partition("#")[2]))
 
-    async def once(self, asked: Asked, do: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def run_once(self, asked: RequestedOperation, do: Callable[[], Awaitable[HttpReply]]) -> HttpReply:
         """Do it, or join it, or give its reply again.  Raises WireError for a request id of another request."""
         self._forget_old()
         operation = self._find(asked)
@@ -153,15 +153,15 @@ class Operations:
         heard = await self._waited(operation, asked.client)
         if heard and operation.is_settled:
             self._heard(operation)
-        return operation.reply or WireError(503, failures.DRAINING, "the server was stopped under this").reply()
+        return operation.reply or HttpError(503, failures.DRAINING, "the server was stopped under this").reply()
 
-    async def _waited(self, operation: _Operation, client: Client) -> bool:
+    async def _waited(self, operation: _Operation, client: RequestingClient) -> bool:
         """Until its end.  Whether the client is there to hear of it, for all that its connection has told by then."""
         there = True
 
         async def watch() -> None:
             nonlocal there
-            await client.gone()
+            await client.wait_until_gone()
             there = False
 
         operation.waiting += 1
@@ -175,16 +175,16 @@ class Operations:
             operation.waiting -= 1
         return there
 
-    def _find(self, asked: Asked) -> _Operation | None:
+    def _find(self, asked: RequestedOperation) -> _Operation | None:
         if asked.request_id:
             operation = self._known.get(f"{asked.what}/{asked.request_id}")
             if operation is not None and operation.digest not in ("", asked.digest):
-                raise WireError(409, failures.REUSED_ID, f"request id {asked.request_id} was used for another request")
+                raise HttpError(409, failures.REUSED_ID, f"request id {asked.request_id} was used for another request")
             return operation
         blind = f"{asked.what}#"
         return next((e for e in self._known.values() if e.key.startswith(blind) and e.digest == asked.digest), None)
 
-    async def _perform(self, operation: _Operation, do: Callable[[], Awaitable[Reply]]) -> None:
+    async def _perform(self, operation: _Operation, do: Callable[[], Awaitable[HttpReply]]) -> None:
         try:
             async with self._turn:
                 reply = await self._attempt(operation, do)
@@ -199,28 +199,28 @@ class Operations:
             operation.ended_at = self._now()
             operation.done.set()
 
-    async def _attempt(self, operation: _Operation, do: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def _attempt(self, operation: _Operation, do: Callable[[], Awaitable[HttpReply]]) -> HttpReply:
         try:
             self._record.begin(operation.key, operation.digest)
             return await do()
         except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
-            failure = failures.describe(error)
+            failure = failures.to_http_error(error)
             if failure.status == 500:
                 _log.exception("an operation failed by a defect")
             return failure.reply()
 
-    def _keep(self, operation: _Operation, reply: Reply) -> None:
+    def _keep(self, operation: _Operation, reply: HttpReply) -> None:
         """With its reply; the oldest that nobody waits for lose theirs where all of them are too much."""
         self._set_reply(operation, reply)
-        if self._reply_bytes <= MOST_REPLY_BYTES:
+        if self._reply_bytes <= MAX_REPLY_BYTES:
             return
         for each in self._known.values():
             if each is not operation and each.done.is_set() and not each.waiting:
                 self._set_reply(each, _outcome_unknown("it was done, and its reply is no longer kept"))
-            if self._reply_bytes <= MOST_REPLY_BYTES // 2:
+            if self._reply_bytes <= MAX_REPLY_BYTES // 2:
                 return
 
-    def _set_reply(self, operation: _Operation, reply: Reply) -> None:
+    def _set_reply(self, operation: _Operation, reply: HttpReply) -> None:
         self._reply_bytes += len(reply.body) - (len(operation.reply.body) if operation.reply else 0)
         operation.reply = reply
 
@@ -237,8 +237,8 @@ class Operations:
             with contextlib.suppress(InfraError):
                 self._record.heard(operation.key)
 
-    def _all(self) -> Iterator[Known]:
-        return (Known(each.key, each.digest, each.reply) for each in self._known.values())
+    def _all(self) -> Iterator[KnownOperation]:
+        return (KnownOperation(each.key, each.digest, each.reply) for each in self._known.values())
 
     def _forget(self, operation: _Operation) -> None:
         del self._known[operation.key]
@@ -253,5 +253,5 @@ class Operations:
             self._forget(oldest)
 
 
-def _outcome_unknown(message: str) -> Reply:
-    return WireError(409, failures.UNKNOWN_OUTCOME, message).reply()
+def _outcome_unknown(message: str) -> HttpReply:
+    return HttpError(409, failures.UNKNOWN_OUTCOME, message).reply()

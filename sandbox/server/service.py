@@ -18,13 +18,13 @@ from typing import Any, Protocol, Self
 
 from protocol.errors import InfraError, UserError
 from sandbox.errors import SandboxLost
-from sandbox.leases import Allocation, Lease, LeaseLimits, LeaseTable, SlotsExhausted, UnknownLease
+from sandbox.leases import LeaseAllocation, LeaseLimits, LeaseTable, SlotLease, SlotsExhausted, UnknownLease
 from sandbox.pool import PoolStatistics
 from sandbox.provider import Sandbox
 from sandbox.server import failures
-from sandbox.server.journal import LeaseJournal, Remembered, StateDirectory
-from sandbox.server.messages import Reply, WireError
-from sandbox.server.operations import Asked, Operations
+from sandbox.server.journal import LeaseJournal, RememberedLease, StateDirectory
+from sandbox.server.messages import HttpError, HttpReply
+from sandbox.server.operations import IdempotentOperations, RequestedOperation
 from sandbox.server.tasks import TaskSource
 from sandbox.tasks.task import Task
 
@@ -55,7 +55,7 @@ class HostProvider(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceSettings:
+class PoolServiceSettings:
     leases: LeaseLimits
     reap_s: float = 5.0
     """How often leases are looked through for those that are over."""
@@ -75,12 +75,12 @@ class ServiceSettings:
 
 
 @dataclass(slots=True)
-class LeasedRun:
+class LeaseState:
     """What a lease stands for."""
 
-    lease: Lease
+    lease: SlotLease
     journal: LeaseJournal
-    operations: Operations
+    operations: IdempotentOperations
     sandbox: HostSandbox | None = None
     task: Task | None = None
     lost: Exception | None = None
@@ -95,7 +95,7 @@ class PoolService:
 
     def __init__(
         self,
-        settings: ServiceSettings,
+        settings: PoolServiceSettings,
         provider: HostProvider,
         tasks: TaskSource,
         state: StateDirectory,
@@ -104,7 +104,7 @@ class PoolService:
         self.settings, self.provider, self.tasks = settings, provider, tasks
         self.table = LeaseTable(settings.leases, now)
         self._state, self._now = state, now
-        self._runs: dict[str, LeasedRun] = {}
+        self._runs: dict[str, LeaseState] = {}
         self._group = asyncio.TaskGroup()
         self._background: list[asyncio.Task[None]] = []
         self._working: set[asyncio.Task[None]] = set()
@@ -156,25 +156,27 @@ class PoolService:
 
     # ---- leases
 
-    def allocate(self, task_key: str, request_id: str) -> Allocation:
+    def allocate(self, task_key: str, request_id: str) -> LeaseAllocation:
         """Raises SlotsExhausted, RequestIdReused."""
         self._admit()
         return self._opened(self.table.allocate(task_key, request_id))
 
-    def allocate_group(self, group: str, slots: int, request_id: str = "", *, keep: bool = False) -> Allocation:
+    def allocate_group(self, group: str, slots: int, request_id: str = "", *, keep: bool = False) -> LeaseAllocation:
         """All of its slots, to ``keep`` for those that ask by a request id, or the one that is this request's.  Raises
         SlotsExhausted, GroupConflict, GroupTooLarge."""
         self._admit()
         if not request_id:
             return self._opened(self.table.allocate_group(group, slots, keep=keep))
-        taken = self.table.take_of_group(group, slots, request_id)
+        taken = self.table.allocate_from_group(group, slots, request_id)
         (lease,) = taken.leases
         if taken.reused:
             return taken
         if (run := self._runs.get(lease.id)) is not None:
-            run.journal.opened(lease)
+            run.journal.record_lease(lease)
         else:
-            self._opened(Allocation(tuple(e for e in self.table.group(group) if e.id not in self._runs), reused=False))
+            self._opened(
+                LeaseAllocation(tuple(e for e in self.table.group(group) if e.id not in self._runs), reused=False)
+            )
         return taken
 
     def release_group(self, group: str) -> int:
@@ -193,13 +195,13 @@ class PoolService:
 
     def _refuse_while_draining(self) -> None:
         if self.draining:
-            raise WireError(503, failures.DRAINING, "this server is being stopped", retry_after_s=5.0)
+            raise HttpError(503, failures.DRAINING, "this server is being stopped", retry_after_s=5.0)
 
-    def _opened(self, allocation: Allocation) -> Allocation:
+    def _opened(self, allocation: LeaseAllocation) -> LeaseAllocation:
         for lease in () if allocation.reused else allocation.leases:
             run = self._run(lease)
             try:
-                run.journal.opened(lease)
+                run.journal.record_lease(lease)
             except InfraError:
                 for each in allocation.leases:
                     self.table.close(each.id)
@@ -207,13 +209,13 @@ class PoolService:
                 raise
         return allocation
 
-    def _run(self, lease: Lease) -> LeasedRun:
+    def _run(self, lease: SlotLease) -> LeaseState:
         journal = self._state.journal(lease.id)
-        operations = Operations(self._spawn, journal, self.settings.leases.remember_s, self._now)
-        run = self._runs[lease.id] = LeasedRun(lease, journal, operations)
+        operations = IdempotentOperations(self._spawn, journal, self.settings.leases.remember_s, self._now)
+        run = self._runs[lease.id] = LeaseState(lease, journal, operations)
         return run
 
-    def run_of(self, lease_id: str) -> LeasedRun:
+    def lease_state(self, lease_id: str) -> LeaseState:
         """Raises UnknownLease."""
         return self._runs[self.table.get(lease_id).id]
 
@@ -231,7 +233,7 @@ class PoolService:
             self._group.create_task(self._end(run))
         return lease is not None
 
-    async def _end(self, run: LeasedRun) -> None:
+    async def _end(self, run: LeaseState) -> None:
         try:
             async with self._closes:
                 sandbox, run.sandbox = run.sandbox, None
@@ -259,34 +261,34 @@ class PoolService:
 
     # ---- operations
 
-    async def operate(
+    async def run_operation(
         self,
         lease_id: str,
-        asked: Asked,
-        do: Callable[[LeasedRun], Awaitable[Reply]],
-        limit_s: Callable[[LeasedRun], float],
+        asked: RequestedOperation,
+        do: Callable[[LeaseState], Awaitable[HttpReply]],
+        limit_s: Callable[[LeaseState], float],
         deadline_s: float | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         """Do ``do`` once for this request; the lease lives at least until it ends.
 
         What has waited for its turn until ``deadline_s`` is not begun.  Without a deadline it may take ``limit_s`` from
         its turn on.  Raises UnknownLease.
         """
-        run, now = self.run_of(lease_id), asyncio.get_running_loop().time
+        run, now = self.lease_state(lease_id), asyncio.get_running_loop().time
         ends_at = now() + deadline_s if deadline_s else None
 
-        async def bounded() -> Reply:
+        async def bounded() -> HttpReply:
             self._refuse_while_draining()
             with self.table.operation(lease_id):
                 until = ends_at or now() + limit_s(run) + self.settings.slack_s
                 if now() >= until:
-                    raise WireError(504, failures.NOT_BEGUN, "its turn did not come before its deadline")
+                    raise HttpError(504, failures.NOT_BEGUN, "its turn did not come before its deadline")
                 async with asyncio.timeout_at(until):
                     return await do(run)
 
-        return await run.operations.once(asked, bounded)
+        return await run.operations.run_once(asked, bounded)
 
-    async def reset(self, run: LeasedRun, meta: Mapping[str, Any], evaluate_s: float | None) -> Task:
+    async def reset(self, run: LeaseState, meta: Mapping[str, Any], evaluate_s: float | None) -> Task:
         """A fresh sandbox for the lease.  Raises UserError, SandboxStartError, UnknownLease when closed meanwhile."""
         task = await asyncio.to_thread(self.tasks.resolve, meta)
         before, run.sandbox, run.lost = run.sandbox, None, None
@@ -297,17 +299,17 @@ class PoolService:
             await sandbox.close()
             raise UnknownLease(run.lease.id)
         run.sandbox, run.task, run.evaluate_s = sandbox, task, evaluate_s
-        run.journal.sandbox(sandbox.container, {"task_meta": dict(meta), "evaluate_s": evaluate_s})
+        run.journal.record_sandbox(sandbox.container, {"task_meta": dict(meta), "evaluate_s": evaluate_s})
         return task
 
-    def sandbox(self, run: LeasedRun) -> tuple[HostSandbox, Task]:
+    def require_sandbox(self, run: LeaseState) -> tuple[HostSandbox, Task]:
         """The lease's sandbox.  Raises SandboxLost, WireError before the first reset."""
         if run.lost is not None:
             raise run.lost
         if run.closed:
             raise UnknownLease(run.lease.id)
         if run.sandbox is None or run.task is None:
-            raise WireError(409, failures.NOT_RESET, "the lease has no sandbox: call /reset first")
+            raise HttpError(409, failures.NOT_RESET, "the lease has no sandbox: call /reset first")
         return run.sandbox, run.task
 
     # ---- after a restart
@@ -320,26 +322,26 @@ class PoolService:
         there = await self.provider.containers()
         at_once = asyncio.Semaphore(self.settings.adoptions)
 
-        async def take_over(run: LeasedRun, remembered: Remembered) -> None:
+        async def take_over(run: LeaseState, remembered: RememberedLease) -> None:
             async with at_once:
                 if not (remembered.container in there and await self._adopt(run, remembered)):
                     run.lost = SandboxLost("the server was restarted, and the lease's container did not outlive that")
 
         async with asyncio.TaskGroup() as group:
-            for each in self._state.remembered():
+            for each in self._state.remembered_leases():
                 run = self._restore(each)
                 if each.container:
                     group.create_task(take_over(run, each))
         self.swept += await self.provider.remove_strays()
 
-    def _restore(self, remembered: Remembered) -> LeasedRun:
+    def _restore(self, remembered: RememberedLease) -> LeaseState:
         self.table.restore(remembered.lease)
         run = self._run(remembered.lease)
         for known in remembered.operations.values():
             run.operations.restore(known)
         return run
 
-    async def _adopt(self, run: LeasedRun, remembered: Remembered) -> bool:
+    async def _adopt(self, run: LeaseState, remembered: RememberedLease) -> bool:
         try:
             task = await asyncio.to_thread(self.tasks.resolve, remembered.reset["task_meta"])
             run.sandbox = await self.provider.adopt(remembered.container, task)

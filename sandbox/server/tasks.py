@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sandbox.task_codec import TaskRefused, bounded, decode_task
+from sandbox.task_codec import TaskRefused, check_task_bounds, decode_task
 from sandbox.tasks import load_task
 from sandbox.tasks.task import Task
 
@@ -29,4 +29,4 @@ class TaskSource:
         folder = (self._dataset / path).resolve()
         if not folder.is_relative_to(self._dataset) or folder == self._dataset:
             raise TaskRefused(f"task_path {path[:200]!r} is outside the server's data set")
-        return bounded(load_task(folder))
+        return check_task_bounds(load_task(folder))

@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, main_guard
-from protocol.cli.parser import parsed
-from sandbox.host import ensure
+from protocol.cli.parser import parse_command_line
+from sandbox.host import ensure_host
 from sandbox.stress import board, options
-from sandbox.stress.options import Options
-from sandbox.stress.report import Report
-from sandbox.stress.run import stress
+from sandbox.stress.options import StressOptions
+from sandbox.stress.report import StressReport
+from sandbox.stress.run import run_stress
 
 _COLUMNS = 120
 """Of the table, where standard error is no terminal."""
@@ -27,21 +27,21 @@ _COLUMNS = 120
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """See the module."""
-    with parsed(options.parser(), arguments) as (given, out):
-        report = asyncio.run(_shown(options.read(given, os.environ)))
-        out.set(report.json())
+    with parse_command_line(options.build_parser(), arguments) as (given, out):
+        report = asyncio.run(_shown(options.read_options(given, os.environ)))
+        out.set_result(report.json())
         return EXIT_INTERRUPTED if report.interrupted else EXIT_OK if report.ok else EXIT_FAILED
 
 
-async def _shown(chosen: Options) -> Report:
+async def _shown(chosen: StressOptions) -> StressReport:
     """Run, and show it on standard error."""
-    host = await asyncio.to_thread(ensure)
+    host = await asyncio.to_thread(ensure_host)
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _COLUMNS)
-    report = Report(chosen.sessions)
-    async with board.shown(report, console):
-        await stress(chosen, host, report)
-    console.print(board.table(report), soft_wrap=True)
-    for line in (*report.problems, *(f"check failed: {said}" for said in report.broken())):
+    report = StressReport(chosen.sessions)
+    async with board.show_progress(report, console):
+        await run_stress(chosen, host, report)
+    console.print(board.progress_table(report), soft_wrap=True)
+    for line in (*report.problems, *(f"check failed: {said}" for said in report.failed_checks())):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return report
 

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sandbox.stress.report import Report, percentile
+from sandbox.stress.report import StressReport, percentile
 
 _REFRESH_S = 0.5
 _LINE_S = 5.0
 
 
-def table(report: Report) -> Table:
+def progress_table(report: StressReport) -> Table:
     """Each figure beside its floor."""
     made = Table(title=f"stress: {report.phase}", title_justify="left", box=None, pad_edge=False)
     for heading in ("", "measured", "floor", "ratio"):
@@ -50,7 +50,7 @@ def table(report: Report) -> Table:
 
 
 @asynccontextmanager
-async def shown(report: Report, console: Console) -> AsyncGenerator[None]:
+async def show_progress(report: StressReport, console: Console) -> AsyncGenerator[None]:
     """Show ``report`` until the block ends; the last state stays."""
     failure: Exception | None = None
     async with asyncio.TaskGroup() as group:
@@ -65,14 +65,14 @@ async def shown(report: Report, console: Console) -> AsyncGenerator[None]:
         raise failure
 
 
-async def _live(report: Report, console: Console) -> None:
-    with Live(table(report), console=console, auto_refresh=False, transient=True) as live:
+async def _live(report: StressReport, console: Console) -> None:
+    with Live(progress_table(report), console=console, auto_refresh=False, transient=True) as live:
         while True:
-            live.update(table(report), refresh=True)
+            live.update(progress_table(report), refresh=True)
             await asyncio.sleep(_REFRESH_S)
 
 
-async def _lines(report: Report, console: Console) -> None:
+async def _lines(report: StressReport, console: Console) -> None:
     loop, said, at = asyncio.get_running_loop(), "", 0.0
     while True:
         line = f"{report.phase}: {report.starts.count} started, {report.commands} answers, {report.wrong_answers} wrong"

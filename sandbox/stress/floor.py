@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import InfraError, UserError
-from sandbox.address import EngineAddress
+from sandbox.address import DockerAddress
 from sandbox.engine import DockerEngine
-from sandbox.stress.gather import each
+from sandbox.stress.gather import for_each
 
 _CALL_S = 120.0
 _SLEEP_S = 900
@@ -40,36 +40,36 @@ class StartFloor:
             "HostConfig": like["HostConfig"],
         }
 
-    async def round(self, count: int, at_once: int) -> float:
+    async def time_starts(self, count: int, at_once: int) -> float:
         """Seconds for ``count`` starts.  They are removed when the clock has stopped.  Raises EngineError."""
         made: list[str] = []
 
         async def one(_: int) -> None:
-            container = await self._engine.create_raw("create a sleeping container", self._body)
+            container = await self._engine.create_from_body("create a sleeping container", self._body)
             made.append(container)
             await self._engine.start(container)
 
         began = time.perf_counter()
         try:
-            await each(range(count), one, at_once)
+            await for_each(range(count), one, at_once)
             return time.perf_counter() - began
         finally:
-            await asyncio.shield(each(made, self._engine.remove, at_once))
+            await asyncio.shield(for_each(made, self._engine.remove, at_once))
 
 
-async def docker_exec(url: str, container: str, word: str) -> float:
+async def time_docker_exec(url: str, container: str, word: str) -> float:
     """Milliseconds of one `docker exec CONTAINER echo WORD`.  Raises InfraError, UserError without a docker."""
     began = time.perf_counter()
-    said = await docker(url, "exec", container, "echo", word)
+    said = await run_docker(url, "exec", container, "echo", word)
     ms = (time.perf_counter() - began) * 1000
     if said != f"{word}\n":
         raise InfraError(f"`docker exec … echo {word}` printed {said[:200]!r}")
     return ms
 
 
-async def docker(url: str, *arguments: str) -> str:
+async def run_docker(url: str, *arguments: str) -> str:
     """What the docker command prints.  Raises InfraError when it fails, UserError where there is none."""
-    address = EngineAddress.parse(url)
+    address = DockerAddress.parse(url)
     env = {**os.environ, "DOCKER_HOST": str(address).partition("?")[0]}
     if address.certs:
         env |= {"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": address.certs}
@@ -94,7 +94,7 @@ async def docker(url: str, *arguments: str) -> str:
     return said.decode(errors="replace")
 
 
-class Pipe:
+class LocalShell:
     """A bash of this host behind two pipes, that evaluates and reports as the sandboxes' own shells do."""
 
     LOOP = "while IFS= read -r -d '' __c; do eval \"$__c\"; printf '%d %s\\0' $? \"$PWD\"; done"
@@ -117,18 +117,18 @@ class Pipe:
 
 
 @asynccontextmanager
-async def local_pipe() -> AsyncGenerator[Pipe]:
+async def open_local_shell() -> AsyncGenerator[LocalShell]:
     process = await asyncio.create_subprocess_exec(  # noqa: TID251  stress runs asyncio's own loop
-        "bash", "--noprofile", "--norc", "-c", Pipe.LOOP, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
+        "bash", "--noprofile", "--norc", "-c", LocalShell.LOOP, stdin=PIPE, stdout=PIPE, stderr=DEVNULL
     )
     try:
-        yield Pipe(process)
+        yield LocalShell(process)
     finally:
         process.kill()
         await asyncio.shield(process.wait())
 
 
-class Steal:
+class CpuStealMeter:
     """The processors' time since this was made."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def each(items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int) -> None:
+async def for_each(items: Iterable[T], do: Callable[[T], Awaitable[None]], at_once: int) -> None:
     """``do`` for each item, in order of their beginning.  The first error cancels the rest."""
     waiting = iter(tuple(items))
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from protocol.errors import LongshoreError
 from sandbox.stress import floor
 from sandbox.stress.floor import StartFloor
-from sandbox.stress.gather import each
-from sandbox.stress.places import Place, task_of
-from sandbox.stress.report import Report
-from sandbox.stress.talk import Talker
+from sandbox.stress.gather import for_each
+from sandbox.stress.places import SandboxSource, task_for_session
+from sandbox.stress.report import StressReport
+from sandbox.stress.talk import CheckedSession
 
-WARM = 16
+WARM_SANDBOXES = 16
 """Leases that are timed on a filled warm pool."""
 _ROUND = 16
 """Starts, at most, between two looks at the floor."""
@@ -34,20 +34,20 @@ _LOAD_MOST = 100_000
 
 
 @dataclass(slots=True)
-class Bench:
+class StressContext:
     """What the phases share."""
 
-    report: Report
-    place: Place
+    report: StressReport
+    source: SandboxSource
     run: str
     """Eight hexadecimal digits, in every nonce."""
     at_once: int
     """Starts at once, ours and the floor's."""
 
-    async def talker(self, number: int) -> Talker:
+    async def open_session(self, number: int) -> CheckedSession:
         """A session that has answered once.  Raises SandboxStartError, SandboxLost, SandboxDestroyed."""
-        seat = await self.place.open(task_of(number))
-        talker = Talker(seat, self.report, self.run, number)
+        seat = await self.source.open(task_for_session(number))
+        talker = CheckedSession(seat, self.report, self.run, number)
         try:
             await talker.echo()
         except BaseException:
@@ -56,41 +56,43 @@ class Bench:
         return talker
 
 
-async def acquire(bench: Bench) -> None:
+async def measure_acquire(bench: StressContext) -> None:
     """Times of leases that a warm sandbox was ready for; no other is timed."""
-    for number in range(WARM):
-        if not await bench.place.filled(WARM):
+    for number in range(WARM_SANDBOXES):
+        if not await bench.source.wait_until_warm(WARM_SANDBOXES):
             return
         began = time.perf_counter()
-        seat = await bench.place.open(task_of(0))
+        seat = await bench.source.open(task_for_session(0))
         ms = (time.perf_counter() - began) * 1000
         try:
-            await Talker(seat, bench.report, bench.run, 1_000_000 + number).echo()
+            await CheckedSession(seat, bench.report, bench.run, 1_000_000 + number).echo()
         finally:
             await asyncio.shield(seat.close())
         bench.report.acquire_ms.append(ms)
 
 
 @asynccontextmanager
-async def population(bench: Bench, start_floor: StartFloor, sessions: int) -> AsyncGenerator[list[Talker]]:
+async def start_sessions(
+    bench: StressContext, start_floor: StartFloor, sessions: int
+) -> AsyncGenerator[list[CheckedSession]]:
     """``sessions`` of them, started in rounds with the floor's between; closed when the block ends."""
-    talkers: list[Talker] = []
+    talkers: list[CheckedSession] = []
     report = bench.report
 
     async def one(number: int) -> None:
         try:
-            talkers.append(await bench.talker(number))
+            talkers.append(await bench.open_session(number))
         except LongshoreError as error:
-            report.failed(f"session {number} did not start: {error}")
+            report.add_failure(f"session {number} did not start: {error}")
 
     async def ours(numbers: range) -> None:
         began = time.perf_counter()
         there = len(talkers)
-        await each(numbers, one, bench.at_once)
+        await for_each(numbers, one, bench.at_once)
         report.starts.add(len(talkers) - there, time.perf_counter() - began)
 
     async def floors(count: int) -> None:
-        report.floor_starts.add(count, await start_floor.round(count, bench.at_once))
+        report.floor_starts.add(count, await start_floor.time_starts(count, bench.at_once))
 
     gc.collect()
     resident = floor.resident_bytes()
@@ -104,41 +106,43 @@ async def population(bench: Bench, start_floor: StartFloor, sessions: int) -> As
             else:
                 await floors(len(numbers))
                 await ours(numbers)
-            report.live_peak = max(report.live_peak, sum(talker.seat.alive for talker in talkers))
+            report.live_peak = max(report.live_peak, sum(talker.sandbox.alive for talker in talkers))
         gc.collect()
         if talkers:
             report.bytes_per_session = max(0, floor.resident_bytes() - resident) // len(talkers)
         yield talkers
     finally:
-        await asyncio.shield(each([talker.seat for talker in talkers], lambda seat: seat.close(), 16))
+        await asyncio.shield(for_each([talker.sandbox for talker in talkers], lambda seat: seat.close(), 16))
 
 
-async def one_at_a_time(bench: Bench, talkers: list[Talker], engine_url: str, container: str) -> None:
+async def measure_single_commands(
+    bench: StressContext, talkers: list[CheckedSession], engine_url: str, container: str
+) -> None:
     """Each session in turn, a few commands long, and the floors in between: the local pipe after each command, `docker
     exec` now and then."""
     give_up = time.monotonic() + _TIMED_S
     report = bench.report
-    async with floor.local_pipe() as pipe:
+    async with floor.open_local_shell() as pipe:
         for number in range(_TIMED):
             if time.monotonic() > give_up:
                 return
             word = f"floor-{bench.run}-{number}"
             if number % _EXEC_EVERY == 0:
-                report.docker_exec_ms.append(await floor.docker_exec(engine_url, container, word))
+                report.docker_exec_ms.append(await floor.time_docker_exec(engine_url, container, word))
             report.pipe_ms.append(await pipe.echo(word))
             report.command_ms.append(await talkers[number // _IN_A_ROW % len(talkers)].echo())
 
 
-class Load:
+class CommandLoad:
     """All sessions at once, each with one command after another."""
 
-    def __init__(self, bench: Bench, commands: tuple[str, ...], rate: float) -> None:
+    def __init__(self, bench: StressContext, commands: tuple[str, ...], rate: float) -> None:
         """``rate``: commands a second, all sessions together; 0: as fast as they are answered."""
         self._report, self._commands = bench.report, commands
         self._every_s = 1 / rate if rate else 0.0
         self._next_at = 0.0
 
-    async def run(self, talkers: list[Talker], until: Callable[[], bool], *, timed: bool = True) -> None:
+    async def run(self, talkers: list[CheckedSession], until: Callable[[], bool], *, timed: bool = True) -> None:
         """Until ``until()``, asked before each command.  A session that is lost is a failure, and the others go on."""
         began, before = time.perf_counter(), self._report.commands
         self._next_at = asyncio.get_running_loop().time()
@@ -148,7 +152,7 @@ class Load:
         if timed:
             self._report.load.add(self._report.commands - before, time.perf_counter() - began)
 
-    async def _session(self, index: int, talker: Talker, until: Callable[[], bool], *, timed: bool) -> None:
+    async def _session(self, index: int, talker: CheckedSession, until: Callable[[], bool], *, timed: bool) -> None:
         number = index
         try:
             while True:
@@ -156,12 +160,12 @@ class Load:
                 if until():
                     return
                 began = time.perf_counter()
-                await talker.ask(self._commands[number % len(self._commands)])
+                await talker.run_checked(self._commands[number % len(self._commands)])
                 if timed and len(self._report.load_ms) < _LOAD_MOST:
                     self._report.load_ms.append((time.perf_counter() - began) * 1000)
                 number += 1
         except LongshoreError as error:
-            self._report.failed(f"session {index} was lost under load: {type(error).__name__}: {error}")
+            self._report.add_failure(f"session {index} was lost under load: {type(error).__name__}: {error}")
 
     async def _turn(self) -> None:
         """The time of the next command, when there is a rate."""
@@ -171,13 +175,13 @@ class Load:
             await asyncio.sleep(mine - now)
 
 
-async def check_ledgers(report: Report, talkers: list[Talker]) -> None:
+async def check_ledgers(report: StressReport, talkers: list[CheckedSession]) -> None:
     """Read back what every sandbox executed."""
 
-    async def one(talker: Talker) -> None:
+    async def one(talker: CheckedSession) -> None:
         try:
             await talker.check_ledger()
         except (LongshoreError, OSError) as error:
-            report.failed(f"a sandbox could not say what it executed: {type(error).__name__}: {error}")
+            report.add_failure(f"a sandbox could not say what it executed: {type(error).__name__}: {error}")
 
-    await each(talkers, one, 16)
+    await for_each(talkers, one, 16)

@@ -14,7 +14,7 @@ from sandbox.edge.auth import TOKEN_VARIABLE
 _ASK_S = 30.0
 
 
-class Metrics:
+class PoolServerMetrics:
     """``GET /metrics`` of a pool server."""
 
     def __init__(self, url: str, token: str = "") -> None:

@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
-LEDGER = "/tmp/longshore-stress-ledger"  # noqa: S108  the sandbox's
+LEDGER_FILE = "/tmp/longshore-stress-ledger"  # noqa: S108  the sandbox's
 _FORM = re.compile(r"nonce-[0-9a-f]{8}-\d+-\d+-end")
 
 
-class Verdict(StrEnum):
+class NonceVerdict(StrEnum):
     RIGHT = "right"
     LOST = "lost"
     """The nonce did not come back."""
@@ -25,36 +25,36 @@ class Verdict(StrEnum):
     """Another command's nonce came."""
 
 
-def nonce(run: str, session: int, number: int) -> str:
+def make_nonce(run: str, session: int, number: int) -> str:
     """``run``: eight hexadecimal digits."""
     return f"nonce-{run}-{session}-{number}-end"
 
 
-def marked(command: str, own: str, *, answer: bool = True) -> str:
+def mark_command(command: str, own: str, *, answer: bool = True) -> str:
     """``command`` with its nonce written to the ledger before it and, for an ``answer``, printed after it."""
-    text = f"echo {own} >>{LEDGER}; eval {shlex.quote(command)}"
+    text = f"echo {own} >>{LEDGER_FILE}; eval {shlex.quote(command)}"
     return f"{text}\necho {own}" if answer else text
 
 
-def verdict(output: str, own: str) -> Verdict:
+def check_nonce(output: str, own: str) -> NonceVerdict:
     found = _FORM.findall(output)
     if any(each != own for each in found):
-        return Verdict.FOREIGN
+        return NonceVerdict.FOREIGN
     if not found:
-        return Verdict.LOST
-    return Verdict.RIGHT if len(found) == 1 else Verdict.TWICE
+        return NonceVerdict.LOST
+    return NonceVerdict.RIGHT if len(found) == 1 else NonceVerdict.TWICE
 
 
-def ledger_problems(
+def find_ledger_problems(
     text: str, run: str, session: int, asked: AbstractSet[int], answered: AbstractSet[int]
 ) -> list[str]:
     """What is wrong with what a sandbox says that it executed: a command twice, one that nobody asked for, one that was
     answered and not executed."""
     lines = Counter(text.split())
-    known = {nonce(run, session, number): number for number in asked}
+    known = {make_nonce(run, session, number): number for number in asked}
     problems = [f"{line} executed {count} times" for line, count in lines.items() if count > 1]
     problems += [f"{line!r} executed, which nobody asked for" for line in lines if line not in known]
     executed = {known[line] for line in lines if line in known}
     return problems + [
-        f"{nonce(run, session, number)} answered, never executed" for number in sorted(answered - executed)
+        f"{make_nonce(run, session, number)} answered, never executed" for number in sorted(answered - executed)
     ]

@@ -8,15 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from protocol.cli.parser import Parser
+from protocol.cli.parser import CommandLineParser
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from sandbox.edge.auth import TOKEN_VARIABLE, read_token
 from sandbox.stress.faults import FAULTS
 from sandbox.wire import MAX_COMMAND_BYTES
 
-ALL = "all"
-COMMANDS = ("true", "pwd", "ls /", "seq 1 500", "printf '%s\\n' \"$RANDOM\" >/tmp/stress-last", "cat /tmp/stress-last")
+ALL_FAULTS = "all"
+DEFAULT_COMMANDS = (
+    "true",
+    "pwd",
+    "ls /",
+    "seq 1 500",
+    "printf '%s\\n' \"$RANDOM\" >/tmp/stress-last",
+    "cat /tmp/stress-last",
+)
 """What the load runs unless it is told otherwise: each returns at once, and one of them says much."""
 _MOST_COMMAND_BYTES = MAX_COMMAND_BYTES // 8
 """Quoting and nonces come on top."""
@@ -24,14 +31,14 @@ _HELP = "see `python -m sandbox.stress --help`"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StressOptions:
     sessions: int = 32
     """Alive at once."""
     rate: float = 0.0
     """Commands a second in the load, all sessions together; 0: each session asks again as soon as it is answered."""
     duration_s: float = 10.0
     """Of the load."""
-    commands: tuple[str, ...] = COMMANDS
+    commands: tuple[str, ...] = DEFAULT_COMMANDS
     faults: tuple[str, ...] = ()
     server: str = ""
     """Address of a pool server; empty for the library."""
@@ -40,11 +47,11 @@ class Options:
     json: bool = False
 
 
-_DEFAULTS = Options()
+_DEFAULTS = StressOptions()
 
 
-def parser() -> Parser:
-    made = Parser(
+def build_parser() -> CommandLineParser:
+    made = CommandLineParser(
         prog="python -m sandbox.stress",
         description="Start sandboxes, ask them all, verify every answer, break things on request, and account for it.",
         epilog="exit code 0: every check held; 1: one did not; 2: nothing could be done as asked; 130: interrupted",
@@ -58,25 +65,25 @@ def parser() -> Parser:
     add("--commands", type=Path, metavar="FILE",
         help="what the load runs: one shell command a line, # for a comment (default: a few short ones)")  # fmt: skip
     add("--faults", nargs="*", default=[], metavar="NAME",
-        help=f"faults to inject (default: none): {ALL}, or of {', '.join(FAULTS)}")  # fmt: skip
+        help=f"faults to inject (default: none): {ALL_FAULTS}, or of {', '.join(FAULTS)}")  # fmt: skip
     add("--server", default="", metavar="URL", help="ask a running `python -m sandbox.server` (default: the library)")
     add("--token-file", type=Path, metavar="FILE", help=f"the server's bearer token; or {TOKEN_VARIABLE}")
     add("--json", action="store_true", help="one JSON object on standard output, last")
     return made
 
 
-def read(given: argparse.Namespace, environment: Mapping[str, str]) -> Options:
+def read_options(given: argparse.Namespace, environment: Mapping[str, str]) -> StressOptions:
     """What a command line says.  Raises UserError."""
-    return checked(
-        Options(
-            given.sessions, given.rate, given.duration, read_commands(given.commands) if given.commands else COMMANDS,
-            fault_names(given.faults), given.server.rstrip("/"),
+    return check_options(
+        StressOptions(
+            given.sessions, given.rate, given.duration, read_commands(given.commands) if given.commands else DEFAULT_COMMANDS,
+            parse_fault_names(given.faults), given.server.rstrip("/"),
             read_token(given.token_file, environment) if given.server else "", given.json,
         )
     )  # fmt: skip
 
 
-def checked(options: Options) -> Options:
+def check_options(options: StressOptions) -> StressOptions:
     """The same options.  Raises UserError for what cannot be done."""
     if options.sessions < 1:
         raise UserError(f"--sessions {options.sessions}: at least one session is needed: {_HELP}")
@@ -91,14 +98,14 @@ def checked(options: Options) -> Options:
     return options
 
 
-def fault_names(given: Sequence[str]) -> tuple[str, ...]:
+def parse_fault_names(given: Sequence[str]) -> tuple[str, ...]:
     """Names of faults, given apart or with commas between; ``all`` for every one.  Raises UserError."""
     words = [word for each in given for word in each.split(",") if word]
     for word in words:
-        if word != ALL and word not in FAULTS:
+        if word != ALL_FAULTS and word not in FAULTS:
             near = did_you_mean(word, FAULTS)
-            raise UserError(f"--faults: no fault is named {word!r}{near}  There are: {ALL}, {', '.join(FAULTS)}")
-    return tuple(FAULTS) if ALL in words else tuple(dict.fromkeys(words))
+            raise UserError(f"--faults: no fault is named {word!r}{near}  There are: {ALL_FAULTS}, {', '.join(FAULTS)}")
+    return tuple(FAULTS) if ALL_FAULTS in words else tuple(dict.fromkeys(words))
 
 
 def read_commands(path: Path) -> tuple[str, ...]:

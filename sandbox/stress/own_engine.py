@@ -17,26 +17,26 @@ from typing import Self
 
 from protocol.errors import InfraError
 from sandbox import owner, provision
-from sandbox.address import EngineAddress
-from sandbox.host import Host
+from sandbox.address import DockerAddress
+from sandbox.host import SandboxHost
 
 _DEAD_S = 60.0
 _POLL_S = 0.05
 
 
-def refusal(docker_url: str) -> str:
+def why_unavailable(docker_url: str) -> str:
     """Why no engine can be started beside the one at this address; empty when one can."""
-    if not EngineAddress.parse(docker_url).socket:
+    if not DockerAddress.parse(docker_url).socket:
         return "the engine is on another machine"
     if os.geteuid() != 0:
         return "only root can start an engine"
     return "" if shutil.which("dockerd") and shutil.which("docker") else "dockerd is not installed"
 
 
-class OwnEngine:
+class PrivateEngine:
     """``async with OwnEngine.running(host) as engine``: it has the base image; nothing of it is left afterwards."""
 
-    def __init__(self, host: Host, data: Path, runtime: Path) -> None:
+    def __init__(self, host: SandboxHost, data: Path, runtime: Path) -> None:
         """``data`` and ``runtime`` are folders of its own; a socket's path must be short."""
         self._data, self._runtime = data, runtime
         self._owner = ""
@@ -45,7 +45,7 @@ class OwnEngine:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, host: Host) -> AsyncGenerator[Self]:
+    async def running(cls, host: SandboxHost) -> AsyncGenerator[Self]:
         """Raises UserError when it does not start, InfraError."""
         with (
             tempfile.TemporaryDirectory(prefix="longshore-engine-", dir="/var/lib", ignore_cleanup_errors=True) as data,
@@ -54,17 +54,19 @@ class OwnEngine:
             engine = cls(host, Path(data), Path(runtime))
             try:
                 await engine.start()
-                await asyncio.to_thread(engine.load, host.docker_url)
+                await asyncio.to_thread(engine.load_base_image, host.docker_url)
                 yield engine
             finally:
                 await asyncio.shield(engine.close())
 
-    def load(self, docker_url: str) -> None:
+    def load_base_image(self, docker_url: str) -> None:
         """Take the base image over from the engine at ``docker_url``.  Blocking.  Raises UserError."""
         image = self._data / "image.tar"
         save = ("docker", "--host", docker_url, "save", "--output", str(image), self.host.base_image)
-        provision.run(save, "save the base image")
-        provision.run(("docker", "--host", self.host.docker_url, "load", "--input", str(image)), "load the base image")
+        provision.run_program(save, "save the base image")
+        provision.run_program(
+            ("docker", "--host", self.host.docker_url, "load", "--input", str(image)), "load the base image"
+        )
         image.unlink()
 
     async def start(self) -> None:
@@ -75,21 +77,21 @@ class OwnEngine:
         _, pid = await asyncio.to_thread(
             provision.start_engine, self._data, self._runtime, lambda _: None, options=options
         )
-        self._owner = owner.of_process(pid)
+        self._owner = owner.owner_of_process(pid)
 
-    def send(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Raises ProcessLookupError when it does not run."""
-        if not self._owner or owner.proved_dead(self._owner):
+        if not self._owner or owner.is_proved_dead(self._owner):
             raise ProcessLookupError("the engine does not run")
-        os.kill(owner.pid_of(self._owner), number)
+        os.kill(owner.owner_pid(self._owner), number)
 
     async def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Returns when it is dead.  Its containers go on.  Raises InfraError when it does not die."""
         with contextlib.suppress(ProcessLookupError):
-            self.send(how)
+            self.send_signal(how)
             try:
                 async with asyncio.timeout(_DEAD_S):
-                    while not owner.proved_dead(self._owner):  # noqa: ASYNC110  nobody's child: there is no event
+                    while not owner.is_proved_dead(self._owner):  # noqa: ASYNC110  nobody's child: there is no event
                         await asyncio.sleep(_POLL_S)
             except TimeoutError as error:
                 raise InfraError(f"our own dockerd did not end within {_DEAD_S:g} s of {how.name}") from error
@@ -100,7 +102,7 @@ class OwnEngine:
     async def close(self) -> None:
         """Stop it, and whatever of it is left: shims, mounts."""
         with contextlib.suppress(ProcessLookupError):
-            self.send(signal.SIGCONT)
+            self.send_signal(signal.SIGCONT)
         try:
             await self.kill(signal.SIGTERM)
         except InfraError:

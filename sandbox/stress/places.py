@@ -9,23 +9,23 @@ from typing import Protocol
 
 from protocol.errors import UserError
 from sandbox.client import RemotePool, RemoteSandbox
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
-from sandbox.stress.metrics import Metrics
+from sandbox.stress.metrics import PoolServerMetrics
 from sandbox.tasks.task import Task
 
 RUNS_PER_TASK = 8
 """Leases of one task key: what the pool server gives unless it is told otherwise."""
-STRUCK_TASK = Task(id="stress-struck", instruction="")
+FAULT_TASK = Task(id="stress-struck", instruction="")
 """Of the sessions that faults strike."""
 _ACQUIRE_S = 120.0
 _UNREACHABLE_S = 120.0
 _WARM_S = 60.0
 
 
-class Seat(Protocol):
+class HeldSandbox(Protocol):
     """One sandbox that is held."""
 
     @property
@@ -45,28 +45,28 @@ class Seat(Protocol):
         """Raises SandboxLost, SandboxDestroyed."""
         ...
 
-    async def read(self, path: str) -> bytes:
+    async def read_file(self, path: str) -> bytes:
         """A file.  Raises OSError, SandboxLost, SandboxDestroyed."""
         ...
 
-    async def again(self) -> None:
+    async def reattach(self) -> None:
         """Find the sandbox again after its line broke.  Raises SandboxLost, SandboxDestroyed when it is gone."""
         ...
 
     async def close(self) -> None: ...
 
 
-class Place(Protocol):
-    async def open(self, task: Task) -> Seat:
+class SandboxSource(Protocol):
+    async def open(self, task: Task) -> HeldSandbox:
         """A sandbox.  Raises SandboxStartError."""
         ...
 
-    async def filled(self, count: int) -> bool:
+    async def wait_until_warm(self, count: int) -> bool:
         """Wait until a warm sandbox is ready; a pool of ours makes ``count``.  False where none is kept."""
         ...
 
 
-class LocalSeat:
+class LocalHeldSandbox:
     def __init__(self, pool: SandboxPool, session: SandboxSession) -> None:
         self._pool, self._session = pool, session
         self._closed = False
@@ -86,10 +86,10 @@ class LocalSeat:
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         return await self._session.run(command, timeout_s)
 
-    async def read(self, path: str) -> bytes:
+    async def read_file(self, path: str) -> bytes:
         return await self._session.read_file(path)
 
-    async def again(self) -> None:
+    async def reattach(self) -> None:
         if not self._session.alive:
             await self._session.reattach()
 
@@ -99,24 +99,24 @@ class LocalSeat:
             await self._pool.close(self._session)
 
 
-class LocalPlace:
+class PoolSource:
     def __init__(self, pool: SandboxPool) -> None:
         self.pool = pool
 
-    async def open(self, task: Task) -> LocalSeat:
-        return LocalSeat(self.pool, await self.pool.open(task))
+    async def open(self, task: Task) -> LocalHeldSandbox:
+        return LocalHeldSandbox(self.pool, await self.pool.open(task))
 
-    async def adopt(self, container: str) -> LocalSeat:
+    async def adopt(self, container: str) -> LocalHeldSandbox:
         """A sandbox of another process of the same pool, which has died.  Raises SandboxLost."""
-        return LocalSeat(self.pool, await self.pool.adopt(container, STRUCK_TASK))
+        return LocalHeldSandbox(self.pool, await self.pool.adopt(container, FAULT_TASK))
 
-    async def filled(self, count: int) -> bool:
+    async def wait_until_warm(self, count: int) -> bool:
         if self.pool.statistics().warm == 0:
-            await self.pool.warm(task_of(0), count)
+            await self.pool.prewarm(task_for_session(0), count)
         return self.pool.statistics().warm > 0
 
 
-class RemoteSeat:
+class RemoteHeldSandbox:
     container = engine_url = ""
 
     def __init__(self, sandbox: RemoteSandbox) -> None:
@@ -133,28 +133,28 @@ class RemoteSeat:
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         return await self._sandbox.run(command, timeout_s)
 
-    async def read(self, path: str) -> bytes:
+    async def read_file(self, path: str) -> bytes:
         return await self._sandbox.read_file(path)
 
-    async def again(self) -> None:
+    async def reattach(self) -> None:
         """Nothing to do: the server finds the sandbox again, the next request the server."""
 
     async def close(self) -> None:
         await self._sandbox.close()
 
 
-class RemotePlace:
-    def __init__(self, pool: RemotePool, metrics: Metrics) -> None:
+class PoolServerSource:
+    def __init__(self, pool: RemotePool, metrics: PoolServerMetrics) -> None:
         self.pool, self._metrics = pool, metrics
 
-    async def open(self, task: Task) -> RemoteSeat:
-        return RemoteSeat(await self.pool.open(task))
+    async def open(self, task: Task) -> RemoteHeldSandbox:
+        return RemoteHeldSandbox(await self.pool.open(task))
 
-    async def lease(self, lease_id: str) -> RemoteSeat:
+    async def take_over_lease(self, lease_id: str) -> RemoteHeldSandbox:
         """A lease that another client holds, or held."""
-        return RemoteSeat(RemoteSandbox(self.pool, lease_id))
+        return RemoteHeldSandbox(RemoteSandbox(self.pool, lease_id))
 
-    async def filled(self, count: int) -> bool:
+    async def wait_until_warm(self, count: int) -> bool:
         del count
         loop = asyncio.get_running_loop()
         give_up = loop.time() + _WARM_S
@@ -163,13 +163,13 @@ class RemotePlace:
         return await self._metrics.read("sandboxes_warm") > 0
 
 
-def task_of(session: int) -> Task:
+def task_for_session(session: int) -> Task:
     """Sessions share a task key as far as a server lets them."""
     return Task(id=f"stress-{session // RUNS_PER_TASK}", instruction="")
 
 
 @asynccontextmanager
-async def local_place(host: Host, name: str, capacity: int, starts: int) -> AsyncGenerator[LocalPlace]:
+async def open_pool_source(host: SandboxHost, name: str, capacity: int, starts: int) -> AsyncGenerator[PoolSource]:
     """A pool of this process on ``host``'s engine; ``starts`` at once, neither more nor fewer than its floor."""
     settings = PoolSettings(
         name,
@@ -180,11 +180,11 @@ async def local_place(host: Host, name: str, capacity: int, starts: int) -> Asyn
         start_concurrency_max=starts,
     )
     async with SandboxPool(settings, host) as pool:
-        yield LocalPlace(pool)
+        yield PoolSource(pool)
 
 
 @asynccontextmanager
-async def remote_place(metrics: Metrics, sessions: int) -> AsyncGenerator[RemotePlace]:
+async def open_server_source(metrics: PoolServerMetrics, sessions: int) -> AsyncGenerator[PoolServerSource]:
     """Raises UserError when no server answers, or when it gives fewer leases than ``sessions``."""
     slots = int(await metrics.read("lease_slots"))
     if slots < sessions:
@@ -193,4 +193,4 @@ async def remote_place(metrics: Metrics, sessions: int) -> AsyncGenerator[Remote
             f"{-(-sessions // RUNS_PER_TASK) + 1} or more, or ask for fewer --sessions"
         )
     async with RemotePool(metrics.url, metrics.token, acquire_s=_ACQUIRE_S, unreachable_s=_UNREACHABLE_S) as pool:
-        yield RemotePlace(pool, metrics)
+        yield PoolServerSource(pool, metrics)

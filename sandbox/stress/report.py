@@ -6,15 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from protocol.events import Json
-from sandbox.engine import Inventory
+from protocol.events import JsonValue
+from sandbox.engine import DockerInventory
 
 _MOST_PROBLEMS = 20
 """Kept with their words; all are counted."""
 
 
 @dataclass(slots=True)
-class Tally:
+class FaultTally:
     """What became of one kind of fault.  Each one that was injected ends as ``resumed`` or as ``lost_typed``."""
 
     injected: int = 0
@@ -29,7 +29,7 @@ class Tally:
     def accounted(self) -> bool:
         return self.injected == self.resumed + self.lost_typed
 
-    def json(self) -> dict[str, Json]:
+    def json(self) -> dict[str, JsonValue]:
         return {
             "injected": self.injected,
             "resumed": self.resumed,
@@ -39,7 +39,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Rate:
+class StressRate:
     """So many in so much time, added up over rounds."""
 
     count: int = 0
@@ -55,7 +55,7 @@ class Rate:
 
 
 @dataclass(slots=True)
-class Report:
+class StressReport:
     """Filled in while the run goes; what was not measured stays empty and is null in the JSON."""
 
     sessions: int
@@ -64,9 +64,9 @@ class Report:
     """Verified answers."""
     wrong_answers: int = 0
     leaked_containers: int = 0
-    starts: Rate = field(default_factory=Rate)
+    starts: StressRate = field(default_factory=StressRate)
     """Until the shell has answered once."""
-    floor_starts: Rate = field(default_factory=Rate)
+    floor_starts: StressRate = field(default_factory=StressRate)
     """Create and start of a container that sleeps."""
     acquire_ms: list[float] = field(default_factory=list[float])
     command_ms: list[float] = field(default_factory=list[float])
@@ -74,32 +74,32 @@ class Report:
     docker_exec_ms: list[float] = field(default_factory=list[float])
     pipe_ms: list[float] = field(default_factory=list[float])
     load_ms: list[float] = field(default_factory=list[float])
-    load: Rate = field(default_factory=Rate)
+    load: StressRate = field(default_factory=StressRate)
     bytes_per_session: int | None = None
     steal: float | None = None
     """Share of the processors' time that the hypervisor gave to others."""
-    faults: dict[str, Tally] = field(default_factory=dict[str, Tally])
+    faults: dict[str, FaultTally] = field(default_factory=dict[str, FaultTally])
     failures: int = 0
     problems: list[str] = field(default_factory=list[str])
     """In words, of wrong answers and of failures."""
     interrupted: bool = False
     phase: str = ""
 
-    def wrong(self, what: str) -> None:
+    def add_wrong_answer(self, what: str) -> None:
         self.wrong_answers += 1
         self._say(f"wrong answer: {what}")
 
-    def failed(self, what: str) -> None:
+    def add_failure(self, what: str) -> None:
         self.failures += 1
         self._say(what)
 
-    def leaked(self, left: Inventory) -> None:
+    def add_leaks(self, left: DockerInventory) -> None:
         """What an engine holds that was not there before."""
         self.leaked_containers += len(left.containers)
         kinds = {"container": left.containers, "network": left.networks, "volume": left.volumes, "copy": left.images}
         for kind, found in kinds.items():
             for each in sorted(found):
-                self.failed(f"{kind} left: {each}")
+                self.add_failure(f"{kind} left: {each}")
 
     def _say(self, what: str) -> None:
         if len(self.problems) < _MOST_PROBLEMS:
@@ -117,7 +117,7 @@ class Report:
     def command_vs_pipe(self) -> float | None:
         return ratio(percentile(self.command_ms, 50), percentile(self.pipe_ms, 50))
 
-    def broken(self) -> list[str]:
+    def failed_checks(self) -> list[str]:
         """The checks that did not hold."""
         checks = [
             (self.wrong_answers == 0, f"{self.wrong_answers} wrong answers"),
@@ -136,9 +136,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        return not self.broken() and not self.interrupted
+        return not self.failed_checks() and not self.interrupted
 
-    def json(self) -> dict[str, Json]:
+    def json(self) -> dict[str, JsonValue]:
         """The object of ``--json``: times in milliseconds, rates a second, memory in bytes."""
         return {
             "sessions": self.sessions,
@@ -174,5 +174,5 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def _times(values: Sequence[float], *percents: int) -> dict[str, Json]:
+def _times(values: Sequence[float], *percents: int) -> dict[str, JsonValue]:
     return {f"p{percent}": _rounded(percentile(values, percent)) for percent in percents}

@@ -16,21 +16,21 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from protocol.errors import LongshoreError, UserError, leaves
+from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
 from sandbox.engine import DockerEngine
-from sandbox.host import Host
-from sandbox.leaks import left
+from sandbox.host import SandboxHost
+from sandbox.leaks import wait_for_leaks
 from sandbox.stress import floor, measure
 from sandbox.stress.faults import FAULTS
-from sandbox.stress.faults.arena import STRUCK, Arena
-from sandbox.stress.measure import WARM, Bench, Load
-from sandbox.stress.metrics import Metrics
-from sandbox.stress.options import Options
-from sandbox.stress.places import Place, local_place, remote_place
-from sandbox.stress.report import Report, Tally
-from sandbox.stress.servers_own import ServersOwn
-from sandbox.stress.talk import Talker
-from sandbox.sweep import LABEL
+from sandbox.stress.faults.arena import MOST_STRUCK, FaultContext
+from sandbox.stress.measure import WARM_SANDBOXES, CommandLoad, StressContext
+from sandbox.stress.metrics import PoolServerMetrics
+from sandbox.stress.options import StressOptions
+from sandbox.stress.places import SandboxSource, open_pool_source, open_server_source
+from sandbox.stress.report import FaultTally, StressReport
+from sandbox.stress.servers_own import ServerOwnContainers
+from sandbox.stress.talk import CheckedSession
+from sandbox.sweep import LABEL_PREFIX
 
 _BYSTANDERS = 8
 """Sessions that go on working, and are verified, while faults are injected beside them."""
@@ -39,14 +39,14 @@ _WHERE = "grep -o 'containers/[0-9a-f]\\{64\\}/' /proc/self/mountinfo | head -n 
 """The engine mounts files of its own folder for the container: their path has its id."""
 
 
-async def stress(options: Options, host: Host, report: Report) -> None:
+async def run_stress(options: StressOptions, host: SandboxHost, report: StressReport) -> None:
     """Fill ``report``.  Raises UserError where nothing can be done as asked."""
     async with DockerEngine(host.docker_url) as engine:
         before = await engine.inventory()
-        own: ServersOwn | None = None
+        own: ServerOwnContainers | None = None
         if (metrics := _metrics(options)) is not None:
-            own = ServersOwn(engine, metrics, before, int(await metrics.read("sandboxes_live")))
-        steal = floor.Steal()
+            own = ServerOwnContainers(engine, metrics, before, int(await metrics.read("sandboxes_live")))
+        steal = floor.CpuStealMeter()
         try:
             async with _interruptible(report):
                 await _phases(options, host, engine, report, own)
@@ -55,29 +55,29 @@ async def stress(options: Options, host: Host, report: Report) -> None:
         finally:
             report.phase = "looking for what is left"
             report.steal = steal.share()
-            report.leaked(await asyncio.shield(left(engine, before, kept=own and own.count)))
+            report.add_leaks(await asyncio.shield(wait_for_leaks(engine, before, count_kept=own and own.count)))
     report.phase = "interrupted" if report.interrupted else "done"
 
 
-def _take(error: Exception, report: Report) -> None:
+def _take(error: Exception, report: StressReport) -> None:
     """What was raised on purpose is part of the report, unless the person can mend it."""
-    for each in leaves(error):
+    for each in iterate_leaf_errors(error):
         if isinstance(each, UserError):
             raise each from error
     _note(error, report)
 
 
-def _note(error: Exception, report: Report) -> None:
+def _note(error: Exception, report: StressReport) -> None:
     """What was raised on purpose is a failure of the run; anything else goes on."""
-    found = list(leaves(error))
+    found = list(iterate_leaf_errors(error))
     if not all(isinstance(each, LongshoreError) for each in found):
         raise error
     for each in found:
-        report.failed(f"{report.phase}: {type(each).__name__}: {each}")
+        report.add_failure(f"{report.phase}: {type(each).__name__}: {each}")
 
 
 @asynccontextmanager
-async def _interruptible(report: Report) -> AsyncGenerator[None]:
+async def _interruptible(report: StressReport) -> AsyncGenerator[None]:
     """SIGINT and SIGTERM end the block, once; what it holds is closed as it is left."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)
@@ -101,26 +101,32 @@ async def _interruptible(report: Report) -> AsyncGenerator[None]:
             loop.remove_signal_handler(each)
 
 
-async def _phases(options: Options, host: Host, engine: DockerEngine, report: Report, own: ServersOwn | None) -> None:
+async def _phases(
+    options: StressOptions,
+    host: SandboxHost,
+    engine: DockerEngine,
+    report: StressReport,
+    own: ServerOwnContainers | None,
+) -> None:
     run = secrets.token_hex(4)
     at_once = os.cpu_count() or 2
     async with _place(options, host, f"stress-{os.getpid()}-{run}", at_once) as place:
-        bench = Bench(report, place, run, at_once)
+        bench = StressContext(report, place, run, at_once)
         report.phase = "first session"
         like = await _example(bench, engine)
         if own is not None:
-            own.pool = like["Config"]["Labels"][f"{LABEL}.pool"]
+            own.pool = like["Config"]["Labels"][f"{LABEL_PREFIX}.pool"]
         report.phase = "acquire"
-        await measure.acquire(bench)
+        await measure.measure_acquire(bench)
         report.phase = "start"
-        async with measure.population(bench, floor.StartFloor(engine, like), options.sessions) as talkers:
+        async with measure.start_sessions(bench, floor.StartFloor(engine, like), options.sessions) as talkers:
             if not talkers:
                 return
             report.phase = "one command at a time"
-            await measure.one_at_a_time(bench, talkers, engine.url, await _container(talkers[0], engine))
+            await measure.measure_single_commands(bench, talkers, engine.url, await _container(talkers[0], engine))
             report.phase = "load"
             until = time.monotonic() + options.duration_s
-            await Load(bench, options.commands, options.rate).run(talkers, lambda: time.monotonic() > until)
+            await CommandLoad(bench, options.commands, options.rate).run(talkers, lambda: time.monotonic() > until)
             if options.faults:
                 await _faults(options, host, bench, talkers)
             report.phase = "reading back what was executed"
@@ -128,31 +134,33 @@ async def _phases(options: Options, host: Host, engine: DockerEngine, report: Re
             report.phase = "closing"
 
 
-def _place(options: Options, host: Host, name: str, at_once: int) -> AbstractAsyncContextManager[Place]:
-    needed = options.sessions + (STRUCK if options.faults else 0)
+def _place(
+    options: StressOptions, host: SandboxHost, name: str, at_once: int
+) -> AbstractAsyncContextManager[SandboxSource]:
+    needed = options.sessions + (MOST_STRUCK if options.faults else 0)
     if (metrics := _metrics(options)) is not None:
-        return remote_place(metrics, needed)
-    return local_place(host, name, needed + WARM, at_once)
+        return open_server_source(metrics, needed)
+    return open_pool_source(host, name, needed + WARM_SANDBOXES, at_once)
 
 
-def _metrics(options: Options) -> Metrics | None:
+def _metrics(options: StressOptions) -> PoolServerMetrics | None:
     """Of the server that is asked; None for the library."""
-    return Metrics(options.server, options.token) if options.server else None
+    return PoolServerMetrics(options.server, options.token) if options.server else None
 
 
-async def _example(bench: Bench, engine: DockerEngine) -> dict[str, Any]:
+async def _example(bench: StressContext, engine: DockerEngine) -> dict[str, Any]:
     """What the engine says of a sandbox's container.  Raises UserError when the sandboxes are not on ``engine``."""
-    talker = await bench.talker(0)
+    talker = await bench.open_session(0)
     try:
         return await engine.inspect(await _container(talker, engine))
     finally:
-        await asyncio.shield(talker.seat.close())
+        await asyncio.shield(talker.sandbox.close())
 
 
-async def _container(talker: Talker, engine: DockerEngine) -> str:
-    if talker.seat.container:
-        return talker.seat.container
-    found = re.search(r"[0-9a-f]{64}", (await talker.ask(_WHERE)).output)
+async def _container(talker: CheckedSession, engine: DockerEngine) -> str:
+    if talker.sandbox.container:
+        return talker.sandbox.container
+    found = re.search(r"[0-9a-f]{64}", (await talker.run_checked(_WHERE)).output)
     if found is None or found[0] not in (await engine.inventory()).containers:
         raise UserError(
             f"the server's sandboxes are not on the engine at {engine.url}, which is needed for floors and leaks: "
@@ -161,16 +169,18 @@ async def _container(talker: Talker, engine: DockerEngine) -> str:
     return found[0]
 
 
-async def _faults(options: Options, host: Host, bench: Bench, talkers: list[Talker]) -> None:
+async def _faults(
+    options: StressOptions, host: SandboxHost, bench: StressContext, talkers: list[CheckedSession]
+) -> None:
     """One kind after another, while some sessions go on working."""
     done = False
-    load = Load(bench, options.commands, _BYSTANDERS_RATE)
-    async with Arena(bench, host, _metrics(options)) as arena, asyncio.TaskGroup() as group:
+    load = CommandLoad(bench, options.commands, _BYSTANDERS_RATE)
+    async with FaultContext(bench, host, _metrics(options)) as arena, asyncio.TaskGroup() as group:
         group.create_task(load.run(talkers[:_BYSTANDERS], lambda: done, timed=False))
         try:
             for name in options.faults:
                 bench.report.phase = f"fault {name}"
-                tally = bench.report.faults[name] = Tally()
+                tally = bench.report.faults[name] = FaultTally()
                 try:
                     await FAULTS[name].inject(arena, tally)
                 except (LongshoreError, ExceptionGroup) as error:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from sandbox.engine import DockerEngine, Inventory
-from sandbox.stress.metrics import Metrics
-from sandbox.sweep import LABEL
+from sandbox.engine import DockerEngine, DockerInventory
+from sandbox.stress.metrics import PoolServerMetrics
+from sandbox.sweep import LABEL_PREFIX
 
 
-class ServersOwn:
+class ServerOwnContainers:
     """How many containers of a pool server are new and not a client's: warm ones, where old ones were used up."""
 
-    def __init__(self, engine: DockerEngine, metrics: Metrics, before: Inventory, live_before: int) -> None:
+    def __init__(
+        self, engine: DockerEngine, metrics: PoolServerMetrics, before: DockerInventory, live_before: int
+    ) -> None:
         self._engine, self._metrics = engine, metrics
         self._before, self._live_before = before, live_before
         self.pool = ""
@@ -18,6 +20,6 @@ class ServersOwn:
 
     async def count(self) -> int:
         """Raises EngineError, UserError when the server does not answer."""
-        there = await self._engine.containers({f"{LABEL}.pool": self.pool}) if self.pool else ()
+        there = await self._engine.containers({f"{LABEL_PREFIX}.pool": self.pool}) if self.pool else ()
         old = sum(each.id in self._before.containers for each in there)
         return max(0, int(await self._metrics.read("sandboxes_warm")) + self._live_before - old)

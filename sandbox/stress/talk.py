@@ -7,78 +7,80 @@ import time
 from protocol.errors import InfraError
 from sandbox.shell import CommandResult
 from sandbox.stress import nonces
-from sandbox.stress.nonces import LEDGER, Verdict
-from sandbox.stress.places import Seat
-from sandbox.stress.report import Report
+from sandbox.stress.nonces import LEDGER_FILE, NonceVerdict
+from sandbox.stress.places import HeldSandbox
+from sandbox.stress.report import StressReport
 
 ANSWER_S = 120.0
 """Longest wait for a short command, on a machine that does far more than it can carry."""
 
 
-class Unanswered(InfraError):
+class UnansweredCommandError(InfraError):
     """A short command was killed for its time, or no shell could be started for it."""
 
 
-class Talker:
+class CheckedSession:
     """A held sandbox; what it answers goes into the report."""
 
-    def __init__(self, seat: Seat, report: Report, run: str, session: int) -> None:
-        self.seat, self._report = seat, report
+    def __init__(self, seat: HeldSandbox, report: StressReport, run: str, session: int) -> None:
+        self.sandbox, self._report = seat, report
         self._run, self._session = run, session
         self._number = 0
         self._asked: set[int] = set()
         """Numbers of the commands that wrote to the ledger, or were to."""
         self._answered: set[int] = set()
-        self.told_of_restart = False
+        self.reported_restart = False
         """The session has said that its shell is a new one."""
 
-    def goes_on(self, asked: int, answered: int) -> None:
+    def resume_counts(self, asked: int, answered: int) -> None:
         """Another process has asked the first ``asked`` commands; ``answered`` of them it saw answered."""
         self._number = asked
         self._asked, self._answered = set(range(1, asked + 1)), set(range(1, answered + 1))
 
     def _nonce(self) -> tuple[int, str]:
         self._number += 1
-        return self._number, nonces.nonce(self._run, self._session, self._number)
+        return self._number, nonces.make_nonce(self._run, self._session, self._number)
 
     async def echo(self) -> float:
         """One `echo` and its round trip in milliseconds, as its client sees it."""
         _, own = self._nonce()
         began = time.perf_counter()
-        done = await self.seat.run(f"echo {own}", ANSWER_S)
+        done = await self.sandbox.run(f"echo {own}", ANSWER_S)
         ms = (time.perf_counter() - began) * 1000
         self._report.commands += 1
         if done.output != f"{own}\n":
-            self._report.wrong(f"to `echo {own}`: {done.output[:200]!r}")
+            self._report.add_wrong_answer(f"to `echo {own}`: {done.output[:200]!r}")
         return ms
 
-    async def ask(self, command: str, timeout_s: float = ANSWER_S) -> CommandResult:
+    async def run_checked(self, command: str, timeout_s: float = ANSWER_S) -> CommandResult:
         """Run ``command``, verify that the answer is its own, and remember that it was to be executed once.
 
         Raises SandboxLost, SandboxDestroyed, Unanswered.
         """
         number, own = self._nonce()
         self._asked.add(number)
-        done = await self.seat.run(nonces.marked(command, own), timeout_s)
-        self.told_of_restart |= done.shell_restarted
+        done = await self.sandbox.run(nonces.mark_command(command, own), timeout_s)
+        self.reported_restart |= done.shell_restarted
         if done.timed_out or done.exit_code is None:
-            raise Unanswered(f"{command[:60]!r} was not answered within {timeout_s:g} s")
-        verdict = nonces.verdict(done.output, own)
+            raise UnansweredCommandError(f"{command[:60]!r} was not answered within {timeout_s:g} s")
+        verdict = nonces.check_nonce(done.output, own)
         self._report.commands += 1
         self._answered.add(number)
-        if verdict is not Verdict.RIGHT:
-            self._report.wrong(f"{own} is {verdict} in the answer to {command[:60]!r}: {done.output[-200:]!r}")
+        if verdict is not NonceVerdict.RIGHT:
+            self._report.add_wrong_answer(
+                f"{own} is {verdict} in the answer to {command[:60]!r}: {done.output[-200:]!r}"
+            )
         return done
 
-    async def endure(self, command: str, timeout_s: float) -> CommandResult:
+    async def run_unchecked(self, command: str, timeout_s: float) -> CommandResult:
         """Run what may break anything: its answer proves nothing, but it must not be executed twice.
 
         Raises SandboxLost, SandboxDestroyed.
         """
         number, own = self._nonce()
         self._asked.add(number)
-        done = await self.seat.run(nonces.marked(command, own, answer=False), timeout_s)
-        self.told_of_restart |= done.shell_restarted
+        done = await self.sandbox.run(nonces.mark_command(command, own, answer=False), timeout_s)
+        self.reported_restart |= done.shell_restarted
         return done
 
     async def check_ledger(self) -> None:
@@ -86,8 +88,8 @@ class Talker:
         if not self._asked:
             return
         try:
-            text = (await self.seat.read(LEDGER)).decode(errors="replace")
+            text = (await self.sandbox.read_file(LEDGER_FILE)).decode(errors="replace")
         except FileNotFoundError:
             text = ""
-        for problem in nonces.ledger_problems(text, self._run, self._session, self._asked, self._answered):
-            self._report.wrong(problem)
+        for problem in nonces.find_ledger_problems(text, self._run, self._session, self._asked, self._answered):
+            self._report.add_wrong_answer(problem)

@@ -21,19 +21,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from protocol.cli.exits import main_guard
-from protocol.cli.numbers import whole
-from protocol.cli.parser import Parser, parsed
+from protocol.cli.numbers import integer_between
+from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from sandbox.gate.options import add_gate_options, gate_settings
+from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks import commands, datasets
-from sandbox.tasks.commands import Answer
+from sandbox.tasks.commands import CommandOutcome
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.formats import Format, format_names, format_of, load_tasks
+from sandbox.tasks.formats import TaskFormat, find_format, format_names, load_tasks
 from sandbox.tasks.generated import held_out_tasks, training_tasks
-from sandbox.tasks.prove import Proof, pool_ground, prove
+from sandbox.tasks.prove import TaskProof, pool_proof_environment, prove_tasks
 from sandbox.tasks.task import Task
-from sandbox.tasks.writing import plan
+from sandbox.tasks.writing import plan_dataset_write
 
 _SESSION_S = 7200.0
 """Longest life of a sandbox that a proof uses."""
@@ -46,53 +46,55 @@ _NEW = (
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module."""
-    with parsed(_parser(), arguments) as (chosen, out):
+    with parse_command_line(_parser(), arguments) as (chosen, out):
         code, answer = _run(chosen)
-        out.set(answer)
+        out.set_result(answer)
         return code
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def _parser() -> CommandLineParser:
+    parser = CommandLineParser(
         prog="python -m sandbox.tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    reading = Parser(add_help=False)
+    reading = CommandLineParser(add_help=False)
     reading.add_argument(
         "path",
         type=Path,
         nargs="?",
-        default=datasets.BUILT_IN,
+        default=datasets.BUILT_IN_CATALOG,
         help="task folder, folder of them, file of rows, or datasets.toml (default: that of longshore's own data sets)",
     )
     reading.add_argument("--format", choices=format_names(), help="default: what the files look like")
     reading.add_argument("--root", type=Path, help="what rows' paths are relative to (default: where the rows lie)")
     reading.add_argument("--label", default="", help="which data set of a datasets.toml")
     reading.add_argument("--only", action="append", default=[], metavar="GLOB", help="names to take; !GLOB leaves out")
-    every = Parser(add_help=False)
+    every = CommandLineParser(add_help=False)
     every.add_argument("--json", action="store_true", help="one JSON object on standard output, and nothing else there")
     validate = commands.add_parser("validate", parents=[reading, every], help="name every problem of every task")
     validate.add_argument("--run", action="store_true", help="prove oracle 1, no-op 0, foils < 1 in real containers")
-    validate.add_argument("--at-once", type=whole(1), default=2 * (os.cpu_count() or 1), help="tasks tried at once")
-    add_gate_options(validate)
+    validate.add_argument(
+        "--at-once", type=integer_between(1), default=2 * (os.cpu_count() or 1), help="tasks tried at once"
+    )
+    add_egress_proxy_options(validate)
     convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
     convert.add_argument("--to", choices=format_names(), required=True)
     convert.add_argument("--out", type=Path, required=True, help=_NEW)
     commands.add_parser("list", parents=[reading, every], help="show the tasks and their checksum")
     generate = commands.add_parser("generate", parents=[every], help="write generated tasks")
     generate.add_argument("out", type=Path, help=_NEW)
-    generate.add_argument("--to", choices=[each.value for each in Format], default=Format.TERMINAL_BENCH.value)
+    generate.add_argument("--to", choices=[each.value for each in TaskFormat], default=TaskFormat.TERMINAL_BENCH.value)
     generate.add_argument(
-        "--count", type=whole(0, _MOST_TASKS), default=18, help="training tasks (default: %(default)s)"
+        "--count", type=integer_between(0, _MOST_TASKS), default=18, help="training tasks (default: %(default)s)"
     )
     generate.add_argument(
-        "--held-out", type=whole(0, _MOST_TASKS), default=0, metavar="N", help="held-out tasks of each family"
+        "--held-out", type=integer_between(0, _MOST_TASKS), default=0, metavar="N", help="held-out tasks of each family"
     )
-    generate.add_argument("--seed", type=whole(0), default=0)
+    generate.add_argument("--seed", type=integer_between(0), default=0)
     return parser
 
 
-def _run(chosen: argparse.Namespace) -> Answer:
+def _run(chosen: argparse.Namespace) -> CommandOutcome:
     say: Callable[[str], None] = _to_stderr if chosen.json else print
     if chosen.command == "generate":
         tasks = [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
@@ -101,34 +103,38 @@ def _run(chosen: argparse.Namespace) -> Answer:
     if chosen.command == "convert":
         for problem in found.problems:
             say(str(problem))
-        return _written(list(found.tasks), len(found.unusable), chosen, say)
+        return _written(list(found.tasks), len(found.first_problems), chosen, say)
     if chosen.command == "list":
-        return commands.listing(found, say)
+        return commands.list_tasks(found, say)
     if not chosen.run:
-        return commands.validate(found, None, say)
+        return commands.validate_tasks(found, None, say)
 
-    async def proving(on_proof: Callable[[Proof], None]) -> list[Proof]:
+    async def proving(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
         run = f"prove-{uuid.uuid4().hex[:8]}"
-        settings = PoolSettings(run, run, chosen.at_once, session_max_s=_SESSION_S, gate=gate_settings(chosen))
+        settings = PoolSettings(
+            run, run, chosen.at_once, session_max_s=_SESSION_S, egress_proxy=egress_proxy_settings(chosen)
+        )
         async with SandboxPool(settings) as pool:
-            return await prove(found.tasks, pool_ground(pool), chosen.at_once, on_proof)
+            return await prove_tasks(found.tasks, pool_proof_environment(pool), chosen.at_once, on_proof)
 
-    return commands.validate(found, lambda on_proof: asyncio.run(proving(on_proof)), say)
+    return commands.validate_tasks(found, lambda on_proof: asyncio.run(proving(on_proof)), say)
 
 
 def _load(chosen: argparse.Namespace) -> Dataset:
-    if chosen.label or chosen.path.name == datasets.NAME:
+    if chosen.label or chosen.path.name == datasets.CATALOG_FILE:
         if chosen.format or chosen.root:
             raise UserError(f"{chosen.path} says format and root of a data set itself: leave out --format and --root")
-        found = datasets.load_label(chosen.path, chosen.label)
+        found = datasets.load_labelled_dataset(chosen.path, chosen.label)
     else:
         found = load_tasks(chosen.path, chosen.format, chosen.root)
-    return datasets.filtered(found, chosen.only)
+    return datasets.filter_dataset(found, chosen.only)
 
 
-def _written(tasks: list[Task], left_out: int, chosen: argparse.Namespace, say: Callable[[str], None]) -> Answer:
+def _written(
+    tasks: list[Task], left_out: int, chosen: argparse.Namespace, say: Callable[[str], None]
+) -> CommandOutcome:
     """Write those of ``tasks`` that the format can hold; the others are said and left out."""
-    planned = plan(format_of(chosen.to), tasks, chosen.out)
+    planned = plan_dataset_write(find_format(chosen.to), tasks, chosen.out)
     for problem in planned.problems:
         say(str(problem))
     count, left_out = len(tasks) - len(planned.problems), left_out + len(planned.problems)

@@ -20,7 +20,7 @@ _KINDS = frozenset(
 ) | {"collections.abc.Generator", "typing.Generator"}
 
 
-def unshared(tree: ast.Module, functions: Collection[str]) -> Iterator[str]:
+def find_shared_state(tree: ast.Module, functions: Collection[str]) -> Iterator[str]:
     """What the tests use and why that does not reach the answer.  ``functions``: the answer's names."""
     text = _Names(tree)
     calls = [(node, text.name(node.func)) for node in ast.walk(tree) if isinstance(node, ast.Call)]

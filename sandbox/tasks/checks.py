@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-SUMMARY = "=== short test summary info ==="
+SUMMARY_HEADER = "=== short test summary info ==="
 
 _LIBRARY = """\
 # Reads a regular file of at most 200 lines into $text, each line ended by a newline and begun by $1.
@@ -42,35 +42,35 @@ report() { if "$1"; then echo "PASSED $1"; else echo "FAILED $1"; fi; }
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ShellCheck:
     name: str
     expression: str
     """A shell command list; its exit status is the verdict."""
 
 
-def text(lines: Sequence[str]) -> str:
+def as_text_file(lines: Sequence[str]) -> str:
     """The content of a text file."""
     return "".join(f"{line}\n" for line in lines)
 
 
-def holds(path: str, lines: Sequence[str]) -> str:
+def file_holds(path: str, lines: Sequence[str]) -> str:
     """``path`` is a regular file with exactly these lines; a missing last newline is forgiven."""
-    return shlex.join(["holds", path, text(lines)])
+    return shlex.join(["holds", path, as_text_file(lines)])
 
 
-def lists(path: str, lines: Sequence[str]) -> str:
+def file_lists(path: str, lines: Sequence[str]) -> str:
     """``path`` has exactly these lines in any order; a leading ``./`` does not matter."""
     return shlex.join(["lists", path, *lines])
 
 
-def only(folder: str, names: Sequence[str]) -> str:
+def folder_holds_only(folder: str, names: Sequence[str]) -> str:
     """``folder`` has exactly these visible entries."""
     return shlex.join(["only", folder, *sorted(names)])
 
 
-def script(checks: Sequence[Check], workdir: str) -> str:
+def check_script(checks: Sequence[ShellCheck], workdir: str) -> str:
     """The test script: one line per check, after a line that announces them."""
     functions = "".join(f"{check.name}() {{ {check.expression}; }}\n" for check in checks)
     reports = "".join(f"report {check.name}\n" for check in checks)
     start = f"LC_ALL=C\nunset IFS\ncd {shlex.quote(workdir)} || exit 1\n"
-    return f"#!/bin/sh\n{_LIBRARY}{functions}{start}echo '{SUMMARY}'\n{reports}"
+    return f"#!/bin/sh\n{_LIBRARY}{functions}{start}echo '{SUMMARY_HEADER}'\n{reports}"

@@ -26,22 +26,22 @@ from typing import Any, cast
 import orjson
 from pydantic import BaseModel, ConfigDict
 
-from sandbox.tasks.apart import unshared
-from sandbox.tasks.code_harness import left_to_call, meant_modules, own_names, parsed, used_names
-from sandbox.tasks.code_side import MODULE
-from sandbox.tasks.encoding import keep, unkeep
-from sandbox.tasks.problems import Problems
-from sandbox.tasks.rows import OWN, Message, Row, RowFormat, user_message, user_text
+from sandbox.tasks.apart import find_shared_state
+from sandbox.tasks.code_harness import candidate_names, module_names, parse_test_code, uncalled_tests, used_names
+from sandbox.tasks.code_side import CANDIDATE_MODULE
+from sandbox.tasks.encoding import from_metadata, to_metadata
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.rows import EXTRA_FIELDS_KEY, JsonRow, PromptMessage, RowFormat, join_user_messages, user_prompt
 from sandbox.tasks.task import BASE_IMAGE, Task
 
-PROGRAM = "/app/solution.py"
-ASKED = f"\n\nWrite your Python program to the file {PROGRAM}."
+CANDIDATE_PROGRAM = "/app/solution.py"
+PROGRAM_INSTRUCTION = f"\n\nWrite your Python program to the file {CANDIDATE_PROGRAM}."
 """Ends every instruction: where the answer is looked for."""
-ASKED_TO_BOX = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
+BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
 """Ends the instruction where an answer is asked for and the prompt says nothing of a box."""
 _START = (
     "import sys, pathlib; sys.path.insert(0, '/tests'); from sandbox.tasks.code_harness import main;"
-    f" main(pathlib.Path('/tests'), pathlib.Path('{PROGRAM}'))"
+    f" main(pathlib.Path('/tests'), pathlib.Path('{CANDIDATE_PROGRAM}'))"
 )
 _RUN = f'#!/bin/sh\nexec python3 -I -B -c "{_START}"\n'
 _PACKAGE = "sandbox/tasks"
@@ -64,10 +64,10 @@ _TESTS = (
     "neither data_source nor ability speaks of code, an answer: else nothing can be graded"
 )
 
-_CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {MODULE, "pytest"}
+_CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {CANDIDATE_MODULE, "pytest"}
 """Modules with which tests can be as they would be in one process."""
 
-BASE_MODULES = frozenset((
+BASE_IMAGE_MODULES = frozenset((
     "abc", "argparse", "array", "ast", "atexit", "base64", "binascii", "bisect", "builtins", "calendar", "cmath",
     "codecs", "collections", "compileall", "configparser", "contextlib", "copy", "copyreg", "csv", "datetime", "dis",
     "email", "encodings", "enum", "errno", "faulthandler", "fcntl", "filecmp", "fnmatch", "functools", "gc",
@@ -81,7 +81,7 @@ BASE_MODULES = frozenset((
 ))  # fmt: skip
 """Modules without an underscore that the base image's Python has, which is Debian's python3-minimal."""
 
-Case = tuple[str, object, object]
+CodeCase = tuple[str, object, object]
 """What :mod:`~sandbox.tasks.code_harness` takes: kind, what is given, what is wanted."""
 
 
@@ -92,25 +92,25 @@ class _RewardModel(BaseModel):
 
 class _Row(BaseModel):
     model_config = ConfigDict(extra="allow")
-    prompt: list[Message]
+    prompt: list[PromptMessage]
     reward_model: _RewardModel
     extra_info: dict[str, Any] | None = None
     data_source: str = ""
     ability: str = ""
 
 
-def _read(row: Row, problems: Problems) -> Task:
-    said = problems.check("row", {key: value for key, value in row.items() if key != OWN}, _Row)
+def _read(row: JsonRow, problems: TaskProblems) -> Task:
+    said = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Row)
     if said is None:
         return Task("unreadable", "unreadable")
-    prompt = user_text(said.prompt, problems)
+    prompt = join_user_messages(said.prompt, problems)
     truth: object = said.reward_model.ground_truth
-    cases = cases_of(truth, str((said.extra_info or {}).get("entry_point", "")))
+    cases = parse_cases(truth, str((said.extra_info or {}).get("entry_point", "")))
     answer = "" if cases else _answer(said, truth)
-    if not cases and not answer and OWN not in row:
+    if not cases and not answer and EXTRA_FIELDS_KEY not in row:
         problems.add(f"{_TRUTH} holds no tests", _TESTS)
-    rest = {key: value for key, value in row.items() if key not in {"prompt", OWN}}
-    if row["prompt"] != user_message(prompt):
+    rest = {key: value for key, value in row.items() if key not in {"prompt", EXTRA_FIELDS_KEY}}
+    if row["prompt"] != user_prompt(prompt):
         rest["prompt"] = row["prompt"]
     return Task(
         id=_id(said, prompt),
@@ -120,7 +120,7 @@ def _read(row: Row, problems: Problems) -> Task:
         run_tests=_RUN if cases else "",
         expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
         answer=answer,
-        metadata=keep(rest, _ROW),
+        metadata=to_metadata(rest, _ROW),
         test_timeout_s=60.0 + 10.0 * len(cases),
     )
 
@@ -134,8 +134,8 @@ def _answer(said: _Row, truth: object) -> str:
 
 def _instruction(prompt: str, answer: str) -> str:
     if not answer:
-        return prompt + ASKED
-    return prompt if "\\boxed" in prompt else prompt + ASKED_TO_BOX
+        return prompt + PROGRAM_INSTRUCTION
+    return prompt if "\\boxed" in prompt else prompt + BOX_INSTRUCTION
 
 
 def _id(said: _Row, prompt: str) -> str:
@@ -149,7 +149,7 @@ def _id(said: _Row, prompt: str) -> str:
     return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
 
 
-def cases_of(truth: object, entry: str = "") -> list[Case]:
+def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
     """The tests in a ground truth; none where it holds none, or asserts that nothing would reach.  ``entry``: the
     function that is asked for, where it has a name.  Pure."""
     if isinstance(truth, str):
@@ -163,7 +163,7 @@ def cases_of(truth: object, entry: str = "") -> list[Case]:
         return [("asserts", text, entry or None) for text in texts] if good else []
     if not isinstance(truth, dict):
         return []
-    said = cast("Row", truth)
+    said = cast("JsonRow", truth)
     inputs, outputs, function = said.get("inputs"), said.get("outputs"), said.get("fn_name")
     if not (isinstance(inputs, list) and isinstance(outputs, list)):
         return []
@@ -185,8 +185,8 @@ def _asserts(text: object, entry: str) -> bool:
     if not isinstance(text, str):
         return False
     try:
-        tree = parsed(text)
-        reached = used_names(tree) | set(left_to_call(tree, entry))
+        tree = parse_test_code(text)
+        reached = used_names(tree) | set(uncalled_tests(tree, entry))
         return any(
             isinstance(each, ast.Assert) for node in tree.body if _runs(node, reached) for each in ast.walk(node)
         )
@@ -199,7 +199,7 @@ def _runs(node: ast.stmt, reached: set[str]) -> bool:
     return not defines or node.name in reached
 
 
-def uncrossing(task: Task) -> Iterator[str]:
+def find_uncrossable_usage(task: Task) -> Iterator[str]:
     """What tests of a code task use that does not cross to the process in which the answer runs, or is not there; a
     sentence for each case, nothing of other tasks."""
     if task.run_tests != _RUN:
@@ -215,17 +215,19 @@ def uncrossing(task: Task) -> Iterator[str]:
                 f"its tests (case_{number}) make objects of their own class {name}, which do not cross to the answer: "
                 f"ask in the prompt that the answer defines {name}, and leave it out of the tests"
             )
-        for what in unshared(tree, own_names(tree) | {"candidate"}):
+        for what in find_shared_state(tree, candidate_names(tree) | {"candidate"}):
             yield f"its tests (case_{number}) use {what}"
 
 
-def lacking(task: Task) -> Iterator[str]:
+def find_missing_modules(task: Task) -> Iterator[str]:
     """Modules that tests of a code task import and the base image's Python has not, a sentence for each case."""
     if task.run_tests != _RUN or task.image != BASE_IMAGE or task.build:
         return
     for number, tree in _test_code(task):
-        wanted = _imported(tree) | meant_modules(tree, own_names(tree))
-        absent = sorted(name for name in wanted & _CROSSING - BASE_MODULES - {MODULE} if not name.startswith("_"))
+        wanted = _imported(tree) | module_names(tree, candidate_names(tree))
+        absent = sorted(
+            name for name in wanted & _CROSSING - BASE_IMAGE_MODULES - {CANDIDATE_MODULE} if not name.startswith("_")
+        )
         if absent:
             yield (
                 f"its tests (case_{number}) import {', '.join(absent)}, which the Python of the image that longshore "
@@ -235,8 +237,10 @@ def lacking(task: Task) -> Iterator[str]:
 
 def _test_code(task: Task) -> Iterator[tuple[int, ast.Module]]:
     """The asserts of a code task, by the number of their case."""
-    cases = cast("list[Case]", ast.literal_eval(task.tests[CASES].decode()))
-    yield from ((number, parsed(str(code))) for number, (kind, code, _) in enumerate(cases) if kind == "asserts")
+    cases = cast("list[CodeCase]", ast.literal_eval(task.tests[CASES].decode()))
+    yield from (
+        (number, parse_test_code(str(code))) for number, (kind, code, _) in enumerate(cases) if kind == "asserts"
+    )
 
 
 def _imported(tree: ast.Module) -> set[str]:
@@ -253,20 +257,20 @@ def _made_classes(tree: ast.Module) -> set[str]:
     return {node.name for node in nodes if isinstance(node, ast.ClassDef)} & called
 
 
-def _write(task: Task) -> Row:
-    prompt = task.instruction.removesuffix(ASKED).removesuffix(ASKED_TO_BOX)
-    row = {key: value for key, value in unkeep(task.metadata, _ROW).items() if key != OWN}
+def _write(task: Task) -> JsonRow:
+    prompt = task.instruction.removesuffix(PROGRAM_INSTRUCTION).removesuffix(BOX_INSTRUCTION)
+    row = {key: value for key, value in from_metadata(task.metadata, _ROW).items() if key != EXTRA_FIELDS_KEY}
     row.setdefault("data_source", "longshore")
     row.setdefault("ability", task.family)
     row.setdefault("reward_model", {"ground_truth": "", "style": "rule"})
-    row.setdefault("prompt", user_message(prompt))
+    row.setdefault("prompt", user_prompt(prompt))
     try:
         if _id(_Row.model_validate(row), prompt) == task.id:
             return row
     except ValueError:  # the metadata was never a row's
-        row = {"reward_model": {"ground_truth": ""}, "prompt": user_message(task.instruction)}
+        row = {"reward_model": {"ground_truth": ""}, "prompt": user_prompt(task.instruction)}
     extra = row.get("extra_info")
-    named: Row = (cast("Row", extra) if isinstance(extra, dict) else {}) | {"task_id": task.id}
+    named: JsonRow = (cast("JsonRow", extra) if isinstance(extra, dict) else {}) | {"task_id": task.id}
     return {**row, "extra_info": named}
 
 

@@ -21,24 +21,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from sandbox.tasks.code_side import MODULE, ancestry, receive, send
+from sandbox.tasks.code_side import CANDIDATE_MODULE, error_ancestry, receive, send
 from sandbox.tasks.code_things import (
-    ITEMS,
-    STANDARD,
+    MOST_ITEMS,
+    STANDARD_ATTRIBUTES,
     CandidateError,
-    Class,
-    Instance,
-    Items,
-    OwnItems,
-    Result,
-    Thing,
-    kind_named,
-    number_of,
+    ClassProxy,
+    InstanceIteratorProxy,
+    InstanceProxy,
+    IteratorProxy,
+    ObjectProxy,
+    ResultProxy,
+    proxy_class_for,
+    proxy_number,
 )
-from sandbox.tasks.code_values import CHANGEABLE, Uncrossable, named_tuple, pack, put, unpack
+from sandbox.tasks.code_values import MUTABLE_TYPES, UncrossableValueError, named_tuple, pack, unpack, update_in_place
 
-CASE_S = 10.0
-ANSWER_BYTES = 16 << 20
+CASE_TIMEOUT_S = 10.0
+MOST_REPLY_BYTES = 16 << 20
 AS_NOBODY: Mapping[str, Any] = {"user": 65534, "group": 65534, "extra_groups": []}
 _NO_ANSWER = (OSError, EOFError, ValueError, SyntaxError, TypeError, LookupError, RecursionError, MemoryError)
 _LENGTHS = {"value": 3, "error": 5, "callback": 4}
@@ -50,7 +50,7 @@ _START = (
 )
 
 
-class Candidate:
+class CandidateProgram:
     """A copy of the program that ``nobody`` may read, in a folder of its own."""
 
     def __init__(self, program: Path) -> None:
@@ -68,7 +68,7 @@ class Candidate:
         target.chmod(0o644)
 
     @contextmanager
-    def beside(self) -> Generator[None]:
+    def as_candidate_user(self) -> Generator[None]:
         """Be nobody, in its working directory: files are shared with it, and a link that it made leads nowhere else."""
         user, group, folder = os.geteuid(), os.getegid(), os.open(".", os.O_RDONLY)
         os.chdir(self.work)
@@ -82,19 +82,19 @@ class Candidate:
             os.fchdir(folder)
             os.close(folder)
 
-    def prints(self, text: str) -> str:
+    def run_with_input(self, text: str) -> str:
         """What the program prints for ``text`` on its standard input."""
         done = subprocess.run(
             [sys.executable, str(self.program)],
             input=text.encode(),
             stdout=subprocess.PIPE,
-            timeout=CASE_S,
+            timeout=CASE_TIMEOUT_S,
             check=False,
             **self._surroundings(),
         )
         return done.stdout.decode(errors="replace")
 
-    def answer(self) -> Answer:
+    def start_server(self) -> CandidateClient:
         """The program, loaded, in a process that :meth:`Answer.close` ends."""
         library = self.folder / os.urandom(8).hex()
         package = library / "sandbox/tasks"
@@ -112,7 +112,7 @@ class Candidate:
                 pass_fds=[theirs.fileno()],
                 **self._surroundings(),
             )
-        return Answer(ours, process)
+        return CandidateClient(ours, process)
 
     def _surroundings(self) -> dict[str, Any]:
         return {
@@ -124,26 +124,26 @@ class Candidate:
         }
 
 
-class Answer:
+class CandidateClient:
     """The judging end of the channel to a loaded program."""
 
     def __init__(self, channel: socket.socket, process: subprocess.Popen[Any]) -> None:
         self._channel, self._process = channel, process
         self._functions: list[Callable[..., object]] = []
         self._errors: dict[str, type[Exception]] = {}
-        self._things: dict[tuple[int, type[Thing]], Thing] = {}
+        self._proxies: dict[tuple[int, type[ObjectProxy]], ObjectProxy] = {}
         self._one_asks = threading.RLock()
         """A test may have threads; what it is called back for is asked by the same one."""
         self._until_s = 0.0
         self._depth = 0
         self._recursion_limit = sys.getrecursionlimit()
-        self._looked_at: list[object] = []
+        self._inspected: list[object] = []
         self.types: Collection[str] = ()
         """Names of the tests that may be types of Python's: these cross as what they are, others can only be called.
         (``set.union(wanted)`` is what is wanted.)"""
         self.classes: Collection[str] = ()
         """Names with a capital that the tests use as a class."""
-        self.asked = 0
+        self.request_count = 0
         """How often a test asked it for something."""
 
     def close(self) -> None:
@@ -153,99 +153,103 @@ class Answer:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def named(self, name: str, is_class: bool) -> object:
+    def get_name(self, name: str, is_class: bool) -> object:
         """What the program has under this name, which the tests use as a class or do not.  Raises NameError where
         it has none."""
-        found = self._ask("name", name, kind=kind_named(name, is_class))
-        self.asked += not isinstance(found, Thing)
+        found = self._request("name", name, kind=proxy_class_for(name, is_class))
+        self.request_count += not isinstance(found, ObjectProxy)
         return found
 
-    def attribute(self, thing: Thing, name: str) -> object:
-        kind = kind_named(name, name in self.classes) if isinstance(thing, Class) else Thing
-        return self.ask("getattr", thing, name, kind=kind)
+    def get_attribute(self, thing: ObjectProxy, name: str) -> object:
+        kind = proxy_class_for(name, name in self.classes) if isinstance(thing, ClassProxy) else ObjectProxy
+        return self.request("getattr", thing, name, kind=kind)
 
-    def entry(self, name: str) -> Callable[..., object]:
+    def get_entry_point(self, name: str) -> Callable[..., object]:
         """The function of this name, or the method of ``Solution``."""
-        return cast("Callable[..., object]", self._ask("entry", name))
+        return cast("Callable[..., object]", self._request("entry", name))
 
-    def looked_at(self, value: object) -> object:
+    def note_inspected(self, value: object) -> object:
         """Note that a test compares this with its own values after a call, and so wants it changed."""
-        self._looked_at.append(value)
+        self._inspected.append(value)
         return value
 
-    def meant(self, value: object) -> object:
+    def as_instance(self, value: object) -> object:
         """What a test must mean as an object: none of a standard type has what it asks of it."""
-        if not isinstance(value, Thing) or isinstance(value, Instance):
+        if not isinstance(value, ObjectProxy) or isinstance(value, InstanceProxy):
             return value
-        return self._thing(number_of(value), OwnItems if isinstance(value, Items) else Instance)
+        return self._proxy(
+            proxy_number(value), InstanceIteratorProxy if isinstance(value, IteratorProxy) else InstanceProxy
+        )
 
-    def itself(self, value: object) -> object:
+    def as_identity(self, value: object) -> object:
         """The same for all that stand for one object of the answer's."""
-        return self._thing(number_of(value), Thing) if isinstance(value, Thing) else value
+        return self._proxy(proxy_number(value), ObjectProxy) if isinstance(value, ObjectProxy) else value
 
-    def type_of(self, value: object) -> object:
+    def get_type(self, value: object) -> object:
         """A class of the answer's can be compared and has a name; a test does not call this one."""
-        return self.ask("type", value, kind=Thing) if isinstance(value, Thing) else type(value)
+        return self.request("type", value, kind=ObjectProxy) if isinstance(value, ObjectProxy) else type(value)
 
-    def ask(self, what: str, *args: object, kind: type[Thing]) -> Any:
-        self.asked += 1
-        return self._ask(what, *args, kind=kind)
+    def request(self, what: str, *args: object, kind: type[ObjectProxy]) -> Any:
+        self.request_count += 1
+        return self._request(what, *args, kind=kind)
 
-    def call(self, thing: Thing, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    def call(self, thing: ObjectProxy, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
         """What it answers.  Arguments that it changed are changed here where it answers nothing else, or where the
         test looks at them: else a test that computes what is right from its argument would be told what that is."""
-        self.asked += 1
-        value, changes = self._exchange("call", [thing, args, kwargs], Result if type(thing) is Class else Thing)
+        self.request_count += 1
+        value, changes = self._exchange_locked(
+            "call", [thing, args, kwargs], ResultProxy if type(thing) is ClassProxy else ObjectProxy
+        )
         given = {str(at): each for at, each in enumerate(args)} | kwargs
         for key, packed in changes.items():
             old = given.get(key)
-            if isinstance(old, CHANGEABLE) and (value is None or any(each is old for each in self._looked_at)):
+            if isinstance(old, MUTABLE_TYPES) and (value is None or any(each is old for each in self._inspected)):
                 self._put(old, packed)
         return value
 
     def _put(self, old: object, packed: Any) -> None:
-        new = self._unpack(packed, Thing)
+        new = self._unpack(packed, ObjectProxy)
         if not isinstance(new, type(old)):
             raise CandidateError("an argument became another type")
-        put(old, new)
+        update_in_place(old, new)
 
-    def _ask(self, what: str, *args: object, kind: type[Thing] = Thing) -> Any:
-        return self._exchange(what, list(args), kind)[0]
+    def _request(self, what: str, *args: object, kind: type[ObjectProxy] = ObjectProxy) -> Any:
+        return self._exchange_locked(what, list(args), kind)[0]
 
-    def _exchange(self, what: str, args: list[object], kind: type[Thing]) -> tuple[Any, dict[str, Any]]:
+    def _exchange_locked(self, what: str, args: list[object], kind: type[ObjectProxy]) -> tuple[Any, dict[str, Any]]:
         with self._one_asks:
             if self._recursion_limit != (limit := sys.getrecursionlimit()):
                 self._recursion_limit = limit
-                self._exchanged("setrecursionlimit", [limit], Thing)
-            return self._exchanged(what, args, kind)
+                self._exchange_message("setrecursionlimit", [limit], ObjectProxy)
+            return self._exchange_message(what, args, kind)
 
-    def _exchanged(self, what: str, args: list[object], kind: type[Thing]) -> tuple[Any, dict[str, Any]]:
+    def _exchange_message(self, what: str, args: list[object], kind: type[ObjectProxy]) -> tuple[Any, dict[str, Any]]:
         packed = [self._pack(each) for each in args]
         if not self._depth:
-            self._until_s = time.monotonic() + CASE_S
+            self._until_s = time.monotonic() + CASE_TIMEOUT_S
         self._depth += 1
         try:
-            said = self._said(["do", what, packed])
+            said = self._receive_reply(["do", what, packed])
         except _NO_ANSWER as error:
             self._channel.close()
             raise CandidateError(f"{what}: {type(error).__name__}: {error}") from error
         finally:
             self._depth -= 1
         if said[0] == "error":
-            raise self._raised(said, ends=what == "next")
+            raise self._rebuild_error(said, ends=what == "next")
         return self._unpack(said[1], kind), said[2]
 
-    def _said(self, message: list[Any]) -> list[Any]:
+    def _receive_reply(self, message: list[Any]) -> list[Any]:
         """The answer to ``message``; calls of the tests' functions that come before it are answered."""
         while True:
             self._channel.settimeout(self._left_s())
             send(self._channel, message)
-            said = receive(self._read, ANSWER_BYTES)
+            said = receive(self._read, MOST_REPLY_BYTES)
             if _LENGTHS.get(str(said[0])) != len(said):
                 raise ValueError("no answer")
             if said[0] != "callback":
                 return said
-            message = self._called_back(*said[1:])
+            message = self._run_callback(*said[1:])
 
     def _read(self, most_bytes: int) -> bytes:
         self._channel.settimeout(self._left_s())
@@ -257,49 +261,49 @@ class Answer:
             raise TimeoutError
         return left_s
 
-    def _called_back(self, number: int, args: Any, kwargs: Any) -> list[Any]:
-        given, named = self._unpack(args, Thing), self._unpack(kwargs, Thing)
+    def _run_callback(self, number: int, args: Any, kwargs: Any) -> list[Any]:
+        given, named = self._unpack(args, ObjectProxy), self._unpack(kwargs, ObjectProxy)
         try:
             return ["value", self._pack(self._functions[number](*given, **named))]
         except Exception as error:  # noqa: BLE001  the test's function raises it for the answer to see
-            known = (each.__name__ for each in type(error).__mro__ if ancestry(each) == each.__name__)
+            known = (each.__name__ for each in type(error).__mro__ if error_ancestry(each) == each.__name__)
             return ["error", next(known), str(error)]
 
     def _pack(self, value: object) -> Any:
         return pack(value, self._other)
 
     def _other(self, value: object) -> Any:
-        if isinstance(value, Thing):
-            return ["thing", number_of(value)]
+        if isinstance(value, ObjectProxy):
+            return ["thing", proxy_number(value)]
         if isinstance(value, Iterator):
-            items = list(itertools.islice(cast("Iterator[object]", value), ITEMS + 1))
-            if len(items) > ITEMS:
-                raise Uncrossable(f"an iterator of more than {ITEMS} items")
+            items = list(itertools.islice(cast("Iterator[object]", value), MOST_ITEMS + 1))
+            if len(items) > MOST_ITEMS:
+                raise UncrossableValueError(f"an iterator of more than {MOST_ITEMS} items")
             return ["iterator", self._pack(items)]
         if not callable(value):
-            raise Uncrossable(f"{type(value).__name__} does not cross to the answer")
+            raise UncrossableValueError(f"{type(value).__name__} does not cross to the answer")
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
         if module and getattr(sys.modules.get(module), name, None) is value:
             return ["named function", module, name]
         self._functions.append(value)
         return ["function", len(self._functions) - 1]
 
-    def _unpack(self, packed: Any, kind: type[Thing]) -> Any:
+    def _unpack(self, packed: Any, kind: type[ObjectProxy]) -> Any:
         """What crossed; where that is a thing, of this kind."""
-        whole = kind if isinstance(packed, list) and packed[:1] in (["thing"], ["iterator"]) else Thing
+        whole = kind if isinstance(packed, list) and packed[:1] in (["thing"], ["iterator"]) else ObjectProxy
 
         def other(tagged: list[Any]) -> object:
             tag, said, *rest = tagged
             if tag == "named":
-                return _named_tuple(said, rest[0], [self._unpack(each, Thing) for each in rest[1]])
+                return _named_tuple(said, rest[0], [self._unpack(each, ObjectProxy) for each in rest[1]])
             if tag == "exception":
                 return self._error_class(said)
             if tag == "type" and isinstance(found := getattr(builtins, str(said), None), type):
                 return found if said in self.types else _maker(found)
             if tag == "thing" and isinstance(said, int):
-                return self._thing(said, whole)
+                return self._proxy(said, whole)
             if tag == "iterator" and isinstance(said, int):
-                return self._thing(said, OwnItems if whole is Instance else Items)
+                return self._proxy(said, InstanceIteratorProxy if whole is InstanceProxy else IteratorProxy)
             raise ValueError("no such value")
 
         try:
@@ -307,19 +311,19 @@ class Answer:
         except Exception as error:
             raise CandidateError(f"{type(error).__name__}: {error}") from error
 
-    def _thing(self, number: int, kind: type[Thing]) -> Thing:
+    def _proxy(self, number: int, kind: type[ObjectProxy]) -> ObjectProxy:
         """One for each number and kind."""
-        return self._things.setdefault((number, kind), kind(self, number))
+        return self._proxies.setdefault((number, kind), kind(self, number))
 
-    def _raised(self, said: list[Any], ends: bool) -> Exception:
+    def _rebuild_error(self, said: list[Any], ends: bool) -> Exception:
         """The answer's error.  What would end a loop is another where that was not asked."""
         _, names, args, text, more = said
         kind = self._error_class(names)
         if issubclass(kind, (StopIteration, StopAsyncIteration)) and not ends:
             return RuntimeError(f"the answer raised {kind.__name__}")
         try:
-            raised = kind(*self._unpack(args, Thing))
-            for name, value in self._unpack(more, Thing).items():
+            raised = kind(*self._unpack(args, ObjectProxy))
+            for name, value in self._unpack(more, ObjectProxy).items():
                 if not (str(name).startswith("__") or hasattr(kind, name)):
                     setattr(raised, name, value)
         except Exception as error:
@@ -343,7 +347,7 @@ class Answer:
 
     def _new_error(self, name: str, bases: tuple[type, ...]) -> type[Exception]:
         try:
-            made = type(name, bases, {"__module__": MODULE, "__str__": _text})
+            made = type(name, bases, {"__module__": CANDIDATE_MODULE, "__str__": _text})
         except TypeError as error:
             raise CandidateError(name) from error
         if not issubclass(made, Exception):
@@ -358,7 +362,7 @@ def _text(error: Exception) -> str:
 def _named_tuple(name: str, fields: list[str], values: list[object]) -> tuple[object, ...]:
     """A plain one where a field would hide what a standard type has."""
     fields = [str(each) for each in fields]
-    return tuple(values) if STANDARD.intersection(fields) else named_tuple(name, fields, values)
+    return tuple(values) if STANDARD_ATTRIBUTES.intersection(fields) else named_tuple(name, fields, values)
 
 
 def _maker(kind: type) -> Callable[..., object]:

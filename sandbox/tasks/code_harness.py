@@ -19,15 +19,15 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from sandbox.tasks.code_answer import Answer, Candidate
-from sandbox.tasks.code_meant import class_names, meant_calls
-from sandbox.tasks.code_side import MODULE
+from sandbox.tasks.code_answer import CandidateClient, CandidateProgram
+from sandbox.tasks.code_meant import find_class_names, find_object_calls
+from sandbox.tasks.code_side import CANDIDATE_MODULE
 
-COUNT = "__an_assert_is_near__"
-LOOKED_AT = "__a_test_looks_at__"
-MEANT = "__a_test_means_an_object__"
-ITSELF = "__the_object_itself__"
-TYPE = "__what_kind_it_is__"
+COUNT_HOOK = "__an_assert_is_near__"
+INSPECTED_HOOK = "__a_test_looks_at__"
+OBJECT_HOOK = "__a_test_means_an_object__"
+IDENTITY_HOOK = "__the_object_itself__"
+TYPE_HOOK = "__what_kind_it_is__"
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MODULES = {
     *("bisect", "cmath", "collections", "copy", "datetime", "decimal", "fractions", "functools", "heapq", "itertools"),
@@ -43,10 +43,10 @@ def same_text(printed: str, wanted: str) -> bool:
     ]
 
 
-def listed(value: object) -> object:
+def as_list(value: object) -> object:
     """What gives items in order is a list, as in JSON."""
     if isinstance(value, (list, tuple, range, deque, KeysView, ValuesView, Iterator)):
-        return [listed(each) for each in cast("list[object]", value)]
+        return [as_list(each) for each in cast("list[object]", value)]
     return value
 
 
@@ -54,7 +54,7 @@ def used_names(tree: ast.Module) -> set[str]:
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
-def left_to_call(tree: ast.Module, entry: str) -> list[str]:
+def uncalled_tests(tree: ast.Module, entry: str) -> list[str]:
     """Functions that test code only defines, for whoever runs it to call: ``test…()``, and ``check(candidate)`` where
     the candidate's function is known."""
     found: list[str] = []
@@ -69,7 +69,7 @@ def left_to_call(tree: ast.Module, entry: str) -> list[str]:
     return found
 
 
-def own_names(tree: ast.Module) -> set[str]:
+def candidate_names(tree: ast.Module) -> set[str]:
     """What test code uses and nothing here has: the candidate's."""
     bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
     for node in ast.walk(tree):
@@ -77,19 +77,19 @@ def own_names(tree: ast.Module) -> set[str]:
             bound.add(node.name)
         if isinstance(node, ast.arg):
             bound.add(node.arg)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and getattr(node, "module", "") != MODULE:
+        if isinstance(node, (ast.Import, ast.ImportFrom)) and getattr(node, "module", "") != CANDIDATE_MODULE:
             bound.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
     return {name for name in used_names(tree) - bound if not hasattr(builtins, name)}
 
 
-def meant_modules(tree: ast.Module, names: set[str]) -> set[str]:
+def module_names(tree: ast.Module, names: set[str]) -> set[str]:
     """Of ``names`` those that stand for a module wherever they stand."""
     bases = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     alone = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in bases}
     return (names & MODULES) - alone
 
 
-def looked_at(tree: ast.Module, functions: set[str]) -> set[str]:
+def inspected_arguments(tree: ast.Module, functions: set[str]) -> set[str]:
     """Names of arguments that test code compares with literals, and uses for nothing else but calls of ``functions``.
 
     Only these may a candidate change that answers something too: from them no test computes what is right.
@@ -143,9 +143,9 @@ def _through(function: str, node: ast.expr) -> ast.expr:
 def _typed(node: ast.expr) -> ast.expr:
     """``type(x)`` and ``x.__class__``, which none but the answer can say of its own."""
     if isinstance(node, ast.Attribute) and node.attr == "__class__":
-        return _through(TYPE, node.value)
+        return _through(TYPE_HOOK, node.value)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "type":
-        return _through(TYPE, node.args[0]) if len(node.args) == 1 else node
+        return _through(TYPE_HOOK, node.args[0]) if len(node.args) == 1 else node
     return node
 
 
@@ -158,7 +158,7 @@ def _asserts(statement: ast.stmt) -> bool:
     return isinstance(statement, (ast.Assert, ast.Try)) and bool(tests)
 
 
-class Marked(ast.NodeTransformer):
+class InstrumentedTests(ast.NodeTransformer):
     """Test code that says where it comes to a statement that asserts, which arguments it looks at after a call, which
     calls it means to answer objects, what it asks to be the same one, and of which it asks the type to compare or name.
     What it imports of the candidate's is there already."""
@@ -177,7 +177,7 @@ class Marked(ast.NodeTransformer):
     def _counted(self, statements: list[ast.stmt]) -> Iterator[ast.stmt]:
         for each in statements:
             if _asserts(each):
-                yield ast.Expr(ast.Call(ast.Name(COUNT, ast.Load()), [], []))
+                yield ast.Expr(ast.Call(ast.Name(COUNT_HOOK, ast.Load()), [], []))
             yield each
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -186,7 +186,7 @@ class Marked(ast.NodeTransformer):
             for word in node.keywords:
                 word.value = self._noted(word.value)
         self.generic_visit(node)
-        return _through(MEANT, node) if id(node) in self.meant else node
+        return _through(OBJECT_HOOK, node) if id(node) in self.meant else node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         if node.attr == "__name__":
@@ -197,22 +197,22 @@ class Marked(ast.NodeTransformer):
         node.left, *node.comparators = map(_typed, (node.left, *node.comparators))
         self.generic_visit(node)
         if any(isinstance(each, (ast.Is, ast.IsNot)) for each in node.ops):
-            node.left = _through(ITSELF, node.left)
-            node.comparators = [_through(ITSELF, each) for each in node.comparators]
+            node.left = _through(IDENTITY_HOOK, node.left)
+            node.comparators = [_through(IDENTITY_HOOK, each) for each in node.comparators]
         return node
 
     def _noted(self, node: ast.expr) -> ast.expr:
-        return _through(LOOKED_AT, node) if isinstance(node, ast.Name) and node.id in self.arguments else node
+        return _through(INSPECTED_HOOK, node) if isinstance(node, ast.Name) and node.id in self.arguments else node
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.stmt:
-        return ast.Pass() if node.module == MODULE else node
+        return ast.Pass() if node.module == CANDIDATE_MODULE else node
 
 
-def parsed(code: str) -> ast.Module:
+def parse_test_code(code: str) -> ast.Module:
     """The test code, in which ``solution.name``, after ``import solution``, is ``name``.  Raises SyntaxError."""
     tree = ast.parse(code)
     imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import))
-    names = {each.asname or each.name for node in imports for each in node.names if each.name == MODULE}
+    names = {each.asname or each.name for node in imports for each in node.names if each.name == CANDIDATE_MODULE}
     return ast.fix_missing_locations(_Unqualified(names).visit(tree)) if names else tree
 
 
@@ -221,7 +221,7 @@ class _Unqualified(ast.NodeTransformer):
         self._names = names
 
     def visit_Import(self, node: ast.Import) -> ast.stmt:
-        node.names = [each for each in node.names if each.name != MODULE]
+        node.names = [each for each in node.names if each.name != CANDIDATE_MODULE]
         return node if node.names else ast.Pass()
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -230,57 +230,59 @@ class _Unqualified(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def asserted(answer: Answer, code: str, entry: str) -> bool:
+def run_assertions(answer: CandidateClient, code: str, entry: str) -> bool:
     """Run the test code here, as a program, and the functions that it leaves to call; whether it came to a statement
     that asserts, and asked the candidate.
 
     Each name that it does not define itself is the candidate's, and ``entry`` the function to be checked.
     """
-    tree = parsed(code)
+    tree = parse_test_code(code)
     reached: list[None] = []
-    names = own_names(tree)
-    modules = meant_modules(tree, names)
+    names = candidate_names(tree)
+    modules = module_names(tree, names)
     wanted = {name: name for name in names - modules}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module == MODULE:
+        if isinstance(node, ast.ImportFrom) and node.module == CANDIDATE_MODULE:
             wanted.update({alias.asname or alias.name: alias.name for alias in node.names})
-    left = left_to_call(tree, entry)
-    answer.classes = class_names(tree)
+    left = uncalled_tests(tree, entry)
+    answer.classes = find_class_names(tree)
     space: dict[str, Any] = {}
     for name in modules:
         with suppress(ImportError):
             space[name] = importlib.import_module(name)
     for name, own in wanted.items():
         with suppress(NameError):
-            space[name] = answer.named(own, name in answer.classes)
-    space.update({"__name__": "__main__", COUNT: lambda: reached.append(None), LOOKED_AT: answer.looked_at})
-    space.update({MEANT: answer.meant, ITSELF: answer.itself, TYPE: answer.type_of})
+            space[name] = answer.get_name(own, name in answer.classes)
+    space.update(
+        {"__name__": "__main__", COUNT_HOOK: lambda: reached.append(None), INSPECTED_HOOK: answer.note_inspected}
+    )
+    space.update({OBJECT_HOOK: answer.as_instance, IDENTITY_HOOK: answer.as_identity, TYPE_HOOK: answer.get_type})
     functions = {*wanted, "candidate"}
     answer.types = compared_names(tree)
     whole = ast.fix_missing_locations(
-        Marked(looked_at(tree, functions), functions, meant_calls(tree, entry)).visit(tree)
+        InstrumentedTests(inspected_arguments(tree, functions), functions, find_object_calls(tree, entry)).visit(tree)
     )
     try:
         exec(compile(whole, "tests", "exec"), space)  # noqa: S102  the task's own tests
         for name in left:
-            space[name](*([answer.named(entry, is_class=True)] if name == "check" else []))
+            space[name](*([answer.get_name(entry, is_class=True)] if name == "check" else []))
     except SystemExit as error:
         if error.code:
             raise
-    return bool(reached and answer.asked)
+    return bool(reached and answer.request_count)
 
 
-def passed(candidate: Candidate, kind: str, given: object, wanted: object) -> bool:
+def run_case(candidate: CandidateProgram, kind: str, given: object, wanted: object) -> bool:
     """One case, as :mod:`sandbox.tasks.code` writes them: kind, what is given, what is wanted."""
     if kind == "prints":
-        return same_text(candidate.prints(str(given)), str(wanted))
-    with closing(candidate.answer()) as answer:
+        return same_text(candidate.run_with_input(str(given)), str(wanted))
+    with closing(candidate.start_server()) as answer:
         if kind == "asserts":
-            with candidate.beside():
-                return asserted(answer, str(given), str(wanted or ""))
+            with candidate.as_candidate_user():
+                return run_assertions(answer, str(given), str(wanted or ""))
         name, args = cast("tuple[str, list[object]]", given)
-        said = listed(answer.entry(name)(*args))
-    return said == listed(wanted) or [said] == listed(wanted)
+        said = as_list(answer.get_entry_point(name)(*args))
+    return said == as_list(wanted) or [said] == as_list(wanted)
 
 
 def main(folder: Path, program: Path) -> None:
@@ -288,7 +290,7 @@ def main(folder: Path, program: Path) -> None:
     sys.stdout.write("short test summary info\n")
     for number, (kind, given, wanted) in enumerate(cases):
         try:
-            good = passed(Candidate(program), kind, given, wanted)
+            good = run_case(CandidateProgram(program), kind, given, wanted)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001  the candidate's and the tests' own: this case has failed

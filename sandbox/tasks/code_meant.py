@@ -14,14 +14,14 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sandbox.tasks.code_things import STANDARD
+from sandbox.tasks.code_things import STANDARD_ATTRIBUTES
 
 _OF_GENERATORS = ("send", "throw", "close")
 _PUTTING = frozenset(("add", "append", "appendleft", "extend", "extendleft", "insert", "update"))
 _SILENT = frozenset(("clear", "discard", "remove", "reverse", "rotate", "sort"))
 """With those that put: methods of the standard types that answer None, so that only an object's are asked for more."""
 _CLASS_CHECKS = ("isinstance", "issubclass", "assertIsInstance")
-SOLUTION = "Solution"
+SOLUTION_CLASS = "Solution"
 """What LeetCode's rows call their class."""
 
 _Place = tuple[tuple[ast.AST, int], ...]
@@ -38,7 +38,7 @@ class _Given(NamedTuple):
 
 
 def _is_own(attribute: str) -> bool:
-    return not (attribute in STANDARD or attribute in _OF_GENERATORS or attribute.startswith("__"))
+    return not (attribute in STANDARD_ATTRIBUTES or attribute in _OF_GENERATORS or attribute.startswith("__"))
 
 
 def _last_name(node: ast.expr) -> str:
@@ -52,7 +52,7 @@ def _may_be_class(function: ast.expr, entry: str) -> bool:
     return (entry if name == "candidate" else name)[:1].isupper()
 
 
-def class_names(tree: ast.Module) -> set[str]:
+def find_class_names(tree: ast.Module) -> set[str]:
     """Names with a capital that test code calls, or (but for constants) asks for what no standard type has."""
     called = {_last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     asked = {
@@ -61,11 +61,11 @@ def class_names(tree: ast.Module) -> set[str]:
     return {name for name in called | {name for name in asked if not name.isupper()} if name[:1].isupper()}
 
 
-def meant_calls(tree: ast.Module, entry: str) -> list[ast.Call]:
+def find_object_calls(tree: ast.Module, entry: str) -> list[ast.Call]:
     """The calls whose answers test code must mean as objects.  ``entry``: the function that it has as ``candidate``."""
     text = _Text(tree)
     meant: list[ast.Call] = []
-    classes = {SOLUTION, *_checked_classes(tree)}
+    classes = {SOLUTION_CLASS, *_checked_classes(tree)}
     for node, sure in _asked(tree):
         calls = text.calls(node)
         functions = {ast.dump(each.func): each.func for each in calls or ()}

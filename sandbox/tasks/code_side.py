@@ -19,9 +19,9 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from sandbox.tasks.code_values import CHANGEABLE, named_tuple, pack, unpack
+from sandbox.tasks.code_values import MUTABLE_TYPES, named_tuple, pack, unpack
 
-MODULE = "solution"
+CANDIDATE_MODULE = "solution"
 """The program, which test code may import its functions from."""
 HEAD_BYTES = 8
 _NUMBERS = ("numpy", "array")
@@ -52,11 +52,11 @@ def _exactly(read: Callable[[int], bytes], count: int) -> bytes:
     return bytes(data)
 
 
-def ancestry(kind: type) -> Any:
+def error_ancestry(kind: type) -> Any:
     """A class of errors as data: Python's own by its name, another with its bases."""
     if getattr(builtins, kind.__name__, None) is kind:
         return kind.__name__
-    return [kind.__name__, [ancestry(base) for base in kind.__bases__]]
+    return [kind.__name__, [error_ancestry(base) for base in kind.__bases__]]
 
 
 def _enter(thing: Any) -> object:
@@ -67,7 +67,7 @@ def _exit(thing: Any) -> object:
     return thing.__exit__(None, None, None)
 
 
-class Side:
+class CandidateServer:
     """What the program has made, by number; each keeps it for as long as it lives."""
 
     def __init__(self, channel: socket.socket, space: dict[str, Any], broken: BaseException | None) -> None:
@@ -77,9 +77,9 @@ class Side:
         self._broken = broken
         self._one_asks = threading.RLock()
         """The program's threads may call the tests' functions."""
-        self._things: list[object] = []
+        self._objects: list[object] = []
         self._numbers: dict[int, int] = {}
-        self._does: dict[str, Callable[..., object]] = {
+        self._operations: dict[str, Callable[..., object]] = {
             "name": self._name,
             "entry": self._entry,
             "getattr": getattr,
@@ -104,37 +104,37 @@ class Side:
             message = receive(self._channel.recv, sys.maxsize)
             if until and message[0] != "do":
                 return message
-            send(self._channel, self._done(*message[1:]))
+            send(self._channel, self._handle_request(*message[1:]))
 
-    def _done(self, what: str, packed: list[Any]) -> list[Any]:
+    def _handle_request(self, what: str, packed: list[Any]) -> list[Any]:
         if self._broken is not None:
-            return self._failed(self._broken)
+            return self._describe_error(self._broken)
         try:
             args = [self._unpack(each) for each in packed]
             if what == "call":
-                return self._called(*args)
-            return ["value", self._pack(self._does.get(what) or getattr(operator, what), *args), {}]
+                return self._call_function(*args)
+            return ["value", self._pack(self._operations.get(what) or getattr(operator, what), *args), {}]
         except BaseException as error:  # noqa: BLE001  the program's own: it is what was asked for
-            return self._failed(error)
+            return self._describe_error(error)
 
-    def _called(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def _call_function(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         given = {str(at): each for at, each in enumerate(args)} | kwargs
-        before = {key: pack(each, self._other) for key, each in given.items() if isinstance(each, CHANGEABLE)}
+        before = {key: pack(each, self._other) for key, each in given.items() if isinstance(each, MUTABLE_TYPES)}
         answer = function(*args, **kwargs)
         after = {key: pack(given[key], self._other) for key in before}
-        own = isinstance(function, type) and type(answer).__module__ == MODULE
+        own = isinstance(function, type) and type(answer).__module__ == CANDIDATE_MODULE
         value = self._numbered(answer) if own else pack(answer, self._other)
         return ["value", value, {key: each for key, each in after.items() if each != before[key]}]
 
     def _pack(self, does: Callable[..., object], *args: Any) -> Any:
         return pack(does(*args), self._other)
 
-    def _failed(self, error: BaseException) -> list[Any]:
+    def _describe_error(self, error: BaseException) -> list[Any]:
         try:
             more: list[Any] = [pack(error.args, self._other), str(error), pack(dict(vars(error)), self._other)]
         except Exception:  # noqa: BLE001  a text that cannot be made is the program's own
             more = [["tuple", []], "", ["dict", []]]
-        return ["error", ancestry(type(error)), *more]
+        return ["error", error_ancestry(type(error)), *more]
 
     def _name(self, name: str) -> object:
         if name not in self._space:
@@ -148,15 +148,15 @@ class Side:
         if type(value).__module__ in _NUMBERS and hasattr(value, "tolist"):
             return pack(cast("Any", value).tolist(), self._other)
         if isinstance(value, type) and issubclass(value, BaseException):
-            return ["exception", ancestry(value)]
+            return ["exception", error_ancestry(value)]
         if isinstance(value, type) and getattr(builtins, value.__name__, None) is value:
             return ["type", value.__name__]
         return self._numbered(value)
 
     def _numbered(self, value: object) -> Any:
-        number = self._numbers.setdefault(id(value), len(self._things))
-        if number == len(self._things):
-            self._things.append(value)
+        number = self._numbers.setdefault(id(value), len(self._objects))
+        if number == len(self._objects):
+            self._objects.append(value)
         return ["iterator" if isinstance(value, Iterator) else "thing", number]
 
     def _unpack(self, packed: Any) -> Any:
@@ -165,7 +165,7 @@ class Side:
     def _given(self, packed: list[Any]) -> object:
         tag, *rest = packed
         if tag == "thing":
-            return self._things[rest[0]]
+            return self._objects[rest[0]]
         if tag == "iterator":
             return iter(self._unpack(rest[0]))
         if tag == "named":
@@ -188,9 +188,9 @@ class Side:
 
 def main(program: str, descriptor: int) -> None:
     channel = socket.socket(fileno=descriptor)
-    module = types.ModuleType(MODULE)
+    module = types.ModuleType(CANDIDATE_MODULE)
     module.__file__ = program
-    sys.modules[MODULE] = module
+    sys.modules[CANDIDATE_MODULE] = module
     broken = None
     try:
         with open(program, encoding="utf-8") as source:  # noqa: PTH123  few modules are loaded here
@@ -199,6 +199,6 @@ def main(program: str, descriptor: int) -> None:
     except BaseException as error:  # noqa: BLE001  whoever asks is told
         broken = error
     try:
-        Side(channel, module.__dict__, broken).serve()
+        CandidateServer(channel, module.__dict__, broken).serve()
     finally:
         os._exit(0)

@@ -27,9 +27,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
-    from sandbox.tasks.code_answer import Answer
+    from sandbox.tasks.code_answer import CandidateClient
 
-ITEMS = 100_000
+MOST_ITEMS = 100_000
 """Of an iterator, in either direction."""
 _DUNDERS = frozenset(("__name__", "__doc__", "__dict__", "__wrapped__"))
 
@@ -44,7 +44,7 @@ def _standard_names() -> Iterator[str]:
     yield from ("_asdict", "_fields", "_make", "_replace")
 
 
-STANDARD = frozenset(_standard_names())
+STANDARD_ATTRIBUTES = frozenset(_standard_names())
 """Attributes of the types that cross."""
 
 
@@ -52,13 +52,13 @@ class CandidateError(Exception):
     """The candidate gave no answer that can be compared."""
 
 
-class Thing:
+class ObjectProxy:
     """A function, class or object of the answer's own."""
 
     __slots__ = ("__answer", "__number")
-    __answer: Answer
+    __answer: CandidateClient
 
-    def __init__(self, answer: Answer, number: int) -> None:
+    def __init__(self, answer: CandidateClient, number: int) -> None:
         object.__setattr__(self, "_Thing__answer", answer)
         object.__setattr__(self, "_Thing__number", number)
 
@@ -68,48 +68,54 @@ class Thing:
     def __getattr__(self, name: str) -> Any:
         found: object = None
         if not name.startswith("__") or name in _DUNDERS:
-            found = self.__answer.attribute(self, name)
-            if not callable(found) or name not in STANDARD or isinstance(self, Instance):
+            found = self.__answer.get_attribute(self, name)
+            if not callable(found) or name not in STANDARD_ATTRIBUTES or isinstance(self, InstanceProxy):
                 return found
         raise AttributeError(f"the answer's own object has no {name} here")
 
     def __setattr__(self, name: str, value: object) -> None:
-        _asked(self, "setattr", name, value)
+        _request(self, "setattr", name, value)
 
     def __delattr__(self, name: str) -> None:
-        _asked(self, "delattr", name)
+        _request(self, "delattr", name)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Thing):
+        if not isinstance(other, ObjectProxy):
             return NotImplemented
-        return number_of(self) == number_of(other) or bool(_asked(self, "eq", other) is True)
+        return proxy_number(self) == proxy_number(other) or bool(_request(self, "eq", other) is True)
 
     def __hash__(self) -> int:
-        return int(_asked(self, "hash"))
+        return int(_request(self, "hash"))
 
     def __instancecheck__(self, value: object) -> bool:
-        return isinstance(value, Thing) and self.__answer.ask("isinstance", value, self, kind=Thing) is True
+        return (
+            isinstance(value, ObjectProxy)
+            and self.__answer.request("isinstance", value, self, kind=ObjectProxy) is True
+        )
 
     def __subclasscheck__(self, value: object) -> bool:
-        return isinstance(value, Thing) and self.__answer.ask("issubclass", value, self, kind=Thing) is True
+        return (
+            isinstance(value, ObjectProxy)
+            and self.__answer.request("issubclass", value, self, kind=ObjectProxy) is True
+        )
 
 
-_answer_of = cast("Callable[[Thing], Answer]", attrgetter("_Thing__answer"))
-number_of = cast("Callable[[Thing], int]", attrgetter("_Thing__number"))
+_client_of = cast("Callable[[ObjectProxy], CandidateClient]", attrgetter("_Thing__answer"))
+proxy_number = cast("Callable[[ObjectProxy], int]", attrgetter("_Thing__number"))
 
 
-def _asked(thing: Thing, what: str, *args: object) -> Any:
-    return _answer_of(thing).ask(what, thing, *args, kind=Thing)
+def _request(thing: ObjectProxy, what: str, *args: object) -> Any:
+    return _client_of(thing).request(what, thing, *args, kind=ObjectProxy)
 
 
-class Items(Thing):
+class IteratorProxy(ObjectProxy):
     """An iterator of the answer's own."""
 
     __slots__ = ("__left",)
 
-    def __init__(self, answer: Answer, number: int) -> None:
+    def __init__(self, answer: CandidateClient, number: int) -> None:
         super().__init__(answer, number)
-        object.__setattr__(self, "_Items__left", ITEMS)
+        object.__setattr__(self, "_Items__left", MOST_ITEMS)
 
     def __iter__(self) -> Iterator[object]:
         return self
@@ -118,51 +124,51 @@ class Items(Thing):
         if self.__left is None:
             raise StopIteration
         if not self.__left:
-            raise CandidateError(f"an iterator of more than {ITEMS} items")
+            raise CandidateError(f"an iterator of more than {MOST_ITEMS} items")
         object.__setattr__(self, "_Items__left", self.__left - 1)
         try:
-            return _asked(self, "next")
+            return _request(self, "next")
         except StopIteration:
             object.__setattr__(self, "_Items__left", None)
             raise
 
 
-class Result(Thing):
+class ResultProxy(ObjectProxy):
     """What classes and operators make of the answer's own, and its constants: they answer of themselves, and hear of no
     data."""
 
     __slots__ = ()
 
 
-class Instance(Result):
+class InstanceProxy(ResultProxy):
     """What the test must mean as an object."""
 
     __slots__ = ()
 
     def __enter__(self) -> object:
-        return _answer_of(self).ask("enter", self, kind=Instance)
+        return _client_of(self).request("enter", self, kind=InstanceProxy)
 
     def __exit__(self, *_: object) -> None:
-        _asked(self, "exit")
+        _request(self, "exit")
 
 
-class Class(Instance):
+class ClassProxy(InstanceProxy):
     """A class that the test names."""
 
     __slots__ = ()
 
 
-class OwnItems(Items, Instance):
+class InstanceIteratorProxy(IteratorProxy, InstanceProxy):
     """An iterator that the test must mean as an object."""
 
     __slots__ = ()
 
 
-def kind_named(name: str, is_class: bool) -> type[Thing]:
+def proxy_class_for(name: str, is_class: bool) -> type[ObjectProxy]:
     """A capital begins the name of a class, as which the tests use it, or of a constant."""
     if not name[:1].isupper():
-        return Thing
-    return Class if is_class else Result
+        return ObjectProxy
+    return ClassProxy if is_class else ResultProxy
 
 
 _ALONE = ("abs", "neg", "pos", "invert")
@@ -171,8 +177,8 @@ _WITH_OWN = ("lt", "le", "gt", "ge")
 
 
 def _question(name: str) -> Callable[..., object]:
-    def does(self: Thing, *args: object) -> object:
-        return _asked(self, name, *args)
+    def does(self: ObjectProxy, *args: object) -> object:
+        return _request(self, name, *args)
 
     return does
 
@@ -180,12 +186,12 @@ def _question(name: str) -> Callable[..., object]:
 def _operator(name: str, reflected: bool = False) -> Callable[..., object]:
     called = name if hasattr(operator, name) else f"{name}_"
 
-    def does(self: Thing, *others: object) -> object:
-        if not all(isinstance(each, Thing) for each in others) and (
-            name in _WITH_OWN or not isinstance(self, Instance)
+    def does(self: ObjectProxy, *others: object) -> object:
+        if not all(isinstance(each, ObjectProxy) for each in others) and (
+            name in _WITH_OWN or not isinstance(self, InstanceProxy)
         ):
             return NotImplemented
-        return _answer_of(self).ask(called, *((*others, self) if reflected else (self, *others)), kind=Result)
+        return _client_of(self).request(called, *((*others, self) if reflected else (self, *others)), kind=ResultProxy)
 
     return does
 
@@ -193,19 +199,19 @@ def _operator(name: str, reflected: bool = False) -> Callable[..., object]:
 def _in_place(name: str) -> Callable[..., object]:
     operate = _operator(name)
 
-    def does(self: Thing, other: object) -> object:
+    def does(self: ObjectProxy, other: object) -> object:
         found = operate(self, other)
-        return self if isinstance(found, Thing) and number_of(found) == number_of(self) else found
+        return self if isinstance(found, ObjectProxy) and proxy_number(found) == proxy_number(self) else found
 
     return does
 
 
 for _name in ("len", "bool", "str", "repr", "format", "iter", "reversed", "int", "float", "getitem"):
-    setattr(Result, f"__{_name}__", _question(_name))
+    setattr(ResultProxy, f"__{_name}__", _question(_name))
 for _name in (*_ALONE, *_WITH_ANY, *_WITH_OWN):
-    setattr(Result, f"__{_name}__", _operator(_name))
+    setattr(ResultProxy, f"__{_name}__", _operator(_name))
 for _name in _WITH_ANY:
-    setattr(Result, f"__r{_name}__", _operator(_name, reflected=True))
-    setattr(Result, f"__i{_name}__", _in_place(f"i{_name}"))
+    setattr(ResultProxy, f"__r{_name}__", _operator(_name, reflected=True))
+    setattr(ResultProxy, f"__i{_name}__", _in_place(f"i{_name}"))
 for _name in ("setitem", "delitem", "contains"):
-    setattr(Instance, f"__{_name}__", _question(_name))
+    setattr(InstanceProxy, f"__{_name}__", _question(_name))

@@ -30,10 +30,10 @@ _DATES = {
     "time": dt.time.fromisoformat,
 }
 _FACTORIES: dict[str, Any] = {kind.__name__: kind for kind in (int, float, str, bool, list, dict, set, tuple)}
-CHANGEABLE: tuple[type, ...] = (list, dict, set, deque, bytearray)
+MUTABLE_TYPES: tuple[type, ...] = (list, dict, set, deque, bytearray)
 
 
-class Uncrossable(TypeError):
+class UncrossableValueError(TypeError):
     """No data, and nothing that the other end could be asked for."""
 
 
@@ -152,7 +152,7 @@ def named_tuple(name: str, fields: list[str], values: Iterable[object]) -> tuple
     return kind(*values)
 
 
-def put(old: Any, new: Any) -> None:
+def update_in_place(old: Any, new: Any) -> None:
     """Make the changeable ``old`` equal to ``new``, which is of its kind; so are the changeable things in a list or a
     mapping, where they stand where they stood."""
     if _is(old, dict):
@@ -169,7 +169,7 @@ def put(old: Any, new: Any) -> None:
 
 
 def _kept(old: Any, new: Any) -> Any:
-    if type(old) is not type(new) or not _is(old, CHANGEABLE):
+    if type(old) is not type(new) or not _is(old, MUTABLE_TYPES):
         return new
-    put(old, new)
+    update_in_place(old, new)
     return old

@@ -7,20 +7,20 @@ from dataclasses import asdict
 from typing import TypedDict
 
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.datasets import checksum
-from sandbox.tasks.needs import live_services, unmet
-from sandbox.tasks.prove import Proof, Verdict
-from sandbox.tasks.remarks import remarks
+from sandbox.tasks.datasets import dataset_checksum
+from sandbox.tasks.needs import find_live_services, find_unmet_needs
+from sandbox.tasks.prove import ProofVerdict, TaskProof
+from sandbox.tasks.remarks import find_remarks
 from sandbox.tasks.task import Task
 
 _NAMED = 3
 """Tasks of which the same is to be known."""
 
 Say = Callable[[str], None]
-Answer = tuple[int, dict[str, object]]
+CommandOutcome = tuple[int, dict[str, object]]
 
 
-class Note(TypedDict):
+class TaskNote(TypedDict):
     """Something to know of a task that can be used."""
 
     task: str
@@ -29,7 +29,9 @@ class Note(TypedDict):
     what: str
 
 
-def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Proof]] | None, say: Say) -> Answer:
+def validate_tasks(
+    found: Dataset, prover: Callable[[Callable[[TaskProof], None]], list[TaskProof]] | None, say: Say
+) -> CommandOutcome:
     """Say every problem and note, one line each, and once what is to be known of several tasks; prove with ``prover``,
     which says each proof as it ends."""
     for problem in found.problems:
@@ -41,16 +43,16 @@ def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Pr
     for what, tasks in alike.items():
         say(f"note {_several(tasks)}: {what}")
     proofs = prover(lambda proof: say(_line(proof))) if prover and found.tasks else []
-    counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in Verdict}
+    counts = {verdict.value: sum(proof.verdict is verdict for proof in proofs) for verdict in ProofVerdict}
     if not found.tasks and not found.problems:
         say("nothing there is a task: name a folder of task folders, or a .jsonl file (--help lists the formats)")
-    say(f"{len(found.tasks)} tasks can be used, {len(found.unusable)} cannot")
+    say(f"{len(found.tasks)} tasks can be used, {len(found.first_problems)} cannot")
     if prover:
         say(", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing was tried")
-    failed = any(proof.verdict not in {Verdict.PROVED, Verdict.SKIPPED} for proof in proofs)
+    failed = any(proof.verdict not in {ProofVerdict.PROVED, ProofVerdict.SKIPPED} for proof in proofs)
     answer: dict[str, object] = {
         "tasks": len(found.tasks),
-        "unusable": len(found.unusable),
+        "unusable": len(found.first_problems),
         "problems": _named(found),
         "notes": notes,
         "proofs": [asdict(proof) for proof in proofs],
@@ -59,11 +61,14 @@ def validate(found: Dataset, prover: Callable[[Callable[[Proof], None]], list[Pr
     return 1 if failed else _code(found), answer
 
 
-def _notes(task: Task) -> list[Note]:
-    notes = [Note(task=task.id, kind="network", what=f"{need.phase} wants {need.what}") for need in unmet(task)]
-    if live := live_services(task):
-        notes.append(Note(task=task.id, kind="live", what=f"its tests need live services: {', '.join(live)}"))
-    return notes + [Note(task=task.id, kind="remark", what=what) for what in remarks(task)]
+def _notes(task: Task) -> list[TaskNote]:
+    notes = [
+        TaskNote(task=task.id, kind="network", what=f"{need.phase} wants {need.what}")
+        for need in find_unmet_needs(task)
+    ]
+    if live := find_live_services(task):
+        notes.append(TaskNote(task=task.id, kind="live", what=f"its tests need live services: {', '.join(live)}"))
+    return notes + [TaskNote(task=task.id, kind="remark", what=what) for what in find_remarks(task)]
 
 
 def _several(tasks: list[str]) -> str:
@@ -71,13 +76,13 @@ def _several(tasks: list[str]) -> str:
     return ", ".join(tasks[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _line(proof: Proof) -> str:
+def _line(proof: TaskProof) -> str:
     known = {"oracle": proof.oracle, "no-op": proof.noop, **proof.foils}
     scores = ", ".join(f"{name} {score:g}" for name, score in known.items() if score is not None)
     return f"{proof.verdict} {proof.task}: {'; '.join(filter(None, (scores, proof.why)))}"
 
 
-def listing(found: Dataset, say: Say) -> Answer:
+def list_tasks(found: Dataset, say: Say) -> CommandOutcome:
     """A line for each problem and each task, then the checksum of all."""
     for problem in found.problems:
         say(str(problem))
@@ -93,12 +98,12 @@ def listing(found: Dataset, say: Say) -> Answer:
     ]
     for row in rows:
         say("  ".join(str(row[key]) for key in ("task", "family", "image")))
-    say(f"{len(rows)} tasks, {len(found.unusable)} that cannot be used, checksum {checksum(found.tasks)}")
+    say(f"{len(rows)} tasks, {len(found.first_problems)} that cannot be used, checksum {dataset_checksum(found.tasks)}")
     return _code(found), {
         "tasks": rows,
-        "unusable": len(found.unusable),
+        "unusable": len(found.first_problems),
         "problems": _named(found),
-        "checksum": checksum(found.tasks),
+        "checksum": dataset_checksum(found.tasks),
     }
 
 

@@ -48,39 +48,39 @@ def _size(value: object) -> object:
     )
 
 
-Mapped = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(_mapping)]
+ComposeMapping = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(_mapping)]
 Mebibytes = Annotated[int, BeforeValidator(_size)]
 Cpus = Annotated[float, Field(gt=0)]
 Pids = Annotated[int, Field(gt=0)]
 Ignored = object
 
 
-class Strict(BaseModel):
+class ComposeSection(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class BuildSection(Strict):
+class ComposeBuild(ComposeSection):
     context: str = "."
     dockerfile: str = "Dockerfile"
-    args: Mapped = Field(default_factory=dict)
+    args: ComposeMapping = Field(default_factory=dict)
     target: str = ""
 
 
-class LimitsSection(Strict):
+class ComposeLimits(ComposeSection):
     cpus: Cpus | None = None
     memory: Mebibytes | None = None
     pids: Pids | None = None
 
 
-class ResourcesSection(Strict):
-    limits: LimitsSection = LimitsSection()
+class ComposeResources(ComposeSection):
+    limits: ComposeLimits = ComposeLimits()
 
 
-class DeploySection(Strict):
-    resources: ResourcesSection = ResourcesSection()
+class ComposeDeploy(ComposeSection):
+    resources: ComposeResources = ComposeResources()
 
 
-class HealthSection(Strict):
+class ComposeHealthcheck(ComposeSection):
     test: str | list[str] = ""
     disable: bool = False
     interval: Ignored = None
@@ -90,7 +90,7 @@ class HealthSection(Strict):
     start_interval: Ignored = None
 
 
-class Dependency(Strict):
+class ComposeDependency(ComposeSection):
     condition: Literal["service_started", "service_healthy"] = "service_started"
     required: bool = True
     restart: bool = False
@@ -100,18 +100,18 @@ def _short_build(value: object) -> object:
     return {"context": value} if isinstance(value, str) else value
 
 
-class AnySection(Strict):
+class ComposeService(ComposeSection):
     """What every service may say."""
 
     image: str = ""
-    build: Annotated[BuildSection, BeforeValidator(_short_build)] | None = None
+    build: Annotated[ComposeBuild, BeforeValidator(_short_build)] | None = None
     command: str | list[str] | None = None
-    environment: Mapped = Field(default_factory=dict)
+    environment: ComposeMapping = Field(default_factory=dict)
     mem_limit: Mebibytes | None = None
     cpus: Cpus | None = None
-    deploy: DeploySection = DeploySection()
+    deploy: ComposeDeploy = ComposeDeploy()
     container_name: Ignored = None
-    depends_on: list[str] | dict[str, Dependency] = Field(default_factory=list[str])
+    depends_on: list[str] | dict[str, ComposeDependency] = Field(default_factory=list[str])
     expose: Ignored = None
     init: Ignored = None
     tty: Ignored = None
@@ -122,7 +122,7 @@ class AnySection(Strict):
     networks: list[str] | dict[str, None] = Field(default_factory=list[str])
 
 
-class AgentSection(AnySection):
+class ComposeAgentService(ComposeService):
     working_dir: Annotated[str, Field(pattern="^/")] = ""
     pids_limit: Pids | None = None
     cap_add: list[str] = Field(default_factory=list[str])
@@ -130,17 +130,17 @@ class AgentSection(AnySection):
     network_mode: Literal["", "none", "bridge"] = ""
 
 
-class BesideSection(AnySection):
-    healthcheck: HealthSection = HealthSection()
+class ComposeSideService(ComposeService):
+    healthcheck: ComposeHealthcheck = ComposeHealthcheck()
 
 
-class NetworkSection(Strict):
+class ComposeNetwork(ComposeSection):
     driver: Literal["bridge"] = "bridge"
     internal: bool = False
 
 
-class ComposeFile(Strict):
+class ComposeFile(ComposeSection):
     version: Ignored = None
     name: Ignored = None
     services: dict[str, dict[str, Any]]
-    networks: dict[str, NetworkSection | None] = Field(default_factory=dict)
+    networks: dict[str, ComposeNetwork | None] = Field(default_factory=dict)

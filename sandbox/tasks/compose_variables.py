@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from sandbox.tasks.problems import Problems
+from sandbox.tasks.problems import TaskProblems
 
 _HOST = "nothing is taken from the host's environment"
 _TOKEN = re.compile(r"\$\$|\$(?P<bare>\w+)|\$\{(?P<name>\w+):?(?P<sign>[-+?]?)|(?P<broken>\$\{)|\}|[^$}]+|\$")
@@ -21,7 +21,7 @@ class _BrokenError(ValueError):
     """Not what Compose takes."""
 
 
-def filled(value: object, variables: Mapping[str, str], name: str, problems: Problems) -> object:
+def substitute_variables(value: object, variables: Mapping[str, str], name: str, problems: TaskProblems) -> object:
     """``value`` with the variables in its texts put in; what is unknown or broken is noted for the file ``name``."""
     if isinstance(value, str):
         unknown: list[str] = []
@@ -34,10 +34,10 @@ def filled(value: object, variables: Mapping[str, str], name: str, problems: Pro
             problems.add(f"{name}: variable {each}", _HOST)
         return text
     if isinstance(value, list):
-        return [filled(each, variables, name, problems) for each in cast("list[object]", value)]
+        return [substitute_variables(each, variables, name, problems) for each in cast("list[object]", value)]
     if isinstance(value, dict):
         pairs = cast("dict[object, object]", value).items()
-        return {key: filled(each, variables, name, problems) for key, each in pairs}
+        return {key: substitute_variables(each, variables, name, problems) for key, each in pairs}
     return value
 
 

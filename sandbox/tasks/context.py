@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sandbox.tasks import dockerfile
-from sandbox.tasks.problems import Problems
+from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import ImageBuild
-from sandbox.tasks.tree import Tree, is_in
+from sandbox.tasks.tree import FileTree, is_within
 
 _IGNORE = ".dockerignore"
 
@@ -32,27 +32,31 @@ class BuildPlan:
     target: str = ""
 
 
-def image_build(tree: Tree, plan: BuildPlan, private: Sequence[str], problems: Problems) -> ImageBuild | None:
+def read_build_context(
+    tree: FileTree, plan: BuildPlan, private: Sequence[str], problems: TaskProblems
+) -> ImageBuild | None:
     """The context of ``plan`` in ``tree``, less ``private`` paths.  None, with the reason noted, when there is none."""
     folder, name = plan.context, plan.dockerfile
     if folder.startswith(("..", "/")):
         problems.add(f"the build context {plan.context!r} lies outside the task", "only the task's own files are sent")
         return None
-    inside = tree.below(folder)
+    inside = tree.subtree(folder)
     if name not in inside.files:
         problems.add(
             f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "without it no image can be built"
         )
         return None
-    parsed = dockerfile.instructions(problems.text(inside, name))
+    parsed = dockerfile.parse_instructions(problems.read_text(inside, name))
     if not any(each.name == "FROM" for each in parsed):
         problems.add(f"{name} names no image", "it has no FROM")
-    named = tuple(dockerfile.copied(parsed))
-    asked = [source for source in named if is_in(source, private)]
+    named = tuple(dockerfile.copied_sources(parsed))
+    asked = [source for source in named if is_within(source, private)]
     if folder == ".":
-        inside = inside.where(lambda path: not is_in(path, private) or any(_takes(source, path) for source in asked))
-    kept = _not_ignored(inside, problems.text(inside, _IGNORE), {name, _IGNORE})
-    for link in sorted(kept.odd):
+        inside = inside.filtered(
+            lambda path: not is_within(path, private) or any(_takes(source, path) for source in asked)
+        )
+    kept = _not_ignored(inside, problems.read_text(inside, _IGNORE), {name, _IGNORE})
+    for link in sorted(kept.irregular):
         problems.add(
             f"{posixpath.normpath(posixpath.join(folder, link))} is no regular file",
             "a build context has regular files only",
@@ -60,20 +64,20 @@ def image_build(tree: Tree, plan: BuildPlan, private: Sequence[str], problems: P
     for source in named:
         if not _found(source, kept):
             problems.add(f"{name} copies {source!r}, which is not in its context", "the build would fail")
-    return ImageBuild(kept.data(), name, kept.executable(), dict(plan.args), plan.target)
+    return ImageBuild(kept.contents(), name, kept.executable_paths(), dict(plan.args), plan.target)
 
 
-def _found(source: str, tree: Tree) -> bool:
-    return source == "." or any(_takes(source, path) for path in (*tree.files, *tree.odd))
+def _found(source: str, tree: FileTree) -> bool:
+    return source == "." or any(_takes(source, path) for path in (*tree.files, *tree.irregular))
 
 
 def _takes(source: str, path: str) -> bool:
     """Whether a COPY of ``source`` brings ``path`` in."""
     depth = source.count("/") + 1
-    return is_in(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)
+    return is_within(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)
 
 
-def _not_ignored(tree: Tree, rules: str, always: set[str]) -> Tree:
+def _not_ignored(tree: FileTree, rules: str, always: set[str]) -> FileTree:
     patterns = [
         (not rule.startswith("!"), _pattern(rule.removeprefix("!").strip()))
         for rule in map(str.strip, rules.splitlines())
@@ -91,7 +95,7 @@ def _not_ignored(tree: Tree, rules: str, always: set[str]) -> Tree:
                 ignored = ignore
         return not ignored
 
-    return tree.where(kept)
+    return tree.filtered(kept)
 
 
 def _pattern(rule: str) -> re.Pattern[str]:

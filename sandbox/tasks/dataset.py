@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.tasks.folders import FolderFormat, Loaded, load
+from sandbox.tasks.folders import FolderFormat, LoadedTask, load_task_folder
 from sandbox.tasks.task import Task, TaskError
 
 
@@ -18,18 +18,18 @@ class Dataset:
     """Every problem of every task that cannot be used, in the same order."""
 
     @property
-    def unusable(self) -> tuple[TaskError, ...]:
+    def first_problems(self) -> tuple[TaskError, ...]:
         """The first problem of each task that cannot be used."""
         return tuple({problem.folder: problem for problem in reversed(self.problems)}.values())[::-1]
 
-    def gradable(self) -> Dataset:
+    def only_gradable(self) -> Dataset:
         """Less the tasks that nothing grades, which cannot be used then: whatever is done there is worth the same."""
         why = "nothing grades it: whatever is done there is worth the same"
         ungraded = (TaskError(Path(task.id), "has no tests", why) for task in self.tasks if not task.gradable)
         return Dataset(tuple(task for task in self.tasks if task.gradable), (*self.problems, *ungraded))
 
     @classmethod
-    def of(cls, loaded: Iterable[tuple[Path, Loaded]]) -> Dataset:
+    def from_loaded(cls, loaded: Iterable[tuple[Path, LoadedTask]]) -> Dataset:
         """``loaded`` with the place of each.  A second task of one name is a problem: an id is unique."""
         tasks: dict[str, Task] = {}
         problems: list[TaskError] = []
@@ -44,7 +44,7 @@ class Dataset:
         return cls(tuple(tasks.values()), tuple(problems))
 
     @classmethod
-    def of_folders(cls, form: FolderFormat, folder: Path) -> Dataset:
+    def from_folders(cls, form: FolderFormat, folder: Path) -> Dataset:
         """All tasks of ``folder``'s sub-folders; hidden ones and files are passed over.
 
         Raises TaskError when ``folder`` is no folder.
@@ -54,4 +54,4 @@ class Dataset:
                 folder, "is not a folder", "a data set is a folder of task folders: see python -m sandbox.tasks --help"
             )
         entries = (each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir())
-        return cls.of((entry, load(form, entry)) for entry in entries)
+        return cls.from_loaded((entry, load_task_folder(form, entry)) for entry in entries)

@@ -28,30 +28,30 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.encoding import unsaid
+from sandbox.tasks.encoding import differing_fields
 from sandbox.tasks.formats import format_names, load_tasks
 from sandbox.tasks.task import Task
 
-NAME = "datasets.toml"
-BUILT_IN = Path(__file__).parents[1] / "datasets" / NAME
+CATALOG_FILE = "datasets.toml"
+BUILT_IN_CATALOG = Path(__file__).parents[1] / "datasets" / CATALOG_FILE
 """Of the data sets that come with longshore."""
 
 
-class Part(StrEnum):
+class DatasetPart(StrEnum):
     TRAIN = "train"
     HELD_OUT = "held_out"
 
 
-class Cut(BaseModel):
+class DatasetSplit(BaseModel):
     """Which side of a split."""
 
     model_config = ConfigDict(extra="forbid")
-    part: Part
+    part: DatasetPart
     held_out: Annotated[float, Field(ge=0, le=1)] = 0.2
     seed: int = 0
 
 
-class Entry(BaseModel):
+class DatasetEntry(BaseModel):
     """One label."""
 
     model_config = ConfigDict(extra="forbid")
@@ -59,7 +59,7 @@ class Entry(BaseModel):
     format: str | None = None
     root: Path | None = None
     filter: list[str] | str = Field(default_factory=list[str])
-    split: Cut | None = None
+    split: DatasetSplit | None = None
     checksum: Annotated[str, Field(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
 
     @field_validator("format")
@@ -70,10 +70,10 @@ class Entry(BaseModel):
         return name
 
 
-_ENTRIES = TypeAdapter(dict[str, Entry])
+_ENTRIES = TypeAdapter(dict[str, DatasetEntry])
 
 
-def read_entries(file: Path) -> dict[str, Entry]:
+def read_catalog(file: Path) -> dict[str, DatasetEntry]:
     """Label → entry, paths absolute.  Raises UserError, which names the key that is wrong."""
     try:
         entries = _ENTRIES.validate_python(tomllib.loads(file.read_text("utf-8-sig")))
@@ -86,46 +86,46 @@ def read_entries(file: Path) -> dict[str, Entry]:
     return {label: each.model_copy(update=_absolute(each, here)) for label, each in entries.items()}
 
 
-def _absolute(entry: Entry, here: Path) -> dict[str, object]:
+def _absolute(entry: DatasetEntry, here: Path) -> dict[str, object]:
     listed = str(here / entry.filter) if isinstance(entry.filter, str) and entry.filter else entry.filter
     return {"path": here / entry.path, "root": here / entry.root if entry.root else None, "filter": listed}
 
 
-def load_label(file: Path, label: str) -> Dataset:
+def load_labelled_dataset(file: Path, label: str) -> Dataset:
     """The tasks of ``label`` in a ``datasets.toml``.  Raises UserError when it is unknown or its data has changed."""
-    entries = read_entries(file)
+    entries = read_catalog(file)
     if label not in entries:
         lacking = f"{file} has no data set {label!r}" if label else f"{file} has data sets by label: name one, --label"
         raise UserError(f"{lacking}: choose one of {', '.join(entries) or 'none'}")
     entry = entries[label]
     found = load_tasks(entry.path, entry.format, entry.root)
-    if entry.checksum and (now := checksum(found.tasks)) != entry.checksum:
+    if entry.checksum and (now := dataset_checksum(found.tasks)) != entry.checksum:
         raise UserError(
             f"data set {label!r} is not what {file} says: its tasks have the checksum {now}: write that there if the "
             "change is wanted"
         )
-    patterns = patterns_of(entry.filter)
-    nameless = found.unusable and entry.path.is_file()  # a row that cannot be used may be any pattern's
+    patterns = read_patterns(entry.filter)
+    nameless = found.first_problems and entry.path.is_file()  # a row that cannot be used may be any pattern's
     if not nameless and (idle := _idle(found, patterns)):
         raise UserError(f"{file}: {label}.filter: no task is named {', '.join(map(repr, idle))}")
-    return replace(found, tasks=cut(chosen(found.tasks, patterns), entry.split))
+    return replace(found, tasks=take_split(filter_tasks(found.tasks, patterns), entry.split))
 
 
 def _idle(found: Dataset, patterns: list[str]) -> list[str]:
     """The patterns that fit no task."""
-    names = [task.id for task in found.tasks] + [problem.folder.name for problem in found.unusable]
+    names = [task.id for task in found.tasks] + [problem.folder.name for problem in found.first_problems]
     return [each for each in patterns if not fnmatch.filter(names, each.removeprefix("!"))]
 
 
-def checksum(tasks: tuple[Task, ...]) -> str:
+def dataset_checksum(tasks: tuple[Task, ...]) -> str:
     """Of what the tasks are, in any order and any format; equal tasks have equal checksums on every machine."""
     bare = Task("", "")
-    texts = (orjson.dumps([task.id, unsaid(task, bare)], option=orjson.OPT_SORT_KEYS) for task in tasks)
+    texts = (orjson.dumps([task.id, differing_fields(task, bare)], option=orjson.OPT_SORT_KEYS) for task in tasks)
     each = sorted(hashlib.sha256(text).digest() for text in texts)
     return f"sha256:{hashlib.sha256(b''.join(each)).hexdigest()}"
 
 
-def patterns_of(listed: list[str] | str) -> list[str]:
+def read_patterns(listed: list[str] | str) -> list[str]:
     """A filter's patterns, or those in the file that it names.  Raises UserError when that cannot be read."""
     if not isinstance(listed, str):
         return listed
@@ -135,18 +135,20 @@ def patterns_of(listed: list[str] | str) -> list[str]:
         raise UserError(f"the filter {listed} is not readable: {error}") from error
 
 
-def chosen(tasks: tuple[Task, ...], patterns: list[str]) -> tuple[Task, ...]:
+def filter_tasks(tasks: tuple[Task, ...], patterns: list[str]) -> tuple[Task, ...]:
     """The tasks whose names a filter takes."""
-    return tuple(task for task in tasks if takes(patterns, task.id))
+    return tuple(task for task in tasks if matches_patterns(patterns, task.id))
 
 
-def filtered(found: Dataset, patterns: list[str]) -> Dataset:
+def filter_dataset(found: Dataset, patterns: list[str]) -> Dataset:
     """What a filter takes.  Of what cannot be used only a folder has a name: a row may be any pattern's."""
-    problems = (each for each in found.problems if takes(patterns, each.folder.name) or not each.folder.is_dir())
-    return Dataset(chosen(found.tasks, patterns), tuple(problems))
+    problems = (
+        each for each in found.problems if matches_patterns(patterns, each.folder.name) or not each.folder.is_dir()
+    )
+    return Dataset(filter_tasks(found.tasks, patterns), tuple(problems))
 
 
-def takes(patterns: list[str], name: str) -> bool:
+def matches_patterns(patterns: list[str], name: str) -> bool:
     """Whether globs take a name; ``!GLOB`` leaves out."""
     taken = [each for each in patterns if not each.startswith("!")] or ["*"]
     left = [each[1:] for each in patterns if each.startswith("!")]
@@ -155,7 +157,7 @@ def takes(patterns: list[str], name: str) -> bool:
     )
 
 
-def cut(tasks: tuple[Task, ...], wanted: Cut | None) -> tuple[Task, ...]:
+def take_split(tasks: tuple[Task, ...], wanted: DatasetSplit | None) -> tuple[Task, ...]:
     """One side of the split, in the order in which the tasks came."""
     if wanted is None:
         return tasks
@@ -164,4 +166,4 @@ def cut(tasks: tuple[Task, ...], wanted: Cut | None) -> tuple[Task, ...]:
         return hashlib.sha256(f"{wanted.seed}:{task.id}".encode()).hexdigest()
 
     held = {task.id for task in sorted(tasks, key=order)[: round(len(tasks) * wanted.held_out)]}
-    return tuple(task for task in tasks if (task.id in held) is (wanted.part is Part.HELD_OUT))
+    return tuple(task for task in tasks if (task.id in held) is (wanted.part is DatasetPart.HELD_OUT))

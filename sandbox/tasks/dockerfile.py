@@ -17,7 +17,7 @@ from typing import NamedTuple
 COPY_ROOTFS = "COPY rootfs/ /"
 COPY_SETUP = "COPY setup.sh /tmp/setup.sh"
 RUN_SETUP = "RUN sh /tmp/setup.sh"
-STAND_IN = "debian:bookworm-slim"
+PORTABLE_BASE_IMAGE = "debian:bookworm-slim"
 """What a harness other than ours takes for the pool's own base image."""
 
 _QUOTED_OR_HEREDOC = re.compile(
@@ -27,25 +27,25 @@ _QUOTED_OR_HEREDOC = re.compile(
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))")
 
 
-class Instruction(NamedTuple):
+class DockerfileInstruction(NamedTuple):
     name: str
     """In capitals."""
-    rest: str
+    arguments: str
     """On one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainDockerfile:
     image: str
     workdir: str
     """Empty when the file names none."""
-    rootfs: bool
-    setup: bool
+    copies_rootfs: bool
+    runs_setup: bool
 
 
-def instructions(text: str) -> list[Instruction]:
+def parse_instructions(text: str) -> list[DockerfileInstruction]:
     """The instructions, their continued lines joined, comments and the texts of here-documents left out."""
-    found: list[Instruction] = []
+    found: list[DockerfileInstruction] = []
     lines = deque(text.removeprefix("\ufeff").splitlines())
     escape = "`" if re.match(r"#\s*escape\s*=\s*`", text) else "\\"
     while lines:
@@ -59,7 +59,7 @@ def instructions(text: str) -> list[Instruction]:
                 break
         name, *rests = line.split(maxsplit=1)
         rest = rests[0] if rests else ""
-        found.append(Instruction(name.upper(), rest))
+        found.append(DockerfileInstruction(name.upper(), rest))
         if found[-1].name in {"RUN", "COPY", "ADD"}:
             _skip_heredocs(rest, lines)
     return found
@@ -82,11 +82,11 @@ def _skip_heredocs(rest: str, lines: deque[str]) -> None:
             lines.popleft()
 
 
-def plain(text: str) -> Plain | None:
+def parse_plain_dockerfile(text: str) -> PlainDockerfile | None:
     """What a plain Dockerfile says; None when the image has to be built."""
     image = workdir = ""
     ours: list[str] = []
-    for name, rest in instructions(text):
+    for name, rest in parse_instructions(text):
         whole = f"{name} {rest}"
         if name == "FROM" and not image and " " not in rest and "$" not in rest:
             image = rest
@@ -98,13 +98,13 @@ def plain(text: str) -> Plain | None:
             return None
     if not image or ours not in ([], [COPY_ROOTFS], [COPY_SETUP, RUN_SETUP], [COPY_ROOTFS, COPY_SETUP, RUN_SETUP]):
         return None
-    return Plain(image, workdir, COPY_ROOTFS in ours, COPY_SETUP in ours)
+    return PlainDockerfile(image, workdir, COPY_ROOTFS in ours, COPY_SETUP in ours)
 
 
-def write_plain(wanted: Plain) -> str:
-    lines = [f"FROM {wanted.image or STAND_IN}", f"WORKDIR {wanted.workdir}"]
-    lines += [COPY_ROOTFS] if wanted.rootfs else []
-    lines += [COPY_SETUP, RUN_SETUP] if wanted.setup else []
+def write_plain_dockerfile(wanted: PlainDockerfile) -> str:
+    lines = [f"FROM {wanted.image or PORTABLE_BASE_IMAGE}", f"WORKDIR {wanted.workdir}"]
+    lines += [COPY_ROOTFS] if wanted.copies_rootfs else []
+    lines += [COPY_SETUP, RUN_SETUP] if wanted.runs_setup else []
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -116,17 +116,19 @@ class _Stage:
     env: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def workdir_of(parsed: Sequence[Instruction], args: Mapping[str, str], target: str = "") -> str | None:
+def find_workdir(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str = "") -> str | None:
     """The working directory of the image; empty when the file does not say, None when a variable in it is unknown."""
     return _image(parsed, args, target).workdir
 
 
-def environment_of(parsed: Sequence[Instruction], args: Mapping[str, str], target: str = "") -> dict[str, str]:
+def find_environment(
+    parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str = ""
+) -> dict[str, str]:
     """What the file sets in the environment of the image's processes, as it is written."""
     return _image(parsed, args, target).env
 
 
-def _image(parsed: Sequence[Instruction], args: Mapping[str, str], target: str) -> _Stage:
+def _image(parsed: Sequence[DockerfileInstruction], args: Mapping[str, str], target: str) -> _Stage:
     """The stage that the image is."""
     stages: dict[str, _Stage] = {}
     now = _Stage()
@@ -176,7 +178,7 @@ def _filled(text: str, variables: Mapping[str, str]) -> str | None:
     return _VARIABLE.sub(lambda _: next(known) or "", text)
 
 
-def copied(parsed: Sequence[Instruction]) -> Iterator[str]:
+def copied_sources(parsed: Sequence[DockerfileInstruction]) -> Iterator[str]:
     """The sources in the build context of every COPY and ADD, without those that hold a variable."""
     for name, rest in parsed:
         if name not in {"COPY", "ADD"} or "<<" in rest:

@@ -18,7 +18,7 @@ from typing import Any, cast, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from sandbox.tasks.problems import Problems
+from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
 
 _BASE64 = "base64:"
@@ -27,14 +27,14 @@ _ADAPTERS: dict[str, TypeAdapter[object]] = {
 }
 
 
-def unsaid(task: Task, seen: Task) -> dict[str, object]:
+def differing_fields(task: Task, seen: Task) -> dict[str, object]:
     """Field → plain value, for each field in which ``task`` differs from ``seen``, what a format says of it."""
     return {
         name: _plain(getattr(task, name)) for name in _ADAPTERS if getattr(task, name) != getattr(seen, name)
     }  # fmt: skip
 
 
-def say(task: Task, said: object, problems: Problems, where: str) -> Task:
+def apply_fields(task: Task, said: object, problems: TaskProblems, where: str) -> Task:
     """``task`` with what :func:`unsaid` wrote down; what cannot be understood is noted."""
     if not isinstance(said, dict):
         problems.add(f"{where} is no mapping", "it names fields of a task")
@@ -47,9 +47,9 @@ def say(task: Task, said: object, problems: Problems, where: str) -> Task:
             problems.add(f"{where}: {key} is no field of a task", f"did you mean {near[0]}?" if near else "remove it")
             continue
         try:
-            values[key] = _ADAPTERS[key].validate_python(_with_bytes(key, value))
+            values[key] = _ADAPTERS[key].validate_python(_decode_bytes(key, value))
         except ValidationError as error:
-            problems.invalid(where, error, at=key)
+            problems.add_validation_error(where, error, at=key)
         except binascii.Error as error:
             problems.add(f"{where}: {key}", f"not base64: {error}")
     return dataclasses.replace(task, **values)
@@ -96,20 +96,20 @@ def _bytes(text: object) -> object:
     return base64.b64decode(text[len(_BASE64) :], validate=True) if text.startswith(_BASE64) else text.encode()
 
 
-def _with_bytes(name: str, value: object) -> object:
+def _decode_bytes(name: str, value: object) -> object:
     """``value`` of the field ``name``, its file contents as bytes."""
     if name == "services" and isinstance(value, list):
-        return [_with_bytes("service", each) for each in cast("list[object]", value)]
+        return [_decode_bytes("service", each) for each in cast("list[object]", value)]
     if not isinstance(value, dict):
         return value
     fields = cast("dict[str, object]", value)
     if name in {"files", "tests", "solution_files"}:
         return {path: _bytes(text) for path, text in fields.items()}
     inner = {"build": "files", "service": "build"}.get(name)
-    return fields | {inner: _with_bytes(inner, fields[inner])} if inner in fields else fields
+    return fields | {inner: _decode_bytes(inner, fields[inner])} if inner in fields else fields
 
 
-def kept(value: object) -> str:
+def to_metadata_text(value: object) -> str:
     """A format's own value as :attr:`Task.metadata` keeps it: text as it is, the rest as JSON."""
     if isinstance(value, str) and _is_text(value):
         return value
@@ -125,7 +125,7 @@ def _keyed(value: object) -> object:
     return value
 
 
-def unkept(text: str) -> object:
+def from_metadata_text(text: str) -> object:
     """The value that :func:`kept` got."""
     return text if _is_text(text) else json.loads(text)
 
@@ -139,10 +139,12 @@ def _is_text(text: str) -> bool:
     return False
 
 
-def keep(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    return {f"{prefix}{key}": kept(value) for key, value in values.items()}
+def to_metadata(values: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    return {f"{prefix}{key}": to_metadata_text(value) for key, value in values.items()}
 
 
-def unkeep(metadata: Mapping[str, str], prefix: str = "") -> dict[str, object]:
+def from_metadata(metadata: Mapping[str, str], prefix: str = "") -> dict[str, object]:
     """The values whose keys begin with ``prefix``, without it."""
-    return {key.removeprefix(prefix): unkept(text) for key, text in metadata.items() if key.startswith(prefix)}
+    return {
+        key.removeprefix(prefix): from_metadata_text(text) for key, text in metadata.items() if key.startswith(prefix)
+    }

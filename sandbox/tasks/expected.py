@@ -24,15 +24,15 @@ _HOOKS = re.compile(r"pytest_\w*(?:generate|collect|makeitem)")
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str, ...]:
+def find_expected_tests(run_tests: str, tests: Mapping[str, bytes]) -> tuple[str, ...]:
     """Names as pytest reports them, without the file; empty when they are not certain."""
     if _FILE not in tests or not _runs_it_alone(run_tests) or _selects(run_tests):
         return ()
     try:
         for helper in (path for path in tests if path.rpartition("/")[2] == "conftest.py"):
-            _make_none(ast.parse(tests[helper]))
+            _require_plain_tests(ast.parse(tests[helper]))
         tree = ast.parse(tests[_FILE])
-        _make_none(tree)
+        _require_plain_tests(tree)
         names = tuple(_names(tree.body))
     except (SyntaxError, ValueError, RecursionError, LookupError):
         return ()
@@ -55,7 +55,7 @@ class _UncertainError(LookupError):
     """Only running it would tell."""
 
 
-def _make_none(tree: ast.Module) -> None:
+def _require_plain_tests(tree: ast.Module) -> None:
     """Raises _UncertainError for a file in which something may make tests, or several of one."""
     for node in ast.walk(tree):
         match node:

@@ -10,75 +10,84 @@ import tarfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from sandbox.tasks.checks import Check, holds, lists, only, text
-from sandbox.tasks.vocabulary import EXTENSIONS, Draw
+from sandbox.tasks.checks import ShellCheck, as_text_file, file_holds, file_lists, folder_holds_only
+from sandbox.tasks.vocabulary import EXTENSIONS, DraftChoices
 
 
 @dataclass(frozen=True, slots=True)
-class Sketch:
+class TaskDraft:
     """One instance, before it becomes a task.  Paths are relative to the working directory."""
 
     instruction: str
     command: str
     mistakes: tuple[str, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[ShellCheck, ...]
     files: dict[str, str | bytes] = field(default_factory=dict[str, "str | bytes"])
 
 
-Family = Callable[[Draw], Sketch]
+TaskFamily = Callable[[DraftChoices], TaskDraft]
 
 
 def _derived(
     instruction: str, *, source: str, lines: Sequence[str], target: str, result: Sequence[str], commands: Sequence[str]
-) -> Sketch:
+) -> TaskDraft:
     """A family that reads one file and writes another: the result is right, the source unchanged, nothing else made."""
-    return Sketch(
+    return TaskDraft(
         instruction,
         commands[0],
         tuple(commands[1:]),
         (
-            Check("result", holds(target, result)),
-            Check("source_unchanged", holds(source, lines)),
-            Check("nothing_else", only(".", [source, target])),
+            ShellCheck("result", file_holds(target, result)),
+            ShellCheck("source_unchanged", file_holds(source, lines)),
+            ShellCheck("nothing_else", folder_holds_only(".", [source, target])),
         ),
-        {source: text(lines)},
+        {source: as_text_file(lines)},
     )
 
 
-def create(d: Draw) -> Sketch:
+def create(d: DraftChoices) -> TaskDraft:
     a, b, c = d.names[:3]
-    return Sketch(
+    return TaskDraft(
         f"Create the file {a}.txt with the text {b} {c}.",
         f"echo {b} {c} > {a}.txt",
         (f"echo {b} > {a}.txt", f"echo {b} {c} > {a}.log", f"echo {b} {c}"),
-        (Check("content", holds(f"{a}.txt", [f"{b} {c}"])), Check("nothing_else", only(".", [f"{a}.txt"]))),
+        (
+            ShellCheck("content", file_holds(f"{a}.txt", [f"{b} {c}"])),
+            ShellCheck("nothing_else", folder_holds_only(".", [f"{a}.txt"])),
+        ),
     )
 
 
-def append(d: Draw) -> Sketch:
+def append(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = d.filler[: d.size]
-    return Sketch(
+    return TaskDraft(
         f"Append the line {b} to the file {a}.log.",
         f"echo {b} >> {a}.log",
         (f"echo {b} > {a}.log", f"echo {b} >> {a}.txt", f"echo {b}"),
-        (Check("content", holds(f"{a}.log", [*lines, b])), Check("nothing_else", only(".", [f"{a}.log"]))),
-        {f"{a}.log": text(lines)},
+        (
+            ShellCheck("content", file_holds(f"{a}.log", [*lines, b])),
+            ShellCheck("nothing_else", folder_holds_only(".", [f"{a}.log"])),
+        ),
+        {f"{a}.log": as_text_file(lines)},
     )
 
 
-def move(d: Draw) -> Sketch:
+def move(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
-    return Sketch(
+    return TaskDraft(
         f"Rename the file {a}.txt to {b}.txt.",
         f"mv {a}.txt {b}.txt",
         (f"cp {a}.txt {b}.txt", f"mv {b}.txt {a}.txt", f"mv {a}.txt {b}"),
-        (Check("content", holds(f"{b}.txt", d.filler[: d.size])), Check("source_gone", only(".", [f"{b}.txt"]))),
-        {f"{a}.txt": text(d.filler[: d.size])},
+        (
+            ShellCheck("content", file_holds(f"{b}.txt", d.filler[: d.size])),
+            ShellCheck("source_gone", folder_holds_only(".", [f"{b}.txt"])),
+        ),
+        {f"{a}.txt": as_text_file(d.filler[: d.size])},
     )
 
 
-def copy(d: Draw) -> Sketch:
+def copy(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = d.filler[: d.size]
     return _derived(
@@ -91,10 +100,10 @@ def copy(d: Draw) -> Sketch:
     )
 
 
-def count(d: Draw) -> Sketch:
+def count(d: DraftChoices) -> TaskDraft:
     a, b, c = d.names[:3]
     words = d.filler[: d.size]
-    hits = set(sorted(words)[: d.lines])
+    hits = set(sorted(words)[: d.instruction_lines])
     return _derived(
         f"Count the lines with {b} in {a}.log and save the number in {c}.txt.",
         source=f"{a}.log",
@@ -105,13 +114,13 @@ def count(d: Draw) -> Sketch:
     )
 
 
-def _unsorted(d: Draw, size: int) -> list[str]:
+def _unsorted(d: DraftChoices, size: int) -> list[str]:
     """Lines that are neither in order nor in reverse order."""
     low, middle, high, *others = sorted(d.filler[:size])
     return [middle, high, low, *others]
 
 
-def sort(d: Draw) -> Sketch:
+def sort(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = _unsorted(d, d.size)
     return _derived(
@@ -124,7 +133,7 @@ def sort(d: Draw) -> Sketch:
     )
 
 
-def reverse_sort(d: Draw) -> Sketch:
+def reverse_sort(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = _unsorted(d, d.size)
     return _derived(
@@ -137,7 +146,7 @@ def reverse_sort(d: Draw) -> Sketch:
     )
 
 
-def unique(d: Draw) -> Sketch:
+def unique(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     repeats = 1 + d.column
     once = _unsorted(d, d.size - repeats)
@@ -151,66 +160,69 @@ def unique(d: Draw) -> Sketch:
     )
 
 
-def first_lines(d: Draw) -> Sketch:
+def first_lines(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = d.filler[: d.size]
     return _derived(
-        f"Save the first {d.lines} lines of {a}.log in {b}.txt.",
+        f"Save the first {d.instruction_lines} lines of {a}.log in {b}.txt.",
         source=f"{a}.log",
         lines=lines,
         target=f"{b}.txt",
-        result=lines[: d.lines],
+        result=lines[: d.instruction_lines],
         commands=(
-            f"head -n {d.lines} {a}.log > {b}.txt",
-            f"tail -n {d.lines} {a}.log > {b}.txt",
-            f"head -n {d.lines} {a}.txt > {b}.txt",
+            f"head -n {d.instruction_lines} {a}.log > {b}.txt",
+            f"tail -n {d.instruction_lines} {a}.log > {b}.txt",
+            f"head -n {d.instruction_lines} {a}.txt > {b}.txt",
         ),
     )
 
 
-def last_lines(d: Draw) -> Sketch:
+def last_lines(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = d.filler[: d.size]
     return _derived(
-        f"Save the last {d.lines} lines of {a}.log in {b}.txt.",
+        f"Save the last {d.instruction_lines} lines of {a}.log in {b}.txt.",
         source=f"{a}.log",
         lines=lines,
         target=f"{b}.txt",
-        result=lines[-d.lines :],
+        result=lines[-d.instruction_lines :],
         commands=(
-            f"tail -n {d.lines} {a}.log > {b}.txt",
-            f"head -n {d.lines} {a}.log > {b}.txt",
-            f"tail -n {d.lines} {a}.txt > {b}.txt",
+            f"tail -n {d.instruction_lines} {a}.log > {b}.txt",
+            f"head -n {d.instruction_lines} {a}.log > {b}.txt",
+            f"tail -n {d.instruction_lines} {a}.txt > {b}.txt",
         ),
     )
 
 
-def mode(d: Draw) -> Sketch:
+def set_mode(d: DraftChoices) -> TaskDraft:
     a = d.names[0]
     lines = [f"echo {word}" for word in d.filler[: d.size]]
-    return Sketch(
+    return TaskDraft(
         f"Set the mode of {a}.sh to {d.mode}.",
         f"chmod {d.mode} {a}.sh",
         (f"chmod +r {a}.sh", f"chmod {d.mode} {a}.txt", f"chmod {a}.sh {d.mode}"),
         (
-            Check("mode", f'[ "$(stat -c %a {a}.sh)" = {d.mode} ]'),
-            Check("content_unchanged", holds(f"{a}.sh", lines)),
+            ShellCheck("mode", f'[ "$(stat -c %a {a}.sh)" = {d.mode} ]'),
+            ShellCheck("content_unchanged", file_holds(f"{a}.sh", lines)),
         ),
-        {f"{a}.sh": text(lines)},
+        {f"{a}.sh": as_text_file(lines)},
     )
 
 
-def directories(d: Draw) -> Sketch:
+def make_directories(d: DraftChoices) -> TaskDraft:
     a, b, c = d.names[:3]
-    return Sketch(
+    return TaskDraft(
         f"Make the directory {a}/{b}/{c}.",
         f"mkdir -p {a}/{b}/{c}",
         (f"mkdir {a}/{b}/{c}", f"mkdir -p {a}/{b}", f"mkdir -p {a}/{c}"),
-        (Check("made", f"[ -d {a}/{b}/{c} ]"), Check("nothing_else", f"{only('.', [a])} && {only(a, [b])}")),
+        (
+            ShellCheck("made", f"[ -d {a}/{b}/{c} ]"),
+            ShellCheck("nothing_else", f"{folder_holds_only('.', [a])} && {folder_holds_only(a, [b])}"),
+        ),
     )
 
 
-def find(d: Draw) -> Sketch:
+def find_files(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     folder, *names = d.filler[: 1 + d.size]
     others = [e for e in EXTENSIONS if e != d.extension]
@@ -219,16 +231,19 @@ def find(d: Draw) -> Sketch:
         f"{a}/{f'{folder}/' if n % 2 else ''}{name}.{d.extension if n < hits else others[n % len(others)]}"
         for n, name in enumerate(names)
     ]
-    return Sketch(
+    return TaskDraft(
         f"List the files under {a} that end in .{d.extension} and save the list in {b}.out.",
         f"find {a} -name '*.{d.extension}' > {b}.out",
         (f"find {a} > {b}.out", f"find {a} -name '*.{d.extension}'", f"find {a} -name '{d.extension}' > {b}.out"),
-        (Check("result", lists(f"{b}.out", paths[:hits])), Check("nothing_else", only(".", [a, f"{b}.out"]))),
+        (
+            ShellCheck("result", file_lists(f"{b}.out", paths[:hits])),
+            ShellCheck("nothing_else", folder_holds_only(".", [a, f"{b}.out"])),
+        ),
         dict.fromkeys(paths, ""),
     )
 
 
-def total(d: Draw) -> Sketch:
+def sum_column(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     rows = [d.numbers[n : n + 3] for n in range(0, 3 * d.size, 3)]
     return _derived(
@@ -245,11 +260,11 @@ def total(d: Draw) -> Sketch:
     )
 
 
-def json_field(d: Draw) -> Sketch:
+def json_field(d: DraftChoices) -> TaskDraft:
     key, a, b = d.names[:3]
     value, *others = d.filler[: 2 * (d.size - 3) + 1]
     pairs = list(zip(others[::2], others[1::2], strict=True))
-    pairs.insert(d.lines, (key, value))
+    pairs.insert(d.instruction_lines, (key, value))
     body = [f'  "{k}": "{v}"{"," if n + 1 < len(pairs) else ""}' for n, (k, v) in enumerate(pairs)]
     return _derived(
         f'Save the value of "{key}" in {a}.json in {b}.txt.',
@@ -275,66 +290,75 @@ def _tar(name: str, content: str) -> bytes:
     return out.getvalue()[: 4 * tarfile.BLOCKSIZE]
 
 
-def unpack(d: Draw) -> Sketch:
+def unpack_archive(d: DraftChoices) -> TaskDraft:
     a, inside = d.names[0], d.filler[0]
     lines = d.filler[1 : 1 + d.size]
-    return Sketch(
+    return TaskDraft(
         f"Unpack the archive {a}.tar.",
         f"tar -xf {a}.tar",
         (f"tar -tf {a}.tar", f"tar -cf {a}.tar", f"tar -xf {a}.txt"),
         (
-            Check("content", holds(f"{inside}.md", lines)),
-            Check("nothing_else", only(".", [f"{a}.tar", f"{inside}.md"])),
+            ShellCheck("content", file_holds(f"{inside}.md", lines)),
+            ShellCheck("nothing_else", folder_holds_only(".", [f"{a}.tar", f"{inside}.md"])),
         ),
-        {f"{a}.tar": _tar(f"{inside}.md", text(lines))},
+        {f"{a}.tar": _tar(f"{inside}.md", as_text_file(lines))},
     )
 
 
-def link(d: Draw) -> Sketch:
+def make_symlink(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = d.filler[: d.size]
-    return Sketch(
+    return TaskDraft(
         f"Make a symbolic link {a} that points to {b}.txt.",
         f"ln -s {b}.txt {a}",
         (f"ln {b}.txt {a}", f"ln -s {a} {b}.txt", f"cp {b}.txt {a}"),
         (
-            Check("points_there", f'[ "$(readlink {a})" = {b}.txt ]'),
-            Check("target_unchanged", f"{holds(f'{b}.txt', lines)} && {only('.', [a, f'{b}.txt'])}"),
+            ShellCheck("points_there", f'[ "$(readlink {a})" = {b}.txt ]'),
+            ShellCheck(
+                "target_unchanged", f"{file_holds(f'{b}.txt', lines)} && {folder_holds_only('.', [a, f'{b}.txt'])}"
+            ),
         ),
-        {f"{b}.txt": text(lines)},
+        {f"{b}.txt": as_text_file(lines)},
     )
 
 
-def fix(d: Draw) -> Sketch:
+def fix_script(d: DraftChoices) -> TaskDraft:
     a, b, c = d.names[:3]
     comments = [f"# {word}" for word in d.filler[: d.size - 1]]
-    return Sketch(
+    return TaskDraft(
         f'The script {a}.sh prints "{b}" but should print "{c}". Mend it.',
         f"sed -i s/{b}/{c}/ {a}.sh",
         (f"sed s/{b}/{c}/ {a}.sh", f"sed -i s/{c}/{b}/ {a}.sh", f"sed -i s/{b}/{c}/ {a}.txt"),
-        (Check("mended", holds(f"{a}.sh", [*comments, f"echo {c}"])), Check("nothing_else", only(".", [f"{a}.sh"]))),
-        {f"{a}.sh": text([*comments, f"echo {b}"])},
+        (
+            ShellCheck("mended", file_holds(f"{a}.sh", [*comments, f"echo {c}"])),
+            ShellCheck("nothing_else", folder_holds_only(".", [f"{a}.sh"])),
+        ),
+        {f"{a}.sh": as_text_file([*comments, f"echo {b}"])},
     )
 
 
-def append_first_lines(d: Draw) -> Sketch:
+def append_first_lines(d: DraftChoices) -> TaskDraft:
     a, b = d.names[:2]
     lines = d.filler[: d.size]
     before = d.filler[d.size : 2 * d.size]
-    return Sketch(
-        f"Append the first {d.lines} lines of {a}.log to the file {b}.txt.",
-        f"head -n {d.lines} {a}.log >> {b}.txt",
-        (f"head -n {d.lines} {a}.log > {b}.txt", f"tail -n {d.lines} {a}.log >> {b}.txt", f"cat {a}.log >> {b}.txt"),
+    return TaskDraft(
+        f"Append the first {d.instruction_lines} lines of {a}.log to the file {b}.txt.",
+        f"head -n {d.instruction_lines} {a}.log >> {b}.txt",
         (
-            Check("content", holds(f"{b}.txt", [*before, *lines[: d.lines]])),
-            Check("source_unchanged", holds(f"{a}.log", lines)),
-            Check("nothing_else", only(".", [f"{a}.log", f"{b}.txt"])),
+            f"head -n {d.instruction_lines} {a}.log > {b}.txt",
+            f"tail -n {d.instruction_lines} {a}.log >> {b}.txt",
+            f"cat {a}.log >> {b}.txt",
         ),
-        {f"{a}.log": text(lines), f"{b}.txt": text(before)},
+        (
+            ShellCheck("content", file_holds(f"{b}.txt", [*before, *lines[: d.instruction_lines]])),
+            ShellCheck("source_unchanged", file_holds(f"{a}.log", lines)),
+            ShellCheck("nothing_else", folder_holds_only(".", [f"{a}.log", f"{b}.txt"])),
+        ),
+        {f"{a}.log": as_text_file(lines), f"{b}.txt": as_text_file(before)},
     )
 
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, TaskFamily] = {
     "create": create,
     "append": append,
     "move": move,
@@ -345,14 +369,14 @@ FAMILIES: dict[str, Family] = {
     "unique": unique,
     "first_lines": first_lines,
     "last_lines": last_lines,
-    "mode": mode,
-    "directories": directories,
-    "find": find,
-    "total": total,
+    "mode": set_mode,
+    "directories": make_directories,
+    "find": find_files,
+    "total": sum_column,
     "json_field": json_field,
-    "unpack": unpack,
-    "link": link,
-    "fix": fix,
+    "unpack": unpack_archive,
+    "link": make_symlink,
+    "fix": fix_script,
     "append_first_lines": append_first_lines,
 }
 """In the order in which training takes them in turn."""

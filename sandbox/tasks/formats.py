@@ -15,13 +15,13 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks import code, generated, harbor, miles, openclaw, swe_synth, terminal_bench
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.folders import FolderFormat, load
-from sandbox.tasks.rows import PointerFormat, Row, RowFormat, load_rows, read_rows
+from sandbox.tasks.folders import FolderFormat, load_task_folder
+from sandbox.tasks.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
 from sandbox.tasks.task import Task, TaskError
-from sandbox.tasks.writing import plan
+from sandbox.tasks.writing import plan_dataset_write
 
 
-class Format(StrEnum):
+class TaskFormat(StrEnum):
     """How tasks are written."""
 
     TERMINAL_BENCH = "terminal_bench"
@@ -42,29 +42,29 @@ class Format(StrEnum):
     """JSON Lines that name generated tasks."""
 
 
-FOLDERS: dict[Format, FolderFormat] = {
-    Format.TERMINAL_BENCH: terminal_bench.FORMAT,
-    Format.HARBOR: harbor.FORMAT,
+FOLDER_FORMATS: dict[TaskFormat, FolderFormat] = {
+    TaskFormat.TERMINAL_BENCH: terminal_bench.FORMAT,
+    TaskFormat.HARBOR: harbor.FORMAT,
 }
-ROWS: dict[Format, RowFormat | PointerFormat] = {
-    Format.OPENCLAW: openclaw.FORMAT,
-    Format.OPENCLAW_MESSAGES: openclaw.MESSAGES,
-    Format.MILES: miles.FORMAT,
-    Format.SWE_SYNTH: swe_synth.FORMAT,
-    Format.CODE: code.FORMAT,
-    Format.GENERATED: generated.FORMAT,
+ROW_FORMATS: dict[TaskFormat, RowFormat | PointerFormat] = {
+    TaskFormat.OPENCLAW: openclaw.FORMAT,
+    TaskFormat.OPENCLAW_MESSAGES: openclaw.MESSAGES_FORMAT,
+    TaskFormat.MILES: miles.FORMAT,
+    TaskFormat.SWE_SYNTH: swe_synth.FORMAT,
+    TaskFormat.CODE: code.FORMAT,
+    TaskFormat.GENERATED: generated.FORMAT,
 }
 
 
 def format_names() -> list[str]:
     """All that there are."""
-    return [*(each.value for each in Format), *plugin_names(PluginGroup.TASK_FORMATS)]
+    return [*(each.value for each in TaskFormat), *plugin_names(PluginGroup.TASK_FORMATS)]
 
 
-def format_of(name: str) -> FolderFormat | RowFormat | PointerFormat:
+def find_format(name: str) -> FolderFormat | RowFormat | PointerFormat:
     """Raises UserError for one that is not there, or that a package adds and is none."""
-    if name in list(Format):
-        return (FOLDERS | ROWS)[Format(name)]
+    if name in list(TaskFormat):
+        return (FOLDER_FORMATS | ROW_FORMATS)[TaskFormat(name)]
     found = load_plugin(PluginGroup.TASK_FORMATS, name)
     if not isinstance(found, FolderFormat | RowFormat | PointerFormat):
         raise UserError(
@@ -84,40 +84,40 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
         raise TaskError(
             path, "is missing", "name a folder of task folders or a file of rows, in a run by --set data.path=PATH"
         )
-    name = form or detect(path)
-    found = format_of(name)
+    name = form or detect_format(path)
+    found = find_format(name)
     if not isinstance(found, FolderFormat):
         if path.is_dir():
             raise TaskError(path, "is a folder", f"a data set in the format {name} is a file")
         return load_rows(found, path, root)
     if (path / found.marker).exists():
-        return Dataset.of([(path, load(found, path))])
-    return Dataset.of_folders(found, path)
+        return Dataset.from_loaded([(path, load_task_folder(found, path))])
+    return Dataset.from_folders(found, path)
 
 
-def detect(path: Path) -> Format:
+def detect_format(path: Path) -> TaskFormat:
     """The format of ``path``.  Raises TaskError when nothing tells."""
     if path.is_dir():
         for folder in chain([path], (each for each in sorted(path.iterdir()) if each.is_dir())):
-            for form, folder_format in FOLDERS.items():
+            for form, folder_format in FOLDER_FORMATS.items():
                 if (folder / folder_format.marker).exists():
                     return form
-        return Format.TERMINAL_BENCH
+        return TaskFormat.TERMINAL_BENCH
     for _, row in read_rows(path):
         if not isinstance(row, TaskError) and (form := _row_format(row)):
             return form
-    raise TaskError(path, "has no row in a known format", f"say --format: {', '.join(ROWS)}")
+    raise TaskError(path, "has no row in a known format", f"say --format: {', '.join(ROW_FORMATS)}")
 
 
-def _row_format(row: Row) -> Format | None:
+def _row_format(row: JsonRow) -> TaskFormat | None:
     keys = set(row)
-    wanted: dict[Format, set[str]] = {
-        Format.OPENCLAW_MESSAGES: {"task", "metadata"},
-        Format.OPENCLAW: {"task"},
-        Format.CODE: {"prompt", "reward_model"},
-        Format.MILES: {"prompt", "metadata"},
-        Format.SWE_SYNTH: {"task_id", "extra"},
-        Format.GENERATED: {"family", "seed", "split"},
+    wanted: dict[TaskFormat, set[str]] = {
+        TaskFormat.OPENCLAW_MESSAGES: {"task", "metadata"},
+        TaskFormat.OPENCLAW: {"task"},
+        TaskFormat.CODE: {"prompt", "reward_model"},
+        TaskFormat.MILES: {"prompt", "metadata"},
+        TaskFormat.SWE_SYNTH: {"task_id", "extra"},
+        TaskFormat.GENERATED: {"family", "seed", "split"},
     }
     return next((form for form, names in wanted.items() if names <= keys), None)
 
@@ -127,7 +127,7 @@ def write_tasks(tasks: Iterable[Task], form: str, target: Path) -> None:
 
     Raises TaskError where something exists already, or a task cannot be written so that it is read back equal.
     """
-    planned = plan(format_of(form), tasks, target)
+    planned = plan_dataset_write(find_format(form), tasks, target)
     if planned.problems:
         raise planned.problems[0]
     planned.write()

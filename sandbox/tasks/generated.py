@@ -17,12 +17,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from protocol.errors import UserError
-from sandbox.tasks.checks import script
-from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY, Sketch
-from sandbox.tasks.problems import Problems
-from sandbox.tasks.rows import Row, RowFormat
+from sandbox.tasks.checks import check_script
+from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY, TaskDraft
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.rows import JsonRow, RowFormat
 from sandbox.tasks.task import Task, TaskError
-from sandbox.tasks.vocabulary import Split, draw
+from sandbox.tasks.vocabulary import Split, draw_choices
 
 WORKDIR = "/app"
 _SEEDS = 100_000
@@ -31,14 +31,14 @@ _TEST_FILE = "check.sh"
 _RUN_TESTS = f'#!/bin/sh\n. "${{TEST_DIR:-/tests}}/{_TEST_FILE}"\n'
 
 
-def sketch(family: str, seed: int, split: Split) -> Sketch:
+def draft_task(family: str, seed: int, split: Split) -> TaskDraft:
     """The instance before it becomes a task."""
-    return FAMILIES[family](draw(random.Random(f"{family}/{split}/{seed}"), split))
+    return FAMILIES[family](draw_choices(random.Random(f"{family}/{split}/{seed}"), split))
 
 
 def make_task(family: str, seed: int, split: Split) -> Task:
     """The instance (family, seed, split): the same task in every process.  Raises KeyError for an unknown family."""
-    made = sketch(family, seed, split)
+    made = draft_task(family, seed, split)
     return Task(
         id=f"{family}-{split}-{seed:08d}",
         instruction=made.instruction,
@@ -47,7 +47,7 @@ def make_task(family: str, seed: int, split: Split) -> Task:
             f"{WORKDIR}/{path}": content if isinstance(content, bytes) else content.encode()
             for path, content in made.files.items()
         },
-        tests={_TEST_FILE: script(made.checks, WORKDIR).encode()},
+        tests={_TEST_FILE: check_script(made.checks, WORKDIR).encode()},
         run_tests=_RUN_TESTS,
         expected_tests=tuple(check.name for check in made.checks),
         solution=f"{made.command}\n",
@@ -57,7 +57,7 @@ def make_task(family: str, seed: int, split: Split) -> Task:
     )
 
 
-def trained_families(held_out_family: str = HELD_OUT_FAMILY) -> tuple[str, ...]:
+def training_families(held_out_family: str = HELD_OUT_FAMILY) -> tuple[str, ...]:
     """Every family but one; ``""`` holds none out.  Raises UserError for an unknown name."""
     if held_out_family and held_out_family not in FAMILIES:
         raise UserError(f"there is no task family {held_out_family!r}: choose one of {', '.join(FAMILIES)}")
@@ -66,13 +66,13 @@ def trained_families(held_out_family: str = HELD_OUT_FAMILY) -> tuple[str, ...]:
 
 def training_tasks(seed: int, count: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
     """``count`` training tasks, the families in turn, so that each batch holds nearly the same number of each."""
-    names, first = trained_families(held_out_family), seed * _SEEDS
+    names, first = training_families(held_out_family), seed * _SEEDS
     return [make_task(names[n % len(names)], first + n // len(names), Split.TRAIN) for n in range(count)]
 
 
 def held_out_tasks(seed: int, count_per_family: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
     """Evaluation tasks of every trained family, then those of the held-out family."""
-    names, first = trained_families(held_out_family), seed * _SEEDS
+    names, first = training_families(held_out_family), seed * _SEEDS
     return [
         task
         for name in (*names, *({held_out_family} - {""}))
@@ -97,7 +97,7 @@ def solution_command(task: Task) -> str:
 def wrong_commands(task: Task) -> tuple[str, ...]:
     """Plausible commands that leave a wrong final state.  Raises ValueError if the task is not a generated one."""
     family, split, seed = task.id.rsplit("-", 2)
-    return sketch(family, int(seed), Split(split)).mistakes
+    return draft_task(family, int(seed), Split(split)).mistakes
 
 
 class _Row(BaseModel):
@@ -107,8 +107,8 @@ class _Row(BaseModel):
     split: Split
 
 
-def _read(row: Row, problems: Problems) -> Task:
-    said = problems.check("row", row, _Row)
+def _read(row: JsonRow, problems: TaskProblems) -> Task:
+    said = problems.validate("row", row, _Row)
     if said is not None and said.family in FAMILIES:
         return make_task(said.family, said.seed, said.split)
     if said is not None:
@@ -116,11 +116,11 @@ def _read(row: Row, problems: Problems) -> Task:
     return Task("unreadable", "unreadable")
 
 
-def _write(task: Task) -> Row:
+def _write(task: Task) -> JsonRow:
     family, _, rest = task.id.partition("-")
     split, _, seed = rest.partition("-")
     if family in FAMILIES and split in set(Split) and seed.isdecimal():
-        row: Row = {"family": family, "seed": int(seed), "split": split}
+        row: JsonRow = {"family": family, "seed": int(seed), "split": split}
         if make_task(family, int(seed), Split(split)) == task:
             return row
     raise TaskError(Path(task.id), "is no generated task", "this format only names those: convert to another")

@@ -18,26 +18,26 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from sandbox.tasks import compose, compose_write
 from sandbox.tasks.compose_schema import Mebibytes
 from sandbox.tasks.context import BuildPlan
-from sandbox.tasks.encoding import keep, unkeep
-from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.folders import FolderFormat, read_ground, write_ground
-from sandbox.tasks.problems import Problems
-from sandbox.tasks.task import GradingLevel, Network, NetworkMode, Task
-from sandbox.tasks.tree import File, Tree, grow
-from sandbox.tasks.yaml_text import dump
+from sandbox.tasks.encoding import from_metadata, to_metadata
+from sandbox.tasks.expected import find_expected_tests
+from sandbox.tasks.folders import FolderFormat, read_environment, write_environment
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskNetwork
+from sandbox.tasks.tree import FileTree, TreeFile, as_tree_files
+from sandbox.tasks.yaml_text import dump_yaml
 
 MAIN = "main"
 FOILS = "foils"
 REPORTS = ("/logs/verifier/ctrf.json", "/logs/verifier/reward.json", "/logs/verifier/reward.txt")
-_H = compose.HARNESS
+_HARNESS_FOLDER = compose.HARNESS_FOLDER
 _VARIABLES = {
     "MAIN_IMAGE_NAME": "",
     "PREBUILT_IMAGE_NAME": "",
     "CONTEXT_DIR": ".",
     "TEST_DIR": "/tests",
-    "HOST_VERIFIER_LOGS_PATH": f"{_H}verifier",
-    "HOST_AGENT_LOGS_PATH": f"{_H}agent",
-    "HOST_ARTIFACTS_PATH": f"{_H}artifacts",
+    "HOST_VERIFIER_LOGS_PATH": f"{_HARNESS_FOLDER}verifier",
+    "HOST_AGENT_LOGS_PATH": f"{_HARNESS_FOLDER}agent",
+    "HOST_ARTIFACTS_PATH": f"{_HARNESS_FOLDER}artifacts",
     "ENV_VERIFIER_LOGS_PATH": "/logs/verifier",
     "ENV_AGENT_LOGS_PATH": "/logs/agent",
     "ENV_ARTIFACTS_PATH": "/logs/artifacts",
@@ -54,7 +54,7 @@ def _with_unit(value: object) -> object:
 
 Sized = Annotated[Mebibytes, BeforeValidator(_with_unit)]
 Positive = Annotated[float, Field(gt=0)]
-Root = Literal["", "root", 0, "0"] | None
+RootUser = Literal["", "root", 0, "0"] | None
 """Whose commands run: everything here runs as root."""
 
 
@@ -68,12 +68,12 @@ class _Verifier(_Table):
     timeout_sec: Positive = 600.0
     environment_mode: Literal["shared", "separate"] = "shared"
     env: dict[str, Any] = Field(default_factory=dict[str, Any], max_length=0)
-    user: Root = None
+    user: RootUser = None
 
 
 class _Agent(_Table):
     timeout_sec: Positive | None = None
-    user: Root = None
+    user: RootUser = None
 
 
 class _Environment(_Table):
@@ -110,43 +110,43 @@ _AGENT_S = 600.0
 _VERSIONS = ("version", "schema_version")
 
 
-def _read(name: str, tree: Tree, problems: Problems) -> Task:
+def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     said = _toml(tree, problems)
     environment, verifier = said.environment, said.verifier
     memory_mb = environment.memory or environment.memory_mb
     variables = _VARIABLES | {"CPUS": f"{environment.cpus:g}", "MEMORY": f"{memory_mb}M"}
-    composed = compose.read(tree, "environment", MAIN, variables, problems) or compose.Composed()
-    inside = tree.below("environment")
+    composed = compose.read_compose_file(tree, "environment", MAIN, variables, problems) or compose.ComposeFacts()
+    inside = tree.subtree("environment")
     plan = composed.build
     if plan is None and not environment.docker_image and not composed.image:
         plan = BuildPlan() if "Dockerfile" in inside.files else None
     private = ("docker-compose.yaml", "docker-compose.yml")
-    ground = read_ground(inside, plan, environment.docker_image or composed.image, private, problems)
-    tests = problems.regular(tree, "tests")
+    ground = read_environment(inside, plan, environment.docker_image or composed.image, private, problems)
+    tests = problems.read_regular_files(tree, "tests")
     tests.pop("test.sh", None)
-    run_tests = problems.text(tree, "tests/test.sh", "without it nothing can be graded")
-    solution_files = problems.regular(tree, "solution")
+    run_tests = problems.read_text(tree, "tests/test.sh", "without it nothing can be graded")
+    solution_files = problems.read_regular_files(tree, "solution")
     solution_files.pop("solve.sh", None)
     weights = _weights(tree, problems)
     internet = NetworkMode.FULL if environment.allow_internet else NetworkMode.NONE
     return Task(
         id=name,
-        instruction=problems.text(tree, "instruction.md", "it is what the agent is told").strip() or "unreadable",
+        instruction=problems.read_text(tree, "instruction.md", "it is what the agent is told").strip() or "unreadable",
         family=str(said.metadata.get("category", "")),
         image=ground.image,
         setup=ground.setup,
         files=ground.files,
         tests=tests,
         run_tests=run_tests,
-        expected_tests=tuple(weights) or expected_tests(run_tests, tests),
+        expected_tests=tuple(weights) or find_expected_tests(run_tests, tests),
         weights=weights,
         reports=REPORTS,
-        solution=problems.text(tree, "solution/solve.sh"),
+        solution=problems.read_text(tree, "solution/solve.sh"),
         solution_files=solution_files,
         foils=_foils(tree, problems),
         build=ground.build,
         services=composed.services,
-        network=Network(agent=internet, verify=internet),
+        network=TaskNetwork(agent=internet, verify=internet),
         grading=GradingLevel.ARTIFACTS if verifier.environment_mode == "separate" else GradingLevel.SAME,
         artifacts=tuple(said.artifacts),
         env=environment.env | composed.env,
@@ -163,13 +163,13 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
     )
 
 
-def _toml(tree: Tree, problems: Problems) -> _TaskToml:
+def _toml(tree: FileTree, problems: TaskProblems) -> _TaskToml:
     try:
-        value = tomllib.loads(problems.text(tree, "task.toml"))
+        value = tomllib.loads(problems.read_text(tree, "task.toml"))
     except (ValueError, RecursionError) as error:
         problems.add("task.toml is not readable TOML", str(error))
         value = {}
-    return problems.check("task.toml", value, _TaskToml) or _TaskToml()
+    return problems.validate("task.toml", value, _TaskToml) or _TaskToml()
 
 
 def _metadata(said: _TaskToml) -> dict[str, str]:
@@ -179,52 +179,54 @@ def _metadata(said: _TaskToml) -> dict[str, str]:
         table = cast("_Table", getattr(said, name))
         others |= {f"{name}.{key}": value for key, value in (table.model_extra or {}).items()}
     own = {key: value for key, value in said.metadata.items() if key != "category" and not key.startswith(_PREFIX)}
-    return keep(own) | keep(others, _PREFIX)
+    return to_metadata(own) | to_metadata(others, _PREFIX)
 
 
-def _foils(tree: Tree, problems: Problems) -> dict[str, str]:
-    inside = tree.below(FOILS)
-    for path in sorted(inside.files.keys() | inside.odd):
+def _foils(tree: FileTree, problems: TaskProblems) -> dict[str, str]:
+    inside = tree.subtree(FOILS)
+    for path in sorted(inside.files.keys() | inside.irregular):
         if "/" in path or not path.endswith(".sh"):
             problems.add(f"{FOILS}/{path} is no shell script", "each of its files is an attempt, named NAME.sh")
-    return {path.removesuffix(".sh"): problems.text(tree, f"{FOILS}/{path}") for path in sorted(inside.files)}
+    return {path.removesuffix(".sh"): problems.read_text(tree, f"{FOILS}/{path}") for path in sorted(inside.files)}
 
 
 _WEIGHTS = TypeAdapter(dict[str, Annotated[float, Field(ge=0)]])
 
 
-def _weights(tree: Tree, problems: Problems) -> dict[str, float]:
-    text = problems.text(tree, "weights.json")
+def _weights(tree: FileTree, problems: TaskProblems) -> dict[str, float]:
+    text = problems.read_text(tree, "weights.json")
     if not text:
         return {}
     try:
         return _WEIGHTS.validate_json(text)
     except ValidationError as error:
-        problems.invalid("weights.json", error)
+        problems.add_validation_error("weights.json", error)
         return {}
 
 
-def _write(task: Task) -> dict[str, File]:
-    environment, plan = write_ground(task, "main")
+def _write(task: Task) -> dict[str, TreeFile]:
+    environment, plan = write_environment(task, "main")
     if task.build and _needs_no_compose(task):
-        environment, plan = grow(task.build.files, task.build.executable), BuildPlan()
+        environment, plan = as_tree_files(task.build.files, task.build.executable), BuildPlan()
     services: dict[str, object] = {}
     for service in task.services:
         services[service.name] = compose_write.service_section(service, f"./services/{service.name}")
         if service.build:
-            environment |= grow(service.build.files, service.build.executable, under=f"services/{service.name}")
+            environment |= as_tree_files(
+                service.build.files, service.build.executable, under=f"services/{service.name}"
+            )
     if services or plan != BuildPlan():
         section = {"build": compose_write.build_section(plan)}
-        environment["docker-compose.yaml"] = File(dump({"services": {MAIN: section} | services}))
-    files = grow(task.tests, under="tests") | grow(task.solution_files, under="solution")
-    files["tests/test.sh"] = File(task.run_tests.encode(), executable=True)
+        environment["docker-compose.yaml"] = TreeFile(dump_yaml({"services": {MAIN: section} | services}))
+    files = as_tree_files(task.tests, under="tests") | as_tree_files(task.solution_files, under="solution")
+    files["tests/test.sh"] = TreeFile(task.run_tests.encode(), executable=True)
     if task.solution:
-        files["solution/solve.sh"] = File(task.solution.encode(), executable=True)
-    files |= grow({f"{name}.sh": script.encode() for name, script in task.foils.items()}, under=FOILS)
+        files["solution/solve.sh"] = TreeFile(task.solution.encode(), executable=True)
+    files |= as_tree_files({f"{name}.sh": script.encode() for name, script in task.foils.items()}, under=FOILS)
     if task.weights:
-        files["weights.json"] = File(json.dumps(task.weights, indent=1).encode())
-    files["instruction.md"] = File(f"{task.instruction}\n".encode())
-    files["task.toml"] = File(tomli_w.dumps(_tables(task)).encode())
+        files["weights.json"] = TreeFile(json.dumps(task.weights, indent=1).encode())
+    files["instruction.md"] = TreeFile(f"{task.instruction}\n".encode())
+    files["task.toml"] = TreeFile(tomli_w.dumps(_tables(task)).encode())
     return files | {f"environment/{path}": file for path, file in environment.items()}
 
 
@@ -241,7 +243,7 @@ def _needs_no_compose(task: Task) -> bool:
 
 def _tables(task: Task) -> dict[str, Any]:
     own = {key: value for key, value in task.metadata.items() if not key.startswith(_PREFIX) and key != "category"}
-    metadata = _toml_values(unkeep(own) | ({"category": task.family} if task.family else {}))
+    metadata = _toml_values(from_metadata(own) | ({"category": task.family} if task.family else {}))
     environment: dict[str, Any] = {
         "build_timeout_sec": task.build_timeout_s,
         "cpus": task.cpus,
@@ -261,7 +263,7 @@ def _tables(task: Task) -> dict[str, Any]:
         "agent": {"timeout_sec": task.agent_timeout_s},
         "environment": environment | ({"env": dict(task.env)} if task.env else {}),
     }
-    for path, value in _toml_values(unkeep(task.metadata, _PREFIX)).items():
+    for path, value in _toml_values(from_metadata(task.metadata, _PREFIX)).items():
         table, dot, key = path.partition(".")
         if dot and table in {"verifier", "agent", "environment"}:
             tables[table].setdefault(key, value)

@@ -17,7 +17,7 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _NUMBER = re.compile(r"[0-9]{1,18}\Z")
 
 
-def picked(found: Dataset, wanted: Sequence[str], source: str) -> Dataset:
+def select_tasks(found: Dataset, wanted: Sequence[str], source: str) -> Dataset:
     """The tasks of ``found`` that ``wanted`` names, in their order; all where it is empty.
 
     Raises UserError, which begins with ``source``, for an entry that names none.  One that names only a task that
@@ -28,15 +28,15 @@ def picked(found: Dataset, wanted: Sequence[str], source: str) -> Dataset:
     ids = [task.id for task in found.tasks]
     broken = [problem.folder.name for problem in found.problems]
     for entry in wanted:
-        if not any(_names(entry, [*ids, *broken])):
-            raise UserError(f"{source} has no task {entry!r}{_instead(entry, ids)}")
-    chosen = {name for entry in wanted for name in _names(entry, [*ids, *broken])}
+        if not any(_matching_ids(entry, [*ids, *broken])):
+            raise UserError(f"{source} has no task {entry!r}{_suggestion(entry, ids)}")
+    chosen = {name for entry in wanted for name in _matching_ids(entry, [*ids, *broken])}
     tasks = tuple(task for task in found.tasks if task.id in chosen)
     problems = (each for each in found.problems if each.folder.name in chosen or not each.folder.is_dir())
     return Dataset(tasks, tuple(problems))
 
 
-def _names(entry: str, known: Iterable[str]) -> list[str]:
+def _matching_ids(entry: str, known: Iterable[str]) -> list[str]:
     """Those of ``known`` that an entry stands for."""
     known = list(known)
     if entry in known:
@@ -48,6 +48,6 @@ def _names(entry: str, known: Iterable[str]) -> list[str]:
     return [name for name in known if (number := _NUMBER.search(name)) and first <= int(number[0]) <= last]
 
 
-def _instead(entry: str, known: Sequence[str]) -> str:
+def _suggestion(entry: str, known: Sequence[str]) -> str:
     some = f": they are {', '.join(known[:3])}{' …' if len(known) > 3 else ''}" if known else ": it has none"
     return did_you_mean(entry, known) or some

@@ -12,9 +12,17 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from sandbox.tasks import harbor
-from sandbox.tasks.folders import Loaded
-from sandbox.tasks.problems import Problems
-from sandbox.tasks.rows import TASKS, Message, PointerFormat, Row, pointed_at, user_message, user_text
+from sandbox.tasks.folders import LoadedTask
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.rows import (
+    TASK_FOLDERS,
+    JsonRow,
+    PointerFormat,
+    PromptMessage,
+    join_user_messages,
+    load_pointed_task,
+    user_prompt,
+)
 from sandbox.tasks.task import Task
 
 _AGENT = "terminus-2"
@@ -29,29 +37,29 @@ class _Metadata(BaseModel):
 
 class _Row(BaseModel):
     label: str = ""
-    prompt: list[Message]
+    prompt: list[PromptMessage]
     metadata: _Metadata
 
 
-def _read(row: Row, root: Path, problems: Problems) -> Loaded:
-    said = problems.check("row", row, _Row)
+def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
+    said = problems.validate("row", row, _Row)
     if said is None:
-        return Loaded(None, tuple(problems.found))
+        return LoadedTask(None, tuple(problems.found))
     name = said.metadata.instance_id
-    instruction = user_text(said.prompt, problems)
-    loaded = pointed_at(root / TASKS if (root / TASKS).is_dir() else root, name, problems)
+    instruction = join_user_messages(said.prompt, problems)
+    loaded = load_pointed_task(root / TASK_FOLDERS if (root / TASK_FOLDERS).is_dir() else root, name, problems)
     if loaded.task is None:
         return loaded
     agent = {_KEPT: said.metadata.agent_name} if said.metadata.agent_name != _AGENT else {}
     task = dataclasses.replace(loaded.task, instruction=instruction, metadata=loaded.task.metadata | agent)
-    problems.rules(task)
-    return Loaded(None if problems.found else task, tuple(problems.found))
+    problems.check_rules(task)
+    return LoadedTask(None if problems.found else task, tuple(problems.found))
 
 
-def _write(task: Task) -> Row:
+def _write(task: Task) -> JsonRow:
     return {
         "label": task.id,
-        "prompt": user_message(task.instruction),
+        "prompt": user_prompt(task.instruction),
         "metadata": {"agent_name": task.metadata.get(_KEPT, _AGENT), "instance_id": task.id},
     }
 

@@ -14,9 +14,17 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from sandbox.tasks import terminal_bench
-from sandbox.tasks.folders import Loaded
-from sandbox.tasks.problems import Problems
-from sandbox.tasks.rows import TASKS, Message, PointerFormat, Row, pointed_at, user_message, user_text
+from sandbox.tasks.folders import LoadedTask
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.rows import (
+    TASK_FOLDERS,
+    JsonRow,
+    PointerFormat,
+    PromptMessage,
+    join_user_messages,
+    load_pointed_task,
+    user_prompt,
+)
 from sandbox.tasks.task import Task
 
 _SOURCE = "terminal_bench"
@@ -29,51 +37,51 @@ class _Pointer(BaseModel):
     data_source: str = _SOURCE
 
 
-class _First(BaseModel):
+class _TaskRow(BaseModel):
     task: _Pointer
 
 
-class _Messages(BaseModel):
-    task: list[Message]
+class _MessagesRow(BaseModel):
+    task: list[PromptMessage]
     metadata: _Pointer
 
 
-def _read(row: Row, root: Path, problems: Problems) -> Loaded:
+def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
     instruction, pointer = None, None
     if isinstance(row.get("task"), list):
-        if messages := problems.check("row", row, _Messages):
-            pointer, instruction = messages.metadata, user_text(messages.task, problems)
-    elif first := problems.check("row", row, _First):
+        if messages := problems.validate("row", row, _MessagesRow):
+            pointer, instruction = messages.metadata, join_user_messages(messages.task, problems)
+    elif first := problems.validate("row", row, _TaskRow):
         pointer, instruction = first.task, first.task.instruction
     if pointer is None:
-        return Loaded(None, tuple(problems.found))
-    loaded = pointed_at(root, pointer.task_path, problems)
+        return LoadedTask(None, tuple(problems.found))
+    loaded = load_pointed_task(root, pointer.task_path, problems)
     if loaded.task is None:
         return loaded
     metadata = loaded.task.metadata | ({"data_source": pointer.data_source} if pointer.data_source != _SOURCE else {})
     named = {"id": pointer.task_name, "instruction": instruction or loaded.task.instruction, "metadata": metadata}
     task = dataclasses.replace(loaded.task, **named)
-    problems.rules(task)
-    return Loaded(None if problems.found else task, tuple(problems.found))
+    problems.check_rules(task)
+    return LoadedTask(None if problems.found else task, tuple(problems.found))
 
 
-def _pointer(task: Task) -> Row:
+def _pointer(task: Task) -> JsonRow:
     return {
         "task_name": task.id,
-        "task_path": f"{TASKS}/{task.id}",
+        "task_path": f"{TASK_FOLDERS}/{task.id}",
         "instruction": task.instruction,
         "data_source": task.metadata.get("data_source", _SOURCE),
     }
 
 
-def _write(task: Task) -> Row:
+def _write(task: Task) -> JsonRow:
     return {"task": _pointer(task)}
 
 
-def _write_messages(task: Task) -> Row:
-    return {"task": user_message(task.instruction), "metadata": _pointer(task)}
+def _write_messages(task: Task) -> JsonRow:
+    return {"task": user_prompt(task.instruction), "metadata": _pointer(task)}
 
 
 FORMAT = PointerFormat(_read, _write, terminal_bench.FORMAT)
-MESSAGES = PointerFormat(_read, _write_messages, terminal_bench.FORMAT)
+MESSAGES_FORMAT = PointerFormat(_read, _write_messages, terminal_bench.FORMAT)
 """The shape with messages; both are read by either."""

@@ -12,8 +12,8 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from sandbox.tasks.task import Task, TaskError
-from sandbox.tasks.tree import Tree, wrong_path
-from sandbox.tasks.yaml_text import YamlError, parse
+from sandbox.tasks.tree import FileTree, path_problem
+from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)
 _REGULAR = "a link, a pipe or a device is not carried into a sandbox: a link could lead out of the task"
@@ -21,18 +21,18 @@ _SHOWN = 300
 """Characters of an error that nobody raised on purpose."""
 
 
-class Problems:
+class TaskProblems:
     """The problems of one task.  ``place`` is its folder, or its file and line."""
 
     def __init__(self, place: Path) -> None:
-        self.place = place
+        self.location = place
         self.found: list[TaskError] = []
 
     def add(self, what: str, why: str) -> None:
-        self.found.append(TaskError(self.place, what, why))
+        self.found.append(TaskError(self.location, what, why))
 
     @contextmanager
-    def kept(self, what: str = "cannot be read") -> Generator[None]:
+    def collecting_errors(self, what: str = "cannot be read") -> Generator[None]:
         """Whatever ends the work on this task is noted, and that on the others goes on."""
         try:
             yield
@@ -41,12 +41,12 @@ class Problems:
         except Exception as error:  # noqa: BLE001  the boundary: one task's oddity is named and is no other's
             self.add(what, f"{type(error).__name__}: {error}"[:_SHOWN])
 
-    def text(self, tree: Tree, path: str, needed: str = "") -> str:
+    def read_text(self, tree: FileTree, path: str, needed: str = "") -> str:
         """A text file, without a byte order mark; empty when there is none, or when it is none (then noted).
 
         ``needed``: why it must be there.
         """
-        if path in tree.odd:
+        if path in tree.irregular:
             self.add(f"{path} is no regular file", _REGULAR)
             return ""
         file = tree.files.get(path)
@@ -59,40 +59,42 @@ class Problems:
             self.add(f"{path} is missing or empty", needed)
         return text
 
-    def parse_yaml(self, tree: Tree, path: str, model: type[Model]) -> Model | None:
+    def parse_yaml(self, tree: FileTree, path: str, model: type[Model]) -> Model | None:
         """A YAML file that must be there; None when it is not as it must be (then noted)."""
         try:
-            value: object = parse(self.text(tree, path))
+            value: object = parse_yaml(self.read_text(tree, path))
         except YamlError as error:
             self.add(f"{path} is not readable YAML", str(error))
             return None
-        return self.check(path, value, model)
+        return self.validate(path, value, model)
 
-    def check(self, name: str, value: object, model: type[Model], *, unknown: str = "unknown key") -> Model | None:
+    def validate(self, name: str, value: object, model: type[Model], *, unknown: str = "unknown key") -> Model | None:
         """``value`` as a ``model``; None, with every error noted, when it is not one.  ``unknown``: what to say of keys
         that the model does not have."""
         try:
             return model.model_validate(value)
         except ValidationError as error:
-            self.invalid(name, error, unknown=unknown)
+            self.add_validation_error(name, error, unknown=unknown)
             return None
 
-    def invalid(self, name: str, error: ValidationError, *, at: str = "", unknown: str = "unknown key") -> None:
+    def add_validation_error(
+        self, name: str, error: ValidationError, *, at: str = "", unknown: str = "unknown key"
+    ) -> None:
         """Note everything that is wrong with what ``name`` says, below its key ``at``."""
         for each in error.errors(include_url=False):
             where = ".".join(map(str, ((at, *each["loc"]) if at else each["loc"]))) or "the whole file"
             self.add(f"{name}: {where}", unknown if each["type"] == "extra_forbidden" else each["msg"])
 
-    def regular(self, tree: Tree, folder: str) -> dict[str, bytes]:
+    def read_regular_files(self, tree: FileTree, folder: str) -> dict[str, bytes]:
         """Path below ``folder`` → content; links, pipes and devices are noted."""
-        inside = tree.below(folder)
-        for path in sorted(inside.odd):
+        inside = tree.subtree(folder)
+        for path in sorted(inside.irregular):
             self.add(f"{folder}/{path} is no regular file", _REGULAR)
-        return inside.data()
+        return inside.contents()
 
-    def rules(self, task: Task) -> None:
+    def check_rules(self, task: Task) -> None:
         """Note each rule that holds in every format and that ``task`` breaks."""
-        for what, why in broken_rules(task):
+        for what, why in find_broken_rules(task):
             self.add(what, why)
 
 
@@ -100,7 +102,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 _NOT_NAMES = {".", ".."}
 
 
-def broken_rules(task: Task) -> Iterator[tuple[str, str]]:
+def find_broken_rules(task: Task) -> Iterator[tuple[str, str]]:
     """What and why, for each rule that ``task`` breaks.  Pure."""
     if not _NAME.fullmatch(task.id) or task.id in _NOT_NAMES:
         yield f"the name {task.id!r} has other characters than A-Z a-z 0-9 _ . -", "it is the id"
@@ -140,7 +142,7 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
     absolute = {"workdir": (task.workdir,), "files": task.files, "reports": task.reports, "artifacts": task.artifacts}
     for name, paths in absolute.items():
         for path in paths:
-            if not path.startswith("/") or (path != "/" and wrong_path(path[1:])):
+            if not path.startswith("/") or (path != "/" and path_problem(path[1:])):
                 yield f"{name}: {path!r} is not a plain absolute path", "say it in longshore.yaml"
     if "/" in task.artifacts:
         yield "artifacts: '/' is the whole container", "grade at level commit, or name folders in it"
@@ -151,5 +153,5 @@ def _broken_paths(task: Task) -> Iterator[tuple[str, str]]:
         *(("build", each) for each in builds),
     ]:
         for path in paths:
-            if wrong := wrong_path(path):
+            if wrong := path_problem(path):
                 yield f"{name}: {path!r} {wrong}", "it is put below a folder"

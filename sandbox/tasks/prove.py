@@ -16,17 +16,17 @@ from enum import StrEnum
 
 from protocol.errors import InfraError, UserError
 from sandbox.errors import SandboxDestroyed, TaskFault
-from sandbox.grader import GradeResult, grade
-from sandbox.grading.answer import is_right
+from sandbox.grader import GradeResult, grade_sandbox
+from sandbox.grading.answer import is_right_answer
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
-from sandbox.tasks.needs import unmet
+from sandbox.tasks.needs import find_unmet_needs
 from sandbox.tasks.task import Task
 
 _SOLVE = "/solution/solve.sh"
 
 
-class Verdict(StrEnum):
+class ProofVerdict(StrEnum):
     PROVED = "proved"
     """The oracle passes every test and scores 1, doing nothing scores 0, and no foil passes or scores 1."""
     ORACLE_FAILS = "oracle_fails"
@@ -43,9 +43,9 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Proof:
+class TaskProof:
     task: str
-    verdict: Verdict
+    verdict: ProofVerdict
     why: str = ""
     """One line, or empty; of a broken build, its last lines."""
     oracle: float | None = None
@@ -57,7 +57,7 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class ProofEnvironment:
     """Where tasks are tried."""
 
     acquire: Callable[[Task], AbstractAsyncContextManager[SandboxSession]]
@@ -66,18 +66,21 @@ class Ground:
     """Grade what is in it, at the task's level."""
 
 
-def pool_ground(pool: SandboxPool) -> Ground:
+def pool_proof_environment(pool: SandboxPool) -> ProofEnvironment:
     """What a pool gives, graded at the task's level."""
-    return Ground(pool.acquire, grade)
+    return ProofEnvironment(pool.acquire, grade_sandbox)
 
 
-async def prove(
-    tasks: Iterable[Task], ground: Ground, at_once: int, on_proof: Callable[[Proof], None] = lambda _: None
-) -> list[Proof]:
+async def prove_tasks(
+    tasks: Iterable[Task],
+    ground: ProofEnvironment,
+    at_once: int,
+    on_proof: Callable[[TaskProof], None] = lambda _: None,
+) -> list[TaskProof]:
     """Try every task, ``at_once`` of them at a time.  Proofs in the order of ``tasks``; ``on_proof`` as they end."""
     room = asyncio.Semaphore(at_once)
 
-    async def one(task: Task) -> Proof:
+    async def one(task: Task) -> TaskProof:
         async with room:
             proof = await _prove(task, ground)
         on_proof(proof)
@@ -88,61 +91,61 @@ async def prove(
     return [each.result() for each in running]
 
 
-async def _prove(task: Task, ground: Ground) -> Proof:
+async def _prove(task: Task, ground: ProofEnvironment) -> TaskProof:
     if task.answer:
         return _prove_answer(task)
     if not task.run_tests or not task.solution:
-        return Proof(task.id, Verdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
+        return TaskProof(task.id, ProofVerdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
     try:
         async with ground.acquire(task) as session:
             noop = await ground.grade(session, task)
         async with ground.acquire(task) as session:
-            said = await solve(session, task)
+            said = await run_oracle(session, task)
             oracle = await ground.grade(session, task)
         foils = {name: await _foiled(task, script, ground) for name, script in task.foils.items()}
     except UserError as error:
-        return Proof(task.id, Verdict.SKIPPED, str(error))
+        return TaskProof(task.id, ProofVerdict.SKIPPED, str(error))
     except TaskFault as error:
-        return Proof(task.id, Verdict.BROKEN, str(error))
+        return TaskProof(task.id, ProofVerdict.BROKEN, str(error))
     except (InfraError, TimeoutError) as error:
-        return Proof(task.id, Verdict.LOST, f"{type(error).__name__}: {error}")
+        return TaskProof(task.id, ProofVerdict.LOST, f"{type(error).__name__}: {error}")
     except (SandboxDestroyed, OSError) as error:
-        return Proof(task.id, Verdict.ORACLE_FAILS, f"the solution wrecked its sandbox: {error}")
-    verdict, why = Verdict.PROVED, ""
+        return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, f"the solution wrecked its sandbox: {error}")
+    verdict, why = ProofVerdict.PROVED, ""
     if not oracle.all_passed:
-        verdict, why = Verdict.ORACLE_FAILS, _why(oracle, said, task)
+        verdict, why = ProofVerdict.ORACLE_FAILS, _why(oracle, said, task)
     elif noop.all_passed:
-        verdict, why = Verdict.NOOP_PASSES, "doing nothing passes every test"
-    elif score := earned(task, noop):
-        verdict, why = Verdict.NOOP_PASSES, f"doing nothing scores {score:g}"
+        verdict, why = ProofVerdict.NOOP_PASSES, "doing nothing passes every test"
+    elif score := task_reward(task, noop):
+        verdict, why = ProofVerdict.NOOP_PASSES, f"doing nothing scores {score:g}"
     elif passing := sorted(name for name, score in foils.items() if score >= 1):
-        verdict, why = Verdict.FOIL_PASSES, f"{', '.join(passing)} must not score 1"
+        verdict, why = ProofVerdict.FOIL_PASSES, f"{', '.join(passing)} must not score 1"
     elif idle := sum(test.passed for test in noop.tests):
         why = f"{idle} of {len(noop.tests)} tests pass without any work"
-    return Proof(task.id, verdict, why, earned(task, oracle), earned(task, noop), foils)
+    return TaskProof(task.id, verdict, why, task_reward(task, oracle), task_reward(task, noop), foils)
 
 
-async def _foiled(task: Task, script: str, ground: Ground) -> float:
+async def _foiled(task: Task, script: str, ground: ProofEnvironment) -> float:
     """What a foil scores, tried where the oracle's files are not.  One that wrecks its sandbox has nothing to show."""
     attempt = replace(task, solution=script, solution_files={})
     async with ground.acquire(task) as session:
         try:
-            await solve(session, attempt)
+            await run_oracle(session, attempt)
             graded = await ground.grade(session, task)
         except SandboxDestroyed:
             return 0.0
-    return 1.0 if graded.all_passed else earned(task, graded)
+    return 1.0 if graded.all_passed else task_reward(task, graded)
 
 
-def _prove_answer(task: Task) -> Proof:
+def _prove_answer(task: Task) -> TaskProof:
     """Of a task that is graded by what its last reply says: a reply that boxes the answer is right."""
-    if is_right(rf"\boxed{{{task.answer}}}", task.answer):
-        return Proof(task.id, Verdict.PROVED, oracle=1.0, noop=0.0)
+    if is_right_answer(rf"\boxed{{{task.answer}}}", task.answer):
+        return TaskProof(task.id, ProofVerdict.PROVED, oracle=1.0, noop=0.0)
     why = f"its answer {task.answer[:80]!r} is not right where a reply boxes it: its braces do not close"
-    return Proof(task.id, Verdict.ORACLE_FAILS, why, 0.0, 0.0)
+    return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, why, 0.0, 0.0)
 
 
-def earned(task: Task, graded: GradeResult) -> float:
+def task_reward(task: Task, graded: GradeResult) -> float:
     """A grade by the task's own rule, 0 … 1: what its reward file says; by its weights where it has some; else only a
     full pass counts.  Pure."""
     if graded.reward is not None:
@@ -150,7 +153,7 @@ def earned(task: Task, graded: GradeResult) -> float:
     return graded.score if task.weights else float(graded.all_passed)
 
 
-async def solve(session: SandboxSession, task: Task) -> str:
+async def run_oracle(session: SandboxSession, task: Task) -> str:
     """Run the oracle as the agent would.  Returns what it said, if it failed."""
     files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
     await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
@@ -164,5 +167,5 @@ async def solve(session: SandboxSession, task: Task) -> str:
 def _why(oracle: GradeResult, said: str, task: Task) -> str:
     failed = [test.name for test in oracle.tests if not test.passed]
     shown = f"{', '.join(failed[:3])} failed" if failed else "no test reported"
-    wants = [f"{need.phase} wants {need.what}" for need in unmet(task)]
+    wants = [f"{need.phase} wants {need.what}" for need in find_unmet_needs(task)]
     return "; ".join(filter(None, (shown, said, "out of time" if oracle.timed_out else "", *wants[:2])))

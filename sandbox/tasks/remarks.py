@@ -5,27 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sandbox.gate.rules import astray
-from sandbox.grading.environment import withheld
-from sandbox.grading.nobody import START
-from sandbox.grading.whose import doubt
+from sandbox.gate.rules import explain_unreachable
+from sandbox.grading.environment import withheld_variables
+from sandbox.grading.nobody import START_STOP_DAEMON
+from sandbox.grading.whose import find_doubt
 from sandbox.tasks import dockerfile
-from sandbox.tasks.code import lacking, uncrossing
-from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.needs import builds, test_texts
+from sandbox.tasks.code import find_missing_modules, find_uncrossable_usage
+from sandbox.tasks.expected import find_expected_tests
+from sandbox.tasks.needs import image_builds, verifier_texts
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 _TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
 
 _MOST_SHOWN = 60
-_STARTS_AS = re.compile(rf"\b{START}\b|\buser\s*=\s*[1-9]")
+_STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
 _UNSAID = Task("", "").workdir
 
 
-def remarks(task: Task) -> Iterator[str]:
+def find_remarks(task: Task) -> Iterator[str]:
     """One sentence each."""
-    yield from _of_images(task)
-    yield from (f"its allowed_hosts name {host}, {why}" for host in task.network.allowed_hosts if (why := astray(host)))
+    yield from _image_remarks(task)
+    yield from (
+        f"its allowed_hosts name {host}, {why}"
+        for host in task.network.allowed_hosts
+        if (why := explain_unreachable(host))
+    )
     if task.metadata.get("run_tests_in_same_shell") == "true":
         yield "its tests ask for the agent's own shell and get a fresh one"
     if not task.solution and not task.answer:
@@ -38,14 +42,14 @@ def remarks(task: Task) -> Iterator[str]:
         yield f"its tests name {', '.join(absent)}, which is not among them"
     if idle := sorted(_idle_weights(task)):
         yield f"its weights name {', '.join(idle)}, which is no test of test_outputs.py"
-    yield from uncrossing(task)
-    yield from lacking(task)
+    yield from find_uncrossable_usage(task)
+    yield from find_missing_modules(task)
     if task.grading is GradingLevel.ARTIFACTS and not task.artifacts:
         yield (
             "its tests run in a clean container and it declares no artifacts: nothing that an agent does can pass; "
             "name the files to be graded in artifacts, or grade it at `same`"
         )
-    why = doubt(task.run_tests, task.tests)
+    why = find_doubt(task.run_tests, task.tests)
     if why is not None and why.instead:
         yield f"its tests do not keep the agent's program out, because of {_short(why.what)}: {why.instead}"
     elif why is not None and not _graded_in_a_clean_image(task):
@@ -53,20 +57,20 @@ def remarks(task: Task) -> Iterator[str]:
             "its tests run on programs of the image, which an agent can have replaced, "
             f"because of {_short(why.what)} in its script: grade it at `artifacts`"
         )
-    if why is None and any(map(_STARTS_AS.search, test_texts(task))):
+    if why is None and any(map(_STARTS_AS.search, verifier_texts(task))):
         yield "its tests start programs as another user: what one writes, they read as that user (docs/grading.md)"
     if (absent := sorted(_withheld(task))) and why is None:
         yield f"its tests run on the kit's programs and do not get {', '.join(absent)}, which its environment sets"
 
 
-def _of_images(task: Task) -> Iterator[str]:
-    for build in builds(task):
+def _image_remarks(task: Task) -> Iterator[str]:
+    for build in image_builds(task):
         parsed = _parsed(build)
         if any(name == "ENTRYPOINT" for name, _ in parsed):
             yield "its image's ENTRYPOINT is not run: PID 1 is ours"
         if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
             yield "its image's USER is not taken: the shell is root's"
-        for path in dockerfile.copied(parsed):
+        for path in dockerfile.copied_sources(parsed):
             if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
                 yield f"its image holds {path}, which the agent can read"
     if task.build and task.workdir == _UNSAID and not _workdir(task.build):
@@ -76,16 +80,16 @@ def _of_images(task: Task) -> Iterator[str]:
 def _withheld(task: Task) -> frozenset[str]:
     """Variables of its image's and its own that tests on the kit's programs do not get."""
     build = task.build
-    image = dockerfile.environment_of(_parsed(build), build.args, build.target) if build else {}
-    return withheld({**image, **task.env})
+    image = dockerfile.find_environment(_parsed(build), build.args, build.target) if build else {}
+    return withheld_variables({**image, **task.env})
 
 
 def _workdir(build: ImageBuild) -> str | None:
-    return dockerfile.workdir_of(_parsed(build), build.args, build.target)
+    return dockerfile.find_workdir(_parsed(build), build.args, build.target)
 
 
-def _parsed(build: ImageBuild) -> list[dockerfile.Instruction]:
-    return dockerfile.instructions(build.files.get(build.dockerfile, b"").decode(errors="replace"))
+def _parsed(build: ImageBuild) -> list[dockerfile.DockerfileInstruction]:
+    return dockerfile.parse_instructions(build.files.get(build.dockerfile, b"").decode(errors="replace"))
 
 
 def _short(text: str) -> str:
@@ -106,5 +110,5 @@ def _named_tests(task: Task) -> set[str]:
 
 def _idle_weights(task: Task) -> set[str]:
     """Weights of tests that are not there, where it is certain which are."""
-    known = expected_tests(task.run_tests, task.tests)
+    known = find_expected_tests(task.run_tests, task.tests)
     return {name for name in task.weights if known and name not in known}

@@ -18,26 +18,26 @@ from pydantic import BaseModel
 
 from sandbox.tasks import harbor, terminal_bench
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.encoding import say, unsaid
-from sandbox.tasks.folders import FolderFormat, Loaded, load
-from sandbox.tasks.problems import Problems
+from sandbox.tasks.encoding import apply_fields, differing_fields
+from sandbox.tasks.folders import FolderFormat, LoadedTask, load_task_folder
+from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task, TaskError
-from sandbox.tasks.tree import wrong_path
+from sandbox.tasks.tree import path_problem
 
-OWN = "longshore"
-TASKS = "tasks"
+EXTRA_FIELDS_KEY = "longshore"
+TASK_FOLDERS = "tasks"
 """Where the folders lie that rows point at, beside their file."""
 
-Row = dict[str, object]
+JsonRow = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
     """Rows that hold their tasks."""
 
-    read: Callable[[Row, Problems], Task]
-    write: Callable[[Task], Row]
-    repeats: bool = False
+    read: Callable[[JsonRow, TaskProblems], Task]
+    write: Callable[[Task], JsonRow]
+    allows_repeats: bool = False
     """Several rows may be of one task; the first stands for it."""
 
 
@@ -45,14 +45,14 @@ class RowFormat:
 class PointerFormat:
     """Rows that point at task folders."""
 
-    read: Callable[[Row, Path, Problems], Loaded]
+    read: Callable[[JsonRow, Path, TaskProblems], LoadedTask]
     """Row and the folder that its paths are relative to → the task."""
-    write: Callable[[Task], Row]
+    write: Callable[[Task], JsonRow]
     folders: FolderFormat
     """How the folders are written."""
 
 
-def read_rows(path: Path) -> Iterator[tuple[Path, Row | TaskError]]:
+def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
     """Each row with its place, ``file:line``; what is no JSON object is an error in its place.
 
     Raises TaskError when the file cannot be read.
@@ -81,26 +81,26 @@ def read_rows(path: Path) -> Iterator[tuple[Path, Row | TaskError]]:
         yield _row(path, number, value)
 
 
-def _row(path: Path, number: int, value: object) -> tuple[Path, Row | TaskError]:
+def _row(path: Path, number: int, value: object) -> tuple[Path, JsonRow | TaskError]:
     place = Path(f"{path}:{number}")
     if not isinstance(value, dict):
         return place, TaskError(place, "is no JSON object", "a row is one")
-    return place, cast("Row", value)
+    return place, cast("JsonRow", value)
 
 
 def load_rows(form: RowFormat | PointerFormat, path: Path, root: Path | None = None) -> Dataset:
     """The tasks of ``path``; ``root``: what its paths are relative to (default: where it lies)."""
-    return Dataset.of(_loaded(form, path, root or path.parent))
+    return Dataset.from_loaded(_loaded(form, path, root or path.parent))
 
 
-def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator[tuple[Path, Loaded]]:
+def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator[tuple[Path, LoadedTask]]:
     known: set[tuple[str, str]] = set()
     for place, row in read_rows(path):
         if isinstance(row, TaskError):
-            yield place, Loaded(None, (row,))
+            yield place, LoadedTask(None, (row,))
             continue
-        loaded = _one(form, row, root, Problems(place))
-        if loaded.task and isinstance(form, RowFormat) and form.repeats:
+        loaded = _one(form, row, root, TaskProblems(place))
+        if loaded.task and isinstance(form, RowFormat) and form.allows_repeats:
             key = loaded.task.id, loaded.task.instruction
             if key in known:
                 continue
@@ -108,62 +108,62 @@ def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator
         yield place, loaded
 
 
-def _one(form: RowFormat | PointerFormat, row: Row, root: Path, problems: Problems) -> Loaded:
-    with problems.kept():
+def _one(form: RowFormat | PointerFormat, row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
+    with problems.collecting_errors():
         if isinstance(form, PointerFormat):
             return form.read(row, root, problems)
         task = read_row(form, row, problems)
-        return Loaded(None if problems.found else task, tuple(problems.found))
-    return Loaded(None, tuple(problems.found))
+        return LoadedTask(None if problems.found else task, tuple(problems.found))
+    return LoadedTask(None, tuple(problems.found))
 
 
-def read_row(form: RowFormat, row: Row, problems: Problems) -> Task:
+def read_row(form: RowFormat, row: JsonRow, problems: TaskProblems) -> Task:
     task = form.read(row, problems)
-    if OWN in row:
-        task = say(task, row[OWN], problems, OWN)
-    problems.rules(task)
+    if EXTRA_FIELDS_KEY in row:
+        task = apply_fields(task, row[EXTRA_FIELDS_KEY], problems, EXTRA_FIELDS_KEY)
+    problems.check_rules(task)
     return task
 
 
-def row_of(form: RowFormat, task: Task) -> Row:
+def encode_row(form: RowFormat, task: Task) -> JsonRow:
     """The row that gives ``task`` back.  Raises TaskError when none does."""
     place = Path(task.id)
-    checked = Problems(place)
-    checked.rules(task)
+    checked = TaskProblems(place)
+    checked.check_rules(task)
     row = form.write(task)
-    rest = unsaid(task, form.read(row, Problems(place)))
+    rest = differing_fields(task, form.read(row, TaskProblems(place)))
     if rest:
-        row[OWN] = rest
+        row[EXTRA_FIELDS_KEY] = rest
     again = read_row(form, row, checked)
     if checked.found:
         raise checked.found[0]
     if again != task:
-        differ = ["id"] if again.id != task.id else list(unsaid(task, again))
+        differ = ["id"] if again.id != task.id else list(differing_fields(task, again))
         what = f"would not be read back equal: {', '.join(differ)}"
         raise TaskError(place, what, "this format cannot hold it: convert to another")
     return row
 
 
-def pointed_at(root: Path, where: object, problems: Problems) -> Loaded:
+def load_pointed_task(root: Path, where: object, problems: TaskProblems) -> LoadedTask:
     """The task in the folder ``where`` below ``root``, in whichever folder format it is."""
     inside = posixpath.normpath(where) if isinstance(where, str) else ""
-    if wrong_path(inside):
+    if path_problem(inside):
         problems.add(f"{where!r} is no path below {root}", "a row points at a folder of its data set")
-        return Loaded(None, tuple(problems.found))
+        return LoadedTask(None, tuple(problems.found))
     folder = root / inside
     if not folder.is_dir():
         problems.add(f"{folder} is missing", "the row points at it: say --root, or put the task there")
-        return Loaded(None, tuple(problems.found))
+        return LoadedTask(None, tuple(problems.found))
     form = harbor.FORMAT if (folder / harbor.FORMAT.marker).exists() else terminal_bench.FORMAT
-    return load(form, folder)
+    return load_task_folder(form, folder)
 
 
-class Message(BaseModel):
+class PromptMessage(BaseModel):
     role: str
     content: str
 
 
-def user_text(messages: list[Message], problems: Problems) -> str:
+def join_user_messages(messages: list[PromptMessage], problems: TaskProblems) -> str:
     """What the user's messages of a chat prompt say."""
     found = [each.content for each in messages if each.role == "user"]
     if not found:
@@ -171,5 +171,5 @@ def user_text(messages: list[Message], problems: Problems) -> str:
     return "\n\n".join(found)
 
 
-def user_message(text: str) -> list[Row]:
+def user_prompt(text: str) -> list[JsonRow]:
     return [{"role": "user", "content": text}]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sandbox.tasks.encoding import keep, unkeep
-from sandbox.tasks.problems import Problems
-from sandbox.tasks.rows import OWN, Row, RowFormat
+from sandbox.tasks.encoding import from_metadata, to_metadata
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.rows import EXTRA_FIELDS_KEY, JsonRow, RowFormat
 from sandbox.tasks.task import Task
 
 _PATCH = "fix.patch"
@@ -34,8 +34,8 @@ class _Sample(BaseModel):
     extra: _ExtraPart
 
 
-def _read(row: Row, problems: Problems) -> Task:
-    said = problems.check("row", {key: value for key, value in row.items() if key != OWN}, _Sample)
+def _read(row: JsonRow, problems: TaskProblems) -> Task:
+    said = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Sample)
     if said is None:
         return Task("unreadable", "unreadable")
     extra = said.extra
@@ -50,19 +50,19 @@ def _read(row: Row, problems: Problems) -> Task:
         family=extra.bug_types[0] if extra.bug_types else "",
         solution=_APPLY if solved else "",
         solution_files={_PATCH: extra.fix_patch.encode()} if solved else {},
-        metadata=keep(said.model_extra or {}, _SAMPLE) | keep((extra.model_extra or {}) | given, _EXTRA),
+        metadata=to_metadata(said.model_extra or {}, _SAMPLE) | to_metadata((extra.model_extra or {}) | given, _EXTRA),
     )
 
 
-def _write(task: Task) -> Row:
+def _write(task: Task) -> JsonRow:
     number = task.id.removeprefix("swe-synth-")
     is_number = task.id.startswith("swe-synth-") and number.isdecimal() and str(int(number)) == number
-    extra = unkeep(task.metadata, _EXTRA)
+    extra = from_metadata(task.metadata, _EXTRA)
     others = {key: value for key, value in task.metadata.items() if not key.startswith(_EXTRA)}
     if task.solution == _APPLY and set(task.solution_files) == {_PATCH}:
         extra |= {"fix_patch": task.solution_files[_PATCH].decode(errors="replace"), "all_passed": True}
     extra["problem_statement"] = task.instruction
-    return unkeep(others, _SAMPLE) | {"task_id": int(number) if is_number else task.id, "extra": _typed(extra)}
+    return from_metadata(others, _SAMPLE) | {"task_id": int(number) if is_number else task.id, "extra": _typed(extra)}
 
 
 def _typed(extra: dict[str, object]) -> dict[str, object]:
@@ -71,4 +71,4 @@ def _typed(extra: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in extra.items() if isinstance(value, kinds.get(key, object))}
 
 
-FORMAT = RowFormat(_read, _write, repeats=True)
+FORMAT = RowFormat(_read, _write, allows_repeats=True)

@@ -39,7 +39,7 @@ class NetworkMode(StrEnum):
     FULL = "full"
 
 
-CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
+BASE_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
 """What root may do in every task's container: what package tools need, and KILL for the grader.  Never SYS_PTRACE: it
 would open PID 1's memory to the agent."""
 
@@ -54,7 +54,7 @@ class Capability(StrEnum):
 
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
-class Network:
+class TaskNetwork:
     """What each phase may reach."""
 
     build: NetworkMode = NetworkMode.FULL
@@ -64,7 +64,7 @@ class Network:
     """Where a phase is ``proxy``: host names, ``*.example.org`` for all below one; without a port 80 and 443."""
 
     @property
-    def is_none(self) -> bool:
+    def is_offline(self) -> bool:
         """Neither the agent nor the tests reach anything; the build may."""
         return self.agent is NetworkMode.NONE and self.verify is NetworkMode.NONE
 
@@ -111,7 +111,7 @@ class ImageBuild:
 
 @with_config(_STRICT)
 @dataclass(frozen=True, slots=True)
-class Service:
+class TaskService:
     """One more container beside the agent's, on their private network under its own name."""
 
     name: str
@@ -161,8 +161,8 @@ class Task:
     proved."""
     build: ImageBuild | None = None
     """How to make the image, in place of ``image``."""
-    services: tuple[Service, ...] = ()
-    network: Network = Network()
+    services: tuple[TaskService, ...] = ()
+    network: TaskNetwork = TaskNetwork()
     grading: GradingLevel = GradingLevel.SAME
     artifacts: tuple[str, ...] = ()
     """Absolute paths that level ``artifacts`` carries into the clean image."""

@@ -15,13 +15,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sandbox.tasks import compose, compose_write
 from sandbox.tasks.context import BuildPlan
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.encoding import keep, unkeep
-from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.folders import FolderFormat, load, read_ground, write, write_ground
-from sandbox.tasks.problems import Problems
+from sandbox.tasks.encoding import from_metadata, to_metadata
+from sandbox.tasks.expected import find_expected_tests
+from sandbox.tasks.folders import FolderFormat, load_task_folder, read_environment, write_environment, write_task_folder
+from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task
-from sandbox.tasks.tree import File, Tree, grow
-from sandbox.tasks.yaml_text import YamlError, dump, parse
+from sandbox.tasks.tree import FileTree, TreeFile, as_tree_files
+from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
 
 CLIENT = "client"
 _PRIVATE = (
@@ -34,16 +34,16 @@ _PRIVATE = (
     "tests",
     "longshore.yaml",
 )
-_H = compose.HARNESS
+_HARNESS_FOLDER = compose.HARNESS_FOLDER
 _VARIABLES = {
     "T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME": "",
     "T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME": "",
     "T_BENCH_TASK_DOCKER_NAME_PREFIX": "",
     "T_BENCH_TASK_BUILD_CONTEXT_DIR": ".",
     "T_BENCH_TEST_DIR": "/tests",
-    "T_BENCH_TASK_LOGS_PATH": f"{_H}logs",
+    "T_BENCH_TASK_LOGS_PATH": f"{_HARNESS_FOLDER}logs",
     "T_BENCH_CONTAINER_LOGS_PATH": "/logs",
-    "T_BENCH_TASK_AGENT_LOGS_PATH": f"{_H}agent-logs",
+    "T_BENCH_TASK_AGENT_LOGS_PATH": f"{_HARNESS_FOLDER}agent-logs",
     "T_BENCH_CONTAINER_AGENT_LOGS_PATH": "/agent-logs",
 }
 _WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown", "parser_name": "pytest"}
@@ -63,15 +63,15 @@ class _TaskYaml(BaseModel):
     parser_name: str = "pytest"
 
 
-def _read(name: str, tree: Tree, problems: Problems) -> Task:
+def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
     described = problems.parse_yaml(tree, "task.yaml", _TaskYaml) or _TaskYaml(instruction="unreadable")
     if described.parser_name != "pytest":
         problems.add(f"task.yaml: parser_name is {described.parser_name!r}", "only pytest's reports are read")
-    composed = compose.read(tree, "", CLIENT, _VARIABLES, problems) or compose.Composed()
+    composed = compose.read_compose_file(tree, "", CLIENT, _VARIABLES, problems) or compose.ComposeFacts()
     plan = composed.build or (BuildPlan() if "Dockerfile" in tree.files and not composed.image else None)
-    ground = read_ground(tree, plan, composed.image, _PRIVATE, problems)
-    tests = problems.regular(tree, "tests")
-    run_tests = problems.text(tree, "run-tests.sh", "without it nothing can be graded")
+    ground = read_environment(tree, plan, composed.image, _PRIVATE, problems)
+    tests = problems.read_regular_files(tree, "tests")
+    run_tests = problems.read_text(tree, "run-tests.sh", "without it nothing can be graded")
     return Task(
         id=name,
         instruction=described.instruction.strip(),
@@ -81,12 +81,14 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
         files=ground.files,
         tests=tests,
         run_tests=run_tests,
-        expected_tests=expected_tests(run_tests, tests),
-        solution=problems.text(tree, "solution.sh") or _keystrokes(tree, problems),
+        expected_tests=find_expected_tests(run_tests, tests),
+        solution=problems.read_text(tree, "solution.sh") or _keystrokes(tree, problems),
         build=ground.build,
         services=composed.services,
         env=composed.env,
-        metadata=keep({k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}),
+        metadata=to_metadata(
+            {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
+        ),
         workdir=composed.workdir or ground.workdir,
         agent_timeout_s=described.max_agent_timeout_sec,
         test_timeout_s=described.max_test_timeout_sec,
@@ -97,11 +99,11 @@ def _read(name: str, tree: Tree, problems: Problems) -> Task:
     )
 
 
-def _keystrokes(tree: Tree, problems: Problems) -> str:
+def _keystrokes(tree: FileTree, problems: TaskProblems) -> str:
     """``solution.yaml``, a list of commands typed one after the other, as a script; empty when there is none."""
-    text = problems.text(tree, "solution.yaml")
+    text = problems.read_text(tree, "solution.yaml")
     try:
-        steps: object = parse(text)
+        steps: object = parse_yaml(text)
     except YamlError as error:
         problems.add("solution.yaml is not readable YAML", str(error))
         return ""
@@ -114,18 +116,19 @@ def _keystrokes(tree: Tree, problems: Problems) -> str:
     return "".join(f"{each['command']}\n" for each in commands)
 
 
-def _write(task: Task) -> dict[str, File]:
-    files, plan = write_ground(task, "environment")
-    files |= grow(task.tests, under="tests")
+def _write(task: Task) -> dict[str, TreeFile]:
+    files, plan = write_environment(task, "environment")
+    files |= as_tree_files(task.tests, under="tests")
     for name, script in {"run-tests.sh": task.run_tests, "solution.sh": task.solution}.items():
         if script:
-            files[name] = File(script.encode(), executable=True)
+            files[name] = TreeFile(script.encode(), executable=True)
     client: dict[str, object] = {
         "build": compose_write.build_section(plan),
         "image": "${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}",
         "container_name": "${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}",
         "command": ["sh", "-c", "sleep infinity"],
-        "environment": {"TEST_DIR": "${T_BENCH_TEST_DIR}"} | cast("dict[str, str]", compose_write.escaped(task.env)),
+        "environment": {"TEST_DIR": "${T_BENCH_TEST_DIR}"}
+        | cast("dict[str, str]", compose_write.escape_variables(task.env)),
         "volumes": [
             "${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}",
             "${T_BENCH_TASK_AGENT_LOGS_PATH}:${T_BENCH_CONTAINER_AGENT_LOGS_PATH}",
@@ -134,14 +137,14 @@ def _write(task: Task) -> dict[str, File]:
     }
     if task.capabilities:
         client["cap_add"] = [capability.value for capability in task.capabilities]
-    services = {CLIENT: client | compose_write.limits(task.memory_mb, task.cpus)}
+    services = {CLIENT: client | compose_write.limits_section(task.memory_mb, task.cpus)}
     for service in task.services:
         context = f"services/{service.name}"
         services[service.name] = compose_write.service_section(service, f"./{context}")
         if service.build:
-            files |= grow(service.build.files, service.build.executable, under=context)
-    files["docker-compose.yaml"] = File(dump({"services": services}))
-    described = {k: v for k, v in unkeep(task.metadata).items() if k not in _TaskYaml.model_fields}
+            files |= as_tree_files(service.build.files, service.build.executable, under=context)
+    files["docker-compose.yaml"] = TreeFile(dump_yaml({"services": services}))
+    described = {k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields}
     described = {"instruction": task.instruction} | described
     described |= {key: value for key, value in _WRITTEN_IF_UNSAID.items() if key not in described}
     described |= {
@@ -149,7 +152,7 @@ def _write(task: Task) -> dict[str, File]:
         "max_agent_timeout_sec": task.agent_timeout_s,
         "max_test_timeout_sec": task.test_timeout_s,
     }
-    return {"task.yaml": File(dump(described))} | files
+    return {"task.yaml": TreeFile(dump_yaml(described))} | files
 
 
 FORMAT = FolderFormat("task.yaml", _read, _write)
@@ -157,12 +160,12 @@ FORMAT = FolderFormat("task.yaml", _read, _write)
 
 def load_task(folder: Path) -> Task:
     """One task.  Raises TaskError, the first problem, which says what to mend."""
-    return load(FORMAT, folder).one()
+    return load_task_folder(FORMAT, folder).require_task()
 
 
 def load_dataset(folder: Path) -> Dataset:
     """All tasks of ``folder``'s sub-folders.  Raises TaskError when ``folder`` is no folder."""
-    return Dataset.of_folders(FORMAT, folder)
+    return Dataset.from_folders(FORMAT, folder)
 
 
 def write_task(task: Task, parent: Path) -> Path:
@@ -170,4 +173,4 @@ def write_task(task: Task, parent: Path) -> Path:
 
     Raises TaskError when the folder exists already, or when the task breaks a rule.
     """
-    return write(FORMAT, task, parent)
+    return write_task_folder(FORMAT, task, parent)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from protocol.filesystem import whole_folder
+from protocol.filesystem import build_folder
 from sandbox.tasks.task import TaskError
 
 MAX_BYTES = 1 << 30
@@ -20,53 +20,57 @@ MAX_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class TreeFile:
     data: bytes
     executable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
-    files: dict[str, File] = field(default_factory=dict[str, File])
+class FileTree:
+    files: dict[str, TreeFile] = field(default_factory=dict[str, TreeFile])
     """Path relative to the folder, with ``/``; no ``..``."""
-    odd: frozenset[str] = frozenset()
+    irregular: frozenset[str] = frozenset()
     """Paths that are neither regular files nor folders."""
 
-    def below(self, folder: str) -> Tree:
+    def subtree(self, folder: str) -> FileTree:
         """The tree of ``folder``; ``""`` and ``.`` are this one."""
         if folder in {"", "."}:
             return self
         start = f"{folder}/"
-        return Tree(
+        return FileTree(
             {path[len(start) :]: file for path, file in self.files.items() if path.startswith(start)},
-            frozenset(path[len(start) :] for path in self.odd if path.startswith(start)),
+            frozenset(path[len(start) :] for path in self.irregular if path.startswith(start)),
         )
 
-    def where(self, kept: Callable[[str], bool]) -> Tree:
+    def filtered(self, kept: Callable[[str], bool]) -> FileTree:
         """Those paths alone of which ``kept`` holds."""
-        return Tree({path: file for path, file in self.files.items() if kept(path)}, frozenset(filter(kept, self.odd)))
+        return FileTree(
+            {path: file for path, file in self.files.items() if kept(path)}, frozenset(filter(kept, self.irregular))
+        )
 
-    def data(self) -> dict[str, bytes]:
+    def contents(self) -> dict[str, bytes]:
         return {path: file.data for path, file in self.files.items()}
 
-    def executable(self) -> frozenset[str]:
+    def executable_paths(self) -> frozenset[str]:
         return frozenset(path for path, file in self.files.items() if file.executable)
 
 
-def is_in(path: str, folders: Iterable[str]) -> bool:
+def is_within(path: str, folders: Iterable[str]) -> bool:
     """Whether it is one of ``folders``, or lies below one."""
     return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
-def grow(data: Mapping[str, bytes], executable: frozenset[str] = frozenset(), *, under: str = "") -> dict[str, File]:
+def as_tree_files(
+    data: Mapping[str, bytes], executable: frozenset[str] = frozenset(), *, under: str = ""
+) -> dict[str, TreeFile]:
     """Files of a tree, below the folder ``under``."""
     start = f"{under}/" if under else ""
-    return {f"{start}{path}": File(content, path in executable) for path, content in data.items()}
+    return {f"{start}{path}": TreeFile(content, path in executable) for path, content in data.items()}
 
 
-def read_tree(folder: Path) -> Tree:
+def read_tree(folder: Path) -> FileTree:
     """All of ``folder`` but ``.git``.  Raises TaskError when it cannot be read or is too large."""
-    files, odd, total = dict[str, File](), set[str](), 0
+    files, odd, total = dict[str, TreeFile](), set[str](), 0
     for path, status in _walk(folder):
         inside = path.relative_to(folder).as_posix()
         if not stat.S_ISREG(status.st_mode):
@@ -76,10 +80,10 @@ def read_tree(folder: Path) -> Tree:
         if total > MAX_BYTES:
             raise TaskError(folder, f"is larger than {MAX_BYTES >> 20} MiB", "a task is held in memory")
         try:
-            files[inside] = File(path.read_bytes(), bool(status.st_mode & stat.S_IXUSR))
+            files[inside] = TreeFile(path.read_bytes(), bool(status.st_mode & stat.S_IXUSR))
         except OSError as error:
             raise TaskError(folder, f"{inside} is not readable", str(error)) from error
-    return Tree(files, frozenset(odd))
+    return FileTree(files, frozenset(odd))
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -96,16 +100,16 @@ def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
         raise TaskError(folder, "is not readable", str(error)) from error
 
 
-def check_paths(tree: Mapping[str, File], folder: Path) -> None:
+def check_paths(tree: Mapping[str, TreeFile], folder: Path) -> None:
     """Raises TaskError when a path would lie outside ``folder``, or below a file."""
     for path in tree:
-        if wrong := wrong_path(path):
+        if wrong := path_problem(path):
             raise TaskError(folder, f"{path!r} {wrong}", "it cannot be written into the folder")
         if any(str(parent) in tree for parent in PurePosixPath(path).parents):
             raise TaskError(folder, f"{path!r} lies below a file", "a path is a file or a folder, not both")
 
 
-def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
+def write_tree(tree: Mapping[str, TreeFile], folder: Path) -> Path:
     """Make ``folder`` hold exactly ``tree``: whole or not there, however the process ends.
 
     Raises TaskError when it exists, or as :func:`check_paths` does.
@@ -113,7 +117,7 @@ def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
     if folder.exists():
         raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
     check_paths(tree, folder)
-    with whole_folder(folder) as partial:
+    with build_folder(folder) as partial:
         for path, file in tree.items():
             target = partial / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +126,7 @@ def write_tree(tree: Mapping[str, File], folder: Path) -> Path:
     return folder
 
 
-def wrong_path(path: str) -> str:
+def path_problem(path: str) -> str:
     """Why ``path`` is no plain relative path; empty when it is one."""
     parts = path.split("/")
     if ".." in parts:

@@ -59,14 +59,14 @@ def names_of(split: Split) -> tuple[tuple[str, ...], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class DraftChoices:
     """The random choices behind one instance.  A family uses those it needs, names first."""
 
     names: tuple[str, ...]
     """One that begins with each word, in random order: the first few name things, the others fill files."""
     size: int
     """Lines of each file that the instance comes with."""
-    lines: int
+    instruction_lines: int
     """How many lines the instruction speaks of: fewer than ``size``."""
     column: int
     extension: str
@@ -76,20 +76,20 @@ class Draw:
     @property
     def filler(self) -> tuple[str, ...]:
         """Names of nothing in this instance."""
-        return self.names[NAMES:]
+        return self.names[MOST_NAMES:]
 
 
-NAMES = 4
+MOST_NAMES = 4
 """The most names that a family uses."""
 
 
-def draw(rng: random.Random, split: Split) -> Draw:
+def draw_choices(rng: random.Random, split: Split) -> DraftChoices:
     names = [rng.choice(names) for names in names_of(split)]
     rng.shuffle(names)
-    return Draw(
+    return DraftChoices(
         names=tuple(names),
         size=rng.choice(SIZES[split]),
-        lines=rng.randint(2, 6),
+        instruction_lines=rng.randint(2, 6),
         column=rng.randint(1, 3),
         extension=rng.choice(EXTENSIONS),
         mode=rng.choice(MODES),

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from sandbox.kit.answers import APT_TOOLS, has_deb, has_package, is_installer
+from sandbox.kit.answers import APT_TOOLS, has_debian_package, has_python_package, is_installer
 
-LOCAL = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
+LOCAL_ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
 """An address of this machine, and its port."""
 
 _REST = r"\b(?P<rest>[^\n;&|]*)"
@@ -41,12 +41,14 @@ _PYTHON_TOOLS = ("pip", "pip3", "uv")
 _VERSION = re.compile(r"[=<>~!\[@;]")
 
 
-def wanted(script: str) -> Iterator[str]:
+def find_network_requests(script: str) -> Iterator[str]:
     """Each command that would ask, or the address."""
     text = re.sub(r"\\\n\s*", " ", script)
     text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     for found in _PACKAGES.finditer(text):
-        if names := [_name(each) for each in _packages(found["rest"].split()) if not _in_kit(found["tool"], each)]:
+        if names := [
+            _name(each) for each in _packages(found["rest"].split()) if not _in_toolchain(found["tool"], each)
+        ]:
             yield f"{found['tool']} install {' '.join(names)}"
     for found in _LOCKED.finditer(text):
         yield " ".join((found["command"] or found["bare"]).split())
@@ -62,8 +64,8 @@ def _filled_in(text: str) -> str:
     return _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
 
 
-def _in_kit(tool: str, package: str) -> bool:
-    return has_deb(package) if tool in APT_TOOLS else tool in _PYTHON_TOOLS and has_package(package)
+def _in_toolchain(tool: str, package: str) -> bool:
+    return has_debian_package(package) if tool in APT_TOOLS else tool in _PYTHON_TOOLS and has_python_package(package)
 
 
 def _packages(words: Iterable[str]) -> Iterator[str]:
@@ -87,11 +89,11 @@ def _package(word: str) -> Iterator[str]:
 def _name(package: str) -> str:
     """With the version where it is one that the kit has in another."""
     name = _VERSION.split(package, maxsplit=1)[0]
-    return package if has_package(name) else name
+    return package if has_python_package(name) else name
 
 
 def _run(tool: str, words: list[str]) -> Iterator[str]:
-    names = [_name(each) for each in _run_packages(tool, words) if tool == "npx" or not has_package(each)]
+    names = [_name(each) for each in _run_packages(tool, words) if tool == "npx" or not has_python_package(each)]
     if names:
         yield " ".join((tool, *(() if tool == "npx" else ("-w",)), *names))
 
@@ -118,7 +120,12 @@ def _fetched(tool: str, rest: str) -> Iterator[str]:
     address = found[0] if found else next(_bare(rest.split(), "O" if tool == "wget" else ""), "")
     if not address and (unknown := _UNKNOWN.search(rest)):
         address = f"{tool} {unknown[0]}"
-    if address and not is_installer(address) and not is_installer(f"https://{address}") and not LOCAL.search(address):
+    if (
+        address
+        and not is_installer(address)
+        and not is_installer(f"https://{address}")
+        and not LOCAL_ADDRESS.search(address)
+    ):
         yield address
 
 

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import orjson
 
-from protocol.filesystem import replace_whole
-from sandbox.tasks.folders import FolderFormat, tree_of
-from sandbox.tasks.problems import Problems
-from sandbox.tasks.rows import TASKS, PointerFormat, RowFormat, row_of
+from protocol.filesystem import replace_file
+from sandbox.tasks.folders import FolderFormat, encode_task_folder
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.rows import TASK_FOLDERS, PointerFormat, RowFormat, encode_row
 from sandbox.tasks.task import Task, TaskError
-from sandbox.tasks.tree import File, write_tree
+from sandbox.tasks.tree import TreeFile, write_tree
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class DatasetWritePlan:
     """What is to be written, and what cannot be."""
 
     target: Path
-    folders: Mapping[Path, Mapping[str, File]]
+    folders: Mapping[Path, Mapping[str, TreeFile]]
     rows: bytes | None
     """Content of the file ``target``; None where there are folders alone."""
     problems: tuple[TaskError, ...]
@@ -43,28 +43,32 @@ class Planned:
                     write_tree(tree, folder)
                 if self.rows is not None:
                     self.target.parent.mkdir(parents=True, exist_ok=True)
-                    replace_whole(self.target, self.rows)
+                    replace_file(self.target, self.rows)
             except OSError as error:
                 raise TaskError(self.target, "cannot be written", str(error)) from error
             undo.pop_all()
 
 
-def plan(form: FolderFormat | PointerFormat | RowFormat, tasks: Iterable[Task], target: Path) -> Planned:
+def plan_dataset_write(
+    form: FolderFormat | PointerFormat | RowFormat, tasks: Iterable[Task], target: Path
+) -> DatasetWritePlan:
     """Of ``tasks``, those that ``form`` can hold: below the folder ``target``, or as the file ``target`` with the
     folders beside it that it points at.
     """
-    parent = target.parent / TASKS if isinstance(form, PointerFormat) else target
-    folders, rows, problems = dict[Path, dict[str, File]](), list[bytes](), list[TaskError]()
+    parent = target.parent / TASK_FOLDERS if isinstance(form, PointerFormat) else target
+    folders, rows, problems = dict[Path, dict[str, TreeFile]](), list[bytes](), list[TaskError]()
     for task in tasks:
-        own = Problems(Path(task.id))
-        with own.kept("cannot be written"):
+        own = TaskProblems(Path(task.id))
+        with own.collecting_errors("cannot be written"):
             if not isinstance(form, RowFormat):
-                tree = tree_of(form.folders if isinstance(form, PointerFormat) else form, task)
+                tree = encode_task_folder(form.folders if isinstance(form, PointerFormat) else form, task)
                 if parent / task.id in folders:
-                    raise TaskError(own.place, f"is a second task named {task.id}", "an id is unique")
+                    raise TaskError(own.location, f"is a second task named {task.id}", "an id is unique")
                 folders[parent / task.id] = tree
             if not isinstance(form, FolderFormat):
-                row = row_of(form, task) if isinstance(form, RowFormat) else form.write(task)
+                row = encode_row(form, task) if isinstance(form, RowFormat) else form.write(task)
                 rows.append(orjson.dumps(row) + b"\n")
         problems += own.found
-    return Planned(target, folders, None if isinstance(form, FolderFormat) else b"".join(rows), tuple(problems))
+    return DatasetWritePlan(
+        target, folders, None if isinstance(form, FolderFormat) else b"".join(rows), tuple(problems)
+    )

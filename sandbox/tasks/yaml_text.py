@@ -28,7 +28,7 @@ class YamlError(ValueError):
     """Not YAML; the message is one line."""
 
 
-def parse(text: str) -> object:
+def parse_yaml(text: str) -> object:
     """Raises YamlError, also for a key that comes twice, for boundless aliases, and where it is nested too deep."""
     try:
         _check(text)
@@ -38,7 +38,7 @@ def parse(text: str) -> object:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenCollection:
     """A collection whose end has not come yet."""
 
     anchor: str | None = None
@@ -49,11 +49,11 @@ class _Open:
     keys: set[tuple[str, bool]] = field(default_factory=set[tuple[str, bool]])
     """With whether each was written without quotes: 1 and '1' are two."""
 
-    def take(self, size: int) -> None:
+    def add_item(self, size: int) -> None:
         self.size += size
         self.items += 1
 
-    def take_key(self, text: str, *, plain: bool) -> bool:
+    def repeats_key(self, text: str, *, plain: bool) -> bool:
         """Whether a scalar that comes next is a key that was there before."""
         if not self.mapping or self.items % 2 or text == "<<":
             return False
@@ -64,33 +64,33 @@ class _Open:
 
 def _check(text: str) -> None:
     """Raises YamlError."""
-    around = [_Open()]
+    around = [_OpenCollection()]
     sizes: dict[str | None, int] = {}
     events = cast("Iterator[yaml.Event]", yaml.parse(text, Loader=_Loader))  # pyright: ignore[reportUnknownMemberType]  untyped there
     for event in events:
         match event:
             case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                around.append(_Open(event.anchor, isinstance(event, yaml.MappingStartEvent)))
+                around.append(_OpenCollection(event.anchor, isinstance(event, yaml.MappingStartEvent)))
                 if len(around) > _MAX_DEPTH:
                     raise YamlError(f"it is nested more than {_MAX_DEPTH} deep")
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 ended = around.pop()
                 sizes[ended.anchor] = ended.size
-                around[-1].take(ended.size)
+                around[-1].add_item(ended.size)
             case yaml.ScalarEvent():
-                if around[-1].take_key(event.value, plain=event.implicit[0]):
+                if around[-1].repeats_key(event.value, plain=event.implicit[0]):
                     raise YamlError(f"the key {event.value!r} comes twice in line {event.start_mark.line + 1}")
                 sizes[event.anchor] = 1 + len(event.value)
-                around[-1].take(sizes[event.anchor])
+                around[-1].add_item(sizes[event.anchor])
             case yaml.AliasEvent():
                 if any(each.anchor == event.anchor for each in around):
                     raise YamlError(f"the alias *{event.anchor} stands for what it is in")
-                around[-1].take(sizes.get(event.anchor, 1))
+                around[-1].add_item(sizes.get(event.anchor, 1))
             case _:
                 pass
     if around[0].size > len(text) + _MAX_GROWTH:
         raise YamlError(f"its aliases stand for more than {_MAX_GROWTH} characters")
 
 
-def dump(values: object) -> bytes:
+def dump_yaml(values: object) -> bytes:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120).encode()

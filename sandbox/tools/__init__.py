@@ -8,22 +8,31 @@ from typing import TypeAlias, cast
 from sandbox.errors import ShellBusy
 from sandbox.files import FileTooLarge
 from sandbox.tools import seta, shell_only
-from sandbox.tools.code_interpreter import CODE
-from sandbox.tools.keystrokes import KEYSTROKES
-from sandbox.tools.tool import Arguments, PlainContext, PlainTool, Tool, ToolContext, ToolError, ToolResult, describe
+from sandbox.tools.code_interpreter import CODE_TOOL
+from sandbox.tools.keystrokes import KEYSTROKES_TOOL
+from sandbox.tools.tool import (
+    PortableTool,
+    PortableToolContext,
+    SandboxTool,
+    ToolArguments,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    describe_result,
+)
 
-Toolset: TypeAlias = Mapping[str, Tool]
+Toolset: TypeAlias = Mapping[str, SandboxTool]
 """By name."""
 
 
-def _set(*tools: Tool) -> Toolset:
+def _set(*tools: SandboxTool) -> Toolset:
     return {tool.name: tool for tool in tools}
 
 
 SETA = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WAIT, seta.SHELL_WRITE, seta.SHELL_KILL, seta.SHELL_WRITE_FILE)
 OPENCLAW = _set(seta.SHELL_EXEC, seta.SHELL_VIEW, seta.SHELL_WRITE, seta.SHELL_WRITE_FILE)
-TERMINAL_BENCH = _set(KEYSTROKES)
-CODE_INTERPRETER = _set(CODE)
+TERMINAL_BENCH = _set(KEYSTROKES_TOOL)
+CODE_INTERPRETER = _set(CODE_TOOL)
 SHELL_ONLY = _set(shell_only.SHELL_EXEC)
 """A command that runs out of its time is killed."""
 
@@ -34,11 +43,11 @@ async def call_tool(context: ToolContext, name: str, arguments: object, tools: T
 
     Raises SandboxLost or SandboxDestroyed.
     """
-    return await answered(name, arguments, tools, lambda tool, said: tool.call(context, said))
+    return await answer_tool_call(name, arguments, tools, lambda tool, said: tool.call(context, said))
 
 
-async def answered(
-    name: str, arguments: object, tools: Toolset, do: Callable[[Tool, Arguments], Awaitable[ToolResult]]
+async def answer_tool_call(
+    name: str, arguments: object, tools: Toolset, do: Callable[[SandboxTool, ToolArguments], Awaitable[ToolResult]]
 ) -> ToolResult:
     """What ``do`` gives for a tool of ``tools``; whatever the agent did wrong is an answer to it."""
     tool = tools.get(name)
@@ -47,7 +56,7 @@ async def answered(
     if not isinstance(arguments, Mapping):
         return ToolResult("Error: the arguments must be an object with a name for each.")
     try:
-        return await do(tool, cast("Arguments", arguments))
+        return await do(tool, cast("ToolArguments", arguments))
     except OSError as error:
         return ToolResult(f"Error: {error.strerror or error}: {error.filename}.")
     except (ToolError, FileTooLarge, ShellBusy, ValueError) as error:
@@ -60,15 +69,15 @@ __all__ = [
     "SETA",
     "SHELL_ONLY",
     "TERMINAL_BENCH",
-    "Arguments",
-    "PlainContext",
-    "PlainTool",
-    "Tool",
+    "PortableTool",
+    "PortableToolContext",
+    "SandboxTool",
+    "ToolArguments",
     "ToolContext",
     "ToolError",
     "ToolResult",
     "Toolset",
-    "answered",
+    "answer_tool_call",
     "call_tool",
-    "describe",
+    "describe_result",
 ]

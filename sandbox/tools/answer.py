@@ -9,12 +9,12 @@ import posixpath
 
 import orjson
 
-from sandbox.tools.tool import Arguments, Parameter, PlainContext, PlainTool, ToolError, ToolResult
+from sandbox.tools.tool import PortableTool, PortableToolContext, ToolArguments, ToolError, ToolParameter, ToolResult
 
 TEXT_FILE, JSON_FILE = "answer.txt", "answer.json"
 
 
-async def _answer(context: PlainContext, arguments: Arguments) -> ToolResult:
+async def _answer(context: PortableToolContext, arguments: ToolArguments) -> ToolResult:
     answer = arguments.get("answer")
     if isinstance(answer, str):
         name, content = TEXT_FILE, answer.encode(errors="surrogateescape")
@@ -26,4 +26,4 @@ async def _answer(context: PlainContext, arguments: Arguments) -> ToolResult:
     return ToolResult("The answer was taken.")
 
 
-ANSWER = PlainTool("answer", "Give the answer.", (Parameter("answer", "string", "The answer."),), _answer)
+ANSWER_TOOL = PortableTool("answer", "Give the answer.", (ToolParameter("answer", "string", "The answer."),), _answer)

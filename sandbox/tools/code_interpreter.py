@@ -8,13 +8,13 @@ started.
 from __future__ import annotations
 
 from sandbox.tools.tool import (
-    Arguments,
-    Parameter,
-    PlainContext,
-    PlainTool,
+    PortableTool,
+    PortableToolContext,
+    ToolArguments,
     ToolError,
+    ToolParameter,
     ToolResult,
-    describe,
+    describe_result,
     text_argument,
 )
 
@@ -23,25 +23,25 @@ _SHARE = 0.9
 """Of the container's memory: the rest is for its shell."""
 
 
-async def _run(context: PlainContext, arguments: Arguments) -> ToolResult:
+async def _run(context: PortableToolContext, arguments: ToolArguments) -> ToolResult:
     code = text_argument(arguments, "code")
     if not code.strip():
         raise ToolError("argument 'code' is empty")
     await context.session.write_files({_FILE: code.encode(errors="surrogateescape")})
     command = f"(ulimit -d {_memory_bytes(context) >> 10} && exec python3 -B -u {_FILE} < /dev/null)"
     done = await context.session.run(command, context.command_timeout_s, context.on_output)
-    text = describe(done, context.command_timeout_s, context.output_chars)
+    text = describe_result(done, context.command_timeout_s, context.output_chars)
     return ToolResult(text, done.exit_code, done.ms, done.timed_out, done.output)
 
 
-def _memory_bytes(context: PlainContext) -> int:
+def _memory_bytes(context: PortableToolContext) -> int:
     there = context.session.memory_bytes
     return context.program_bytes if there is None else min(int(_SHARE * there), context.program_bytes)
 
 
-CODE = PlainTool(
+CODE_TOOL = PortableTool(
     "code_interpreter",
     "Run a Python program and return what it prints. Nothing is kept from one call to the next but files.",
-    (Parameter("code", "string", "The Python program; print what you want to see."),),
+    (ToolParameter("code", "string", "The Python program; print what you want to see."),),
     _run,
 )

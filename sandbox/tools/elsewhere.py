@@ -14,16 +14,25 @@ from protocol.errors import UserError
 from sandbox.engine import ContainerLimits
 from sandbox.provider import Sandbox
 from sandbox.shell import CommandResult
-from sandbox.tools import SETA, Arguments, PlainContext, PlainTool, Tool, ToolResult, Toolset, answered
+from sandbox.tools import (
+    SETA,
+    PortableTool,
+    PortableToolContext,
+    SandboxTool,
+    ToolArguments,
+    ToolResult,
+    Toolset,
+    answer_tool_call,
+)
 
 
-def bound_to_this_process(tools: Toolset) -> tuple[str, ...]:
+def local_only_tools(tools: Toolset) -> tuple[str, ...]:
     """Names of those that cannot be called elsewhere."""
-    return tuple(name for name, tool in tools.items() if not (isinstance(tool, PlainTool) or SETA.get(name) is tool))
+    return tuple(name for name, tool in tools.items() if not (isinstance(tool, PortableTool) or SETA.get(name) is tool))
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class ProviderToolTarget:
     """A provider's sandbox as plain tools see it.  Output comes when its command has ended."""
 
     sandbox: Sandbox
@@ -46,17 +55,17 @@ class Elsewhere:
         await self.sandbox.write_files(files, mode=mode)
 
 
-async def call_elsewhere(
-    sandbox: Sandbox, context: PlainContext, name: str, arguments: object, tools: Toolset
+async def call_remote_tool(
+    sandbox: Sandbox, context: PortableToolContext, name: str, arguments: object, tools: Toolset
 ) -> ToolResult:
     """:func:`sandbox.tools.call_tool`, for ``context`` that acts on ``sandbox``.  Raises UserError for a tool that is
     bound to a pool's own process."""
 
-    async def do(tool: Tool, said: Arguments) -> ToolResult:
-        if isinstance(tool, PlainTool):
+    async def do(tool: SandboxTool, said: ToolArguments) -> ToolResult:
+        if isinstance(tool, PortableTool):
             return await tool.call(context, said)
-        if name in bound_to_this_process(tools):
+        if name in local_only_tools(tools):
             raise UserError(f"the tool {name} acts on a sandbox of its own process: set sandbox.provider = 'docker'")
         return await sandbox.call_tool(name, said)
 
-    return await answered(name, arguments, tools, do)
+    return await answer_tool_call(name, arguments, tools, do)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from sandbox.session import NoFreeSlot
-from sandbox.terminal import Terminal
-from sandbox.tools.tool import Arguments, Parameter, Tool, ToolContext, ToolError, ToolResult, seconds_argument
+from sandbox.session import NoFreeSlotError
+from sandbox.terminal import PseudoTerminal
+from sandbox.tools.tool import (
+    SandboxTool,
+    ToolArguments,
+    ToolContext,
+    ToolError,
+    ToolParameter,
+    ToolResult,
+    seconds_argument,
+)
 
 ROWS, COLUMNS = 40, 160
 """Terminal-Bench's pane."""
@@ -15,7 +23,7 @@ _PROMPT_S, _QUIET_S = 5.0, 0.1
 _NEW = "[a new terminal was opened]"
 
 
-async def _keystrokes(context: ToolContext, arguments: Arguments) -> ToolResult:
+async def _keystrokes(context: ToolContext, arguments: ToolArguments) -> ToolResult:
     keys = arguments.get("keystrokes")
     if not isinstance(keys, str) and not (isinstance(keys, list) and all(isinstance(each, str) for each in keys)):  # pyright: ignore[reportUnknownVariableType]  from a model's JSON
         raise ToolError("argument 'keystrokes' must be a string or a list of strings")
@@ -27,30 +35,30 @@ async def _keystrokes(context: ToolContext, arguments: Arguments) -> ToolResult:
             context.session.close_slot(terminal)
         try:
             terminal = await context.session.open_terminal(rows=ROWS, columns=COLUMNS)
-        except NoFreeSlot as error:
+        except NoFreeSlotError as error:
             raise ToolError(f"{error}; close one first") from error
         context.session.terminal = terminal
         if keys:
             await _prompted(terminal)
     if keys:
         await terminal.send(keys)  # pyright: ignore[reportUnknownArgumentType]  checked above
-    await terminal.settled(pause_s, pause_s)
+    await terminal.wait_until_settled(pause_s, pause_s)
     return ToolResult(note + terminal.screen().text, terminal.exit_code, raw=terminal.new_output())
 
 
-async def _prompted(terminal: Terminal) -> None:
+async def _prompted(terminal: PseudoTerminal) -> None:
     """Wait until the shell has shown something and is quiet: keys before its prompt would be shown twice."""
-    await terminal.wait_for(lambda screen: bool(screen.text.strip()), _PROMPT_S)
-    await terminal.settled(_QUIET_S, _PROMPT_S)
+    await terminal.wait_for_screen(lambda screen: bool(screen.text.strip()), _PROMPT_S)
+    await terminal.wait_until_settled(_QUIET_S, _PROMPT_S)
 
 
-KEYSTROKES = Tool(
+KEYSTROKES_TOOL = SandboxTool(
     "terminal_keystrokes",
     "Type into a terminal and see its screen. 'C-c', 'Enter', 'Escape', 'Up' and the like are keys; other text is "
     "typed as it is, a newline as Enter.",
     (
-        Parameter("keystrokes", "string", "A key or text; empty to look only."),
-        Parameter("duration", "number", "Seconds to wait before the screen is taken (default 1).", required=False),
+        ToolParameter("keystrokes", "string", "A key or text; empty to look only."),
+        ToolParameter("duration", "number", "Seconds to wait before the screen is taken (default 1).", required=False),
     ),
     _keystrokes,
 )

@@ -12,10 +12,10 @@ import re
 import time
 
 from sandbox import wire
-from sandbox.named import Named
-from sandbox.session import NoFreeSlot, SandboxSession
-from sandbox.shell import Shell
-from sandbox.terminal import Terminal
+from sandbox.named import NamedSession
+from sandbox.session import NoFreeSlotError, SandboxSession
+from sandbox.shell import SandboxShell
+from sandbox.terminal import PseudoTerminal
 from sandbox.tools.tool import ToolError
 
 MOST_SHELLS = 8
@@ -29,18 +29,18 @@ class NamedSessions:
 
     def __init__(self, session: SandboxSession, chars: int) -> None:
         self._session, self._chars = session, chars
-        self._named = session.named
+        self._named = session.named_sessions
 
-    def find(self, name: str) -> Named:
+    def find_session(self, name: str) -> NamedSession:
         """Raises ToolError."""
         if name not in self._named:
             raise ToolError(f"no session '{name}': start one with shell_exec")
         return self._used(self._named[name])
 
-    def idle(self, name: str) -> Named:
+    def idle_session(self, name: str) -> NamedSession:
         """The session for a new command.  Raises ToolError while it runs another."""
-        named = self._used(self._named.get(name) or Named(name))
-        if named.shell is not None and named.shell.has_ended:
+        named = self._used(self._named.get(name) or NamedSession(name))
+        if named.shell is not None and named.shell.has_result:
             named.shell.release()
         if named.running is not None:
             raise ToolError(
@@ -50,16 +50,16 @@ class NamedSessions:
         named.file = f"/tmp/full_output_{_NAME.sub('_', name)[:64]}_{time.time_ns() // 1000}.txt"  # noqa: S108  the sandbox's
         return named
 
-    def shell_of(self, named: Named) -> Shell:
+    def shell_of(self, named: NamedSession) -> SandboxShell:
         """Raises ToolError."""
         if named.shell is None:
             named.shell = self._new_shell()
         return named.shell
 
-    def spool(self, named: Named) -> wire.Spool:
+    def spool(self, named: NamedSession) -> wire.Spool:
         return wire.Spool(named.file, self._chars)
 
-    async def open_process(self, named: Named, command: str) -> Terminal:
+    async def open_process(self, named: NamedSession, command: str) -> PseudoTerminal:
         """Raises ToolError, OSError, SandboxLost, SandboxDestroyed."""
         if named.process is not None:
             self._session.close_slot(named.process)
@@ -68,17 +68,17 @@ class NamedSessions:
         argv = ("bash", "--noprofile", "--norc", "-c", command)
         try:
             named.process = await self._session.open_terminal(argv, cwd=cwd, spool=self.spool(named))
-        except NoFreeSlot as error:
+        except NoFreeSlotError as error:
             raise ToolError(f"{error}; kill one first") from error
         return named.process
 
-    def _used(self, named: Named) -> Named:
+    def _used(self, named: NamedSession) -> NamedSession:
         """The dictionary's order is that of their use."""
         self._named.pop(named.name, None)
         self._named[named.name] = named
         return named
 
-    def _new_shell(self) -> Shell:
+    def _new_shell(self) -> SandboxShell:
         owners = [each for each in self._named.values() if each.shell is not None]
         if all(each.shell is not self._session.shell for each in owners):
             return self._session.shell
@@ -88,5 +88,5 @@ class NamedSessions:
             spare[0].shell = None
         try:
             return self._session.open_shell()
-        except NoFreeSlot as error:
+        except NoFreeSlotError as error:
             raise ToolError(f"{error}; kill one first") from error

@@ -6,29 +6,29 @@ A command that runs out of its time is killed, and a failed one says its exit co
 from __future__ import annotations
 
 from sandbox.tools.tool import (
-    Arguments,
-    Parameter,
-    PlainContext,
-    PlainTool,
+    PortableTool,
+    PortableToolContext,
+    ToolArguments,
     ToolError,
+    ToolParameter,
     ToolResult,
-    describe,
+    describe_result,
     text_argument,
 )
 
 
-async def _shell_exec(context: PlainContext, arguments: Arguments) -> ToolResult:
+async def _shell_exec(context: PortableToolContext, arguments: ToolArguments) -> ToolResult:
     command = text_argument(arguments, "command")
     if not command.strip():
         raise ToolError("argument 'command' is empty")
     done = await context.session.run(command, context.command_timeout_s, context.on_output)
-    text = describe(done, context.command_timeout_s, context.output_chars)
+    text = describe_result(done, context.command_timeout_s, context.output_chars)
     return ToolResult(text, done.exit_code, done.ms, done.timed_out, done.output)
 
 
-SHELL_EXEC = PlainTool(
+SHELL_EXEC = PortableTool(
     "shell_exec",
     "Run a shell command in the persistent bash session of the sandbox and return its output.",
-    (Parameter("command", "string", "The bash command to run."),),
+    (ToolParameter("command", "string", "The bash command to run."),),
     _shell_exec,
 )

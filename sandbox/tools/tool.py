@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
-from sandbox.truncate import shorten, without_escapes
+from sandbox.truncate import strip_escapes, truncate_middle
 
 OUTPUT_CHARS = 1000
 """Longer output is cut to its first and last 500 characters, as SETA does."""
@@ -20,7 +20,7 @@ OUTPUT_CHARS = 1000
 PROGRAM_BYTES = 2048 << 20
 """As SandboxFusion gives."""
 
-Arguments: TypeAlias = Mapping[str, Any]
+ToolArguments: TypeAlias = Mapping[str, Any]
 
 
 class ToolError(Exception):
@@ -39,7 +39,7 @@ class ToolResult:
     """The output as people see it: not shortened to the agent's limit."""
 
 
-class Ground(Protocol):
+class ToolTarget(Protocol):
     """What a plain tool acts on: there is one wherever a sandbox is."""
 
     @property
@@ -58,8 +58,8 @@ class Ground(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class PlainContext:
-    session: Ground
+class PortableToolContext:
+    session: ToolTarget
     command_timeout_s: float = 20.0
     """How long a tool waits for a command."""
     output_chars: int = OUTPUT_CHARS
@@ -70,13 +70,13 @@ class PlainContext:
 
 
 @dataclass(frozen=True, slots=True)
-class ToolContext(PlainContext):
+class ToolContext(PortableToolContext):
     session: SandboxSession
     """Of this process's pool."""
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ToolParameter:
     name: str
     kind: str
     """JSON's name of the type."""
@@ -85,11 +85,11 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class SandboxTool:
     name: str
     description: str
-    parameters: tuple[Parameter, ...]
-    call: Callable[[ToolContext, Arguments], Awaitable[ToolResult]]
+    parameters: tuple[ToolParameter, ...]
+    call: Callable[[ToolContext, ToolArguments], Awaitable[ToolResult]]
 
     @property
     def schema(self) -> Mapping[str, Any]:
@@ -107,13 +107,13 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class PlainTool(Tool):
+class PortableTool(SandboxTool):
     """One that needs no more than commands and files, so that it can be called in anybody's sandbox."""
 
-    call: Callable[[PlainContext, Arguments], Awaitable[ToolResult]]
+    call: Callable[[PortableToolContext, ToolArguments], Awaitable[ToolResult]]
 
 
-def text_argument(arguments: Arguments, name: str, default: str | None = None) -> str:
+def text_argument(arguments: ToolArguments, name: str, default: str | None = None) -> str:
     """Raises ToolError."""
     value = arguments.get(name, default)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -123,7 +123,7 @@ def text_argument(arguments: Arguments, name: str, default: str | None = None) -
     return value
 
 
-def seconds_argument(arguments: Arguments, name: str, default: float, most: float) -> float:
+def seconds_argument(arguments: ToolArguments, name: str, default: float, most: float) -> float:
     """Within 0 and ``most``.  Raises ToolError."""
     value = arguments.get(name, default)
     try:
@@ -133,7 +133,7 @@ def seconds_argument(arguments: Arguments, name: str, default: float, most: floa
     return default if math.isnan(seconds) else min(max(seconds, 0.0), most)
 
 
-def flag_argument(arguments: Arguments, name: str, *, default: bool) -> bool:
+def flag_argument(arguments: ToolArguments, name: str, *, default: bool) -> bool:
     """A boolean, also where a model wrote it as a string.  Raises ToolError."""
     value = arguments.get(name, default)
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
@@ -143,23 +143,23 @@ def flag_argument(arguments: Arguments, name: str, *, default: bool) -> bool:
     return value
 
 
-def readable(output: str, chars: int, saved: str = "") -> str:
+def shorten_output(output: str, chars: int, saved: str = "") -> str:
     """Output as an agent sees it: no escape sequences, both ends of what is long, and where the rest is."""
     note = f"Output truncated. Full output saved at: {saved}" if saved else "Output truncated"
-    return shorten(without_escapes(output).rstrip("\n"), chars, note)
+    return truncate_middle(strip_escapes(output).rstrip("\n"), chars, note)
 
 
-RESTARTED = "The shell was restarted in the same directory; variables are lost."
+SHELL_RESTARTED = "The shell was restarted in the same directory; variables are lost."
 
 
-def describe(done: CommandResult, timeout_s: float, chars: int = OUTPUT_CHARS) -> str:
+def describe_result(done: CommandResult, timeout_s: float, chars: int = OUTPUT_CHARS) -> str:
     """A command's result in the agent's words: output, then whatever was not a plain success."""
-    text = readable(done.output, chars, done.saved)
+    text = shorten_output(done.output, chars, done.saved)
     notes: list[str] = []
     if done.timed_out:
         notes.append(f"Command timed out after {timeout_s:g} s and was killed.")
     elif done.exit_code:
         notes.append(f"Exit code: {done.exit_code}")
     if done.shell_restarted:
-        notes.append(RESTARTED)
+        notes.append(SHELL_RESTARTED)
     return "\n".join([*([text] if text else []), *notes]) or "(no output)"

@@ -9,10 +9,10 @@ from sandbox.tasks.task import (
     Capability,
     GradingLevel,
     ImageBuild,
-    Network,
     NetworkMode,
-    Service,
     Task,
+    TaskNetwork,
+    TaskService,
 )
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -59,9 +59,9 @@ def builds(draw: st.DrawFn) -> ImageBuild:
 
 
 @st.composite
-def services(draw: st.DrawFn, name: str) -> Service:
+def services(draw: st.DrawFn, name: str) -> TaskService:
     build = draw(st.none() | builds())
-    return Service(
+    return TaskService(
         name,
         "" if build else draw(st.sampled_from(["postgres:16", "a/$b"])),
         build,
@@ -96,7 +96,7 @@ def tasks(draw: st.DrawFn) -> Task:
         foils=draw(st.dictionaries(names, texts, max_size=2)),
         build=build,
         services=tuple(draw(services(name)) for name in beside),
-        network=draw(st.builds(Network, modes, modes, modes, st.lists(names, max_size=2).map(tuple))),
+        network=draw(st.builds(TaskNetwork, modes, modes, modes, st.lists(names, max_size=2).map(tuple))),
         grading=draw(st.sampled_from(GradingLevel)),
         artifacts=tuple(draw(st.lists(paths.map("/{}".format), max_size=2))),
         env=draw(variables),

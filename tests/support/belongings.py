@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.guardian import processes
+from launch.guardian import find_run_processes
 from tests.support.cluster_runs import MiniRun, all_listening_ports, eventually, listening_ports, shared_memory
 
 DEADLINE_S = 40.0
@@ -14,14 +14,14 @@ class Belongings:
 
     def __init__(self, run: MiniRun) -> None:
         self._run, self._token = run, run.token()
-        self._processes = processes(self._token)
+        self._processes = find_run_processes(self._token)
         pids = [run.process.pid, *(process.pid for process in self._processes)]
         self._ports, self._memory = listening_ports(pids), shared_memory(pids)
         assert len(pids) > 5
         assert self._ports
 
     def gone(self) -> None:
-        eventually("the end of every process", lambda: not processes(self._token, self._processes), 60)
+        eventually("the end of every process", lambda: not find_run_processes(self._token, self._processes), 60)
         eventually("free shared memory", lambda: not [path for path in self._memory if path.exists()], 60)
         eventually("free ports", lambda: not self._ports & all_listening_ports(), 60)
         eventually("the end of every container", lambda: not self._run.containers(), DEADLINE_S + 120)

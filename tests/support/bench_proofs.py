@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandbox.grader import Isolation, grade
+from sandbox.grader import Isolation, grade_sandbox
 from sandbox.pool import SandboxPool
-from sandbox.tasks.datasets import BUILT_IN, load_label
-from sandbox.tasks.prove import Verdict, pool_ground, prove
+from sandbox.tasks.datasets import BUILT_IN_CATALOG, load_labelled_dataset
+from sandbox.tasks.prove import ProofVerdict, pool_proof_environment, prove_tasks
 from sandbox.tasks.task import Task
 
-TASKS = load_label(BUILT_IN, "longshore-bench").tasks
+TASKS = load_labelled_dataset(BUILT_IN_CATALOG, "longshore-bench").tasks
 
 
 def named(task: Task) -> str:
@@ -21,8 +21,8 @@ def named(task: Task) -> str:
 async def tells_right_from_almost_right(pool: SandboxPool, task: Task) -> None:
     """The oracle scores 1, twice; nothing done 0; foils less than 1."""
     again = replace(task, id=f"{task.id}-again", foils={})
-    first, second = await prove([task, again], pool_ground(pool), 2)
-    assert first.verdict is second.verdict is Verdict.PROVED, (first, second)
+    first, second = await prove_tasks([task, again], pool_proof_environment(pool), 2)
+    assert first.verdict is second.verdict is ProofVerdict.PROVED, (first, second)
     assert (first.oracle, first.noop) == (second.oracle, second.noop) == (1.0, 0.0)
     assert set(first.foils) == {"near-1", "near-2", "cheat"}
     assert max(first.foils.values()) < 1.0
@@ -31,6 +31,6 @@ async def tells_right_from_almost_right(pool: SandboxPool, task: Task) -> None:
 async def names_each_test_that_nothing_done_fails(pool: SandboxPool, task: Task) -> None:
     """By the kit's own programs."""
     async with pool.acquire(task) as session:
-        idle = await grade(session, task)
+        idle = await grade_sandbox(session, task)
     assert {test.name: test.passed for test in idle.tests} == dict.fromkeys(task.weights, False), idle.log
-    assert idle.isolation is Isolation.KIT
+    assert idle.isolation is Isolation.TOOLCHAIN

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.export import read_exported, read_index
+from protocol.export import read_export_index, read_exported_trajectory
 
 
 def read_json(path: Path) -> Any:
@@ -82,7 +82,7 @@ def assert_books_balance(run_dir: Path) -> Journal:
     for line in lines:
         for name, reason in line["dropped"].items():
             assert journal.rows[name] == ("dropped", line["step"], reason)
-    exported = {entry.trajectory for entry in read_index(run_dir)}
+    exported = {entry.trajectory for entry in read_export_index(run_dir)}
     assert set(trained) <= exported, "a trained trajectory cannot be looked at"
     return journal
 
@@ -112,11 +112,11 @@ class Lineage:
 def token_ages(run_dir: Path) -> tuple[list[int], int]:
     """Age of every sampled token that some step was given, and how many tokens were sampled, from the exported
     trajectories, the ledger and the lineage."""
-    entries = {entry.trajectory: entry for entry in read_index(run_dir)}
+    entries = {entry.trajectory: entry for entry in read_export_index(run_dir)}
     lineage, ages, sampled = Lineage(run_dir), list[int](), 0
     for line in ledger(run_dir):
         for name in line["trained"]:
-            for segment in read_exported(run_dir, entries[name]).segments:
+            for segment in read_exported_trajectory(run_dir, entries[name]).segments:
                 versions, counts = np.unique(segment.versions[segment.loss_mask == 1], return_counts=True)
                 for version, count in zip(versions.tolist(), counts.tolist(), strict=True):
                     ages += [lineage.age(version, line["version"])] * count

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.guardian import TOKEN, processes
-from launch.summary import read_events
+from launch.guardian import RUN_TOKEN_VARIABLE, find_run_processes
+from launch.summary import read_run_events
 from sandbox.host import docker_url
-from sandbox.pool import LABEL
+from sandbox.pool import LABEL_PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Path(__file__).with_name("mini.toml")
@@ -73,7 +73,7 @@ class MiniRun:
 
     def events(self, *kinds: str) -> list[Event]:
         """In the order of time; all of them when no kind is given."""
-        found = [event for event in read_events(self.path) if not kinds or event["kind"] in kinds]
+        found = [event for event in read_run_events(self.path) if not kinds or event["kind"] in kinds]
         return sorted(found, key=lambda event: event["t"])
 
     def wait_event(
@@ -126,7 +126,7 @@ class MiniRun:
         return self._list(["ps", "--all", *(word for state in states for word in ("--filter", f"status={state}"))])
 
     def _list(self, kind: list[str]) -> list[str]:
-        mine = f"label={LABEL}.run={self.path.name}"
+        mine = f"label={LABEL_PREFIX}.run={self.path.name}"
         command = ["docker", "--host", docker_url(), *kind, "--quiet", "--filter", mine]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 
@@ -142,13 +142,13 @@ class MiniRun:
                 if entry.name.isdigit() and _parent(entry) == self.process.pid:
                     for word in (entry / "environ").read_bytes().split(b"\0"):
                         name, _, value = word.partition(b"=")
-                        if name.decode() == TOKEN:
+                        if name.decode() == RUN_TOKEN_VARIABLE:
                             return value.decode()
         return ""
 
     def pids(self, words: str) -> list[int]:
         """Processes of this run whose command line has ``words``."""
-        return [pid for pid, _ in processes(self.token()) if words in _command_line(pid)]
+        return [pid for pid, _ in find_run_processes(self.token()) if words in _command_line(pid)]
 
     def kill_one(self, words: str, how: signal.Signals = signal.SIGKILL) -> int:
         """A signal for the only process of this run whose command line has ``words``."""
@@ -168,7 +168,7 @@ class MiniRun:
         def look() -> int:
             assert self.process.poll() is None, "the run ended before its server was killed"
             pid = self.events("engine.started", "engine.restarted")[-1]["pid"]
-            return pid if pid in {each.pid for each in processes(self.token())} else 0
+            return pid if pid in {each.pid for each in find_run_processes(self.token())} else 0
 
         pid = eventually("a server", look)
         os.kill(pid, signal.SIGKILL)
@@ -181,7 +181,7 @@ class MiniRun:
             self.process.kill()
             self.process.wait()
             if token:
-                eventually("the end of what the killed run had started", lambda: not processes(token), 120)
+                eventually("the end of what the killed run had started", lambda: not find_run_processes(token), 120)
 
 
 def _parent(entry: Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.crew import Crew
+from launch.crew import ActorClasses
 from learner.folder import NamedWeight
 from learner.rank import LearnerRank
 
@@ -13,4 +13,4 @@ class DriftedLearnerRank(LearnerRank):
         self._publishing = [NamedWeight(name, tensor * 1.1) for name, tensor in self._publishing]
 
 
-CREW = Crew(learner=DriftedLearnerRank)
+CREW = ActorClasses(learner=DriftedLearnerRank)

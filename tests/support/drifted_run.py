@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import sys
 
-from launch.args import parse
+from launch.args import parse_arguments
 from launch.cluster import run_once
-from launch.ray_settings import ray_settings
+from launch.ray_settings import resolve_ray_environment
 from protocol.cli.exits import EXIT_OK, main_guard
 
 
 def main() -> int:
-    os.environ.update(ray_settings(""))
+    os.environ.update(resolve_ray_environment(""))
     from tests.support.drifted_crew import CREW  # it loads Ray
 
-    run_once(parse(), crew=CREW)
+    run_once(parse_arguments(), actor_classes=CREW)
     return EXIT_OK
 
 

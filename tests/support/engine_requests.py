@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from actors.engines.messages import EngineLoad, EngineState, GenerateRequest, TokensUnderWay
-from protocol.weights import Version
+from actors.engines.messages import EngineLoad, EngineState, GenerateRequest, TokensInFlight
+from protocol.weights import WeightVersion
 
 
 def request(input_ids: list[int], max_new_tokens: int, **changes: object) -> GenerateRequest:
@@ -42,5 +42,5 @@ def load(
     version: int = 1,
 ) -> EngineLoad:
     """Of an engine that has ``others`` tokens of other routers' requests under way, and ``own`` of the asker's."""
-    tokens = TokensUnderWay(running=others + own - queued, queued=queued, of_asker=own)
-    return EngineLoad(state=state, paused_s=paused_s, version=Version(version), tokens=tokens)
+    tokens = TokensInFlight(running=others + own - queued, queued=queued, of_caller=own)
+    return EngineLoad(state=state, paused_s=paused_s, version=WeightVersion(version), tokens=tokens)

@@ -7,24 +7,24 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from actors.agents.prompt import Prompt
-from actors.agents.settings import AgentSettings, Tools
-from actors.chat_policy import ChatEndpoint, ChatPolicy, EndpointSettings
+from actors.agents.prompt import PromptTemplate
+from actors.agents.settings import AgentSettings, ToolsetKind
+from actors.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
 from actors.environment.app import create_app
-from actors.environment.play import Notes, Part
-from actors.environment.service import EnvironmentService, EnvironmentSettings, Play
-from actors.environment.wire import AGENT, Begin, EpisodeOutcome, Limits, Model
-from actors.episode import Acting, Graded, ToolOutcome, until_graded
+from actors.environment.play import EpisodeInputs, ToolEventObserver
+from actors.environment.service import EnvironmentService, EnvironmentServiceSettings, RunHostedEpisode
+from actors.environment.wire import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, PolicyAddress
+from actors.episode import AgentLoop, EpisodeGrade, ToolCallResult, run_and_grade
 from actors.stages import NO_DEADLINES
-from protocol.trajectory import Status, TestResult
+from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.edge.auth import Access
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
 from tests.support.http_servers import LOOPBACK, serving
 
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
-SETTINGS = AgentSettings(prompt=Prompt("Use the shell."), toolset=Tools.SHELL_ONLY)
-LIMITS = Limits(
+SETTINGS = AgentSettings(prompt=PromptTemplate("Use the shell."), toolset=ToolsetKind.SHELL_ONLY)
+LIMITS = EpisodeLimits(
     max_turns=4,
     max_malformed=2,
     max_new_tokens=100,
@@ -39,16 +39,18 @@ LIMITS = Limits(
     cleanup_s=5.0,
     observation_chars=1000,
 )
-OUTCOME = EpisodeOutcome(Status.COMPLETED, Graded((TestResult("a", True),), 1.0, True, 1.0), "", (), (), {})
+OUTCOME = EpisodeOutcome(
+    EpisodeStatus.COMPLETED, EpisodeGrade((TestResult("a", True),), 1.0, True, 1.0), "", (), (), {}
+)
 
 
-def begin(name: str = "e1", url: str = "http://127.0.0.1:9", key: str = "") -> Begin:
-    return Begin(
+def begin(name: str = "e1", url: str = "http://127.0.0.1:9", key: str = "") -> BeginEpisode:
+    return BeginEpisode(
         episode=name,
         task=encode_task(TASK),
-        agent=AGENT.dump_python(SETTINGS, mode="json"),
+        agent=AGENT_ADAPTER.dump_python(SETTINGS, mode="json"),
         limits=LIMITS,
-        model=Model(url=url, key=key, name="policy"),
+        model=PolicyAddress(url=url, key=key, name="policy"),
         deadline_s=60.0,
     )
 
@@ -59,38 +61,40 @@ class FakeTerminal:
 
     ran: list[str] = field(default_factory=list[str])
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         self.ran.append(f"{name} {arguments}")
-        return ToolOutcome("out", "out", 0, 1.0)
+        return ToolCallResult("out", "out", 0, 1.0)
 
-    async def grade(self) -> Graded:
-        return Graded((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0, score=0.5)
+    async def grade(self) -> EpisodeGrade:
+        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0, score=0.5)
 
 
-async def play_in_fake_terminal(part: Part) -> EpisodeOutcome:
+async def play_in_fake_terminal(part: EpisodeInputs) -> EpisodeOutcome:
     """:func:`actors.environment.play.play` without a sandbox: the agent's loop asks the policy as it does there."""
-    limits, asked = part.asked.limits, part.asked
-    reaching = EndpointSettings(url=asked.model.url, model=asked.model.name, key=asked.model.key, deadline_s=5.0)
-    terminal, notes = FakeTerminal(), Notes()
+    limits, asked = part.begin.limits, part.begin
+    reaching = ChatEndpointSettings(url=asked.model.url, model=asked.model.name, key=asked.model.key, deadline_s=5.0)
+    terminal, notes = FakeTerminal(), ToolEventObserver()
     async with ChatEndpoint(reaching) as endpoint:
         policy = ChatPolicy(
             endpoint,
-            part.agent.opening(part.task),
-            tools=[tool.schema for tool in part.agent.offered.values()],
+            part.agent.opening_messages(part.task),
+            tools=[tool.schema for tool in part.agent.offered_tools.values()],
             context_tokens=limits.context_tokens,
             temperature=limits.temperature,
             seed=asked.seed,
         )
-        acting = Acting(part.task, part.agent, policy, terminal, limits.episode(), notes)
-        ended = await until_graded(acting.run(), terminal, part.task, lambda: acting.diary.last_words, NO_DEADLINES)
-    turns, shown = tuple(acting.diary.turns), tuple(notes.shown)
-    return EpisodeOutcome(ended.status, ended.graded, ended.error, turns, shown, {"acquire": 3.0, "tool": 1.0})
+        acting = AgentLoop(part.task, part.agent, policy, terminal, limits.to_episode_settings(), notes)
+        ended = await run_and_grade(
+            acting.run(), terminal, part.task, lambda: acting.transcript.last_content, NO_DEADLINES
+        )
+    turns, shown = tuple(acting.transcript.turns), tuple(notes.events)
+    return EpisodeOutcome(ended.status, ended.grade, ended.error, turns, shown, {"acquire": 3.0, "tool": 1.0})
 
 
 @asynccontextmanager
 async def environment_service(
-    play: Play,
-    settings: EnvironmentSettings | None = None,
+    play: RunHostedEpisode,
+    settings: EnvironmentServiceSettings | None = None,
     access: Access = LOOPBACK,
     now: Callable[[], float] = time.monotonic,
 ) -> AsyncGenerator[tuple[str, EnvironmentService]]:
@@ -99,7 +103,7 @@ async def environment_service(
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[EnvironmentService]:
-        async with EnvironmentService(settings or EnvironmentSettings(), play, now) as service:
+        async with EnvironmentService(settings or EnvironmentServiceSettings(), play, now) as service:
             services.append(service)
             yield service
 

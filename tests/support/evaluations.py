@@ -7,15 +7,22 @@ from pathlib import Path
 from typing import cast
 
 from launch.config import RunConfig
-from launch.evaluate.attempts import AttemptId, Effort, Failure, Record, Stage, Verdict
-from launch.evaluate.folder import TERMINALS, opened
-from launch.evaluate.setting import setting_of, write_setting
-from protocol.events import Json
+from launch.evaluate.attempts import (
+    AttemptFailure,
+    AttemptId,
+    AttemptRecord,
+    AttemptStage,
+    AttemptUsage,
+    AttemptVerdict,
+)
+from launch.evaluate.folder import TERMINALS_FOLDER, open_evaluation_folder
+from launch.evaluate.setting import build_evaluation_settings, write_evaluation_settings
+from protocol.events import JsonValue
 from protocol.recordings import CastWriter
-from protocol.trajectory import Status, TestResult
+from protocol.trajectory import EpisodeStatus, TestResult
 from tests.support.recorded import call
 
-WHAT: dict[str, Json] = {
+WHAT: dict[str, JsonValue] = {
     "agent": "url",
     "model": "http://h/v1",
     "model name": "v1",
@@ -28,37 +35,43 @@ WHAT: dict[str, Json] = {
 }
 
 
-def verdict(*, passed: bool) -> Verdict:
-    return Verdict(passed, float(passed), float(passed), Status.COMPLETED)
+def verdict(*, passed: bool) -> AttemptVerdict:
+    return AttemptVerdict(passed, float(passed), float(passed), EpisodeStatus.COMPLETED)
 
 
 def write_evaluation(
-    folder: Path, attempts: Mapping[str, Sequence[bool | None]], *, recorded: bool = True, **what: Json
+    folder: Path, attempts: Mapping[str, Sequence[bool | None]], *, recorded: bool = True, **what: JsonValue
 ) -> Path:
     """Task → whether each attempt passed; None for one that infrastructure failed."""
-    with opened(folder, {**WHAT, **{key.replace("_", " "): value for key, value in what.items()}}) as made:
+    with open_evaluation_folder(
+        folder, {**WHAT, **{key.replace("_", " "): value for key, value in what.items()}}
+    ) as made:
         for task, each in attempts.items():
             for number, passed in enumerate(each):
-                failure = Failure(Stage.RESET, "SandboxStartError", "no sandbox") if passed is None else None
+                failure = (
+                    AttemptFailure(AttemptStage.RESET, "SandboxStartError", "no sandbox") if passed is None else None
+                )
                 graded = verdict(passed=passed) if passed is not None else None
-                made.add(Record(task, number, "f", 1.0, graded, failure, Effort(2, 2, 1, 0, 40, 7)))
+                made.add_record(AttemptRecord(task, number, "f", 1.0, graded, failure, AttemptUsage(2, 2, 1, 0, 40, 7)))
                 if recorded and passed is not None:
                     record(folder, AttemptId(task, number), f"{task} {number} {passed}")
     return folder
 
 
 def record(folder: Path, attempt: AttemptId, output: str) -> None:
-    with CastWriter.open(folder / TERMINALS / f"{attempt.uid}.cast", 80, 24, attempt.task) as cast:
-        cast.prompt_command("ls")
-        cast.output(output)
+    with CastWriter.open(folder / TERMINALS_FOLDER / f"{attempt.uid}.cast", 80, 24, attempt.task) as cast:
+        cast.record_command("ls")
+        cast.record_output(output)
 
 
 def write_saved(folder: Path, run: RunConfig) -> Path:
     """With the trajectory of one attempt, ``a/0``, at an agent of Hermes calls that thinks; it was tried twice."""
     opening = [{"role": "system", "content": "sys"}, {"role": "user", "content": "Do a."}]
     looks = {"role": "assistant", "content": f"<think>\nhm\n</think>\n\nI look.\n{call('ls')}"}
-    with opened(folder, WHAT) as made:
-        write_setting(folder, setting_of(run, str(folder.parent / "tasks"), folder.parent / "datasets.toml"))
+    with open_evaluation_folder(folder, WHAT) as made:
+        write_evaluation_settings(
+            folder, build_evaluation_settings(run, str(folder.parent / "tasks"), folder.parent / "datasets.toml")
+        )
         for last in ("nothing", "done"):
             ends = {"role": "assistant", "content": f"<think>\nok\n</think>\n\n{last}"}
             told = {
@@ -68,7 +81,7 @@ def write_saved(folder: Path, run: RunConfig) -> Path:
                 "observed": [{"tool": "shell_exec", "exit_code": 0, "ms": 1.0}, None],
                 "segments": [],
             }
-            made.add_trajectory(cast("dict[str, Json]", told))
-        graded = Verdict(True, 1.0, 1.0, Status.COMPLETED, {"tests": 1.0}, (TestResult("one", True),))
-        made.add(Record("a", 0, "f", 1.0, graded, effort=Effort(2, 1, 1, 0, 40, 14)))
+            made.add_trajectory(cast("dict[str, JsonValue]", told))
+        graded = AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, {"tests": 1.0}, (TestResult("one", True),))
+        made.add_record(AttemptRecord("a", 0, "f", 1.0, graded, effort=AttemptUsage(2, 1, 1, 0, 40, 14)))
     return folder

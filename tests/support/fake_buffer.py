@@ -7,10 +7,18 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from actors.curriculum import TaskRecord, note
-from actors.progress import Progress
+from actors.curriculum import TaskRecord, record_outcome
+from actors.progress import GroupProgress
 from protocol.groups import GroupOutcome, GroupPlan
-from protocol.journal import Accounting, DiskFull, GroupClosed, Lease, LeasedGroup, LeasedRow, OpenGroup
+from protocol.journal import (
+    BatchLease,
+    ClosedGroup,
+    DiskFullError,
+    JournalAccounting,
+    JournalOpenGroup,
+    LeasedGroup,
+    LeasedTrajectory,
+)
 from protocol.trajectory import DropReason, GroupId
 
 
@@ -25,7 +33,7 @@ class FakeBuffer:
 
     def __init__(self) -> None:
         self.plans: dict[int, GroupPlan] = {}
-        self.closed: list[GroupClosed] = []
+        self.closed: list[ClosedGroup] = []
         self.abandoned: list[tuple[int, int, str]] = []
         self.spent: dict[int, list[int]] = {}
         """Step → groups that it used."""
@@ -63,7 +71,7 @@ class FakeBuffer:
                 if (rewards[sample] >= 1 if reward is None else sample < round(reward * plan.size))
             )
             self.closed.append(
-                GroupClosed(len(self.closed) + 1, GroupId(group), plan.task, outcome, plan.size, rewards, passed)
+                ClosedGroup(len(self.closed) + 1, GroupId(group), plan.task, outcome, plan.size, rewards, passed)
             )
             self._changed.notify_all()
 
@@ -86,34 +94,34 @@ class FakeBuffer:
             raise self.full
         self.plans[plan.group], self.saved_cursor = plan, cursor
 
-    async def cursor(self) -> bytes | None:
+    async def sampler_state(self) -> bytes | None:
         return self.saved_cursor
 
     async def task_records(self, upto: int) -> dict[str, TaskRecord]:
         records: dict[str, TaskRecord] = {}
         for closing in self.closed[:upto]:
-            note(records, closing)
+            record_outcome(records, closing)
         return records
 
-    async def open_groups(self) -> list[OpenGroup]:
+    async def open_groups(self) -> list[JournalOpenGroup]:
         done = {closing.group for closing in self.closed}
         return [
-            OpenGroup(plan, self.missing.get(group, tuple(range(plan.size))))
+            JournalOpenGroup(plan, self.missing.get(group, tuple(range(plan.size))))
             for group, plan in self.plans.items()
             if group not in done
         ]
 
-    async def abandon(self, group: GroupId, sample: int, reason: str) -> None:
+    async def abandon_sample(self, group: GroupId, sample: int, reason: str) -> None:
         if self.abandon_full:
             self.abandon_full -= 1
-            raise DiskFull("no room")
+            raise DiskFullError("no room")
         self.abandoned.append((group, sample, str(reason)))
 
-    async def cancel(self, group: GroupId) -> bool:
+    async def cancel_group(self, group: GroupId) -> bool:
         await self.close(group, GroupOutcome.CANCELLED)
         return True
 
-    async def wait_progress(self, seen: int, timeout_s: float) -> Progress:
+    async def wait_progress(self, seen: int, timeout_s: float) -> GroupProgress:
         if timeout_s and len(self.closed) <= seen:
             async with self._changed:
                 self.waiting += 1
@@ -122,11 +130,11 @@ class FakeBuffer:
         new = tuple(closing for closing in self.closed if closing.seq > seen) if seen >= 0 else ()
         dropped = sum(closing.outcome is not GroupOutcome.READY for closing in self.closed)
         used = sum(map(len, self.spent.values())) + len(self._useless)
-        return Progress(len(self.closed), new, dropped, self.passed_over, len(self.closed) - dropped - used)
+        return GroupProgress(len(self.closed), new, dropped, self.passed_over, len(self.closed) - dropped - used)
 
     # -- the learner's side --------------------------------------------------------------------------------------
 
-    async def lease(self, groups: int) -> Lease | None:
+    async def lease_batch(self, groups: int) -> BatchLease | None:
         self.calls.append("lease")
         used = {group for spent in self.spent.values() for group in spent} | self._useless
         ready = [
@@ -134,20 +142,22 @@ class FakeBuffer:
         ][:groups]
         if len(ready) < groups:
             return None
-        return Lease(
+        return BatchLease(
             tuple(
                 LeasedGroup(
                     closing.group,
                     closing.task,
                     closing.size,
-                    tuple(LeasedRow(f"{closing.group}/{n}", n, reward, 1) for n, reward in closing.rewards.items()),
+                    tuple(
+                        LeasedTrajectory(f"{closing.group}/{n}", n, reward, 1) for n, reward in closing.rewards.items()
+                    ),
                 )
                 for closing in sorted(ready, key=lambda closing: closing.group)
             )
         )
 
-    async def payload(self, lease: Lease) -> list[bytes]:
-        return [name.encode() for name in lease.trajectories]
+    async def read_payload(self, lease: BatchLease) -> list[bytes]:
+        return [name.encode() for name in lease.trajectory_ids]
 
     async def mark_trained(self, step: int, trained: Sequence[str], dropped: Mapping[str, DropReason]) -> None:
         self.calls.append(f"mark {step}")
@@ -160,16 +170,16 @@ class FakeBuffer:
         self.dropped += [(step if trained else None, reason.value) for reason in dropped.values()]
         await self.free()
 
-    async def commit(self, step: int) -> None:
+    async def commit_step(self, step: int) -> None:
         self.committed.append(step)
 
-    async def compact(self, oldest_kept_step: int) -> None:
+    async def compact_before(self, oldest_kept_step: int) -> None:
         pass
 
-    async def accounting(self) -> Accounting:
+    async def accounting(self) -> JournalAccounting:
         acked = sum(len(closing.rewards) for closing in self.closed)
         trained = sum(len(self.plans[group].seeds) for groups in self.spent.values() for group in groups)
-        return Accounting(acked, trained, {}, 0, acked - trained, 0, len(self.abandoned), 0)
+        return JournalAccounting(acked, trained, {}, 0, acked - trained, 0, len(self.abandoned), 0)
 
     async def statistics(self) -> FakeStatistics:
         """Every trajectory has five tokens."""
@@ -177,7 +187,7 @@ class FakeBuffer:
         tokens = {reason: {"4": 5 * count} for reason, count in counts.items()}
         return FakeStatistics(self.wants_checkpoint, self.export_failures, tokens)
 
-    async def rewind(self, step: int) -> None:
+    async def rewind_to_step(self, step: int) -> None:
         self.calls.append(f"rewind {step}")
         self.spent = {each: groups for each, groups in self.spent.items() if each <= step}
         self.dropped = [(used, reason) for used, reason in self.dropped if used is None or used <= step]

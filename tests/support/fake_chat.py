@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sandbox.edge.serve import bind
+from sandbox.edge.serve import bind_listener
 
 Request = dict[str, Any]
 
@@ -91,7 +91,7 @@ async def fake_chat(says: Callable[[Request], Reply], *, key: str = "") -> Async
     app.router.add_get("/v1/models", chat.list)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    with bind("127.0.0.1", 0) as listener:
+    with bind_listener("127.0.0.1", 0) as listener:
         await web.SockSite(runner, listener).start()
         chat.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         try:

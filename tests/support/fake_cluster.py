@@ -15,20 +15,20 @@ from pathlib import Path
 
 import orjson
 
-from actors.evaluation import Attempt
-from launch.args import parse
+from actors.evaluation import EvaluationAttempt
+from launch.args import parse_arguments
 from launch.config import load_recipe
-from launch.evaluation_files import AFTER, BEFORE, write_attempts
-from launch.rundir import RunDirectory, config_values, stored_config
+from launch.evaluation_files import AFTER, BEFORE, write_evaluation
+from launch.rundir import RunDirectory, config_tables, load_stored_config
 from protocol.events import EventLog
-from protocol.trajectory import Status
+from protocol.trajectory import EpisodeStatus
 
 COMMIT = "c0ffee"
 TASKS = 4
 
 
 def main() -> int:
-    arguments = parse(sys.argv[1:])
+    arguments = parse_arguments(sys.argv[1:])
     config = load_recipe(arguments.recipe, arguments.overrides) if arguments.recipe else None
     sets = dict(each.partition("=")[::2] for each in arguments.overrides)
     runs = Path(orjson.loads(sets["run.dir"]))
@@ -42,19 +42,19 @@ def main() -> int:
     if does == "half":
         return _die("killed", 1)
     if config is None:
-        config = stored_config(directory.path)
-    directory.write_json("config.json", {"config": config_values(config), "code": {"commit": COMMIT}})
+        config = load_stored_config(directory.path)
+    directory.write_json("config.json", {"config": config_tables(config), "code": {"commit": COMMIT}})
     events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
     if does == "hold":
         while not (runs / "go").exists():
             time.sleep(0.01)
     events.emit("weights.published", version=1, step=0, sha256=f"weights of seed {config.run.seed}")
     if config.evaluation.before:
-        write_attempts(directory, BEFORE, 0, _attempts(1))
+        write_evaluation(directory, BEFORE, 0, _attempts(1))
     events.emit("run.phase", phase="training", detail="")
     if does == "break":
         return _die("the engine is gone", 1)
-    write_attempts(directory, AFTER, config.run.steps, _attempts(3))
+    write_evaluation(directory, AFTER, config.run.steps, _attempts(3))
     directory.write_json("summary.json", _summary(config.run.steps, does == "miss"))
     return 1 if does == "miss" else 0
 
@@ -71,9 +71,12 @@ def _lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-def _attempts(passed: int) -> list[Attempt]:
+def _attempts(passed: int) -> list[EvaluationAttempt]:
     """One at each of a few tasks, of which the first ``passed`` passed."""
-    return [Attempt(f"t-{n}", "copy", False, n < passed, float(n < passed), Status.COMPLETED, 9) for n in range(TASKS)]
+    return [
+        EvaluationAttempt(f"t-{n}", "copy", False, n < passed, float(n < passed), EpisodeStatus.COMPLETED, 9)
+        for n in range(TASKS)
+    ]
 
 
 def _summary(steps: int, missed: bool) -> dict[str, object]:

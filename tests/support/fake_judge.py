@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sandbox.edge.serve import bind
+from sandbox.edge.serve import bind_listener
 
 
 class Odd(Enum):
@@ -93,7 +93,7 @@ async def fake_judge(*says: str | Odd) -> AsyncGenerator[FakeJudge]:
     app.router.add_post("/v1/chat/completions", judge.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    with bind("127.0.0.1", 0) as listener:
+    with bind_listener("127.0.0.1", 0) as listener:
         await web.SockSite(runner, listener).start()
         judge.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
         try:
@@ -105,5 +105,5 @@ async def fake_judge(*says: str | Odd) -> AsyncGenerator[FakeJudge]:
 
 def nobody() -> str:
     """The address of a judge that is not there."""
-    with bind("127.0.0.1", 0) as listener:
+    with bind_listener("127.0.0.1", 0) as listener:
         return f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

@@ -39,7 +39,7 @@ class FakePid1:
 
     # ---- PID 1's side
 
-    def tell(self, message: wire.Message) -> None:
+    def tell(self, message: wire.InitMessage) -> None:
         self.session._on_message(message)
 
     def _take(self, kind: str, request: int, rest: bytes) -> None:
@@ -61,14 +61,14 @@ class FakePid1:
             case "I" | "K" if self.grading and (kind == "K" or slot == wire.GRADE_SLOT):
                 self.end_grade(137, signalled=True)
             case "I" if of := self.running.pop(slot, 0):
-                self.tell(wire.Died(slot, of, 137, 0, wire.Death.INTERRUPTED))
+                self.tell(wire.ProcessDied(slot, of, 137, 0, wire.DeathCause.INTERRUPTED))
             case _:
                 pass
-        self.tell(wire.Ack(request, 0, 0))
+        self.tell(wire.InitAck(request, 0, 0))
 
     def _start_grade(self, request: int) -> None:
         if self.refuse_grade:
-            self.tell(wire.Ack(request, self.refuse_grade, 0))
+            self.tell(wire.InitAck(request, self.refuse_grade, 0))
             return
         self.grading = request
         self.graded.set()

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from actors.agents.chat import Message
-from actors.engines.messages import GenerateReply, GenerateRequest, Received, Watch
+from actors.agents.chat import ChatMessage
+from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply, PartialReply
 
 END = 1
 LS = 0xE000
@@ -29,7 +29,7 @@ class FakeTokenizer:
 
     def apply_chat_template(
         self,
-        conversation: Sequence[Message],
+        conversation: Sequence[ChatMessage],
         *,
         tokenize: bool,
         add_generation_prompt: bool,
@@ -47,10 +47,10 @@ def ids_of(text: str) -> list[int]:
     return [END if char == "\x01" else ord(char) for char in text]
 
 
-def received(text: str) -> Received:
+def received(text: str) -> PartialReply:
     """The beginning of a reply, of version 1."""
     ids = ids_of(text)
-    return Received(ids, [-0.5] * len(ids), [1] * len(ids))
+    return PartialReply(ids, [-0.5] * len(ids), [1] * len(ids))
 
 
 def reply_of(ids: list[int], version: int) -> GenerateReply:
@@ -81,7 +81,7 @@ class FakeEngine:
     on_asked: Callable[[], None] = lambda: None
     left: int = 0
     """Requests whose caller went away."""
-    watch: Watch | None = None
+    watch: OnPartialReply | None = None
     """Of the last request, where somebody looks."""
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class FakeEngine:
         if self.watch is not None:
             self.watch(received(text))
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         self.asked.append(request)
         self.watch = watch
         self.on_asked()

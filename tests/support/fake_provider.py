@@ -12,12 +12,13 @@ from typing import cast
 
 from sandbox.errors import SandboxLost
 from sandbox.grader import GradeResult, Isolation
-from sandbox.grading.outcome import GradedTest, Outcome
+from sandbox.grading.outcome import GradedTest, GradingOutcome
 from sandbox.pool import PoolStatistics
-from sandbox.provider import READ_BYTES
+from sandbox.provider import MAX_READ_BYTES
 from sandbox.shell import CommandResult
 from sandbox.tasks.task import GradingLevel, Task
-from sandbox.tools import Arguments, ToolResult
+from sandbox.tools import ToolResult
+from sandbox.tools.tool import ToolArguments
 
 
 class FakeSandbox:
@@ -56,16 +57,16 @@ class FakeSandbox:
             raise ValueError("not an absolute path")
         self.files.update(files)
 
-    async def read_file(self, path: str, max_bytes: int = READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return self.files[path][:max_bytes]
 
-    async def read_tree(self, path: str, max_bytes: int = READ_BYTES) -> Mapping[str, bytes]:
+    async def read_tree(self, path: str, max_bytes: int = MAX_READ_BYTES) -> Mapping[str, bytes]:
         return {name.removeprefix(f"{path}/"): data for name, data in self.files.items() if name.startswith(f"{path}/")}
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
-        command = cast("Arguments", arguments).get("command", "")
+        command = cast("ToolArguments", arguments).get("command", "")
         await self._do(f"{name} {command}")
         return ToolResult(f"ran {len(self.ran)}", 0, 0.1)
 
@@ -73,7 +74,13 @@ class FakeSandbox:
         await self._do("grade")
         self.grades += 1
         return GradeResult(
-            (GradedTest("a", Outcome.PASSED),), None, "log", GradingLevel.SAME, Isolation.KIT, timed_out=False, ms=1.0
+            (GradedTest("a", GradingOutcome.PASSED),),
+            None,
+            "log",
+            GradingLevel.SAME,
+            Isolation.TOOLCHAIN,
+            timed_out=False,
+            ms=1.0,
         )
 
     async def close(self) -> None:

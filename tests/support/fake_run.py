@@ -19,16 +19,16 @@ import numpy as np
 from launch.metrics import MetricsLog, StepFacts
 from protocol import codec
 from protocol.events import EventLog
-from protocol.export import Exporter
-from protocol.recordings import CastWriter, turn_marker
+from protocol.export import TrajectoryExporter
+from protocol.recordings import CastWriter, turn_marker_label
 from protocol.trained import TrainedLog
 from protocol.trajectory import (
+    EpisodeStatus,
     GroupId,
     Reward,
+    RolloutRequest,
     Segment,
-    Status,
     TestResult,
-    Ticket,
     Trajectory,
     Turn,
     TurnKind,
@@ -73,7 +73,10 @@ class FakeRun:
         for folder in ("terminals", "trajectories", "attempts/1/logs"):
             (self.run_dir / folder).mkdir(parents=True, exist_ok=True)
         self.logs: dict[str, EventLog] = {}
-        self.exporter, self.records = Exporter(self.run_dir, now=self._now), TrainedLog(self.run_dir, now=self._now)
+        self.exporter, self.records = (
+            TrajectoryExporter(self.run_dir, now=self._now),
+            TrainedLog(self.run_dir, now=self._now),
+        )
         self.ready: list[str] = []
         self.group = 0
         self.counts = {"acked": 0, "trained": 0, "superseded": 0, "in_buffer": 0}
@@ -172,7 +175,7 @@ class FakeRun:
             closed, zero = closed + (outcome == "ready"), zero + (outcome == "zero_variance")
             rewards += got if outcome == "ready" else []
         self.now += 2.4
-        self.records.add(step, make_version(1, step - 1), self.ready, {}, {})
+        self.records.record_step(step, make_version(1, step - 1), self.ready, {}, {})
         self.ready = []
         self.write_metrics(step, level, closed, zero, rewards)
         pause, version = self.rng.uniform(70, 160), make_version(1, step)
@@ -249,13 +252,13 @@ class FakeRun:
                     ms=100.0,
                 )
                 log.emit("episode.tool", trajectory=name, tool="bash", command=command)
-                cast.marker(turn_marker(turn - 1))
-                cast.prompt_command(command)
+                cast.record_marker(turn_marker_label(turn - 1))
+                cast.record_command(command)
                 self.now += 0.08
-                cast.output(output)
+                cast.record_output(output)
             if not finish:
                 return name
-            cast.note(f"{round(4 * reward)} of 4 hidden tests passed, reward {reward:g}")
+            cast.record_note(f"{round(4 * reward)} of 4 hidden tests passed, reward {reward:g}")
         status = "completed" if reward else self.rng.choice(("turn_limit", "completed", "malformed_limit"))
         ms = {
             "acquire": 12.0,
@@ -293,10 +296,10 @@ class FakeRun:
         )
         passed = round(4 * reward)
         tests = tuple(TestResult(f"test_{number}", number < passed) for number in range(4))
-        ticket = Ticket(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample)
-        trajectory = Trajectory(ticket, Status(status), Reward(reward, {"tests": reward}), (segment,), tests)
-        blob = codec.dumps(trajectory)
-        self.exporter.add(codec.inspect_blob(blob), blob)
+        ticket = RolloutRequest(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample)
+        trajectory = Trajectory(ticket, EpisodeStatus(status), Reward(reward, {"tests": reward}), (segment,), tests)
+        blob = codec.pack_trajectory(trajectory)
+        self.exporter.export_trajectory(codec.inspect_blob(blob), blob)
 
     def write_metrics(self, step: int, level: float, groups: int, zero: int, rewards: list[float]) -> None:
         sampled = groups * GROUP_SIZE * 150
@@ -343,7 +346,7 @@ class FakeRun:
             "sampled_tokens": float(sampled),
             "trained_share": (sampled - masked) / sampled,
         }
-        self.log("learner-0").emit("learner.step", **self.metrics.add(facts, learner))
+        self.log("learner-0").emit("learner.step", **self.metrics.append_step(facts, learner))
 
     def ages_of(self, tokens: int, oldest: int) -> list[int]:
         """Every token in one age."""

@@ -11,12 +11,12 @@ import anthropic
 import httpx
 import openai
 
-from actors.engines.messages import GenerateWatched
+from actors.engines.messages import StreamingGenerateFunction
 from actors.gateway.server import Gateway
-from actors.gateway.session import Session, SessionSettings
+from actors.gateway.session import GatewaySession, GatewaySessionSettings
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 
-SETTINGS = SessionSettings(
+SETTINGS = GatewaySessionSettings(
     max_replies=20,
     max_new_tokens=500,
     context_tokens=4000,
@@ -34,7 +34,7 @@ class Rig:
     """What a test of an API works with: the official clients, and what is behind the gateway."""
 
     gateway: Gateway
-    session: Session
+    session: GatewaySession
     engine: FakeEngine
     openai: openai.AsyncOpenAI
     anthropic: anthropic.AsyncAnthropic
@@ -45,7 +45,7 @@ class Rig:
 @asynccontextmanager
 async def rig(
     *texts: str | Exception,
-    generate: GenerateWatched | None = None,
+    generate: StreamingGenerateFunction | None = None,
     tokenizer: FakeTokenizer | None = None,
     retries: int = 0,
     quiet_s: float = 60.0,
@@ -56,11 +56,11 @@ async def rig(
     engine = FakeEngine([*texts])
     generate, tokenizer = generate or engine.generate, tokenizer or FakeTokenizer()
     async with Gateway(tokenizer, generate, model="policy", quiet_s=quiet_s) as gateway:
-        with gateway.session("train-g000001-s00-a0", replace(SETTINGS, **changes)) as session:
+        with gateway.open_session("train-g000001-s00-a0", replace(SETTINGS, **changes)) as session:
             async with httpx.AsyncClient(
                 verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             ) as http:  # loads no authorities
-                key, url = gateway.key(session), gateway.url
+                key, url = gateway.api_key(session), gateway.url
                 first = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=retries, http_client=http)
                 second = anthropic.AsyncAnthropic(base_url=url, api_key=key, max_retries=retries, http_client=http)
                 yield Rig(gateway, session, engine, first, second, http)

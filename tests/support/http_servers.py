@@ -12,11 +12,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sandbox.edge.auth import Access
-from sandbox.edge.serve import address, bind
+from sandbox.edge.serve import bind_listener, listener_url
 from sandbox.leases import LeaseLimits
 from sandbox.server.app import create_app
 from sandbox.server.journal import StateDirectory
-from sandbox.server.service import HostProvider, PoolService, ServiceSettings
+from sandbox.server.service import HostProvider, PoolService, PoolServiceSettings
 from sandbox.server.tasks import TaskSource
 
 LOOPBACK = Access("127.0.0.1")
@@ -25,7 +25,7 @@ LOOPBACK = Access("127.0.0.1")
 @asynccontextmanager
 async def serving(app: ASGIApp) -> AsyncGenerator[str]:
     """The server's address, while it runs."""
-    with bind("127.0.0.1", 0) as listener:
+    with bind_listener("127.0.0.1", 0) as listener:
         config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
         server = _Quiet(config)
         async with asyncio.TaskGroup() as group:
@@ -33,7 +33,7 @@ async def serving(app: ASGIApp) -> AsyncGenerator[str]:
             while not server.started and not running.done():  # noqa: ASYNC110  the server has no event for it
                 await asyncio.sleep(0.005)
             try:
-                yield address(listener)
+                yield listener_url(listener)
             finally:
                 server.should_exit = True
 
@@ -65,7 +65,7 @@ async def pool_server(
 
     @asynccontextmanager
     async def open_service() -> AsyncIterator[PoolService]:
-        chosen = ServiceSettings(limits or LeaseLimits(), **settings)
+        chosen = PoolServiceSettings(limits or LeaseLimits(), **settings)
         async with PoolService(chosen, provider, TaskSource(dataset), held, now) as service:
             services.append(service)
             yield service

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.episode import Graded
-from actors.rewards.played import Played
-from actors.rewards.rewarding import Worth
+from actors.episode import EpisodeGrade
+from actors.rewards.played import EpisodeResult
+from actors.rewards.rewarding import EpisodeReward
 from protocol.trajectory import Reward
 
 
@@ -22,15 +22,15 @@ class FakeObserver:
     def on_call(self, name: str, command: str) -> None: ...
     def on_output(self, text: str) -> None: ...
     def on_result(self, output: str) -> None: ...
-    def on_grade(self, graded: Graded, reward: Reward) -> None: ...
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None: ...
 
 
 @dataclass
 class FakeRewarding:
     """Keeps what it was asked about, and gives each turn a tenth of its number, from 1."""
 
-    asked: list[Played] = field(default_factory=list[Played])
+    asked: list[EpisodeResult] = field(default_factory=list[EpisodeResult])
 
-    async def worth(self, played: Played) -> Worth:
+    async def compute_reward(self, played: EpisodeResult) -> EpisodeReward:
         self.asked.append(played)
-        return Worth(Reward(0.5, {"fake": 0.5}), tuple((n + 1) / 10 for n in range(len(played.turns))))
+        return EpisodeReward(Reward(0.5, {"fake": 0.5}), tuple((n + 1) / 10 for n in range(len(played.turns))))

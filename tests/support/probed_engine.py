@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from actors.engines.messages import EngineState, EngineStatus, EngineUnavailable, GenerateReply, GenerateRequest
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 LOGPROB = -1.0
 TOKENS = 8
@@ -14,12 +14,12 @@ TOKENS = 8
 
 @dataclass
 class ProbedEngine:
-    serving: Callable[[], Version]
+    serving: Callable[[], WeightVersion]
     """What it says that it serves."""
     gap: float = 0.0
     """By how much its log-probabilities are below the learner's."""
     state: EngineState = EngineState.SERVING
-    sampling: Version | None = None
+    sampling: WeightVersion | None = None
     """What it samples by, where that is not what it serves; the last token of a reply then."""
     mixed: bool = False
     lost: bool = False

@@ -8,16 +8,16 @@ import tempfile
 from pathlib import Path
 
 from sandbox import provision
-from sandbox.host import Host
-from sandbox.images.base import SUITE
+from sandbox.host import SandboxHost
+from sandbox.images.base import DEBIAN_SUITE
 
 _PACKAGES = ("bash", "coreutils", "findutils", "grep", "procps", "python3", "python3-pytest", "sed", "util-linux")
 _WITHOUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
 
 
-def python_image(host: Host) -> str:
+def python_image(host: SandboxHost) -> str:
     """Its name.  Blocking, half a minute the first time; processes that ask at once build it once."""
-    recipe = repr((SUITE, _PACKAGES, _WITHOUT))
+    recipe = repr((DEBIAN_SUITE, _PACKAGES, _WITHOUT))
     name = f"longshore-test/python:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     with Path(tempfile.gettempdir(), "longshore-python-image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -30,17 +30,17 @@ def _build(url: str, name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="longshore-python-") as folder:
         archive = str(Path(folder, "root.tar"))
         excluded = [f"--dpkgopt=path-exclude={path}" for path in _WITHOUT]
-        provision.run(
+        provision.run_program(
             (
                 "mmdebstrap",
                 "--variant=minbase",
                 f"--include={','.join(_PACKAGES)}",
                 *excluded,
-                SUITE,
+                DEBIAN_SUITE,
                 archive,
             ),
             "build an image with Python and pytest",
         )
-        provision.run(
+        provision.run_program(
             ("docker", "--host", url, "import", "--change", 'CMD ["bash"]', archive, name), "import the image"
         )

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from actors.agents.chat import ChatFormat, Tokenizer
-from actors.agents.choice import agent_of
+from actors.agents.choice import make_agent
 from actors.engines.messages import GenerateReply, GenerateRequest
-from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
+from actors.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
 from launch.config import RunConfig, resolve
 from launch.demo.hf import save_tokenizer
 from launch.demo.tokenizer import train_tokenizer
-from launch.rundir import config_values, write_json
-from protocol.codec import dumps, inspect_blob
-from protocol.export import Exporter
-from protocol.trajectory import GroupId, TestResult, Ticket, Trajectory
+from launch.rundir import config_tables, write_json
+from protocol.codec import inspect_blob, pack_trajectory
+from protocol.export import TrajectoryExporter
+from protocol.trajectory import GroupId, RolloutRequest, TestResult, Trajectory
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import reply_of
 from tests.support.observers import FakeObserver
@@ -51,15 +51,15 @@ class Terminal:
 
     calls: list[str] = field(default_factory=list[str])
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
         command = str(arguments.get("command", arguments))
         self.calls.append(command)
         text = f"{command}\nsays <|{len(self.calls)}|>\n"
-        return ToolOutcome(text, text, int(command == "false"), 5.0)
+        return ToolCallResult(text, text, int(command == "false"), 5.0)
 
-    async def grade(self) -> Graded:
+    async def grade(self) -> EpisodeGrade:
         passed = any(each.startswith("touch") for each in self.calls)
-        return Graded((TestResult("one", True), TestResult("two", passed)), (1 + passed) / 2, passed, 2.0)
+        return EpisodeGrade((TestResult("one", True), TestResult("two", passed)), (1 + passed) / 2, passed, 2.0)
 
 
 @dataclass
@@ -73,7 +73,7 @@ class Model:
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         text = self.texts[self.asked]
         self.asked += 1
-        ids = [*self.chat.tokenizer.encode(text, add_special_tokens=False), self.chat.turn_end]
+        ids = [*self.chat.tokenizer.encode(text, add_special_tokens=False), self.chat.turn_end_id]
         return replace(reply_of(ids, 1), finish="stop")
 
 
@@ -82,9 +82,9 @@ def config(*overrides: str) -> RunConfig:
 
 
 def chat_of(run: RunConfig, template: str = "") -> ChatFormat:
-    agent = agent_of(run.agent.settings)
-    schemas = [tool.schema for tool in agent.offered.values()]
-    return ChatFormat(tokenizer(template), tools=schemas or None, thinking=run.agent.thinking.argument)
+    agent = make_agent(run.agent.settings)
+    schemas = [tool.schema for tool in agent.offered_tools.values()]
+    return ChatFormat(tokenizer(template), tools=schemas or None, thinking=run.agent.thinking.template_argument)
 
 
 def trajectory(
@@ -99,10 +99,10 @@ def trajectory(
 ) -> Trajectory:
     """What an episode comes to whose model says these texts."""
     chat, terminal = chat_of(run, template), Terminal()
-    episode = Episode(
-        Ticket("run", GroupId(number), 0, 8, task, 11),
+    episode = AgentEpisode(
+        RolloutRequest("run", GroupId(number), 0, 8, task, 11),
         Task(id=task, instruction=f"Do {task}."),
-        agent_of(run.agent.settings),
+        make_agent(run.agent.settings),
         chat,
         Model(chat, texts).generate,
         terminal,
@@ -117,10 +117,10 @@ def trajectory(
 def write_run(folder: Path, run: RunConfig, trajectories: Sequence[Trajectory], *, template: str = "") -> Path:
     """A run's directory, as far as readers of its trajectories look."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "config.json", {"config": config_values(run)})
+    write_json(folder / "config.json", {"config": config_tables(run)})
     save_tokenizer(cast("PreTrainedTokenizerFast", tokenizer(template)), folder / "model")
-    exporter = Exporter(folder)
+    exporter = TrajectoryExporter(folder)
     for each in trajectories:
-        blob = dumps(each)
-        exporter.add(inspect_blob(blob), blob)
+        blob = pack_trajectory(each)
+        exporter.export_trajectory(inspect_blob(blob), blob)
     return folder

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from actors.remote import Ref, Remote
+from actors.remote import Remote, ResultRef
 
 T = TypeVar("T")
 
@@ -26,17 +26,17 @@ class LocalRemote(Remote[T]):
         result = getattr(self.target, method.__name__)(*given, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def once(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    async def call_once(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return await self.call(method, *args, **kwargs)
 
-    def ref(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def submit(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return LocalRef(self, method, args, kwargs)
 
-    def beside(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def submit_concurrent(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return LocalRef(self, method, args, kwargs)
 
 
-class LocalRef(Ref[Any]):
+class LocalRef(ResultRef[Any]):
     """Makes its value when it is first asked for."""
 
     def __init__(

@@ -19,10 +19,20 @@ import numpy as np
 
 from launch.lineage import LineageLog
 from protocol import codec
-from protocol.lanes import LaneLog
-from protocol.recordings import CastWriter, turn_marker
-from protocol.trained import Mark, TokenFacts, TokenRecord, pack_facts
-from protocol.trajectory import GroupId, Reward, Segment, Status, TestResult, Ticket, Trajectory, Turn, TurnKind
+from protocol.lanes import ActivityLog
+from protocol.recordings import CastWriter, turn_marker_label
+from protocol.trained import PackedTrainedTokens, TokenLossFlag, TrainedTokens, pack_trained_tokens
+from protocol.trajectory import (
+    EpisodeStatus,
+    GroupId,
+    Reward,
+    RolloutRequest,
+    Segment,
+    TestResult,
+    Trajectory,
+    Turn,
+    TurnKind,
+)
 from protocol.weights import NO_VERSION, LineageEntry, make_version
 from tests.support.fake_run import FAMILIES, GROUP_SIZE, FakeRun
 
@@ -90,52 +100,52 @@ class ShownRun(FakeRun):
     vocabulary: dict[str, int] = field(default_factory=dict)
     step: int = 0
     kept: dict[str, Trajectory] = field(default_factory=dict)
-    lanes: dict[str, LaneLog] = field(default_factory=dict)
+    lanes: dict[str, ActivityLog] = field(default_factory=dict)
 
-    def lane(self, name: str, kind: str) -> LaneLog:
+    def lane(self, name: str, kind: str) -> ActivityLog:
         if name not in self.lanes:
-            self.lanes[name] = LaneLog(self.run_dir, name, kind, self._now, self._now)
+            self.lanes[name] = ActivityLog(self.run_dir, name, kind, self._now, self._now)
         return self.lanes[name]
 
     def begin(self, url: str = "") -> None:
         super().begin(url)
         self.lineage = LineageLog(self.run_dir)
-        self.lineage.add(LineageEntry(make_version(1, 0), 0, NO_VERSION))
+        self.lineage.append(LineageEntry(make_version(1, 0), 0, NO_VERSION))
 
-    def pass_time(self, lane: LaneLog, state: str, seconds: float) -> None:
+    def pass_time(self, lane: ActivityLog, state: str, seconds: float) -> None:
         engine = self.lane("engine-0", "engine")
-        with lane.during(state), engine.during("generating" if state == "generating" else "waiting"):
+        with lane.track(state), engine.track("generating" if state == "generating" else "waiting"):
             self.now += seconds
-        lane.tell()
-        engine.tell()
+        lane.write_if_changed()
+        engine.write_if_changed()
 
     def train_step(self, step: int) -> None:
         learner, self.step = self.lane("learner-0", "learner"), step
-        with learner.during("waiting"):
+        with learner.track("waiting"):
             ready, zero, rewards = 0, 0, []
             while ready < self.groups_per_step:
                 outcome, got = self.run_group(self.level(step))
                 ready, zero = ready + (outcome == "ready"), zero + (outcome == "zero_variance")
                 rewards += got if outcome == "ready" else []
-                learner.tell()
-        with learner.during("training"):
+                learner.write_if_changed()
+        with learner.track("training"):
             self.now += 2.4
         records = {name: self.record_of(name) for name in self.ready}
         stale = self.ready[-1:] if step % 5 == 0 else []
         trained = [name for name in self.ready if name not in stale]
-        self.records.add(step, make_version(1, step - 1), trained, dict.fromkeys(stale, "all_stale"), records)
+        self.records.record_step(step, make_version(1, step - 1), trained, dict.fromkeys(stale, "all_stale"), records)
         self.ready = []
         self.write_metrics(step, self.level(step), ready, zero, rewards)
-        self.lineage.add(LineageEntry(make_version(1, step), step, make_version(1, step - 1)))
+        self.lineage.append(LineageEntry(make_version(1, step), step, make_version(1, step - 1)))
         self.publish(step, learner)
 
-    def publish(self, step: int, learner: LaneLog) -> None:
+    def publish(self, step: int, learner: ActivityLog) -> None:
         pause, version = self.rng.uniform(70, 160), make_version(1, step)
         self.pauses.append(pause)
-        with learner.during("publishing"):
+        with learner.track("publishing"):
             self.now += 0.3
-        learner.tell()
-        with self.lane("engine-0", "engine").during("loading"):
+        learner.write_if_changed()
+        with self.lane("engine-0", "engine").track("loading"):
             self.now += pause / 1000
         self.log("learner-0").emit("weights.published", version=version, step=step)
         load = {"pause_ms": round(pause, 1), "load_ms": round(pause * 0.7, 1)}
@@ -159,18 +169,18 @@ class ShownRun(FakeRun):
         with CastWriter.open(path, 90, 24, INSTRUCTION, clock=self._now, now=self._now) as cast:
             for turn, move in enumerate(moves[: None if finish else 2 + sample % 2]):
                 sampled += len(pieces(said(move)))
-                cast.marker(turn_marker(turn))
+                cast.record_marker(turn_marker_label(turn))
                 self.pass_time(lane, "generating", self.rng.uniform(0.3, 0.9))
                 log.emit("episode.turn", trajectory=name, turn=turn, sampled=sampled, versions=versions, ms=600.0)
                 log.emit("episode.tool", trajectory=name, tool="bash", command=move.command)
-                cast.note(move.thought)
-                cast.prompt_command(move.command)
+                cast.record_note(move.thought)
+                cast.record_command(move.command)
                 self.pass_time(lane, "tool", 0.4 + 4 * (turn == 1 and sample == 1))
-                cast.output(move.output)
+                cast.record_output(move.output)
             if not finish:
                 return name
             self.pass_time(lane, "grading", 0.2)
-            cast.note(f"{round(4 * reward)} of 4 hidden tests passed, reward {reward:g}")
+            cast.record_note(f"{round(4 * reward)} of 4 hidden tests passed, reward {reward:g}")
         status = "completed" if reward else self.rng.choice(("turn_limit", "completed", "malformed_limit"))
         ms = {"acquire": 12.0, "generate": 2_400.0, "tool": 1_640.0, "grade": 220.0, "total": 1000 * (self.now - begun)}
         log.emit(
@@ -180,19 +190,23 @@ class ShownRun(FakeRun):
         self.sampled_tokens += sampled
         self.store(
             self.trajectory(
-                Ticket(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample), status, reward, moves, ms
+                RolloutRequest(self.run_dir.name, GroupId(group), sample, GROUP_SIZE, task, sample),
+                status,
+                reward,
+                moves,
+                ms,
             )
         )
         return name
 
     def trajectory(
-        self, ticket: Ticket, status: str, reward: float, moves: Sequence[Move], ms: dict[str, float]
+        self, ticket: RolloutRequest, status: str, reward: float, moves: Sequence[Move], ms: dict[str, float]
     ) -> Trajectory:
         passed = round(4 * reward)
         tests = tuple(TestResult(name, number < passed) for number, name in enumerate(TESTS))
         parts = {"tests": reward, "brevity": 0.05 if len(moves) < 4 else 0.0}
         return Trajectory(
-            ticket, Status(status), Reward(reward, parts), (self.segment(moves),), tests,
+            ticket, EpisodeStatus(status), Reward(reward, parts), (self.segment(moves),), tests,
             engine="engine-0", node="node-0", worker=f"worker-{ticket.sample % 2}",
             started_at=self.now - ms["total"] / 1000, timings_ms=ms,
         )  # fmt: skip
@@ -224,11 +238,11 @@ class ShownRun(FakeRun):
         return [self.vocabulary.setdefault(piece, len(self.vocabulary)) for piece in pieces(text)]
 
     def store(self, trajectory: Trajectory) -> None:
-        blob = codec.dumps(trajectory)
+        blob = codec.pack_trajectory(trajectory)
         summary = codec.inspect_blob(blob)
-        self.exporter.add(summary, blob)
-        self.kept[trajectory.ticket.trajectory_id] = trajectory
-        ticket = trajectory.ticket
+        self.exporter.export_trajectory(summary, blob)
+        self.kept[trajectory.request.trajectory_id] = trajectory
+        ticket = trajectory.request
         row = {
             "trajectory": ticket.trajectory_id,
             "group": ticket.group,
@@ -240,18 +254,20 @@ class ShownRun(FakeRun):
             "trajectory.stored", **row, **counts, status=trajectory.status.value, reward=trajectory.reward.total
         )
 
-    def record_of(self, name: str) -> TokenRecord:
+    def record_of(self, name: str) -> PackedTrainedTokens:
         """What a step made of each of its tokens: advantage within its group, and a gap that is wide for a few."""
         trajectory = self.kept[name]
-        group = [each.reward.total for each in self.kept.values() if each.ticket.group == trajectory.ticket.group]
+        group = [each.reward.total for each in self.kept.values() if each.request.group == trajectory.request.group]
         advantage = (trajectory.reward.total - float(np.mean(group))) / (float(np.std(group)) + 1e-6)
         (segment,) = trajectory.segments
-        trained, rng = segment.loss_mask == 1, np.random.default_rng(trajectory.ticket.sample)
+        trained, rng = segment.loss_mask == 1, np.random.default_rng(trajectory.request.sample)
         gap = rng.normal(0, 0.01, len(segment)) + 0.4 * (rng.random(len(segment)) > 0.97)
-        marks = np.where(trained & (gap > 0.3), np.uint8(Mark.HIGH if advantage > 0 else Mark.LOW), 0).astype(np.uint8)
+        marks = np.where(
+            trained & (gap > 0.3), np.uint8(TokenLossFlag.HIGH if advantage > 0 else TokenLossFlag.LOW), 0
+        ).astype(np.uint8)
         logprobs = np.where(trained, segment.logprobs + gap, np.nan).astype(np.float32)
-        facts = TokenFacts(logprobs, np.where(trained, advantage, np.nan).astype(np.float32), marks)
-        return TokenRecord(pack_facts(facts), advantage, float(np.abs(gap[trained]).mean()))
+        facts = TrainedTokens(logprobs, np.where(trained, advantage, np.nan).astype(np.float32), marks)
+        return PackedTrainedTokens(pack_trained_tokens(facts), advantage, float(np.abs(gap[trained]).mean()))
 
     def close(self) -> None:
         model = self.run_dir / "model"

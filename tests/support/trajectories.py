@@ -8,12 +8,12 @@ import numpy as np
 
 from protocol.groups import GroupPlan
 from protocol.trajectory import (
+    EpisodeStatus,
     GroupId,
     Reward,
+    RolloutRequest,
     Segment,
-    Status,
     TestResult,
-    Ticket,
     Trajectory,
     Turn,
     TurnKind,
@@ -54,8 +54,8 @@ def make_trajectory(
     segments: tuple[Segment, ...] | None = None,
 ) -> Trajectory:
     return Trajectory(
-        ticket=Ticket(run_id, GroupId(group), sample, size, f"task-{group}", 7 + sample, attempt),
-        status=Status.COMPLETED,
+        request=RolloutRequest(run_id, GroupId(group), sample, size, f"task-{group}", 7 + sample, attempt),
+        status=EpisodeStatus.COMPLETED,
         reward=Reward(reward, {"outcome": reward}),
         segments=(make_segment(sampled=sampled),) if segments is None else segments,
         tests=(TestResult("test_one", reward > 0),),

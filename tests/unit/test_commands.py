@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_UNREAD, EXIT_USER
+from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USER
 from protocol.cli.output import error_console
-from protocol.cli.parser import Parser
+from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
 from tests.support.commands import run_json
 
@@ -100,7 +100,7 @@ def test_brackets_are_text_and_not_style(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize("command", [["--js"], ["chaos", "--js"]])
 def test_an_option_is_written_in_full(command: list[str]) -> None:
     """A command that took ``--js`` for ``--json`` would do its work and print no object."""
-    parser = Parser()
+    parser = CommandLineParser()
     kinds = parser.add_subparsers()
     for each in (parser, kinds.add_parser("chaos")):
         each.add_argument("--json", action="store_true")
@@ -132,7 +132,7 @@ def test_a_command_that_nobody_reads_ends_without_a_word(
     env = BUFFERED if buffered else BUFFERED | {"PYTHONUNBUFFERED": "1"}
     line = [sys.executable, "-m", "sandbox.tasks", *command.split(), str(tmp_path)]
     done = subprocess.run(line, stdout=unread, stderr=where, env=env, check=False)
-    assert done.returncode == EXIT_UNREAD
+    assert done.returncode == EXIT_OUTPUT_CLOSED
     assert b"Traceback" not in (done.stderr or b"")
     assert b"Exception ignored" not in (done.stderr or b"")
 
@@ -161,7 +161,7 @@ sys.exit(main_guard(locals()[sys.argv[1]]))
 
 
 @pytest.mark.parametrize(
-    ("does", "code", "said"), [("help", EXIT_UNREAD, ""), ("mistake", EXIT_USER, "error: mend it\n")]
+    ("does", "code", "said"), [("help", EXIT_OUTPUT_CLOSED, ""), ("mistake", EXIT_USER, "error: mend it\n")]
 )
 def test_what_else_is_wrong_is_still_said_where_nobody_reads(unread: int, does: str, code: int, said: str) -> None:
     line = [sys.executable, "-c", SAYS, does]

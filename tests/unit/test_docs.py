@@ -147,8 +147,8 @@ def test_a_command_of_a_page_is_read_by_its_own_parser(command: Shown, monkeypat
     monkeypatch.setenv("WORKER_URLS", "http://worker1:18081")
     monkeypatch.chdir(ROOT)
     if command.module == "launch.cluster":
-        given = args.parse([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
-        assert given.resume is not None or given.config()
+        given = args.parse_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
+        assert given.resume is not None or given.load_config()
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a module that is run may have been imported before

@@ -15,24 +15,24 @@ from pathlib import Path
 
 import pytest
 
-from actors.agents.agent import Malformed, Outcome, ToolCall
+from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction
 from actors.agents.chat import ChatFormat
-from actors.agents.choice import agent_kinds, agent_of
+from actors.agents.choice import list_agent_kinds, make_agent
 from actors.agents.settings import AgentKind
-from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
-from actors.rewards.named import named
-from actors.rewards.played import Call, ModelTurn, Played
-from actors.sandboxes import open_sandboxes
+from actors.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.rewards.named import find_outcome_reward
+from actors.rewards.played import EpisodeResult, ModelTurn, ToolCallRecord
+from actors.sandboxes import open_sandbox_source
 from launch.config import ConfigError, load_recipe
-from launch.sandboxes import provider_settings
+from launch.sandboxes import make_provider_settings
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
-from protocol.trajectory import GroupId, Status, Ticket
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
 from sandbox.pool import PoolSettings
-from sandbox.providers import added_provider
+from sandbox.providers import open_plugin_provider
 from sandbox.tasks.__main__ import main as tasks_main
-from sandbox.tasks.datasets import read_entries
-from sandbox.tasks.formats import format_of, load_tasks, write_tasks
+from sandbox.tasks.datasets import read_catalog
+from sandbox.tasks.formats import find_format, load_tasks, write_tasks
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.fake_provider import FakeProvider
@@ -72,26 +72,26 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class FakeTerminal:
-    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
-        return ToolOutcome(f"{name} {arguments['command']}", "", 0, 1.0)
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
+        return ToolCallResult(f"{name} {arguments['command']}", "", 0, 1.0)
 
-    async def grade(self) -> Graded:
-        return Graded((), 1.0, True, 1.0)
+    async def grade(self) -> EpisodeGrade:
+        return EpisodeGrade((), 1.0, True, 1.0)
 
 
 @pytest.mark.usefixtures("site")
 async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() -> None:
     config = load_recipe("demo", [*MINE, "agent.options={most=2}", "agent.system_prompt=mine"])
-    agent = agent_of(config.agent.settings)
+    agent = make_agent(config.agent.settings)
     engine, task = FakeEngine(["so:\n$ ls\n$ pwd\x01", "$ 1\n$ 2\n$ 3\x01", "done\x01"]), Task("t", "List.")
     settings = EpisodeSettings(4, 2, 100, 600, 1.0, 5.0, 9.0, 50.0, 60.0)
-    ticket = Ticket("run", GroupId(1), 0, 8, "t", 11)
+    ticket = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
     chat = ChatFormat(FakeTokenizer())
-    trajectory = await Episode(
+    trajectory = await AgentEpisode(
         ticket, task, agent, chat, engine.generate, FakeTerminal(), settings, FakeObserver()
     ).run()
     text = "".join(map(chr, trajectory.segments[0].token_ids))
-    assert trajectory.status is Status.COMPLETED
+    assert trajectory.status is EpisodeStatus.COMPLETED
     assert text.startswith("<system>mine\x01\n<user>List.\x01\n")
     assert "<user>shell_exec ls\nshell_exec pwd\x01" in text
     assert "<user>Error: write at most 2 lines that begin with $\x01" in text
@@ -99,12 +99,12 @@ async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() 
 
 @pytest.mark.usefixtures("site")
 def test_what_the_pages_agent_reads_is_what_it_says() -> None:
-    agent = agent_of(load_recipe("demo", MINE).agent.settings)
-    assert list(agent.read("$ ls").actions) == [ToolCall("shell_exec", {"command": "ls"})]
-    assert isinstance(agent.read("$ a\n" * 6).actions[0], Malformed)
-    assert agent.tell([Outcome(ToolCall("shell_exec", {}), "a"), Outcome(Malformed("x"), "b")]) == [
-        {"role": "user", "content": "a\nb"}
-    ]
+    agent = make_agent(load_recipe("demo", MINE).agent.settings)
+    assert list(agent.parse_reply("$ ls").actions) == [AgentToolCall("shell_exec", {"command": "ls"})]
+    assert isinstance(agent.parse_reply("$ a\n" * 6).actions[0], MalformedAction)
+    assert agent.format_outcomes(
+        [ActionOutcome(AgentToolCall("shell_exec", {}), "a"), ActionOutcome(MalformedAction("x"), "b")]
+    ) == [{"role": "user", "content": "a\nb"}]
 
 
 @pytest.mark.usefixtures("site")
@@ -120,10 +120,10 @@ def test_a_task_format_of_a_package_is_read_written_and_converted(
     capsys.readouterr()
     assert load_tasks(tmp_path / "other").tasks[0].instruction == "Greet.\n"
     (tmp_path / "datasets.toml").write_text('[mine]\npath = "own"\nformat = "one_file"\n')
-    assert read_entries(tmp_path / "datasets.toml")["mine"].format == "one_file"
+    assert read_catalog(tmp_path / "datasets.toml")["mine"].format == "one_file"
     (tmp_path / "datasets.toml").write_text('[mine]\npath = "own"\nformat = "one_fil"\n')
     with pytest.raises(UserError, match="did you mean 'one_file'"):
-        read_entries(tmp_path / "datasets.toml")
+        read_catalog(tmp_path / "datasets.toml")
 
 
 @pytest.mark.usefixtures("site")
@@ -131,8 +131,8 @@ async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
     async with pool_server(FakeProvider(), tmp_path) as (url, _):
         assert await importlib.import_module("use").greeted(url) == "echo hello\n"
         said = load_recipe("demo", ["sandbox.provider=lab", f'sandbox.options={{url="{url}"}}']).sandbox
-        asked = provider_settings(said, {})
-        async with open_sandboxes(PoolSettings("unused", "r", 1), asked, episodes=1, acquire_s=60.0) as sandboxes:
+        asked = make_provider_settings(said, {})
+        async with open_sandbox_source(PoolSettings("unused", "r", 1), asked, episodes=1, acquire_s=60.0) as sandboxes:
             sandbox = await sandboxes.open(Task("greet", ""))
             assert (await sandbox.grade()).all_passed
             await sandbox.close()
@@ -140,7 +140,7 @@ async def test_a_provider_of_a_package_gives_sandboxes(tmp_path: Path) -> None:
 
 def test_a_name_that_nobody_adds_says_what_there_is(site: Path) -> None:
     assert plugin_names(PluginGroup.AGENTS) == ["prompt_lines"]
-    assert agent_kinds() == [*AgentKind, "prompt_lines"]
+    assert list_agent_kinds() == [*AgentKind, "prompt_lines"]
     with pytest.raises(UserError, match="did you mean 'prompt_lines'"):
         load_plugin(PluginGroup.AGENTS, "prompt_line")
     with pytest.raises(ConfigError, match=r"there are hermes, .*, prompt_lines; did you mean 'prompt_lines'"):
@@ -164,10 +164,10 @@ def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
     ):
         settings = load_recipe("demo", [*MINE[:1], f"agent.kind={name}"]).agent.settings
         with pytest.raises(UserError, match=why) as caught:
-            agent_of(settings)
+            make_agent(settings)
         assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="task format 'seven' is none"):
-        format_of("seven")
+        find_format("seven")
 
 
 @pytest.mark.parametrize("name", ["nothing", "seven"])
@@ -175,15 +175,17 @@ async def test_a_provider_of_another_shape_is_refused_and_named(site: Path, name
     (site / "odd.py").write_text("def nothing(_):\n    return 7\nseven = 7\n")
     install(site, "odd", {PluginGroup.SANDBOX_PROVIDERS: {name: f"odd:{name}"}})
     with pytest.raises(UserError, match=f"sandbox provider '{name}' is none"):
-        async with added_provider(name, {}):
+        async with open_plugin_provider(name, {}):
             raise AssertionError
 
 
 @pytest.mark.usefixtures("site")
 def test_a_reward_of_a_package_is_what_a_run_is_trained_for() -> None:
     load_recipe("demo", ["rollout.reward=brief"])
-    turn = ModelTurn("I look.", (Call("shell_exec", "ls"), Call("shell_exec", "cat a")))
-    reward = named("brief").formula(Played("do", Status.COMPLETED, (), 1.0, True, 1.0, (turn,)))
+    turn = ModelTurn("I look.", (ToolCallRecord("shell_exec", "ls"), ToolCallRecord("shell_exec", "cat a")))
+    reward = find_outcome_reward("brief").formula(
+        EpisodeResult("do", EpisodeStatus.COMPLETED, (), 1.0, True, 1.0, (turn,))
+    )
     assert (reward.total, reward.parts) == (0.98, {"all_passed": 1.0, "calls": 2.0})
     with pytest.raises(ConfigError, match=r"rollout\.reward = 'brieff' is none of .*did you mean 'brief'"):
         load_recipe("demo", ["rollout.reward=brieff"])

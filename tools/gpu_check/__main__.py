@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import orjson
 
-from protocol.events import Json
+from protocol.events import JsonValue
 
 _LEAST_S = 15.0
 """A stage is not begun with less time left."""
@@ -90,19 +90,19 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _print(row: dict[str, Json]) -> None:
+def _print(row: dict[str, JsonValue]) -> None:
     sys.stdout.write(orjson.dumps(row).decode() + "\n")
     sys.stdout.flush()
 
 
-def _run(name: str, left_s: float, folder: Path, small: bool) -> dict[str, Json]:
+def _run(name: str, left_s: float, folder: Path, small: bool) -> dict[str, JsonValue]:
     """One stage in a process of its own."""
     if left_s < _LEAST_S:
         return {"stage": name, "ok": False, "seconds": 0.0, "error": "no time was left"}
     stage, began = STAGES[name], time.monotonic()
     command = [sys.executable, "-m", "tools.gpu_check", "--stage", name, "--out", str(folder), *["--small"][:small]]
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if stage.on_cpu else {})
-    row: dict[str, Json] = {"stage": name, "ok": False}
+    row: dict[str, JsonValue] = {"stage": name, "ok": False}
     try:
         done = subprocess.run(
             command, capture_output=True, check=True, timeout=min(left_s, stage.limit_s), env=environment
@@ -112,16 +112,16 @@ def _run(name: str, left_s: float, folder: Path, small: bool) -> dict[str, Json]
     except subprocess.TimeoutExpired as error:
         row["error"] = f"not done after {error.timeout:.0f} s"
     except subprocess.CalledProcessError as error:
-        row["error"] = list[Json](error.stderr.decode(errors="replace").splitlines()[-12:])
+        row["error"] = list[JsonValue](error.stderr.decode(errors="replace").splitlines()[-12:])
     return row | {"seconds": round(time.monotonic() - began, 1)}
 
 
-def _measure(name: str, folder: Path, small: bool) -> dict[str, Json]:
+def _measure(name: str, folder: Path, small: bool) -> dict[str, JsonValue]:
     """What a stage finds, in this process."""
     from tools.gpu_check import numerics, speed  # they load torch and megatron
     from tools.gpu_check.workloads import Workbench
 
-    stages: dict[str, Callable[[Workbench], dict[str, Json]]] = {
+    stages: dict[str, Callable[[Workbench], dict[str, JsonValue]]] = {
         "machine": speed.machine,
         "reference": numerics.reference,
         "parity": numerics.parity,

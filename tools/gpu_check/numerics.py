@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from learner.rank import LearnerRank
-from learner.settings import Dtype, Lora, Offload, Recompute
-from protocol.events import Json
+from learner.settings import Dtype, LoraSettings, Offload, Recompute
+from protocol.events import JsonValue
 from protocol.trajectory import Float32Array
 from tools.gpu_check.workloads import CUDA, PARITY, Workbench, train_step, training_dtype
 
@@ -31,14 +31,14 @@ def _trained(bench: Workbench, **settings: Any) -> tuple[Float32Array, Float32Ar
     return before, after, norms
 
 
-def reference(bench: Workbench) -> dict[str, Json]:
+def reference(bench: Workbench) -> dict[str, JsonValue]:
     """The CPU's word in float32, which :func:`parity` compares with."""
     before, after, norms = _trained(bench, device="cpu")
     np.savez(bench.folder / "reference.npz", before=before, after=after, norms=norms)
     return {"tokens": len(before), "grad_norms": [round(norm, 6) for norm in norms]}
 
 
-def parity(bench: Workbench) -> dict[str, Json]:
+def parity(bench: Workbench) -> dict[str, JsonValue]:
     """The same model and batches here, in float32 and bfloat16, against :func:`reference`."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     kept: Mapping[str, Float32Array] = np.load(bench.folder / "reference.npz")
@@ -57,15 +57,15 @@ def parity(bench: Workbench) -> dict[str, Json]:
     return {**{dtype: dict(row) for dtype, row in found.items()}, "holds": holds}
 
 
-def state(bench: Workbench) -> dict[str, Json]:
+def state(bench: Workbench) -> dict[str, JsonValue]:
     """Checkpoint, sleep, offload, recomputation and adapters: none of them may change what two steps come to."""
     wanted = _State(bench).two_steps()
-    checks: dict[str, Callable[[], Json]] = {
+    checks: dict[str, Callable[[], JsonValue]] = {
         "twice_the_same": lambda: _State(bench).two_steps() == wanted,
         "resumed_the_same": lambda: _State(bench).resumed() == wanted[1],
         "saved_at_step_0": lambda: _State(bench).saved_at_start(),
         "slept": lambda: _State(bench).slept(wanted[1]),
-        "lora": lambda: list[Json](_State(bench, lora=Lora(8)).two_steps()[0]),
+        "lora": lambda: list[JsonValue](_State(bench, lora=LoraSettings(8)).two_steps()[0]),
     }
     for offload in (Offload.OPTIMIZER, Offload.PARAMETERS):
         checks[f"offload_{offload}"] = lambda kind=offload: _State(bench, offload=kind).two_steps()[1] == wanted[1]
@@ -78,7 +78,7 @@ def state(bench: Workbench) -> dict[str, Json]:
     return {**found, "holds": not failed}
 
 
-def _attempt(check: Callable[[], Json]) -> Json:
+def _attempt(check: Callable[[], JsonValue]) -> JsonValue:
     """What ``check`` found; a failure is found too, so that one leaves the others to run."""
     try:
         return check()
@@ -135,12 +135,12 @@ class _State:
         learner.close()
         return True
 
-    def slept(self, wanted: str) -> Json:
+    def slept(self, wanted: str) -> JsonValue:
         """Whether a sleep between the steps changes nothing, and the share of memory that stays on the device."""
         learner = self._learner()
         self._step(learner, 1)
         held = _allocated()
-        learner.sleep()
+        learner.offload_to_host()
         left = _allocated() / held if held else 0.0
         self._step(learner, 2)
         return {"same": self._finished(learner) == wanted, "left_on_device": round(left, 4)}

@@ -16,11 +16,11 @@ import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch import Tensor
 
 from learner.attention import varlen_attention
-from learner.exchange import make_bounds
+from learner.exchange import make_sequence_bounds
 from learner.settings import Recompute
 from learner.tensors import manual_seed
-from protocol.events import Json
-from protocol.weights import NO_VERSION, Version
+from protocol.events import JsonValue
+from protocol.weights import NO_VERSION, WeightVersion
 from tools.gpu_check.workloads import CUDA, Workbench, train_step, training_dtype
 
 _PACKAGES = ("triton", "transformers", "megatron.core", "transformer_engine", "flash_attn", "flash_attn_interface")
@@ -41,11 +41,11 @@ def _seconds(call: Callable[[], object]) -> float:
     return median(taken[1:])
 
 
-def machine(bench: Workbench) -> dict[str, Json]:
+def machine(bench: Workbench) -> dict[str, JsonValue]:
     """Versions, installed kernels, copy and hash bandwidths, matmul TFLOP/s."""
     del bench
     packages = {name: _version_of(name) for name in _PACKAGES}
-    software: dict[str, Json] = {"python": sys.version.split()[0], "torch": str(torch.__version__), **packages}
+    software: dict[str, JsonValue] = {"python": sys.version.split()[0], "torch": str(torch.__version__), **packages}
     if not CUDA:
         return {**software, **_hash_speeds()}
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
@@ -55,10 +55,10 @@ def machine(bench: Workbench) -> dict[str, Json]:
         **_hash_speeds(),
         "cuda": torch.version.cuda,
         "device": torch.cuda.get_device_name(),
-        "capability": list[Json](torch.cuda.get_device_capability()),
+        "capability": list[JsonValue](torch.cuda.get_device_capability()),
         "memory_gib": round(torch.cuda.mem_get_info()[1] / _GIB, 1),
-        "attention_implementations": list[Json](_implementations()),
-        "copy_gb_s": dict[str, Json](_copy_speeds()),
+        "attention_implementations": list[JsonValue](_implementations()),
+        "copy_gb_s": dict[str, JsonValue](_copy_speeds()),
         "matmul_tflops": round(2 * 8192**3 / _seconds(lambda: a @ b) / 1e12, 1),
     }
 
@@ -114,14 +114,14 @@ class _Heads(NamedTuple):
 _HEADS = _Heads()
 
 
-def attention_kernel(bench: Workbench) -> dict[str, Json]:
+def attention_kernel(bench: Workbench) -> dict[str, JsonValue]:
     """The packed kernel, by implementation: against float32, then milliseconds and TFLOP/s."""
     del bench
     if not CUDA:
         return {"skipped": "there is no GPU"}
     from torch.nn import attention
 
-    found: dict[str, Json] = {}
+    found: dict[str, JsonValue] = {}
     for name in ("default", *_implementations()):
         try:
             if name != "default":
@@ -142,7 +142,7 @@ class _Packed:
 
     def __init__(self, lengths: tuple[int, ...]) -> None:
         manual_seed(0)
-        self.bounds = make_bounds(lengths, lengths, torch.device("cuda"))
+        self.bounds = make_sequence_bounds(lengths, lengths, torch.device("cuda"))
         self.tensors = [
             torch.randn(sum(lengths), heads, _HEADS.size, device="cuda", dtype=torch.bfloat16, requires_grad=True)
             for heads in (_HEADS.query, _HEADS.key_value, _HEADS.key_value)
@@ -157,7 +157,7 @@ class _Packed:
         torch.autograd.grad(out, self.tensors, torch.ones_like(out))
 
 
-def _kernel_error(lengths: tuple[int, ...]) -> Json:
+def _kernel_error(lengths: tuple[int, ...]) -> JsonValue:
     """Largest differences from float32, of the output and of each gradient."""
     packed = _Packed(lengths)
     out = packed.forward()
@@ -180,7 +180,7 @@ def _kernel_error(lengths: tuple[int, ...]) -> Json:
     }
 
 
-def _kernel_speed(lengths: tuple[int, ...]) -> Json:
+def _kernel_speed(lengths: tuple[int, ...]) -> JsonValue:
     packed = _Packed(lengths)
     flops = sum(2 * _HEADS.query * _HEADS.size * length**2 for length in lengths)  # the causal half of 4 · h · n²
     forward, both = _seconds(packed.forward), _seconds(packed.forward_backward)
@@ -192,9 +192,9 @@ def _kernel_speed(lengths: tuple[int, ...]) -> Json:
     }
 
 
-def steps(bench: Workbench, shape: str, tokens: int) -> dict[str, Json]:
+def steps(bench: Workbench, shape: str, tokens: int) -> dict[str, JsonValue]:
     """Tokens/s, MFU and peak memory of whole steps, by recomputation and batch."""
-    found: dict[str, Json] = {}
+    found: dict[str, JsonValue] = {}
     for recompute in (Recompute.NONE, Recompute.SELECTIVE) if tokens <= _LONG else (Recompute.SELECTIVE,):
         try:
             found |= _steps(bench, shape, tokens, recompute)
@@ -203,11 +203,11 @@ def steps(bench: Workbench, shape: str, tokens: int) -> dict[str, Json]:
     return found
 
 
-def _steps(bench: Workbench, shape: str, tokens: int, recompute: Recompute) -> dict[str, Json]:
+def _steps(bench: Workbench, shape: str, tokens: int, recompute: Recompute) -> dict[str, JsonValue]:
     learner = bench.learner(
         shape, dtype=training_dtype(), recompute=recompute, micro_batch_tokens=bench.tokens(tokens), lr=1e-6
     )
-    found: dict[str, Json] = {}
+    found: dict[str, JsonValue] = {}
     for kind, batch in bench.batches(shape, tokens).items():
         if CUDA:
             torch.cuda.reset_peak_memory_stats()
@@ -232,7 +232,7 @@ _KERNELS = {
 """Kind → what names of its kernels contain; the first kind that fits counts."""
 
 
-def profile(bench: Workbench) -> dict[str, Json]:
+def profile(bench: Workbench) -> dict[str, JsonValue]:
     """One step of the 1.7B shape: share of the device's time by kind of kernel, and the twenty largest."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiled
@@ -267,18 +267,18 @@ def _kind(kernel: str) -> str:
     return next((kind for kind, words in _KERNELS.items() if any(word in low for word in words)), "other")
 
 
-def publish(bench: Workbench) -> dict[str, Json]:
+def publish(bench: Workbench) -> dict[str, JsonValue]:
     """1.7B: how long the snapshot blocks training, how long the write takes beside it, and GB/s of both."""
     learner = bench.learner("1.7B", dtype=training_dtype())
-    found: dict[str, Json] = {}
+    found: dict[str, JsonValue] = {}
     snapshot_s = write_s = size = 0.0
     for number in (1, 2):
         folder = bench.folder / f"version-{number}"
-        parent = NO_VERSION if number == 1 else Version(number - 1)
+        parent = NO_VERSION if number == 1 else WeightVersion(number - 1)
         began = time.perf_counter()
         learner.begin_publish()
         begun = time.perf_counter()
-        learner.end_publish(Version(number), number, parent, str(folder))
+        learner.end_publish(WeightVersion(number), number, parent, str(folder))
         snapshot_s, write_s = begun - began, time.perf_counter() - begun
         size = sum(file.stat().st_size for file in folder.iterdir()) / 1e9
         found[f"push {number}"] = {"snapshot_s": round(snapshot_s, 3), "write_s": round(write_s, 3)}

@@ -22,20 +22,27 @@ def _has_what_it_needs(*names: str) -> None:
 
 installed.require_packages = _has_what_it_needs
 
-from launch.bench.learner.workload import Shape, Work, build_model, lengths_of, lineage, payload  # noqa: E402  after the line above
+from launch.bench.learner.workload import (  # noqa: E402  after the line above
+    LearnerWorkload,
+    Qwen3Shape,
+    build_workload_model,
+    encode_batch,
+    initial_lineage,
+    split_into_lengths,
+)
 from learner.rank import LearnerRank  # noqa: E402
 from learner.settings import Dtype, LearnerSettings  # noqa: E402
 from protocol.trajectory import Int32Array, Uint8Array  # noqa: E402
-from protocol.weights import Version  # noqa: E402
+from protocol.weights import WeightVersion  # noqa: E402
 
 PARITY = "parity"
 _SHAPES = {
-    PARITY: Shape(151_936, 512, 1536, 4, 8, 4, 128),
-    "0.6B": Shape(151_936, 1024, 3072, 28, 16, 8, 128),
-    "1.7B": Shape(151_936, 2048, 6144, 28, 16, 8, 128),
-    "8B_slice": Shape(151_936, 4096, 12_288, 8, 32, 8, 128),
+    PARITY: Qwen3Shape(151_936, 512, 1536, 4, 8, 4, 128),
+    "0.6B": Qwen3Shape(151_936, 1024, 3072, 28, 16, 8, 128),
+    "1.7B": Qwen3Shape(151_936, 2048, 6144, 28, 16, 8, 128),
+    "8B_slice": Qwen3Shape(151_936, 4096, 12_288, 8, 32, 8, 128),
 }
-_SMALL = Shape(2048, 64, 128, 2, 4, 2, 16)
+_SMALL = Qwen3Shape(2048, 64, 128, 2, 4, 2, 16)
 _LENGTHS = (5, 130, 257, 384, 513, 700)
 _SMALL_LENGTHS = (5, 33, 64, 90)
 _CONTEXT, _SMALL_CONTEXT = 65_536, 1024
@@ -49,22 +56,25 @@ class Workbench:
     folder: Path
     small: bool
 
-    def shape(self, name: str) -> Shape:
+    def shape(self, name: str) -> Qwen3Shape:
         return _SMALL if self.small else _SHAPES[name]
 
     def tokens(self, tokens: int) -> int:
         """Tokens of a batch: ``tokens``, or a few."""
         return min(tokens, 256) if self.small else tokens
 
-    def batches(self, name: str, tokens: int) -> dict[str, Work]:
+    def batches(self, name: str, tokens: int) -> dict[str, LearnerWorkload]:
         """Batches of ``tokens`` tokens: many sequences, and one."""
         shape, tokens = self.shape(name), self.tokens(tokens)
-        return {"many": Work(shape, lengths_of(tokens, 16), True), "one": Work(shape, (tokens,), True)}
+        return {
+            "many": LearnerWorkload(shape, split_into_lengths(tokens, 16), True),
+            "one": LearnerWorkload(shape, (tokens,), True),
+        }
 
-    def training_batch(self) -> Work:
+    def training_batch(self) -> LearnerWorkload:
         """Eight short trajectories for the parity model."""
         lengths = (40, 30, 20, 16, 12, 10, 9, 8) if self.small else (300, 200, 150, 100, 80, 60, 40, 30)
-        return Work(self.shape(PARITY), lengths, True)
+        return LearnerWorkload(self.shape(PARITY), lengths, True)
 
     def sequences(self) -> list[tuple[Int32Array, Uint8Array]]:
         """Token ids and loss masks, the same on every machine: all tokens but the first have loss."""
@@ -81,7 +91,7 @@ class Workbench:
         folder = self.folder / f"model-{name}"
         if not (folder / "config.json").exists():
             context = _SMALL_CONTEXT if self.small else _CONTEXT
-            build_model(Work(self.shape(name), (1024,), True), folder, context)
+            build_workload_model(LearnerWorkload(self.shape(name), (1024,), True), folder, context)
         return str(folder)
 
     def learner(self, name: str, *, micro_batch_tokens: int = 4096, lr: float = 1e-4, **settings: Any) -> LearnerRank:
@@ -96,6 +106,6 @@ def training_dtype() -> Dtype:
     return Dtype.BFLOAT16 if CUDA else Dtype.FLOAT32
 
 
-def train_step(learner: LearnerRank, step: int, batch: Work) -> dict[str, float]:
+def train_step(learner: LearnerRank, step: int, batch: LearnerWorkload) -> dict[str, float]:
     """The metrics of one optimizer step on ``batch``."""
-    return dict(learner.step(step, payload(batch), lineage(), Version(0)).metrics)
+    return dict(learner.step(step, encode_batch(batch), initial_lineage(), WeightVersion(0)).metrics)

@@ -12,13 +12,13 @@ _MARKS = ("$task", "$step")
 """Without them a judge would not see what it judges."""
 
 
-def prompt_names() -> list[str]:
+def list_judge_prompts() -> list[str]:
     return sorted(each.name.removesuffix(".txt") for each in files(__name__).iterdir() if each.name.endswith(".txt"))
 
 
-def load_prompt(name_or_path: str) -> str:
+def load_judge_prompt(name_or_path: str) -> str:
     """The text of one of ours by its name, or of a file by its path.  Raises UserError."""
-    known = prompt_names()
+    known = list_judge_prompts()
     if name_or_path in known:
         return files(__name__).joinpath(f"{name_or_path}.txt").read_text(encoding="utf-8")
     if "/" not in name_or_path:

@@ -18,22 +18,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launch.bench.chaos.books import Books, settle
-from launch.bench.chaos.command import Command
+from launch.bench.chaos.books import ChaosAccounting, account_trajectories
+from launch.bench.chaos.command import RunSupervisor
 from launch.bench.chaos.evidence import read_evidence
 from launch.bench.chaos.killer import Killer
-from launch.bench.chaos.plan import Goal, goal_of, make_plan
-from launch.bench.chaos.points import AT_RANDOM, FOLDER, PLACES, Kill, Point, Process, read_kills
-from launch.bench.chaos.tasks import listed, write_tasks
-from launch.bench.chaos.witness import Witness, in_flight_at
-from launch.bench.place import add_folder, empty_folder, place_in
+from launch.bench.chaos.plan import ChaosGoal, plan_kills, scale_goal
+from launch.bench.chaos.points import (
+    AT_RANDOM,
+    KILLS_FOLDER_VARIABLE,
+    POINT_VICTIMS,
+    Kill,
+    KilledProcess,
+    KillPoint,
+    read_kills,
+)
+from launch.bench.chaos.tasks import order_tasks, write_coin_tasks
+from launch.bench.chaos.witness import RunObserver, count_in_flight_at_kills
+from launch.bench.place import add_folder_option, make_output_folder, require_empty_folder
 from launch.config import load_recipe
-from launch.guardian import Guardian
-from launch.preflight import preflight
-from launch.structured import beside
+from launch.guardian import ProcessReaper
+from launch.preflight import run_preflight_checks
+from launch.structured import background_services
 from protocol.cli.output import error_console
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 RECIPE = Path(__file__).with_name("chaos.toml")
 _RUN = "chaos"
@@ -41,36 +49,43 @@ _SPREAD_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    goal: Goal
+class ChaosOptions:
+    goal: ChaosGoal
     seed: int
     folder: Path | None
     """Where the run stays when it is over."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    goal: Goal
-    by: Mapping[Process, int]
+class ChaosReport:
+    goal: ChaosGoal
+    kills_by_process: Mapping[KilledProcess, int]
     """Kills that count."""
-    at: Mapping[tuple[Point, Process], int]
-    books: Books
+    kills_at_point: Mapping[tuple[KillPoint, KilledProcess], int]
+    accounting: ChaosAccounting
 
     @property
     def failures(self) -> Sequence[str]:
         """What does not hold, one line each."""
-        goal, books = self.goal, self.books
-        found = [f"{process}: {self.by[process]} kills" for process in AT_RANDOM if self.by[process] < goal.by_process]
+        goal, books = self.goal, self.accounting
+        found = [
+            f"{process}: {self.kills_by_process[process]} kills"
+            for process in AT_RANDOM
+            if self.kills_by_process[process] < goal.by_process
+        ]
         found += [
-            f"{point}, {victim}: {self.at[point, victim]} kills"
-            for point, victim in PLACES
-            if self.at[point, victim] < goal.at_point
+            f"{point}, {victim}: {self.kills_at_point[point, victim]} kills"
+            for point, victim in POINT_VICTIMS
+            if self.kills_at_point[point, victim] < goal.at_point
         ]
         checks = (
-            (sum(self.by.values()) >= goal.kills, f"{sum(self.by.values())} of {goal.kills} kills"),
+            (
+                sum(self.kills_by_process.values()) >= goal.kills,
+                f"{sum(self.kills_by_process.values())} of {goal.kills} kills",
+            ),
             (books.acked >= goal.trajectories, f"{books.acked} of {goal.trajectories} trajectories"),
-            (books.balanced, "the books do not balance"),
-            (books.clean, "something was lost, trained twice, skipped or mistaken"),
+            (books.is_balanced, "the books do not balance"),
+            (books.is_clean, "something was lost, trained twice, skipped or mistaken"),
         )
         return [*found, *(line for held, line in checks if not held)]
 
@@ -78,36 +93,38 @@ class Report:
     def holds(self) -> bool:
         return not self.failures
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return {
-            "kills": sum(self.by.values()),
-            "kills_by": {process.value: self.by[process] for process in Process},
-            "kills_at": {point.value: sum(self.at[point, victim] for victim in point.victims) for point in Point},
-            **asdict(self.books),
+            "kills": sum(self.kills_by_process.values()),
+            "kills_by": {process.value: self.kills_by_process[process] for process in KilledProcess},
+            "kills_at": {
+                point.value: sum(self.kills_at_point[point, victim] for victim in point.victims) for point in KillPoint
+            },
+            **asdict(self.accounting),
         }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=100, metavar="N", help="processes to kill (default 100)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the run and of the dice (default 0)")
-    add_folder(parser)
+    add_folder_option(parser)
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> ChaosOptions:
     """Raises UserError."""
     if given.seed < 0:
         raise UserError(f"--seed {given.seed} is below 0")
-    return Options(goal_of(given.kills), given.seed, empty_folder(given.folder))
+    return ChaosOptions(scale_goal(given.kills), given.seed, require_empty_folder(given.folder))
 
 
-async def measure(asked: Options) -> Report:
+async def measure_chaos(asked: ChaosOptions) -> ChaosReport:
     """Raises UserError where the machine cannot run it, InfraError where the run stands still."""
     say = error_console().print
-    place = place_in(asked.folder)
-    tasks = write_tasks(place / "tasks")
+    place = make_output_folder(asked.folder)
+    tasks = write_coin_tasks(place / "tasks")
     values = (f"run.dir='{place / 'runs'}'", f"data.path='{place / 'tasks'}'", f"run.seed={asked.seed}")
     try:
-        preflight(load_recipe(str(RECIPE), values))
+        run_preflight_checks(load_recipe(str(RECIPE), values))
     except UserError:
         shutil.rmtree(place / "tasks")
         if asked.folder is None:
@@ -115,7 +132,7 @@ async def measure(asked: Options) -> Report:
         raise
     say(f"run directory: {place / 'runs' / _RUN}")
     kills, witness = await _run(values, place, asked)
-    books = settle(read_evidence(witness.run_dir), listed(tasks, asked.seed), asked.seed)
+    books = account_trajectories(read_evidence(witness.run_dir), order_tasks(tasks, asked.seed), asked.seed)
     report = _report(asked.goal, kills, witness, books)
     for line in report.failures:
         say(f"failed: {line}")
@@ -124,28 +141,28 @@ async def measure(asked: Options) -> Report:
     return report
 
 
-async def _run(values: Sequence[str], place: Path, asked: Options) -> tuple[Sequence[Kill], Witness]:
+async def _run(values: Sequence[str], place: Path, asked: ChaosOptions) -> tuple[Sequence[Kill], RunObserver]:
     """Run until the killer has seen enough; whom it killed, and who saw it."""
-    from launch.bench.chaos.victims import CLASSES
+    from launch.bench.chaos.victims import RAY_CLASS_NAMES
 
     folder = place / "kills"
     folder.mkdir(exist_ok=True)
-    os.environ[FOLDER] = str(folder)
+    os.environ[KILLS_FOLDER_VARIABLE] = str(folder)
     words = ["--recipe", str(RECIPE), *(word for value in values for word in ("--set", value))]
-    witness = Witness(place / "runs" / _RUN)
-    with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
-        command = Command(folder, words, _RUN)
-        killer = Killer(folder, witness, command, CLASSES, asked.goal, error_console().print)
-        async with beside(command.keep()):
-            await killer.run(make_plan(asked.goal, asked.seed, _SPREAD_S))
-    witness.look()
+    witness = RunObserver(place / "runs" / _RUN)
+    with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
+        command = RunSupervisor(folder, words, _RUN)
+        killer = Killer(folder, witness, command, RAY_CLASS_NAMES, asked.goal, error_console().print)
+        async with background_services(command.keep_running()):
+            await killer.run(plan_kills(asked.goal, asked.seed, _SPREAD_S))
+    witness.read_new_events()
     return read_kills(folder), witness
 
 
-def _report(goal: Goal, kills: Sequence[Kill], witness: Witness, books: Books) -> Report:
-    busy = in_flight_at(witness.events, kills)
+def _report(goal: ChaosGoal, kills: Sequence[Kill], witness: RunObserver, books: ChaosAccounting) -> ChaosReport:
+    busy = count_in_flight_at_kills(witness.events, kills)
     counted = [kill for kill, number in zip(kills, busy, strict=True) if number]
-    return Report(
+    return ChaosReport(
         goal,
         Counter(kill.process for kill in counted),
         Counter((kill.point, kill.process) for kill in counted if kill.point is not None),

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from launch.bench.chaos.evidence import Evidence, Row, Step
+from launch.bench.chaos.evidence import JournalRow, LedgerStep, RunEvidence
 from protocol.trajectory import DropReason
 
 _REASONS: frozenset[str] = frozenset(DropReason)
@@ -16,7 +16,7 @@ _SOON = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class ChaosAccounting:
     acked: int
     """Acknowledgements that workers had: one for each trajectory of theirs that is durable."""
     trained_exactly_once: int
@@ -37,21 +37,21 @@ class Books:
     """Trained tokens younger than the weights that used them, or of weights that are no relation of theirs."""
 
     @property
-    def balanced(self) -> bool:
+    def is_balanced(self) -> bool:
         return self.acked == self.trained_exactly_once + self.dropped + self.in_buffer + self.superseded
 
     @property
-    def clean(self) -> bool:
+    def is_clean(self) -> bool:
         """Nothing that must never be."""
         wrong = (self.lost, self.duplicated, self.cursor_skips, self.versions_with_two_hashes, self.negative_ages)
         return not any(wrong)
 
 
-def settle(evidence: Evidence, order: Sequence[str], seed: int) -> Books:
+def account_trajectories(evidence: RunEvidence, order: Sequence[str], seed: int) -> ChaosAccounting:
     """``order``: the run's tasks as it lists them; ``seed``: the run's."""
     fates = Counter(_fate(evidence, name, outcomes) for name, outcomes in _first_acks(evidence))
     superseded, unheard = _superseded(evidence)
-    return Books(
+    return ChaosAccounting(
         acked=fates.total() + superseded + unheard,
         trained_exactly_once=fates["trained"],
         dropped=fates["dropped"],
@@ -59,13 +59,13 @@ def settle(evidence: Evidence, order: Sequence[str], seed: int) -> Books:
         superseded=superseded,
         lost=fates["lost"] + unheard,
         duplicated=len(_duplicated(evidence)),
-        cursor_skips=cursor_skips(evidence.opened, evidence.wasted, order, seed),
+        cursor_skips=count_sampler_skips(evidence.opened, evidence.wasted, order, seed),
         versions_with_two_hashes=sum(len(digests) > 1 for digests in evidence.hashes.values()),
         negative_ages=_negative_ages(evidence),
     )
 
 
-def _first_acks(evidence: Evidence) -> list[tuple[str, int]]:
+def _first_acks(evidence: RunEvidence) -> list[tuple[str, int]]:
     """(trajectory, which acknowledgement of it that is) for those that were told that theirs is the one: a second one
     for the same sample is of another trajectory, for which there is no place."""
     counts: Counter[str] = Counter()
@@ -77,7 +77,7 @@ def _first_acks(evidence: Evidence) -> list[tuple[str, int]]:
     return found
 
 
-def _fate(evidence: Evidence, name: str, number: int) -> str:
+def _fate(evidence: RunEvidence, name: str, number: int) -> str:
     row, ledger = evidence.rows.get(name), evidence.ledgers[-1]
     if number > 0:
         return "lost"
@@ -94,14 +94,14 @@ def _fate(evidence: Evidence, name: str, number: int) -> str:
     return "dropped" if row.state == "dropped" and row.reason in _REASONS else "lost"
 
 
-def _superseded(evidence: Evidence) -> tuple[int, int]:
+def _superseded(evidence: RunEvidence) -> tuple[int, int]:
     """Acknowledgements of trajectories that came second: those that the journal took note of, and the others."""
     told = Counter(name for name, outcome in evidence.acks if outcome in ("superseded", "superseded_again"))
     noted = sum(min(count, evidence.superseded.get(name, 0)) for name, count in told.items())
     return noted, told.total() - noted
 
 
-def _duplicated(evidence: Evidence) -> set[str]:
+def _duplicated(evidence: RunEvidence) -> set[str]:
     found: set[str] = set()
     for ledger in evidence.ledgers:
         counts = Counter(name for line in ledger for name in (*line.trained, *line.dropped))
@@ -112,34 +112,34 @@ def _duplicated(evidence: Evidence) -> set[str]:
     return found
 
 
-def _is_used(row: Row | None, how: str, line: Step) -> bool:
+def _is_used(row: JournalRow | None, how: str, line: LedgerStep) -> bool:
     """Whether the journal would not give it again after a resume from the ledger's checkpoint."""
     return row is not None and (row.state, row.step) == (how, line.step)
 
 
-def _negative_ages(evidence: Evidence) -> int:
+def _negative_ages(evidence: RunEvidence) -> int:
     wrong = 0
     for line in evidence.ledgers[-1]:
         for name in line.trained:
             wrong += name not in evidence.sampled  # nobody can say how old its tokens were
             for version, tokens in evidence.sampled.get(name, {}).items():
-                age = _age(evidence.lineage, version, line.version)
+                age = _staleness(evidence.lineage, version, line.version)
                 wrong += tokens if age is None or age < 0 else 0
     return wrong
 
 
-def _age(lineage: Mapping[int, tuple[int, int]], sampled: int, using: int) -> int | None:
+def _staleness(lineage: Mapping[int, tuple[int, int]], sampled: int, using: int) -> int | None:
     """Optimizer steps from ``sampled`` back to the nearest common ancestor and on to ``using``; None without one, or
     where ``sampled`` was made of ``using``, and so after it."""
-    mine = _line(lineage, using)
-    common = next((version for version in _line(lineage, sampled) if version in mine), None)
+    mine = _ancestors(lineage, using)
+    common = next((version for version in _ancestors(lineage, sampled) if version in mine), None)
     if common is None or common == using != sampled:
         return None
     back, on = (lineage[version][0] - lineage[common][0] for version in (sampled, using))
     return min(back, on) if min(back, on) < 0 else back + on
 
 
-def _line(lineage: Mapping[int, tuple[int, int]], version: int) -> list[int]:
+def _ancestors(lineage: Mapping[int, tuple[int, int]], version: int) -> list[int]:
     """``version`` and its ancestors, nearest first."""
     found: list[int] = []
     while version in lineage and version not in found:
@@ -148,7 +148,7 @@ def _line(lineage: Mapping[int, tuple[int, int]], version: int) -> list[int]:
     return found
 
 
-def cursor_skips(opened: Mapping[int, set[str]], wasted: Sequence[int], order: Sequence[str], seed: int) -> int:
+def count_sampler_skips(opened: Mapping[int, set[str]], wasted: Sequence[int], order: Sequence[str], seed: int) -> int:
     """Walk the groups beside the order that the seed gives.  The task of a group that was wasted comes once more at any
     time after it, and only the first time that this befalls it."""
     skips, position, last = 0, 0, max(opened, default=-1)

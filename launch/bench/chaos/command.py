@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.bench.chaos.points import Process, read_kills
-from launch.guardian import processes
-from launch.program import run_program
+from launch.bench.chaos.points import KilledProcess, read_kills
+from launch.guardian import find_run_processes
+from launch.program import run_command
 from protocol.errors import InfraError
 
 _LOOK_S = 0.5
@@ -21,7 +21,7 @@ _GONE_S = 120.0
 
 
 @dataclass(slots=True)
-class Command:
+class RunSupervisor:
     """Keeps one run going."""
 
     folder: Path
@@ -33,23 +33,23 @@ class Command:
     token: str = ""
     """Which every process carries that the present driver has started."""
 
-    async def keep(self) -> None:
+    async def keep_running(self) -> None:
         """Run it until cancelled, which interrupts it and waits for its end.  Raises InfraError where it ends in any
         other way than by a kill that was written down."""
         how = "--run-id"
         while True:
             self.token = secrets.token_hex(16)
-            pid, code = await run_program(*self.program, self.token, *self.words, how, self.run_id)
-            if not any((kill.process, kill.pid) == (Process.DRIVER, pid) for kill in read_kills(self.folder)):
+            pid, code = await run_command(*self.program, self.token, *self.words, how, self.run_id)
+            if not any((kill.process, kill.pid) == (KilledProcess.DRIVER, pid) for kill in read_kills(self.folder)):
                 raise InfraError(f"the run ended by itself (exit code {code}) before all was killed that was to be")
-            await self._cleared()
+            await self._await_process_cleanup()
             how = "--resume"
 
-    async def _cleared(self) -> None:
+    async def _await_process_cleanup(self) -> None:
         """Nothing is left of what the dead driver had started."""
         try:
             async with asyncio.timeout(_GONE_S):
-                while await asyncio.to_thread(processes, self.token):  # noqa: ASYNC110  no event tells of their end
+                while await asyncio.to_thread(find_run_processes, self.token):  # noqa: ASYNC110  no event tells of their end
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise InfraError(f"processes of a killed driver are alive {_GONE_S:g} s after it") from None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 
-from launch.args import parse
-from launch.bench.chaos.victims import CREW
+from launch.args import parse_arguments
+from launch.bench.chaos.victims import CHAOS_ACTOR_CLASSES
 from launch.cluster import run_once
 from protocol.cli.exits import EXIT_OK, main_guard
 
 
 def main() -> int:
     token, *words = sys.argv[1:]
-    run_once(parse(words), crew=CREW, token=token)
+    run_once(parse_arguments(words), actor_classes=CHAOS_ACTOR_CLASSES, token=token)
     return EXIT_OK
 
 

@@ -19,20 +19,20 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from launch.summary import missing_between, read_events
-from protocol.codec import CodecError, loads
-from protocol.export import read_exported, read_index
+from launch.summary import count_missing_events, read_run_events
+from protocol.codec import CodecError, unpack_trajectory
+from protocol.export import read_export_index, read_exported_trajectory
 from protocol.groups import GroupOutcome
-from protocol.trajectory import is_training, trajectory_id
+from protocol.trajectory import is_training_trajectory, make_trajectory_id
 
 _USABLE = {GroupOutcome.OPEN, GroupOutcome.READY}
 
-Line: TypeAlias = dict[str, Any]
+JsonLine: TypeAlias = dict[str, Any]
 """One object of a JSON file."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class JournalRow:
     """What the journal says of a trajectory."""
 
     state: str
@@ -45,7 +45,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LedgerStep:
     """A line of a checkpoint's ledger."""
 
     step: int
@@ -56,13 +56,13 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class RunEvidence:
     acks: Sequence[tuple[str, str]]
     """(trajectory, outcome) as workers were told, each time."""
-    rows: Mapping[str, Row]
+    rows: Mapping[str, JournalRow]
     superseded: Mapping[str, int]
     """Trajectory → how many others of the same sample the journal took note of."""
-    ledgers: Sequence[Sequence[Step]]
+    ledgers: Sequence[Sequence[LedgerStep]]
     """Of each checkpoint that is kept, oldest first."""
     checkpoint_step: int
     """Of the last one: what the journal says of later steps is undone by a resume."""
@@ -78,17 +78,17 @@ class Evidence:
     """Groups that closed short of members, oldest first: their tasks come once more."""
 
 
-def read_evidence(run_dir: Path) -> Evidence:
+def read_evidence(run_dir: Path) -> RunEvidence:
     """Raises OSError or ValueError where the run has left too little to judge: no journal, no checkpoint, or events
     that a process could not write, of which one may be an acknowledgement."""
-    events = whole(read_events(run_dir))
+    events = require_complete_events(read_run_events(run_dir))
     with closing(sqlite3.connect(run_dir / "buffer" / "journal.sqlite")) as journal:
         rows = {
-            str(name): Row(
+            str(name): JournalRow(
                 state,
                 step,
                 reason,
-                stored=_is_that(blob, name),
+                stored=_holds_trajectory(blob, name),
                 usable=outcome in _USABLE and not (spent and state == "held"),
             )
             for name, state, step, reason, blob, outcome, spent in journal.execute(
@@ -97,7 +97,7 @@ def read_evidence(run_dir: Path) -> Evidence:
             )
         }
         superseded = Counter(
-            trajectory_id(group, sample) for group, sample in journal.execute("SELECT grp, sample FROM superseded")
+            make_trajectory_id(group, sample) for group, sample in journal.execute("SELECT grp, sample FROM superseded")
         )
         groups = [
             (int(group), str(task), outcome == "infra_short", seq)
@@ -108,10 +108,10 @@ def read_evidence(run_dir: Path) -> Evidence:
         for path in (run_dir / "checkpoints").glob("step-*/manifest.json")
         if path.parent.name.removeprefix("step-").isdigit()
     )
-    manifest: Line = json.loads((checkpoints[-1] / "manifest.json").read_text()) if checkpoints else {}
+    manifest: JsonLine = json.loads((checkpoints[-1] / "manifest.json").read_text()) if checkpoints else {}
     if not manifest:
         raise ValueError(f"{run_dir} has no checkpoint")
-    return Evidence(
+    return RunEvidence(
         acks=[
             (str(event["trajectory"]), str(event["outcome"]))
             for event in events
@@ -123,38 +123,38 @@ def read_evidence(run_dir: Path) -> Evidence:
         checkpoint_step=int(manifest["step"]),
         lineage=_lineage(run_dir, manifest),
         sampled=_sampled(run_dir),
-        hashes=_hashes(run_dir, events),
-        opened=_opened(events, groups),
+        hashes=_version_digests(run_dir, events),
+        opened=_opened_groups(events, groups),
         wasted=[group for _, group in sorted((seq, group) for group, _, short, seq in groups if short)],
     )
 
 
-def whole(events: Iterable[Line]) -> list[Line]:
+def require_complete_events(events: Iterable[JsonLine]) -> list[JsonLine]:
     """Raises ValueError where a writer's numbers have a hole."""
-    found: list[Line] = []
+    found: list[JsonLine] = []
     last: dict[str, int] = {}
     for event in events:
         writer, seq = str(event["writer"]), int(event["seq"])
-        if missing := missing_between(last.get(writer, -1), seq):
+        if missing := count_missing_events(last.get(writer, -1), seq):
             raise ValueError(f"of the events of {writer}, {missing} before its number {seq} are missing")
         last[writer] = seq
         found.append(event)
     return found
 
 
-def _is_that(blob: bytes | None, name: str) -> bool:
+def _holds_trajectory(blob: bytes | None, name: str) -> bool:
     try:
-        return blob is not None and loads(blob).ticket.trajectory_id == name
+        return blob is not None and unpack_trajectory(blob).request.trajectory_id == name
     except CodecError:
         return False
 
 
-def _ledger(checkpoint: Path) -> list[Step]:
+def _ledger(checkpoint: Path) -> list[LedgerStep]:
     lines = [json.loads(line) for line in (checkpoint / "ledger.jsonl").read_text().splitlines()]
-    return [Step(line["step"], line["version"], tuple(line["trained"]), line["dropped"]) for line in lines]
+    return [LedgerStep(line["step"], line["version"], tuple(line["trained"]), line["dropped"]) for line in lines]
 
 
-def _lineage(run_dir: Path, manifest: Line) -> dict[int, tuple[int, int]]:
+def _lineage(run_dir: Path, manifest: JsonLine) -> dict[int, tuple[int, int]]:
     lines = [json.loads(line) for line in (run_dir / "lineage.jsonl").read_text().splitlines()]
     found = {int(line["version"]): (int(line["step"]), int(line["parent"])) for line in lines}
     return found | {version: (step, parent) for version, step, parent in manifest["lineage"]}
@@ -162,16 +162,16 @@ def _lineage(run_dir: Path, manifest: Line) -> dict[int, tuple[int, int]]:
 
 def _sampled(run_dir: Path) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
-    for entry in read_index(run_dir):
+    for entry in read_export_index(run_dir):
         counts = found.setdefault(entry.trajectory, {})
-        for segment in read_exported(run_dir, entry).segments:
+        for segment in read_exported_trajectory(run_dir, entry).segments:
             versions, tokens = np.unique(segment.versions[segment.loss_mask == 1], return_counts=True)
             for version, count in zip(versions.tolist(), tokens.tolist(), strict=True):
                 counts[version] = counts.get(version, 0) + count
     return found
 
 
-def _hashes(run_dir: Path, events: Sequence[Line]) -> dict[int, set[str]]:
+def _version_digests(run_dir: Path, events: Sequence[JsonLine]) -> dict[int, set[str]]:
     """What the driver promised, what the engine read, and what still lies there."""
     found: dict[int, set[str]] = {}
     for event in events:
@@ -190,13 +190,15 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _opened(events: Sequence[Line], groups: Sequence[tuple[int, str, bool, int | None]]) -> dict[int, set[str]]:
+def _opened_groups(
+    events: Sequence[JsonLine], groups: Sequence[tuple[int, str, bool, int | None]]
+) -> dict[int, set[str]]:
     """By the events of buffer, conductor and workers, of which each may have died before it could say so; the journal
     speaks only for groups of which nobody else has."""
     found: dict[int, set[str]] = {}
     for event in events:
         named = event["kind"] in ("group.opened", "group.admitted", "group.closed", "episode.started")
-        if named and ("trajectory" not in event or is_training(str(event["trajectory"]))):
+        if named and ("trajectory" not in event or is_training_trajectory(str(event["trajectory"]))):
             found.setdefault(int(event["group"]), set()).add(str(event["task"]))
     for group, task, _, _ in groups:
         found.setdefault(group, {task})

@@ -17,11 +17,11 @@ from pathlib import Path
 
 from actors.agents.chat import load_tokenizer
 from actors.engines import weight_files
-from actors.engines.direct import Sender
+from actors.engines.direct import BroadcastSender
 from actors.engines.engine import Engine
 from actors.engines.messages import (
     EngineLoad,
-    EngineNews,
+    EngineSnapshot,
     EngineStartError,
     EngineState,
     EngineStatistics,
@@ -29,11 +29,11 @@ from actors.engines.messages import (
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
-    LoadError,
-    LoadReport,
-    Received,
-    TokensUnderWay,
-    Watch,
+    OnPartialReply,
+    PartialReply,
+    TokensInFlight,
+    WeightLoadError,
+    WeightLoadReport,
 )
 from actors.engines.settings import EngineSettings
 from launch.bench.chaos.evidence import weights_digest
@@ -52,7 +52,7 @@ _PROMPT_TURNS = 2
 class FakeEngine(Engine):
     """First a command, then the last word, in every episode."""
 
-    def __init__(self, settings: EngineSettings, sender: Sender | None = None) -> None:
+    def __init__(self, settings: EngineSettings, sender: BroadcastSender | None = None) -> None:
         del sender
         self._settings = settings
         self._events = EventLog(settings.run_dir, settings.name, settings.node)
@@ -64,7 +64,7 @@ class FakeEngine(Engine):
             raise EngineStartError(f"engine {self._settings.name} is {self._state} and cannot be started")
         path = self._settings.model_path
         self._tokenizer = await asyncio.to_thread(load_tokenizer, path)
-        self._shape = await asyncio.to_thread(weight_files.read_model, Path(path))
+        self._shape = await asyncio.to_thread(weight_files.read_model_shape, Path(path))
         digest = await self._read(manifest)
         self._manifest, self._state = manifest, EngineState.SERVING
         self._events.emit("engine.started", engine=self._settings.name, version=manifest.version, sha256=digest)
@@ -89,14 +89,16 @@ class FakeEngine(Engine):
     async def statistics(self) -> EngineStatistics:
         return replace(self._counts)
 
-    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+    async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         """Nothing: what is read is read in :meth:`load`."""
 
-    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True) -> LoadReport:
+    async def load_weights(
+        self, manifest: WeightManifest, deadline_s: float, *, patient: bool = True
+    ) -> WeightLoadReport:
         del patient  # it has no server that could start again
         begun = time.monotonic()
         if self._manifest is None:
-            raise LoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
+            raise WeightLoadError(f"engine {self._settings.name} is {self._state} and cannot load weights")
         if self._manifest.version != manifest.version:
             async with asyncio.timeout(deadline_s):
                 digest = await self._read(manifest)
@@ -105,22 +107,22 @@ class FakeEngine(Engine):
             self._events.emit(
                 "engine.load", engine=self._settings.name, version=manifest.version, pause_ms=0.0, sha256=digest
             )
-        return LoadReport(
+        return WeightLoadReport(
             version=manifest.version, pause_ms=0.0, load_ms=0.0, prefetch_ms=(time.monotonic() - begun) * 1000
         )
 
     async def _read(self, manifest: WeightManifest) -> str:
         """The SHA-256 of what lies there.  Raises BadWeights where that is not what the manifest says."""
-        await asyncio.to_thread(weight_files.check, manifest, self._shape)
+        await asyncio.to_thread(weight_files.check_weights, manifest, self._shape)
         return await asyncio.to_thread(weights_digest, Path(manifest.path))
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         del watch
         if self._manifest is None or self._state is not EngineState.SERVING:
             raise EngineUnavailable(f"engine {self._settings.name} is {self._state}")
         begun, key = time.monotonic(), self._manifest.version
         dice = random.Random(f"{request.session}/{request.seed}/{len(request.input_ids)}")
-        said = self._words(request, dice)
+        said = self._recite(request, dice)
         ids, versions = said[: request.max_new_tokens], list[int]()
         for index in range(len(ids)):
             if index % _TOKENS_AT_ONCE == 0:
@@ -142,17 +144,17 @@ class FakeEngine(Engine):
             engine=self._settings.name,
         )
 
-    async def received(self, known: Mapping[str, int]) -> dict[str, Received]:  # noqa: ARG002  the real one's
+    async def partial_replies(self, known: Mapping[str, int]) -> dict[str, PartialReply]:  # noqa: ARG002  the real one's
         """Nothing: a recital is begun anew."""
         return {}
 
-    async def news(self, known: Mapping[str, int]) -> EngineNews:
+    async def snapshot(self, known: Mapping[str, int]) -> EngineSnapshot:
         """It is never full."""
-        status, nothing = await self.status(), TokensUnderWay(running=0, queued=0, of_asker=0)
+        status, nothing = await self.status(), TokensInFlight(running=0, queued=0, of_caller=0)
         load = EngineLoad(state=status.state, paused_s=0.0, version=status.version, tokens=nothing)
-        return EngineNews(await self.received(known), load)
+        return EngineSnapshot(await self.partial_replies(known), load)
 
-    def _words(self, request: GenerateRequest, dice: random.Random) -> list[int]:
+    def _recite(self, request: GenerateRequest, dice: random.Random) -> list[int]:
         (end,) = request.stop_token_ids
         first = request.input_ids.count(end) <= _PROMPT_TURNS
         text = _CALL.format(number=dice.randrange(1_000_000)) if first else _LAST_WORD

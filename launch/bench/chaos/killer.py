@@ -17,11 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.bench.chaos.command import Command
-from launch.bench.chaos.plan import Goal, Order
-from launch.bench.chaos.points import Kill, Point, Process, arm, disarm, read_kills, write_kill
-from launch.bench.chaos.witness import Witness, in_flight_at
-from launch.guardian import processes
+from launch.bench.chaos.command import RunSupervisor
+from launch.bench.chaos.plan import ChaosGoal, PlannedKill
+from launch.bench.chaos.points import (
+    Kill,
+    KilledProcess,
+    KillPoint,
+    arm_kill_point,
+    disarm_kill_point,
+    read_kills,
+    write_kill,
+)
+from launch.bench.chaos.witness import RunObserver, count_in_flight_at_kills
+from launch.guardian import find_run_processes
 from protocol.errors import InfraError
 
 _LOOK_S = 0.25
@@ -33,111 +41,117 @@ _PATIENCE_S = 600.0
 class Killer:
     folder: Path
     """Where points are armed and kills written down."""
-    witness: Witness
-    command: Command
+    observer: RunObserver
+    supervisor: RunSupervisor
     """The run; nothing but its own processes is ever killed."""
-    classes: Mapping[Process, str]
+    ray_class_names: Mapping[KilledProcess, str]
     """What Ray calls them."""
-    goal: Goal
+    goal: ChaosGoal
     say: Callable[[str], None]
     _killed: set[int] = field(default_factory=set[int])
-    _steps_at: dict[Process, int] = field(default_factory=dict[Process, int])
+    _steps_at: dict[KilledProcess, int] = field(default_factory=dict[KilledProcess, int])
     """Steps that had been taken when one was killed last that takes a while to be back."""
 
-    async def run(self, plan: Sequence[Order]) -> None:
+    async def run(self, plan: Sequence[PlannedKill]) -> None:
         """Return when every order has cost a process that counts, and the goal's trajectories are acknowledged.  Raises
         InfraError where the run stands still."""
-        await self._until(lambda: self.witness.training and self.witness.steps > 0, "the first step")
+        await self._wait_until(lambda: self.observer.training and self.observer.steps > 0, "the first step")
         waiting, counted = deque(plan), 0
         while waiting:
             order = waiting.popleft()
-            await self._acknowledged(self.goal.trajectories * counted // len(plan))
+            await self._await_acknowledged(self.goal.trajectories * counted // len(plan))
             await asyncio.sleep(order.delay_s)
-            kill = await self._carry_out(order)
-            await asyncio.to_thread(self.witness.look)
-            self._mourn(kill)
-            busy = in_flight_at(self.witness.events, read_kills(self.folder))[-1]
+            kill = await self._execute(order)
+            await asyncio.to_thread(self.observer.read_new_events)
+            self._note_death(kill)
+            busy = count_in_flight_at_kills(self.observer.events, read_kills(self.folder))[-1]
             counted += busy > 0
             if not busy:
                 waiting.append(order)
             where = f"at {kill.point}" if kill.point else "at random"
             self.say(
                 f"{counted} of {len(plan)} killed: {kill.process} {where}, pid {kill.pid}, with {busy} in flight; "
-                f"{self.witness.acked} acknowledged, {self.witness.steps} steps"
+                f"{self.observer.acked} acknowledged, {self.observer.steps} steps"
             )
-        await self._acknowledged(self.goal.trajectories)
-        await self._recovered()
+        await self._await_acknowledged(self.goal.trajectories)
+        await self._await_recovery()
 
-    async def _carry_out(self, order: Order) -> Kill:
+    async def _execute(self, order: PlannedKill) -> Kill:
         if (steps := self._steps_at.get(order.process)) is not None:
-            await self._until(lambda: self.witness.steps > steps, f"a step after the last death of a {order.process}")
+            await self._wait_until(
+                lambda: self.observer.steps > steps, f"a step after the last death of a {order.process}"
+            )
         if order.point is not None:
             return await self._kill_at(order.point, order.process)
         while True:
-            pid = await self._victim(order.process)
+            pid = await self._await_busy_process(order.process)
             kill = Kill(time.time(), order.process, pid, None)
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
                 os.kill(pid, signal.SIGKILL)
                 write_kill(self.folder, kill)
                 return kill
 
-    async def _kill_at(self, point: Point, victim: Process) -> Kill:
+    async def _kill_at(self, point: KillPoint, victim: KilledProcess) -> Kill:
         before = len(read_kills(self.folder))
-        arm(self.folder, point, victim)
+        arm_kill_point(self.folder, point, victim)
         try:
-            await self._until(lambda: len(read_kills(self.folder)) > before, f"a {victim} at {point}")
+            await self._wait_until(lambda: len(read_kills(self.folder)) > before, f"a {victim} at {point}")
         finally:
-            disarm(self.folder, point, victim)
+            disarm_kill_point(self.folder, point, victim)
         return read_kills(self.folder)[-1]
 
-    def _mourn(self, kill: Kill) -> None:
+    def _note_death(self, kill: Kill) -> None:
         self._killed.add(kill.pid)
-        self.witness.in_flight.end(kill)
-        if kill.process in (Process.LEARNER, Process.DRIVER):
-            self._steps_at[kill.process] = self.witness.steps
+        self.observer.in_flight.apply_kill(kill)
+        if kill.process in (KilledProcess.LEARNER, KilledProcess.DRIVER):
+            self._steps_at[kill.process] = self.observer.steps
 
-    async def _victim(self, process: Process) -> int:
+    async def _await_busy_process(self, process: KilledProcess) -> int:
         """A live process, with something in flight: of a worker, in that very process."""
         found: list[int] = []
 
         def look() -> bool:
-            busy = self.witness.in_flight
-            found[:] = [pid for pid in self._alive(process) if process is not Process.WORKER or busy.of(pid)]
+            busy = self.observer.in_flight
+            found[:] = [
+                pid
+                for pid in self._live_pids(process)
+                if process is not KilledProcess.WORKER or busy.count_in_process(pid)
+            ]
             return bool(found) and busy.count > 0
 
-        await self._until(look, f"a {process} at work")
+        await self._wait_until(look, f"a {process} at work")
         return found[0]
 
-    def _alive(self, process: Process) -> list[int]:
+    def _live_pids(self, process: KilledProcess) -> list[int]:
         """The run's processes of this kind that were not killed yet."""
-        name = f"ray::{self.classes[process]}".encode()
+        name = f"ray::{self.ray_class_names[process]}".encode()
         found: list[int] = []
-        for pid, _ in processes(self.command.token):
+        for pid, _ in find_run_processes(self.supervisor.token):
             with contextlib.suppress(OSError):
                 title = Path(f"/proc/{pid}/cmdline").read_bytes()
                 if title.startswith(name) and pid not in self._killed:
                     found.append(pid)
         return found
 
-    async def _acknowledged(self, number: int) -> None:
-        while self.witness.acked < number:
-            seen = self.witness.acked
-            await self._until(lambda seen=seen: self.witness.acked > seen, "another acknowledged trajectory")
+    async def _await_acknowledged(self, number: int) -> None:
+        while self.observer.acked < number:
+            seen = self.observer.acked
+            await self._wait_until(lambda seen=seen: self.observer.acked > seen, "another acknowledged trajectory")
 
-    async def _recovered(self) -> None:
+    async def _await_recovery(self) -> None:
         """All processes are back and a step was taken after the last death."""
-        steps = self.witness.steps
-        await self._until(lambda: self.witness.steps > steps, "a step after the last death")
+        steps = self.observer.steps
+        await self._wait_until(lambda: self.observer.steps > steps, "a step after the last death")
 
-    async def _until(self, holds: Callable[[], bool], what: str) -> None:
+    async def _wait_until(self, holds: Callable[[], bool], what: str) -> None:
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 while True:
-                    await asyncio.to_thread(self.witness.look)
+                    await asyncio.to_thread(self.observer.read_new_events)
                     if holds():
                         return
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise InfraError(
-                f"not within {_PATIENCE_S:g} s: {what} ({self.witness.acked} acknowledged, {self.witness.steps} steps)"
+                f"not within {_PATIENCE_S:g} s: {what} ({self.observer.acked} acknowledged, {self.observer.steps} steps)"
             ) from None

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import orjson
 
-from protocol.filesystem import append_whole
+from protocol.filesystem import append_atomically
 
-FOLDER = "LONGSHORE_CHAOS_FOLDER"
+KILLS_FOLDER_VARIABLE = "LONGSHORE_CHAOS_FOLDER"
 _KILLS = "kills.jsonl"
 
 
-class Process(StrEnum):
+class KilledProcess(StrEnum):
     WORKER = "worker"
     BUFFER = "buffer"
     CONDUCTOR = "conductor"
@@ -32,7 +32,7 @@ class Process(StrEnum):
     """Takes all the others with it; the run goes on by ``--resume``."""
 
 
-class Point(StrEnum):
+class KillPoint(StrEnum):
     APPEND_ACK = "append_ack"
     """Trajectories are in the journal, and nobody has been told."""
     LEASE_STEP = "lease_step"
@@ -47,20 +47,20 @@ class Point(StrEnum):
     """The journal knows, and still has the payloads that no checkpoint needs."""
 
     @property
-    def victims(self) -> Sequence[Process]:
+    def victims(self) -> Sequence[KilledProcess]:
         """Whom it kills, each in its turn."""
         match self:
-            case Point.APPEND_ACK:
-                return (Process.BUFFER,)
-            case Point.MANIFEST_COMMIT | Point.COMMIT_COMPACT:
-                return (Process.BUFFER, Process.DRIVER)
+            case KillPoint.APPEND_ACK:
+                return (KilledProcess.BUFFER,)
+            case KillPoint.MANIFEST_COMMIT | KillPoint.COMMIT_COMPACT:
+                return (KilledProcess.BUFFER, KilledProcess.DRIVER)
             case _:
-                return (Process.LEARNER,)
+                return (KilledProcess.LEARNER,)
 
 
-PLACES = tuple((point, victim) for point in Point for victim in point.victims)
+POINT_VICTIMS = tuple((point, victim) for point in KillPoint for victim in point.victims)
 """Who is killed where."""
-AT_RANDOM = tuple(process for process in Process if process is not Process.DRIVER)
+AT_RANDOM = tuple(process for process in KilledProcess if process is not KilledProcess.DRIVER)
 """Those that are killed at moments of chance too: what a driver's death leaves to a resume, it leaves at its points."""
 
 
@@ -68,15 +68,15 @@ AT_RANDOM = tuple(process for process in Process if process is not Process.DRIVE
 class Kill:
     t: float
     """Unix seconds, just before the signal."""
-    process: Process
+    process: KilledProcess
     pid: int
-    point: Point | None
+    point: KillPoint | None
     """None for a moment that the dice chose."""
 
 
 def write_kill(folder: Path, kill: Kill) -> None:
     """Append it."""
-    append_whole(folder / _KILLS, orjson.dumps(asdict(kill)) + b"\n")
+    append_atomically(folder / _KILLS, orjson.dumps(asdict(kill)) + b"\n")
 
 
 def read_kills(folder: Path) -> Sequence[Kill]:
@@ -84,30 +84,32 @@ def read_kills(folder: Path) -> Sequence[Kill]:
     path = folder / _KILLS
     lines = path.read_bytes().splitlines() if path.exists() else []
     return [
-        Kill(kill["t"], Process(kill["process"]), kill["pid"], Point(kill["point"]) if kill["point"] else None)
+        Kill(
+            kill["t"], KilledProcess(kill["process"]), kill["pid"], KillPoint(kill["point"]) if kill["point"] else None
+        )
         for kill in map(orjson.loads, lines)
     ]
 
 
-def arm(folder: Path, point: Point, victim: Process) -> None:
+def arm_kill_point(folder: Path, point: KillPoint, victim: KilledProcess) -> None:
     """The next ``victim`` that reaches ``point`` ends there."""
-    _armed(folder, point, victim).touch()
+    _arming_file(folder, point, victim).touch()
 
 
-def disarm(folder: Path, point: Point, victim: Process) -> None:
-    _armed(folder, point, victim).unlink(missing_ok=True)
+def disarm_kill_point(folder: Path, point: KillPoint, victim: KilledProcess) -> None:
+    _arming_file(folder, point, victim).unlink(missing_ok=True)
 
 
-def reached(point: Point, victim: Process) -> None:
+def reach_kill_point(point: KillPoint, victim: KilledProcess) -> None:
     """This process, a ``victim``, is at ``point``: it ends here if that is armed."""
-    folder = Path(os.environ[FOLDER])
+    folder = Path(os.environ[KILLS_FOLDER_VARIABLE])
     try:
-        _armed(folder, point, victim).unlink()
+        _arming_file(folder, point, victim).unlink()
     except FileNotFoundError:
         return
     write_kill(folder, Kill(time.time(), victim, os.getpid(), point))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _armed(folder: Path, point: Point, victim: Process) -> Path:
+def _arming_file(folder: Path, point: KillPoint, victim: KilledProcess) -> Path:
     return folder / f"{point.value}-{victim.value}"

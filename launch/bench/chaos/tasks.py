@@ -25,7 +25,7 @@ esac
 """
 
 
-def write_tasks(folder: Path) -> Sequence[str]:
+def write_coin_tasks(folder: Path) -> Sequence[str]:
     """:data:`COUNT` task folders; their names."""
     names = [f"coin-{number:02d}" for number in range(COUNT)]
     for name in names:
@@ -47,6 +47,6 @@ def coin_task(name: str, instruction: str, solution: str) -> Task:
     )
 
 
-def listed(names: Sequence[str], seed: int) -> Sequence[str]:
+def order_tasks(names: Sequence[str], seed: int) -> Sequence[str]:
     """As a run of ``seed`` lists a folder's tasks: by a hash of seed and name."""
     return sorted(names, key=lambda name: hashlib.sha256(f"{seed}:{name}".encode()).hexdigest())

@@ -5,67 +5,69 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from actors.buffer import Buffer
+from actors.buffer import TrajectoryBuffer
 from launch.bench.chaos.fake_engine import FakeEngine
-from launch.bench.chaos.points import Point, Process, reached
+from launch.bench.chaos.points import KilledProcess, KillPoint, reach_kill_point
 from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
-from launch.crew import Crew
+from launch.crew import ActorClasses
 from learner.messages import StepReport
 from learner.rank import LearnerRank
 from protocol.digests import FileDigest
 from protocol.journal import AppendOutcome
-from protocol.stream import Received
-from protocol.weights import Lineage, Version
+from protocol.stream import ReceivedTrajectory
+from protocol.weights import Lineage, WeightVersion
 
 
-class MortalBuffer(Buffer):
-    async def _append(self, items: Sequence[Received]) -> Sequence[AppendOutcome]:
+class KillableBuffer(TrajectoryBuffer):
+    async def _append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
         outcomes = await super()._append(items)
-        reached(Point.APPEND_ACK, Process.BUFFER)
+        reach_kill_point(KillPoint.APPEND_ACK, KilledProcess.BUFFER)
         return outcomes
 
-    async def commit(self, step: int) -> None:
-        reached(Point.MANIFEST_COMMIT, Process.BUFFER)
-        await super().commit(step)
+    async def commit_step(self, step: int) -> None:
+        reach_kill_point(KillPoint.MANIFEST_COMMIT, KilledProcess.BUFFER)
+        await super().commit_step(step)
 
-    async def compact(self, oldest_kept_step: int) -> None:
-        reached(Point.COMMIT_COMPACT, Process.BUFFER)
-        await super().compact(oldest_kept_step)
+    async def compact_before(self, oldest_kept_step: int) -> None:
+        reach_kill_point(KillPoint.COMMIT_COMPACT, KilledProcess.BUFFER)
+        await super().compact_before(oldest_kept_step)
 
 
-class MortalLearnerRank(LearnerRank):
-    def step(self, step: int, payload: list[bytes], lineage: Lineage, using: Version) -> StepReport:
-        reached(Point.LEASE_STEP, Process.LEARNER)
+class KillableLearnerRank(LearnerRank):
+    def step(self, step: int, payload: list[bytes], lineage: Lineage, using: WeightVersion) -> StepReport:
+        reach_kill_point(KillPoint.LEASE_STEP, KilledProcess.LEARNER)
         return super().step(step, payload, lineage, using)
 
     def begin_save(self, folder: str) -> None:
-        reached(Point.STEP_SHARD, Process.LEARNER)
+        reach_kill_point(KillPoint.STEP_SHARD, KilledProcess.LEARNER)
         super().begin_save(folder)
 
     def end_save(self) -> dict[str, FileDigest]:
         written = super().end_save()
-        reached(Point.SHARDS_MANIFEST, Process.LEARNER)
+        reach_kill_point(KillPoint.SHARDS_MANIFEST, KilledProcess.LEARNER)
         return written
 
 
-class MortalCheckpoints(CheckpointStore):
+class KillableCheckpointStore(CheckpointStore):
     """The driver's: its process ends here."""
 
     def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
         checkpoint = super().finish(manifest, ledger)
-        reached(Point.MANIFEST_COMMIT, Process.DRIVER)
+        reach_kill_point(KillPoint.MANIFEST_COMMIT, KilledProcess.DRIVER)
         return checkpoint
 
     def prune(self) -> int:
-        reached(Point.COMMIT_COMPACT, Process.DRIVER)
+        reach_kill_point(KillPoint.COMMIT_COMPACT, KilledProcess.DRIVER)
         return super().prune()
 
 
-CREW = Crew(buffer=MortalBuffer, engine=FakeEngine, learner=MortalLearnerRank, checkpoints=MortalCheckpoints)
-CLASSES = {
-    Process.WORKER: CREW.worker.__name__,
-    Process.BUFFER: CREW.buffer.__name__,
-    Process.CONDUCTOR: CREW.conductor.__name__,
-    Process.LEARNER: CREW.learner.__name__,
+CHAOS_ACTOR_CLASSES = ActorClasses(
+    buffer=KillableBuffer, engine=FakeEngine, learner=KillableLearnerRank, checkpoints=KillableCheckpointStore
+)
+RAY_CLASS_NAMES = {
+    KilledProcess.WORKER: CHAOS_ACTOR_CLASSES.worker.__name__,
+    KilledProcess.BUFFER: CHAOS_ACTOR_CLASSES.buffer.__name__,
+    KilledProcess.CONDUCTOR: CHAOS_ACTOR_CLASSES.scheduler.__name__,
+    KilledProcess.LEARNER: CHAOS_ACTOR_CLASSES.learner.__name__,
 }
 """What Ray calls the processes of those that are killed at random."""

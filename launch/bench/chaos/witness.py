@@ -11,18 +11,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.bench.chaos.points import Kill, Process
+from launch.bench.chaos.points import Kill, KilledProcess
 from launch.monitor.store import EVENT_FILES
-from launch.monitor.tail import Event, RunReader
+from launch.monitor.tail import Event, RunTail
 
 
-def name_of(event: Event) -> str:
+def trajectory_of_event(event: Event) -> str:
     """The trajectory of an event, without the attempt that some say with it."""
     return str(event["trajectory"]).partition("-a")[0]
 
 
 @dataclass(slots=True)
-class InFlight:
+class EpisodesInFlight:
     """Taken in the order of time."""
 
     _processes: dict[str, int] = field(default_factory=dict[str, int])
@@ -30,7 +30,7 @@ class InFlight:
     _running: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
     """Process → trajectories; none of one that has ended, whatever it wrote in its last moments."""
 
-    def take(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         writer = str(event["writer"])
         mine = self._running.get(self._processes.get(writer, -1))
         match event["kind"]:
@@ -41,18 +41,18 @@ class InFlight:
                 self._processes[writer] = int(str(event["incarnation"]).partition(".")[0])
                 self._running[self._processes[writer]] = set()
             case "episode.started" if mine is not None:
-                mine.add(name_of(event))
+                mine.add(trajectory_of_event(event))
             case "trajectory.acked" | "trajectory.unwanted" if mine is not None:
-                mine.discard(name_of(event))
+                mine.discard(trajectory_of_event(event))
             case "episode.failed":
                 for names in self._running.values():
-                    names.discard(name_of(event))
+                    names.discard(trajectory_of_event(event))
             case _:
                 pass
 
-    def end(self, kill: Kill) -> None:
+    def apply_kill(self, kill: Kill) -> None:
         """A process was killed; what ran in it is gone, and with the driver all."""
-        if kill.process is Process.DRIVER:
+        if kill.process is KilledProcess.DRIVER:
             self._running.clear()
         self._running.pop(kill.pid, None)
 
@@ -60,20 +60,20 @@ class InFlight:
     def count(self) -> int:
         return sum(map(len, self._running.values()))
 
-    def of(self, process: int) -> int:
+    def count_in_process(self, process: int) -> int:
         return len(self._running.get(process, ()))
 
 
-def in_flight_at(events: Iterable[Event], kills: Sequence[Kill]) -> list[int]:
+def count_in_flight_at_kills(events: Iterable[Event], kills: Sequence[Kill]) -> list[int]:
     """How much was in flight when each of ``kills`` came; what earlier ones ended is not."""
     ordered = sorted(events, key=_time)
-    state, counts, at = InFlight(), dict[int, int](), 0
+    state, counts, at = EpisodesInFlight(), dict[int, int](), 0
     for index in sorted(range(len(kills)), key=lambda index: kills[index].t):
         while at < len(ordered) and _time(ordered[at]) <= kills[index].t:
-            state.take(ordered[at])
+            state.apply_event(ordered[at])
             at += 1
         counts[index] = state.count
-        state.end(kills[index])
+        state.apply_kill(kills[index])
     return [counts[index] for index in range(len(kills))]
 
 
@@ -82,7 +82,7 @@ def _time(event: Event) -> float:
 
 
 @dataclass(slots=True)
-class Witness:
+class RunObserver:
     """Reads on in every event file of a run."""
 
     run_dir: Path
@@ -93,21 +93,21 @@ class Witness:
     training: bool = False
     events: list[Event] = field(default_factory=list[Event])
     """Those that tell what is in flight."""
-    in_flight: InFlight = field(default_factory=InFlight)
-    _reader: RunReader = field(init=False)
+    in_flight: EpisodesInFlight = field(default_factory=EpisodesInFlight)
+    _reader: RunTail = field(init=False)
 
     def __post_init__(self) -> None:
-        self._reader = RunReader(self.run_dir, EVENT_FILES)
+        self._reader = RunTail(self.run_dir, EVENT_FILES)
 
-    def look(self) -> None:
+    def read_new_events(self) -> None:
         """Take in what was written since."""
         while lines := self._reader.read():
             for line in lines:
                 if line.value is not None:
-                    self._take(line.value)
+                    self._apply_event(line.value)
 
-    def _take(self, event: Event) -> None:
-        self.in_flight.take(event)
+    def _apply_event(self, event: Event) -> None:
+        self.in_flight.apply_event(event)
         match event["kind"]:
             case "trajectory.acked":
                 self.acked += 1

@@ -19,14 +19,14 @@ from launch.bench.learner import arms, device
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 
-Report = arms.Report | device.Report
+LearnerBenchmarkReport = arms.CpuComparisonReport | device.GpuThroughputReport
 
 _GROUPS_OF = 8
 _SHORTEST_MEDIAN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LearnerBenchmarkOptions:
     device: str
     sequences: int
     median: int
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> LearnerBenchmarkOptions:
     """Raises UserError."""
     if given.sequences < _GROUPS_OF or given.sequences % _GROUPS_OF or given.median < _SHORTEST_MEDIAN:
         raise UserError(f"--sequences is a multiple of {_GROUPS_OF} (a group), --median {_SHORTEST_MEDIAN} or more")
@@ -57,22 +57,22 @@ def options(given: argparse.Namespace) -> Options:
         raise UserError("--rounds and --threads are 1 or more")
     if given.device == "cuda" and not torch.cuda.is_available():
         raise UserError("torch sees no CUDA device here: run it where there is one, or without --device cuda")
-    return Options(given.device, given.sequences, given.median, given.rounds, given.threads)
+    return LearnerBenchmarkOptions(given.device, given.sequences, given.median, given.rounds, given.threads)
 
 
-async def measure(asked: Options) -> Report:
+async def measure_learner(asked: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
     """Raises InfraError where a process of an arm dies."""
     return await asyncio.to_thread(_measure, asked)
 
 
-def _measure(asked: Options) -> Report:
+def _measure(asked: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
     say = error_console().print
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
         if asked.device == "cuda":
-            return device.measure(
+            return device.measure_gpu_throughput(
                 Path(folder), device.QWEN3, "cuda", sequences=asked.sequences, rounds=asked.rounds, say=say
             )
-        return arms.measure(
+        return arms.compare_on_cpu(
             Path(folder),
             sequences=asked.sequences,
             middle=asked.median,

@@ -15,14 +15,14 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
-from launch.bench.learner.memory import peaks, recompute_peaks
-from launch.bench.learner.ours import Ours
-from launch.bench.learner.processes import Process, process
-from launch.bench.learner.workload import TEN_MILLION, Work, build_model, log_normal_lengths
+from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVariant
+from launch.bench.learner.memory import measure_peaks, measure_recompute_peaks
+from launch.bench.learner.ours import LongshoreStep
+from launch.bench.learner.processes import IsolatedProcess, isolate
+from launch.bench.learner.workload import TEN_MILLION, LearnerWorkload, build_workload_model, log_normal_lengths
 from learner.settings import LearnerSettings
 from protocol.errors import InfraError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 _LR = 1e-9
 """So small that the arms keep one gradient, whose numbers of steps differ: Adam's steps are all of this size."""
@@ -33,7 +33,7 @@ _PACKED_TOKENS = (0, 1024, 2048, 4096)
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CpuComparisonReport:
     tokens: int
     """Of the batch."""
     ours_s: float
@@ -56,39 +56,39 @@ class Report:
         """A figure fails nothing: what is reached says as much of the machine."""
         return True
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return dict(asdict(self))
 
 
-def measure(
+def compare_on_cpu(
     folder: Path, *, sequences: int, middle: int, rounds: int, threads: int, say: Callable[[str], None]
-) -> Report:
+) -> CpuComparisonReport:
     """``sequences`` trajectories with a median of ``middle`` tokens; ``folder`` is empty.  Raises InfraError."""
-    work, model = Work(TEN_MILLION, log_normal_lengths(sequences, middle)), folder / "model"
+    work, model = LearnerWorkload(TEN_MILLION, log_normal_lengths(sequences, middle)), folder / "model"
     settings = LearnerSettings(str(model), device="cpu", threads=threads, lr=_LR)
-    peak, hf_peak = peaks(folder / "wide", settings)
+    peak, hf_peak = measure_peaks(folder / "wide", settings)
     say(f"peak memory: ours {peak / 2**20:,.0f} MiB, packed Hugging Face {hf_peak / 2**20:,.0f} MiB")
-    recomputed = recompute_peaks(folder / "deep", settings)
+    recomputed = measure_recompute_peaks(folder / "deep", settings)
     say(f"peak memory by recomputation: {', '.join(f'{w} {b / 2**20:,.0f} MiB' for w, b in recomputed.items())}")
-    parameters = build_model(work, model)
+    parameters = build_workload_model(work, model)
     say(f"{work.tokens} tokens in {len(work.lengths)} trajectories of {min(work.lengths)} to {max(work.lengths)}")
     say(f"{parameters / 1e6:.1f} M parameters, {threads} threads")
     with (
-        process(partial(Ours, settings)) as ours,
-        process(partial(HuggingFace, work, model, threads=threads, lr=_LR)) as theirs,
+        isolate(partial(LongshoreStep, settings)) as ours,
+        isolate(partial(HuggingFaceStep, work, model, threads=threads, lr=_LR)) as theirs,
     ):
-        ways = _best_ways(theirs, ours.call(Ours.step, work).grad_norm, say)
+        ways = _choose_variants(theirs, ours.call(LongshoreStep.take_step, work).grad_norm, say)
         shares: list[float] = []
         seconds: dict[str, list[float]] = {"ours": [], **{way.batching: [] for way in ways}}
         for number in range(rounds):
-            seconds["ours"].append(ours.call(Ours.step, work).seconds)
+            seconds["ours"].append(ours.call(LongshoreStep.take_step, work).seconds)
             for way in ways:
-                seconds[way.batching].append(theirs.call(HuggingFace.step, way).seconds)
-            shares.append(ours.call(Ours.metrics_share, work))
+                seconds[way.batching].append(theirs.call(HuggingFaceStep.take_step, way).seconds)
+            shares.append(ours.call(LongshoreStep.measure_metrics_share, work))
             for name, found in seconds.items():
                 say(f"round {number + 1}: {name:<8} {found[-1]:>8.2f} s")
     took = {name: median(found) for name, found in seconds.items()}
-    return Report(
+    return CpuComparisonReport(
         tokens=work.tokens,
         ours_s=round(took["ours"], 3),
         hf_padded_s=round(took[Batching.PADDED], 3),
@@ -104,14 +104,16 @@ def measure(
     )
 
 
-def _best_ways(theirs: Process[HuggingFace], grad_norm: float, say: Callable[[str], None]) -> list[Way]:
+def _choose_variants(
+    theirs: IsolatedProcess[HuggingFaceStep], grad_norm: float, say: Callable[[str], None]
+) -> list[StepVariant]:
     """One of each batching: the attention, and the tokens of a packed micro-batch, that took the least time.  Raises
     InfraError for one whose gradient is not ours."""
-    chosen: list[Way] = []
+    chosen: list[StepVariant] = []
     for batching in Batching:
         packed = _PACKED_TOKENS if batching is Batching.PACKED else (0,)
-        tried = [Way(batching, attention, tokens) for attention in _ATTENTIONS for tokens in packed]
-        steps = {way: theirs.call(HuggingFace.step, way) for way in tried}
+        tried = [StepVariant(batching, attention, tokens) for attention in _ATTENTIONS for tokens in packed]
+        steps = {way: theirs.call(HuggingFaceStep.take_step, way) for way in tried}
         for way, step in steps.items():
             say(f"warm-up: {way.batching:<8} {way.attention:<6} {way.packed_tokens or '':>5} {step.seconds:>8.2f} s")
             if not math.isclose(step.grad_norm, grad_norm, rel_tol=_SAME):

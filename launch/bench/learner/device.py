@@ -16,24 +16,24 @@ from statistics import median
 
 import torch
 
-from launch.bench.learner.ours import Ours
-from launch.bench.learner.processes import process
-from launch.bench.learner.workload import Shape, Work, build_model, lengths_of
-from launch.bench.peak import forget_peak, peak_bytes
+from launch.bench.learner.ours import LongshoreStep
+from launch.bench.learner.processes import isolate
+from launch.bench.learner.workload import LearnerWorkload, Qwen3Shape, build_workload_model, split_into_lengths
+from launch.bench.peak import peak_bytes, reset_peak
 from learner.logprobs import token_logprobs
 from learner.model import torch_dtype
 from learner.settings import Dtype, LearnerSettings, Recompute
-from protocol.events import Json
+from protocol.events import JsonValue
 
 QWEN3 = {
-    "Qwen3-0.6B": Shape(151_936, 1024, 3072, 28, 16, 8, 128),
-    "Qwen3-1.7B": Shape(151_936, 2048, 6144, 28, 16, 8, 128),
+    "Qwen3-0.6B": Qwen3Shape(151_936, 1024, 3072, 28, 16, 8, 128),
+    "Qwen3-1.7B": Qwen3Shape(151_936, 2048, 6144, 28, 16, 8, 128),
 }
 TOKENS = (16_384, 65_536)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GpuThroughputRow:
     model: str
     tokens: int
     sequences: int
@@ -48,17 +48,17 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class GpuThroughputReport:
     device: str
     device_bytes: int
-    rows: tuple[Row, ...]
+    rows: tuple[GpuThroughputRow, ...]
 
     @property
     def holds(self) -> bool:
         """A figure fails nothing: what is reached says as much of the device."""
         return True
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return {
             "device": self.device,
             "device_bytes": self.device_bytes,
@@ -66,21 +66,25 @@ class Report:
         }
 
 
-def measure(
+def measure_gpu_throughput(
     folder: Path,
-    shapes: Mapping[str, Shape],
+    shapes: Mapping[str, Qwen3Shape],
     device: str,
     *,
     sequences: int,
     rounds: int,
     say: Callable[[str], None],
     tokens: tuple[int, ...] = TOKENS,
-) -> Report:
+) -> GpuThroughputReport:
     """Of every shape, length, ``sequences`` or 1, and way of recomputing; ``folder`` is empty."""
-    rows: list[Row] = []
+    rows: list[GpuThroughputRow] = []
     for name, shape in shapes.items():
-        works = [Work(shape, lengths, True) for each in tokens for lengths in (lengths_of(each, sequences), (each,))]
-        build_model(works[-1], folder / name)
+        works = [
+            LearnerWorkload(shape, lengths, True)
+            for each in tokens
+            for lengths in (split_into_lengths(each, sequences), (each,))
+        ]
+        build_workload_model(works[-1], folder / name)
         for recompute in Recompute:
             settings = LearnerSettings(
                 str(folder / name),
@@ -90,35 +94,35 @@ def measure(
                 micro_batch_tokens=max(tokens),
                 recompute=recompute,
             )
-            with process(partial(OnDevice, settings)) as made:
+            with isolate(partial(GpuStep, settings)) as made:
                 for work in works:
-                    rows.append(made.call(OnDevice.row, name, work, rounds))
+                    rows.append(made.call(GpuStep.measure_row, name, work, rounds))
                     say(_line(rows[-1]))
     cuda = device == "cuda"
-    return Report(
+    return GpuThroughputReport(
         torch.cuda.get_device_name() if cuda else "cpu",
         torch.cuda.mem_get_info()[1] if cuda else 0,
         tuple(rows),
     )
 
 
-def _line(row: Row) -> str:
+def _line(row: GpuThroughputRow) -> str:
     return (
         f"{row.model}  {row.tokens:>6} tokens in {row.sequences:>3}  recompute {row.recompute:<9} "
         f"{row.tokens_per_s:>9,.0f} tokens/s  MFU {row.mfu:>6.1%}  {row.peak_bytes / 2**30:>5.1f} GiB"
     )
 
 
-class OnDevice(Ours):
+class GpuStep(LongshoreStep):
     """A learner that says how much of its device it uses."""
 
-    def row(self, model: str, work: Work, rounds: int) -> Row:
+    def measure_row(self, model: str, work: LearnerWorkload, rounds: int) -> GpuThroughputRow:
         """Median of ``rounds`` steps after one that warms up."""
-        row = partial(Row, model, work.tokens, len(work.lengths), self.settings.recompute)
+        row = partial(GpuThroughputRow, model, work.tokens, len(work.lengths), self.settings.recompute)
         try:
-            _forget_peak()
-            self.report(work)
-            steps = [self.report(work).metrics for _ in range(rounds)]
+            _reset_peak()
+            self.take_reported_step(work)
+            steps = [self.take_reported_step(work).metrics for _ in range(rounds)]
             return row(
                 median(step["tokens_per_s"] for step in steps),
                 median(step.get("mfu", 0.0) for step in steps),
@@ -129,13 +133,13 @@ class OnDevice(Ours):
             torch.cuda.empty_cache()
             return row(0.0, 0.0, 0, 0)
 
-    def _logprob_bytes(self, work: Work) -> int:
+    def _logprob_bytes(self, work: LearnerWorkload) -> int:
         settings = self.settings
         make = partial(torch.randn, dtype=torch_dtype(settings.dtype), device=settings.device, requires_grad=True)
         hidden, weight = make(work.tokens, work.shape.hidden), make(work.shape.vocabulary, work.shape.hidden)
         labels = torch.zeros(work.tokens, dtype=torch.int64, device=settings.device)
         buffer = torch.zeros_like(weight, dtype=torch.float32)
-        _forget_peak()
+        _reset_peak()
         before = _peak()
         found = token_logprobs(
             hidden,
@@ -149,12 +153,12 @@ class OnDevice(Ours):
         return _peak() - before
 
 
-def _forget_peak() -> None:
+def _reset_peak() -> None:
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     else:
-        forget_peak()
+        reset_peak()
 
 
 def _peak() -> int:

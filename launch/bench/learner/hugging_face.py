@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from launch.bench.learner.workload import Work, samples
+from launch.bench.learner.workload import LearnerWorkload, build_samples
 from learner.logprobs import token_logprobs
-from learner.packing import Sample
+from learner.packing import TrainingSample
 from learner.tensors import from_numpy
 
 PADDED_ROWS = 8
@@ -39,7 +39,7 @@ class Batching(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class StepVariant:
     batching: Batching
     attention: str = "sdpa"
     packed_tokens: int = 0
@@ -47,22 +47,22 @@ class Way:
     whole_logits: bool = False
 
 
-class Step(NamedTuple):
+class StepTiming(NamedTuple):
     seconds: float
     grad_norm: float
     """Before clipping: that of ours and of every way, or they do not train the same."""
 
 
-class HuggingFace:
+class HuggingFaceStep:
     """One model and its optimizer, for any way."""
 
-    def __init__(self, work: Work, folder: Path, *, threads: int, lr: float) -> None:
+    def __init__(self, work: LearnerWorkload, folder: Path, *, threads: int, lr: float) -> None:
         torch.set_num_threads(threads)
-        self._samples = samples(work)
+        self._samples = build_samples(work)
         self._model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
         self._adam = torch.optim.AdamW(self._model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True)
 
-    def step(self, way: Way) -> Step:
+    def take_step(self, way: StepVariant) -> StepTiming:
         self._model.set_attn_implementation(way.attention)
         began = time.perf_counter()
         self._adam.zero_grad(set_to_none=True)
@@ -70,9 +70,9 @@ class HuggingFace:
             clipped_loss(self._logprobs(rows, way), rows).backward()
         norm = torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
         self._adam.step()
-        return Step(time.perf_counter() - began, float(norm))
+        return StepTiming(time.perf_counter() - began, float(norm))
 
-    def _logprobs(self, rows: Sequence[Sample], way: Way) -> Tensor:
+    def _logprobs(self, rows: Sequence[TrainingSample], way: StepVariant) -> Tensor:
         """[N] of the tokens with loss, sample after sample."""
         packed = way.batching is Batching.PACKED
         inputs = _packed(rows) if packed else _padded(rows)
@@ -87,13 +87,13 @@ class HuggingFace:
         return token_logprobs(hidden[predicts], self._model.lm_head.weight, labels).logprobs
 
 
-def _micro_batches(samples: Sequence[Sample], way: Way) -> list[Sequence[Sample]]:
+def _micro_batches(samples: Sequence[TrainingSample], way: StepVariant) -> list[Sequence[TrainingSample]]:
     if way.batching is Batching.PADDED:
         return [samples[at : at + PADDED_ROWS] for at in range(0, len(samples), PADDED_ROWS)]
     ordered = sorted(samples, key=lambda sample: -len(sample.token_ids))
     if way.batching is Batching.SORTED:
         return [ordered[at : at + PADDED_ROWS] for at in range(0, len(ordered), PADDED_ROWS)]
-    bins: list[list[Sample]] = []
+    bins: list[list[TrainingSample]] = []
     room = 0
     for sample in ordered:
         if len(sample.token_ids) > room:
@@ -104,7 +104,7 @@ def _micro_batches(samples: Sequence[Sample], way: Way) -> list[Sequence[Sample]
     return [*bins]
 
 
-def _padded(rows: Sequence[Sample]) -> dict[str, Tensor]:
+def _padded(rows: Sequence[TrainingSample]) -> dict[str, Tensor]:
     longest = max(len(row.token_ids) for row in rows)
     ids, mask = np.zeros((len(rows), longest), np.int64), np.zeros((len(rows), longest), np.int64)
     for at, row in enumerate(rows):
@@ -112,13 +112,13 @@ def _padded(rows: Sequence[Sample]) -> dict[str, Tensor]:
     return {"input_ids": from_numpy(ids), "attention_mask": from_numpy(mask)}
 
 
-def _packed(rows: Sequence[Sample]) -> dict[str, Tensor]:
+def _packed(rows: Sequence[TrainingSample]) -> dict[str, Tensor]:
     ids = np.concatenate([row.token_ids for row in rows]).astype(np.int64)
     positions = np.concatenate([np.arange(len(row.token_ids)) for row in rows])
     return {"input_ids": from_numpy(ids)[None], "position_ids": from_numpy(positions)[None]}
 
 
-def clipped_loss(logprobs: Tensor, rows: Sequence[Sample]) -> Tensor:
+def clipped_loss(logprobs: Tensor, rows: Sequence[TrainingSample]) -> Tensor:
     """−Σ weight · min(r · A, clip(r, 0.8, 1.28) · A), at least 3 · A where A < 0: our bounds."""
     behaviour, advantages, weights = (
         from_numpy(np.concatenate([getattr(row.columns, name) for row in rows]))

@@ -8,39 +8,44 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from launch.bench.learner.hugging_face import Batching, HuggingFace, Way
-from launch.bench.learner.ours import Ours
-from launch.bench.learner.processes import process
-from launch.bench.learner.workload import TEN_MILLION, WIDE_VOCABULARY, Work, build_model
+from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVariant
+from launch.bench.learner.ours import LongshoreStep
+from launch.bench.learner.processes import isolate
+from launch.bench.learner.workload import TEN_MILLION, WIDE_VOCABULARY, LearnerWorkload, build_workload_model
 from launch.bench.peak import peak_bytes
 from learner.settings import LearnerSettings, Recompute
 
 Made = TypeVar("Made")
 
-_WIDE = Work(WIDE_VOCABULARY, (512,) * 4)
-_WHOLE = Way(Batching.PACKED, packed_tokens=_WIDE.tokens, whole_logits=True)
-_DEEP = Work(TEN_MILLION, (1024,) * 4)
+_WIDE = LearnerWorkload(WIDE_VOCABULARY, (512,) * 4)
+_WHOLE = StepVariant(Batching.PACKED, packed_tokens=_WIDE.tokens, whole_logits=True)
+_DEEP = LearnerWorkload(TEN_MILLION, (1024,) * 4)
 
 
-def peaks(folder: Path, settings: LearnerSettings) -> tuple[int, int]:
+def measure_peaks(folder: Path, settings: LearnerSettings) -> tuple[int, int]:
     """(ours, packed Hugging Face's with its loss over whole logits) in bytes, under a vocabulary of 151,936.  The
     model's body is small, so that the output layer is nearly all of it.  ``folder`` is empty."""
-    build_model(_WIDE, folder)
-    ours = partial(Ours, replace(settings, model_path=str(folder)))
-    theirs = partial(HuggingFace, _WIDE, folder, threads=settings.threads, lr=settings.lr)
-    return _peak(ours, partial(Ours.step, work=_WIDE)), _peak(theirs, partial(HuggingFace.step, way=_WHOLE))
+    build_workload_model(_WIDE, folder)
+    ours = partial(LongshoreStep, replace(settings, model_path=str(folder)))
+    theirs = partial(HuggingFaceStep, _WIDE, folder, threads=settings.threads, lr=settings.lr)
+    return _measure_peak(ours, partial(LongshoreStep.take_step, work=_WIDE)), _measure_peak(
+        theirs, partial(HuggingFaceStep.take_step, way=_WHOLE)
+    )
 
 
-def recompute_peaks(folder: Path, settings: LearnerSettings) -> dict[str, int]:
+def measure_recompute_peaks(folder: Path, settings: LearnerSettings) -> dict[str, int]:
     """Bytes of ours by what is computed again, where a pass of 4,096 tokens is nearly all of it.  ``folder`` is
     empty."""
-    build_model(_DEEP, folder)
+    build_workload_model(_DEEP, folder)
     ways = {way: replace(settings, model_path=str(folder), recompute=way) for way in Recompute}
-    return {way.value: _peak(partial(Ours, own), partial(Ours.step, work=_DEEP)) for way, own in ways.items()}
+    return {
+        way.value: _measure_peak(partial(LongshoreStep, own), partial(LongshoreStep.take_step, work=_DEEP))
+        for way, own in ways.items()
+    }
 
 
-def _peak(make: Callable[[], Made], step: Callable[[Made], object]) -> int:
-    with process(make) as made:
+def _measure_peak(make: Callable[[], Made], step: Callable[[Made], object]) -> int:
+    with isolate(make) as made:
         for _ in range(2):  # the second has Adam's moments
             made.call(step)
         return made.call(_bytes)

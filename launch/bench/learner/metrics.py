@@ -12,16 +12,16 @@ from unittest.mock import patch
 from learner import account, batch, logprobs, metrics
 
 _REPORTED: dict[str, Callable[..., object]] = {
-    "learner.losses.observe": metrics.observe,
-    "learner.update.summarise": metrics.summarise,
-    "learner.batch.account": account.account,
-    "learner.batch.staleness": batch.staleness,
+    "learner.losses.observe": metrics.sum_policy_metrics,
+    "learner.update.summarise": metrics.summarise_metrics,
+    "learner.batch.account": account.account_tokens,
+    "learner.batch.staleness": batch.staleness_metrics,
 }
 """What only makes numbers, by the name under which the step calls it.  Entropy is made within another function."""
 
 
 @dataclass(slots=True)
-class Spent:
+class MetricsTime:
     """Seconds of a step."""
 
     metrics: list[float] = field(default_factory=list[float])
@@ -30,9 +30,9 @@ class Spent:
 
 
 @contextmanager
-def counted() -> Generator[Spent]:
+def time_metrics() -> Generator[MetricsTime]:
     """While it is open, a step in this process says what it spends on its numbers."""
-    spent = Spent()
+    spent = MetricsTime()
     with ExitStack() as replaced:
         for name, function in _REPORTED.items():
             replaced.enter_context(patch(name, _timed(function, spent)))
@@ -40,7 +40,7 @@ def counted() -> Generator[Spent]:
         yield spent
 
 
-def _timed(function: Callable[..., object], spent: Spent) -> Callable[..., object]:
+def _timed(function: Callable[..., object], spent: MetricsTime) -> Callable[..., object]:
     def call(*args: object, **kwargs: object) -> object:
         began = time.perf_counter()
         try:
@@ -51,7 +51,7 @@ def _timed(function: Callable[..., object], spent: Spent) -> Callable[..., objec
     return call
 
 
-def _without_and_with_entropy(spent: Spent) -> Callable[..., object]:
+def _without_and_with_entropy(spent: MetricsTime) -> Callable[..., object]:
     def call(*args: Any, entropy: bool, **kwargs: Any) -> object:
         began = time.perf_counter()
         logprobs.token_logprobs(*args, entropy=False, **kwargs)

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import time
 
-from launch.bench.learner.hugging_face import Step
-from launch.bench.learner.metrics import counted
-from launch.bench.learner.workload import Work, lineage, payload
+from launch.bench.learner.hugging_face import StepTiming
+from launch.bench.learner.metrics import time_metrics
+from launch.bench.learner.workload import LearnerWorkload, encode_batch, initial_lineage
 from learner.messages import StepReport
 from learner.rank import LearnerRank
 from learner.settings import LearnerSettings
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 
-class Ours:
+class LongshoreStep:
     """A learner of one rank, for any work of its model's shape."""
 
     def __init__(self, settings: LearnerSettings) -> None:
         self.settings = settings
         self._rank = LearnerRank(settings)
         self._rank.setup()
-        self._payloads: dict[Work, list[bytes]] = {}
+        self._payloads: dict[LearnerWorkload, list[bytes]] = {}
 
-    def report(self, work: Work) -> StepReport:
+    def take_reported_step(self, work: LearnerWorkload) -> StepReport:
         """What one step says of itself."""
         if work not in self._payloads:
-            self._payloads[work] = payload(work)
-        return self._rank.step(1, self._payloads[work], lineage(), Version(0))
+            self._payloads[work] = encode_batch(work)
+        return self._rank.step(1, self._payloads[work], initial_lineage(), WeightVersion(0))
 
-    def step(self, work: Work) -> Step:
-        metrics = self.report(work).metrics
-        return Step(metrics["seconds"], metrics["grad_norm"])
+    def take_step(self, work: LearnerWorkload) -> StepTiming:
+        metrics = self.take_reported_step(work).metrics
+        return StepTiming(metrics["seconds"], metrics["grad_norm"])
 
-    def metrics_share(self, work: Work) -> float:
+    def measure_metrics_share(self, work: LearnerWorkload) -> float:
         """Share of one step's time that goes into numbers that are only reported."""
-        with counted() as spent:
+        with time_metrics() as spent:
             began = time.perf_counter()
-            self.report(work)
+            self.take_reported_step(work)
             seconds = time.perf_counter() - began
         return sum(spent.metrics) / (seconds - sum(spent.measuring))

@@ -19,7 +19,7 @@ _made: list[object] = []
 """In the process: what it is for."""
 
 
-class Process(Generic[Made]):
+class IsolatedProcess(Generic[Made]):
     """An object that lives in a process of its own."""
 
     def __init__(self, pool: ProcessPoolExecutor) -> None:
@@ -34,10 +34,10 @@ class Process(Generic[Made]):
 
 
 @contextmanager
-def process(make: Callable[[], Made]) -> Generator[Process[Made]]:
+def isolate(make: Callable[[], Made]) -> Generator[IsolatedProcess[Made]]:
     """``make`` is called there, and crosses over by name."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin, initargs=(make,)) as pool:
-        yield Process[Made](pool)
+        yield IsolatedProcess[Made](pool)
 
 
 def _begin(make: Callable[[], object]) -> None:

@@ -10,11 +10,11 @@ from statistics import NormalDist
 import numpy as np
 
 from learner.batch import read_batch
-from learner.packing import Sample
+from learner.packing import TrainingSample
 from learner.settings import LearnerSettings
-from protocol.codec import dumps
-from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket, Trajectory
-from protocol.weights import NO_VERSION, Lineage, Version
+from protocol.codec import pack_trajectory
+from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory
+from protocol.weights import NO_VERSION, Lineage, WeightVersion
 
 TAIL = 16.0
 """The 95th percentile of the lengths ÷ their median."""
@@ -25,7 +25,7 @@ _SHORTEST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Qwen3Shape:
     """A Qwen3 model's."""
 
     vocabulary: int
@@ -37,14 +37,14 @@ class Shape:
     head_dim: int
 
 
-TEN_MILLION = Shape(8192, 384, 1152, 4, 6, 2, 64)
-WIDE_VOCABULARY = Shape(151_936, 128, 384, 2, 2, 2, 64)
+TEN_MILLION = Qwen3Shape(8192, 384, 1152, 4, 6, 2, 64)
+WIDE_VOCABULARY = Qwen3Shape(151_936, 128, 384, 2, 2, 2, 64)
 """A small body under the vocabulary of Qwen3: what the output layer holds is nearly all of the peak."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    shape: Shape
+class LearnerWorkload:
+    shape: Qwen3Shape
     lengths: tuple[int, ...]
     """Tokens of each trajectory, in order of arrival."""
     all_sampled: bool = False
@@ -63,7 +63,7 @@ def log_normal_lengths(count: int, median: int, seed: int = 0) -> tuple[int, ...
     return tuple(int(length) for length in np.random.default_rng(seed).permutation(lengths))
 
 
-def lengths_of(tokens: int, count: int) -> tuple[int, ...]:
+def split_into_lengths(tokens: int, count: int) -> tuple[int, ...]:
     """``count`` such quantiles that are ``tokens`` together."""
     quantiles = _quantiles(count)
     lengths = [max(_SHORTEST, math.floor(tokens * quantile / sum(quantiles))) for quantile in quantiles]
@@ -76,13 +76,13 @@ def _quantiles(count: int) -> list[float]:
     return [math.exp(spread * NormalDist().inv_cdf((index + 0.5) / count)) for index in range(count)]
 
 
-def trajectories(work: Work) -> list[Trajectory]:
+def build_trajectories(work: LearnerWorkload) -> list[Trajectory]:
     """In groups of 8, every second one rewarded; sampled by the model's own weights, nearly uniform as they begin."""
     rng = np.random.default_rng(work.seed)
     return [
         Trajectory(
-            Ticket("bench", GroupId(number // _GROUP), number % _GROUP, _GROUP, "bench/task", 0),
-            Status.COMPLETED,
+            RolloutRequest("bench", GroupId(number // _GROUP), number % _GROUP, _GROUP, "bench/task", 0),
+            EpisodeStatus.COMPLETED,
             Reward(float(number % 2)),
             (_segment(length, work, rng),),
         )
@@ -90,7 +90,7 @@ def trajectories(work: Work) -> list[Trajectory]:
     ]
 
 
-def _segment(length: int, work: Work, rng: np.random.Generator) -> Segment:
+def _segment(length: int, work: LearnerWorkload, rng: np.random.Generator) -> Segment:
     at, vocabulary = np.arange(length), work.shape.vocabulary
     mask = (at > 0 if work.all_sampled else at // _TURN % 2 == 1).astype(np.uint8)
     mask[-1] = 1
@@ -102,23 +102,23 @@ def _segment(length: int, work: Work, rng: np.random.Generator) -> Segment:
     )
 
 
-def payload(work: Work) -> list[bytes]:
+def encode_batch(work: LearnerWorkload) -> list[bytes]:
     """As the buffer leases it to the learner."""
-    return [dumps(trajectory) for trajectory in trajectories(work)]
+    return [pack_trajectory(trajectory) for trajectory in build_trajectories(work)]
 
 
-def lineage() -> Lineage:
+def initial_lineage() -> Lineage:
     made = Lineage()
-    made.add(Version(0), 0, NO_VERSION)
+    made.add(WeightVersion(0), 0, NO_VERSION)
     return made
 
 
-def samples(work: Work) -> list[Sample]:
+def build_samples(work: LearnerWorkload) -> list[TrainingSample]:
     """The same as the loss reads it, with our advantages and shares of the loss."""
-    return read_batch(payload(work), lineage(), Version(0), LearnerSettings("")).samples
+    return read_batch(encode_batch(work), initial_lineage(), WeightVersion(0), LearnerSettings("")).samples
 
 
-def build_model(work: Work, folder: Path, context_tokens: int = 0) -> int:
+def build_workload_model(work: LearnerWorkload, folder: Path, context_tokens: int = 0) -> int:
     """Write a Hugging Face folder with random weights, for a context of so many tokens and at least of the work's;
     returns the number of parameters."""
     from launch.demo.hf import GenerationConfig, Qwen3Config, save_model

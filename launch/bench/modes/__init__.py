@@ -19,19 +19,19 @@ from pathlib import Path
 from statistics import median
 from typing import TypeAlias
 
-from actors.evaluation import Attempt
-from launch.bench.modes.arms import BATCH, MODES, Arm, Ground, in_flight
-from launch.bench.modes.reading import Measured, read_run
-from launch.bench.modes.waits import Waits
-from launch.bench.place import add_folder, empty_folder, place_in
-from launch.evaluations import Comparison, compare, rounded, score
-from launch.guardian import Guardian
-from launch.preflight import preflight
-from launch.program import run_program
+from actors.evaluation import EvaluationAttempt
+from launch.bench.modes.arms import BATCH, MODES, ModeBenchmarkSetup, ModeRun, max_in_flight
+from launch.bench.modes.reading import RunMeasurement, measure_run
+from launch.bench.modes.waits import ToolDelays
+from launch.bench.place import add_folder_option, make_output_folder, require_empty_folder
+from launch.evaluations import ScoreDifference, compare_attempts, round_score, score_attempts
+from launch.guardian import ProcessReaper
+from launch.preflight import run_preflight_checks
+from launch.program import run_command
 from launch.rundir import SUMMARY_FILE
 from protocol.cli.output import error_console
 from protocol.errors import InfraError, UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 from protocol.staleness import AdmissionMode
 
 _WARM_UP = 1
@@ -39,12 +39,12 @@ _PILOT_STEPS = 2
 _WORSE = -0.05
 """By how much async's pass@1 must surely not be below that of sync."""
 
-Rounds: TypeAlias = Mapping[AdmissionMode, Sequence[Measured]]
+Rounds: TypeAlias = Mapping[AdmissionMode, Sequence[RunMeasurement]]
 """Mode → each repetition."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ModeBenchmarkOptions:
     recipe: str
     overrides: tuple[str, ...]
     steps: int
@@ -59,7 +59,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ModeBenchmarkReport:
     steps: int
     starts: int
     """Containers that sync starts at once."""
@@ -68,10 +68,10 @@ class Report:
     rounds: Rounds
 
     @property
-    def difference(self) -> Comparison | None:
+    def difference(self) -> ScoreDifference | None:
         """Async − sync, all repetitions pooled; None without evaluations."""
         sync, other = (self._pooled(mode) for mode in (AdmissionMode.SYNC, AdmissionMode.ASYNC))
-        return compare(sync, other) if sync and other else None
+        return compare_attempts(sync, other) if sync and other else None
 
     @property
     def failures(self) -> Sequence[str]:
@@ -95,7 +95,7 @@ class Report:
     def holds(self) -> bool:
         return not self.failures
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         speed = {mode: [each.episodes_per_s for each in measured] for mode, measured in self.rounds.items()}
         of_sync = _ratios(speed[AdmissionMode.ASYNC], speed[AdmissionMode.SYNC])
         of_one = _ratios(speed[AdmissionMode.ASYNC], speed[AdmissionMode.ONE_STEP_OFF])
@@ -136,7 +136,7 @@ class Report:
             },
             "steps": self.steps,
             "batch": BATCH,
-            "in_flight": {mode.value: in_flight(mode) for mode in self.rounds},
+            "in_flight": {mode.value: max_in_flight(mode) for mode in self.rounds},
             "start_concurrency": {
                 "sync": self.starts,
                 "pilot_episodes_per_s": {str(starts): round(speed, 4) for starts, speed in self.pilot.items()},
@@ -144,15 +144,15 @@ class Report:
             "failed": [*self.failures],
         }
 
-    def _pooled(self, mode: AdmissionMode) -> list[Attempt]:
+    def _pooled(self, mode: AdmissionMode) -> list[EvaluationAttempt]:
         return [attempt for each in self.rounds[mode] for attempt in each.attempts]
 
-    def _evaluation(self, mode: AdmissionMode) -> Json:
+    def _evaluation(self, mode: AdmissionMode) -> JsonValue:
         pooled = self._pooled(mode)
         if not pooled:
             return None
-        sampled = score(pooled)
-        return {"pass_at_1": round(sampled.pass_at_1, 4), "stderr": rounded(sampled.stderr), "n": sampled.n}
+        sampled = score_attempts(pooled)
+        return {"pass_at_1": round(sampled.pass_at_1, 4), "stderr": round_score(sampled.stderr), "n": sampled.n}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -172,16 +172,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, metavar="N", help="of model, tasks and waits (default 0)")
     add("--median", type=float, default=3.0, metavar="S", help="seconds that half of the waits are below (default 3)")
     add("--p95", type=float, default=12.0, metavar="S", help="seconds that 95 %% of them are below (default 12)")
-    add_folder(parser)
+    add_folder_option(parser)
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> ModeBenchmarkOptions:
     """Raises UserError."""
     if min(given.steps, given.repetitions) < 1 or min(given.attempts, given.seed) < 0:
         raise UserError("--steps and --repetitions are 1 or more, --attempts and --seed 0 or more")
     if not 0 < given.median < given.p95:
         raise UserError(f"--median {given.median:g} and --p95 {given.p95:g}: write 0 < median < p95")
-    return Options(
+    return ModeBenchmarkOptions(
         recipe=given.recipe,
         overrides=tuple(given.set),
         steps=given.steps,
@@ -191,23 +191,23 @@ def options(given: argparse.Namespace) -> Options:
         seed=given.seed,
         median_s=given.median,
         p95_s=given.p95,
-        folder=empty_folder(given.folder),
+        folder=require_empty_folder(given.folder),
     )
 
 
-async def measure(asked: Options) -> Report:
+async def measure_modes(asked: ModeBenchmarkOptions) -> ModeBenchmarkReport:
     """Raises UserError where the machine cannot run it, InfraError where a run does not come to its end."""
     say = error_console().print
     made = asked.folder is None or not asked.folder.exists()
-    place = place_in(asked.folder)
-    bench = _Bench(Ground(asked.recipe, place, asked.seed, asked.overrides), asked, say)
+    place = make_output_folder(asked.folder)
+    bench = _Bench(ModeBenchmarkSetup(asked.recipe, place, asked.seed, asked.overrides), asked, say)
     try:
         bench.check()
     except UserError:
         if made:
             place.rmdir()
         raise
-    with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
+    with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
         report = await bench.run()
     for line in report.failures:
         say(f"failed: {line}")
@@ -218,55 +218,55 @@ async def measure(asked: Options) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    ground: Ground
-    asked: Options
+    setup: ModeBenchmarkSetup
+    asked: ModeBenchmarkOptions
     say: Callable[[str], None]
 
     def check(self) -> None:
         """Raises UserError."""
         for mode in MODES:
-            preflight(self.ground.config(self._arm(mode, 1, None)))
+            run_preflight_checks(self.setup.config(self._mode_run(mode, 1, None)))
 
-    async def run(self) -> Report:
-        self.say(f"runs: {self.ground.runs}")
+    async def run(self) -> ModeBenchmarkReport:
+        self.say(f"runs: {self.setup.runs_folder}")
         pilot = await self._pilot()
         starts = max(pilot, key=lambda each: pilot[each]) if pilot else self.asked.starts[0]
-        rounds: dict[AdmissionMode, list[Measured]] = {mode: [] for mode in MODES}
+        rounds: dict[AdmissionMode, list[RunMeasurement]] = {mode: [] for mode in MODES}
         for number in range(1, self.asked.repetitions + 1):
-            for mode in _in_turn(number):
-                arm = self._arm(mode, number, starts if mode is AdmissionMode.SYNC else None)
-                rounds[mode].append(await self._measured(arm, _WARM_UP))
-        return Report(self.asked.steps, starts, pilot, rounds)
+            for mode in _rotated_modes(number):
+                arm = self._mode_run(mode, number, starts if mode is AdmissionMode.SYNC else None)
+                rounds[mode].append(await self._run_and_measure(arm, _WARM_UP))
+        return ModeBenchmarkReport(self.asked.steps, starts, pilot, rounds)
 
     async def _pilot(self) -> dict[int, float]:
         """Containers that start at once → episodes a second; nothing where there is no choice."""
         asked, found = self.asked, dict[int, float]()
         for starts in asked.starts if len(asked.starts) > 1 else ():
-            arm = Arm(f"pilot-{starts}", AdmissionMode.SYNC, _PILOT_STEPS, 0, self._waits(0), starts)
-            found[starts] = (await self._measured(arm, 0)).episodes_per_s
+            arm = ModeRun(f"pilot-{starts}", AdmissionMode.SYNC, _PILOT_STEPS, 0, self._delays(0), starts)
+            found[starts] = (await self._run_and_measure(arm, 0)).episodes_per_s
         return found
 
-    def _arm(self, mode: AdmissionMode, number: int, starts: int | None) -> Arm:
+    def _mode_run(self, mode: AdmissionMode, number: int, starts: int | None) -> ModeRun:
         steps = _WARM_UP + self.asked.steps
-        return Arm(f"{number}-{mode.value}", mode, steps, self.asked.attempts, self._waits(number), starts)
+        return ModeRun(f"{number}-{mode.value}", mode, steps, self.asked.attempts, self._delays(number), starts)
 
-    def _waits(self, number: int) -> Waits:
+    def _delays(self, number: int) -> ToolDelays:
         """Those of a repetition."""
-        return Waits(f"{self.asked.seed}/{number}", self.asked.median_s, self.asked.p95_s)
+        return ToolDelays(f"{self.asked.seed}/{number}", self.asked.median_s, self.asked.p95_s)
 
-    async def _measured(self, arm: Arm, warm_up: int) -> Measured:
+    async def _run_and_measure(self, arm: ModeRun, warm_up: int) -> RunMeasurement:
         self.say(f"{arm.name}: {arm.steps} steps")
-        program = (sys.executable, "-m", "launch.bench.modes.driver", arm.waits.dumped())
-        _, code = await run_program(*program, *self.ground.words(arm))
-        run_dir = self.ground.runs / arm.name
+        program = (sys.executable, "-m", "launch.bench.modes.driver", arm.delays.to_json())
+        _, code = await run_command(*program, *self.setup.command_line(arm))
+        run_dir = self.setup.runs_folder / arm.name
         if not (run_dir / SUMMARY_FILE).exists():
             raise InfraError(f"the run {run_dir} ended before its time (exit code {code}): what it said last is above")
-        measured = read_run(run_dir, warm_up, arm.waits)
+        measured = measure_run(run_dir, warm_up, arm.delays)
         self.say(f"{arm.name}: {measured.episodes_per_s:.3f} episodes a second over {measured.seconds:.0f} s")
         return measured
 
 
-def _in_turn(number: int) -> Sequence[AdmissionMode]:
+def _rotated_modes(number: int) -> Sequence[AdmissionMode]:
     """Each arm comes first in its turn."""
     first = (number - 1) % len(MODES)
     return (*MODES[first:], *MODES[:first])

@@ -6,40 +6,40 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from actors.conductor import Conductor
+from actors.conductor import RolloutScheduler
 from actors.engines.engine import Engine
-from actors.episode import ToolOutcome
+from actors.episode import ToolCallResult
 from actors.remote import Remote
 from actors.terminal import SandboxTerminal
-from actors.worker import Worker, WorkerSettings
-from launch.bench.modes.waits import Waits
-from launch.crew import Crew
-from protocol.trajectory import TRAIN, Ticket
+from actors.worker import RolloutWorker, WorkerSettings
+from launch.bench.modes.waits import ToolDelays
+from launch.crew import ActorClasses
+from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools.shell_only import SHELL_EXEC
 
-WAITS = "LONGSHORE_BENCH_WAITS"
+DELAYS_VARIABLE = "LONGSHORE_BENCH_WAITS"
 """Variable by which workers are told :class:`Waits`."""
 
 
-class WaitingTerminal(SandboxTerminal):
-    wait_s = 0.0
+class DelayedTerminal(SandboxTerminal):
+    delay_s = 0.0
     """Of the first command, which it is yet to run."""
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         command = arguments.get("command")
-        if name == SHELL_EXEC.name and isinstance(command, str) and self.wait_s:
-            arguments = {**arguments, "command": f"sleep {self.wait_s:.3f}\n{command}"}
-            self.wait_s = 0.0
+        if name == SHELL_EXEC.name and isinstance(command, str) and self.delay_s:
+            arguments = {**arguments, "command": f"sleep {self.delay_s:.3f}\n{command}"}
+            self.delay_s = 0.0
         return await super().call(name, arguments, on_output)
 
 
-def waiting(usual: SandboxTerminal, ticket: Ticket, waits: Waits) -> SandboxTerminal:
+def delay_first_command(usual: SandboxTerminal, ticket: RolloutRequest, waits: ToolDelays) -> SandboxTerminal:
     """What the episode of ``ticket`` has in place of its ``usual`` terminal."""
-    if ticket.purpose != TRAIN:
+    if ticket.purpose != TRAIN_PURPOSE:
         return usual
-    terminal = WaitingTerminal(
+    terminal = DelayedTerminal(
         usual.session,
         usual.task,
         usual.command_timeout_s,
@@ -48,19 +48,19 @@ def waiting(usual: SandboxTerminal, ticket: Ticket, waits: Waits) -> SandboxTerm
         usual.vanished_before,
         tools=usual.tools,
     )
-    terminal.wait_s = waits.of(ticket.task, ticket.sample)
+    terminal.delay_s = waits.draw_delay_s(ticket.task, ticket.sample)
     return terminal
 
 
-class WaitingWorker(Worker):
+class DelayedWorker(RolloutWorker):
     def __init__(
-        self, settings: WorkerSettings, conductor: Remote[Conductor], engines: tuple[Remote[Engine], ...]
+        self, settings: WorkerSettings, conductor: Remote[RolloutScheduler], engines: tuple[Remote[Engine], ...]
     ) -> None:
         super().__init__(settings, conductor, engines)
-        self._waits = Waits.loaded(os.environ[WAITS])
+        self._waits = ToolDelays.from_json(os.environ[DELAYS_VARIABLE])
 
-    def _terminal(self, ticket: Ticket, task: Task, session: SandboxSession) -> SandboxTerminal:
-        return waiting(super()._terminal(ticket, task, session), ticket, self._waits)
+    def _terminal(self, request: RolloutRequest, task: Task, session: SandboxSession) -> SandboxTerminal:
+        return delay_first_command(super()._terminal(request, task, session), request, self._waits)
 
 
-CREW = Crew(worker=WaitingWorker)
+DELAYED_ACTOR_CLASSES = ActorClasses(worker=DelayedWorker)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
-from launch.args import parse
-from launch.bench.modes.crew import CREW, WAITS
+from launch.args import parse_arguments
+from launch.bench.modes.crew import DELAYED_ACTOR_CLASSES, DELAYS_VARIABLE
 from launch.cluster import run_once
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 
 
 def main() -> int:
-    os.environ[WAITS], *words = sys.argv[1:]
-    return EXIT_OK if run_once(parse(words), crew=CREW)["ok"] else EXIT_FAILED
+    os.environ[DELAYS_VARIABLE], *words = sys.argv[1:]
+    return EXIT_OK if run_once(parse_arguments(words), actor_classes=DELAYED_ACTOR_CLASSES)["ok"] else EXIT_FAILED
 
 
 if __name__ == "__main__":

@@ -14,28 +14,28 @@ from typing import NamedTuple, cast
 
 import orjson
 
-from actors.evaluation import Attempt
-from launch.bench.modes.waits import Waits
+from actors.evaluation import EvaluationAttempt
+from launch.bench.modes.waits import ToolDelays
 from launch.checkpoints import CheckpointStore
-from launch.evaluation_files import AFTER, read_attempts
-from launch.evaluations import trained
+from launch.evaluation_files import AFTER, read_evaluation
+from launch.evaluations import drop_held_out_families
 from launch.retention import Retention
-from launch.rundir import SUMMARY_FILE, stored_config
-from launch.summary import read_events
+from launch.rundir import SUMMARY_FILE, load_stored_config
+from launch.summary import read_run_events
 from protocol.errors import InfraError
-from protocol.events import Json
-from protocol.trajectory import is_training
+from protocol.events import JsonValue
+from protocol.trajectory import is_training_trajectory
 from sandbox.tools.shell_only import SHELL_EXEC
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """Unix seconds."""
 
     begin: float
     end: float
 
 
-class Idle(NamedTuple):
+class IdleShares(NamedTuple):
     """Shares of the clock."""
 
     engine: float
@@ -45,7 +45,7 @@ class Idle(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class RunMeasurement:
     seconds: float
     """The clock."""
     after_warm_up_s: float
@@ -56,8 +56,8 @@ class Measured:
     """Training episodes that ended meanwhile, those of groups that were dropped among them."""
     sleep_share: float
     """Of the time that these took, how much was their one wait."""
-    idle: Idle
-    attempts: Sequence[Attempt]
+    idle: IdleShares
+    attempts: Sequence[EvaluationAttempt]
     """Of the evaluation after training, at tasks of families that were trained."""
     failed: Sequence[str]
     """Checks of the run's own that did not hold."""
@@ -76,25 +76,25 @@ class Measured:
         return self.finished / self.seconds
 
 
-def read_run(run_dir: Path, warm_up: int, waits: Waits) -> Measured:
+def measure_run(run_dir: Path, warm_up: int, waits: ToolDelays) -> RunMeasurement:
     """Of a run that has come to its end; the first ``warm_up`` steps are not measured.  Raises InfraError where it made
     no step after them."""
-    newest = CheckpointStore(run_dir, Retention(1)).all()[-1]
+    newest = CheckpointStore(run_dir, Retention(1)).list_checkpoints()[-1]
     lines = [line for line in newest.ledger() if line.step > warm_up]
     if not lines:
         raise InfraError(f"{run_dir} took no step after the first {warm_up}: its events and logs say why")
     names = {name for line in lines for name in line.trained}
-    seen = _Seen(waits)
-    for event in read_events(run_dir):
-        seen.take(event)
-    clock = Span(min(seen.started[name] for name in names), seen.steps[lines[-1].step].end)
+    seen = _TrainingEvents(waits)
+    for event in read_run_events(run_dir):
+        seen.apply_event(event)
+    clock = TimeSpan(min(seen.started[name] for name in names), seen.steps[lines[-1].step].end)
     seconds = clock.end - clock.begin
     warm_s = clock.end - seen.steps[warm_up].end if warm_up else seconds
     ended = [each for each in seen.ended if clock.begin <= each.end <= clock.end]
     total_s = sum(each.seconds for each in ended)
-    config, summary = stored_config(run_dir), orjson.loads((run_dir / SUMMARY_FILE).read_bytes())
-    attempts = read_attempts(run_dir, AFTER, lines[-1].step) or []
-    return Measured(
+    config, summary = load_stored_config(run_dir), orjson.loads((run_dir / SUMMARY_FILE).read_bytes())
+    attempts = read_evaluation(run_dir, AFTER, lines[-1].step) or []
+    return RunMeasurement(
         seconds=seconds,
         after_warm_up_s=warm_s,
         episodes=len(names),
@@ -102,13 +102,16 @@ def read_run(run_dir: Path, warm_up: int, waits: Waits) -> Measured:
         sleep_share=sum(min(seen.waited.get(each.attempt, 0.0), each.tool_s) for each in ended) / total_s
         if total_s
         else 0.0,
-        idle=Idle(1 - covered(seen.sampled, clock) / seconds, 1 - covered(seen.steps.values(), clock) / seconds),
-        attempts=trained(attempts, [config.data.held_out_family]),
+        idle=IdleShares(
+            1 - covered_seconds(seen.sampled, clock) / seconds,
+            1 - covered_seconds(seen.steps.values(), clock) / seconds,
+        ),
+        attempts=drop_held_out_families(attempts, [config.data.held_out_family]),
         failed=cast("list[str]", summary["failed_checks"]),
     )
 
 
-def covered(spans: Iterable[Span], clock: Span) -> float:
+def covered_seconds(spans: Iterable[TimeSpan], clock: TimeSpan) -> float:
     """Seconds of ``clock`` in which at least one of ``spans`` lasts."""
     seconds, reached = 0.0, clock.begin
     for span in sorted(spans):
@@ -119,7 +122,7 @@ def covered(spans: Iterable[Span], clock: Span) -> float:
     return seconds
 
 
-class _Ended(NamedTuple):
+class _EndedEpisode(NamedTuple):
     attempt: str
     end: float
     seconds: float
@@ -128,28 +131,28 @@ class _Ended(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Seen:
+class _TrainingEvents:
     """What the events say of training."""
 
-    waits: Waits
+    waits: ToolDelays
     started: dict[str, float] = field(default_factory=dict[str, float])
     """Trajectory → when the first attempt at it began."""
     waited: dict[str, float] = field(default_factory=dict[str, float])
     """Attempt that called the shell → seconds that its first command was to wait."""
-    ended: list[_Ended] = field(default_factory=list[_Ended])
-    sampled: list[Span] = field(default_factory=list[Span])
+    ended: list[_EndedEpisode] = field(default_factory=list[_EndedEpisode])
+    sampled: list[TimeSpan] = field(default_factory=list[TimeSpan])
     """Each request to an engine."""
-    steps: dict[int, Span] = field(default_factory=dict[int, Span])
+    steps: dict[int, TimeSpan] = field(default_factory=dict[int, TimeSpan])
     _samples: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     """Attempt → task and sample."""
 
-    def take(self, event: Mapping[str, Json]) -> None:
+    def apply_event(self, event: Mapping[str, JsonValue]) -> None:
         t = _number(event["t"])
         if event["kind"] == "learner.step":
-            self.steps[int(_number(event["step"]))] = Span(t - _number(event["step_s"]), t)
+            self.steps[int(_number(event["step"]))] = TimeSpan(t - _number(event["step_s"]), t)
             return
         attempt = str(event.get("trajectory", ""))
-        if not is_training(attempt):
+        if not is_training_trajectory(attempt):
             return
         match event["kind"]:
             case "episode.started":
@@ -157,15 +160,15 @@ class _Seen:
                 self.started[name] = min(t, self.started.get(name, t))
                 self._samples[attempt] = str(event["task"]), int(_number(event["sample"]))
             case "episode.turn":
-                self.sampled.append(Span(t - _number(event["ms"]) / 1000, t))
+                self.sampled.append(TimeSpan(t - _number(event["ms"]) / 1000, t))
             case "episode.tool" if event["tool"] == SHELL_EXEC.name:
-                self.waited[attempt] = self.waits.of(*self._samples[attempt])
+                self.waited[attempt] = self.waits.draw_delay_s(*self._samples[attempt])
             case "episode.finished":
                 ms = cast("dict[str, float]", event["ms"])
-                self.ended.append(_Ended(attempt, t, ms["total"] / 1000, ms["tool"] / 1000))
+                self.ended.append(_EndedEpisode(attempt, t, ms["total"] / 1000, ms["tool"] / 1000))
             case _:
                 pass
 
 
-def _number(value: Json) -> float:
+def _number(value: JsonValue) -> float:
     return float(cast("float", value))

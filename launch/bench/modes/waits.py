@@ -14,7 +14,7 @@ _Z95 = NormalDist().inv_cdf(0.95)
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class ToolDelays:
     """Log-normal: half of the waits are shorter than ``median_s``, 95 of 100 shorter than ``p95_s``."""
 
     key: str
@@ -22,15 +22,15 @@ class Waits:
     median_s: float
     p95_s: float
 
-    def of(self, task: str, sample: int) -> float:
+    def draw_delay_s(self, task: str, sample: int) -> float:
         """Seconds."""
         sigma = math.log(self.p95_s / self.median_s) / _Z95
         return random.Random(f"{self.key}/{task}/{sample}").lognormvariate(math.log(self.median_s), sigma)
 
-    def dumped(self) -> str:
+    def to_json(self) -> str:
         """As another process can be told them."""
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
-    def loaded(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> Self:
         return cls(**orjson.loads(text))

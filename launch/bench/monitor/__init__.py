@@ -13,20 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.bench.monitor.history import write_history
-from launch.bench.monitor.live import Live, measure_live
-from launch.bench.monitor.opening import Opening, measure_opening
-from launch.bench.place import add_folder, empty_folder, place_in
+from launch.bench.monitor.history import write_synthetic_run
+from launch.bench.monitor.live import LiveMeasurement, measure_live
+from launch.bench.monitor.opening import OpeningMeasurement, measure_opening
+from launch.bench.place import add_folder_option, make_output_folder, require_empty_folder
 from protocol.cli.output import error_console
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 OPEN_S, RSS_MB, P95_MS, SLOWDOWN = 2.0, 300.0, 1000.0, 0.02
 """What the monitor is held to."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class MonitorBenchmarkOptions:
     trajectories: int
     opens: int
     steps: int
@@ -36,10 +36,10 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class MonitorBenchmarkReport:
     trajectories: int
-    opening: Opening
-    live: Live
+    opening: OpeningMeasurement
+    live: LiveMeasurement
 
     @property
     def failures(self) -> Sequence[str]:
@@ -59,7 +59,7 @@ class Report:
     def holds(self) -> bool:
         return not self.failures
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         opening, live = self.opening, self.live
         return {
             "open_s_100k": round(opening.open_s, 3),
@@ -84,28 +84,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--opens", type=int, default=3, metavar="N", help="the median of which counts (default 3)")
     add("--steps", type=int, default=12, metavar="N", help="of the run that is watched (default 12)")
     add("--cuts", type=int, default=50, metavar="N", help="times that its client is cut off (default 50)")
-    add_folder(parser)
+    add_folder_option(parser)
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> MonitorBenchmarkOptions:
     """Raises UserError."""
     if min(given.trajectories - 99, given.opens, given.steps) < 1 or given.cuts < 0:
         raise UserError("--trajectories is 100 or more, --opens and --steps 1 or more, --cuts 0 or more")
-    return Options(given.trajectories, given.opens, given.steps, given.cuts, empty_folder(given.folder))
+    return MonitorBenchmarkOptions(
+        given.trajectories, given.opens, given.steps, given.cuts, require_empty_folder(given.folder)
+    )
 
 
-async def measure(asked: Options) -> Report:
+async def measure_monitor(asked: MonitorBenchmarkOptions) -> MonitorBenchmarkReport:
     """Raises UserError where this machine cannot run it, InfraError where a process of it fails."""
     say = error_console().print
-    place = place_in(asked.folder)
+    place = make_output_folder(asked.folder)
     say(f"runs: {place}")
     live = await measure_live(place, asked.steps, asked.cuts)
     say(f"{live.events} events, p95 {live.p95_ms:.0f} ms, {live.missed} missed; {100 * live.slowdown:.2f} % of the run")
     long = place / "long" / "run"
-    count = await asyncio.to_thread(write_history, long, asked.trajectories)
+    count = await asyncio.to_thread(write_synthetic_run, long, asked.trajectories)
     say(f"{count} trajectories are written")
     opening = await measure_opening(long, count, asked.opens)
-    report = Report(count, opening, live)
+    report = MonitorBenchmarkReport(count, opening, live)
     for line in report.failures:
         say(f"failed: {line}")
     if report.holds and asked.folder is None:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import quantiles
 
-from launch.bench.chaos.tasks import write_tasks
-from launch.bench.monitor.server import Server, cpu_s, serving
-from launch.bench.monitor.watching import Watcher, written_events
-from launch.bench.recipes.tries import build_model, overrides
+from launch.bench.chaos.tasks import write_coin_tasks
+from launch.bench.monitor.server import MonitorProcess, read_cpu_s, serve_monitor
+from launch.bench.monitor.watching import ReconnectingClient, count_written_events
+from launch.bench.recipes.tries import build_tiny_model, tiny_overrides
 from launch.config import load_recipe
-from launch.guardian import Guardian, Process, processes
-from launch.preflight import preflight
-from launch.program import run_program
+from launch.guardian import ProcessReaper, RunProcess, find_run_processes
+from launch.preflight import run_preflight_checks
+from launch.program import run_command
 from launch.run_files import CONFIG_FILE, SUMMARY_FILE
-from launch.structured import beside
+from launch.structured import background_services
 from protocol.errors import InfraError
 
 RECIPE, RUN = "demo", "watched"
@@ -31,7 +31,7 @@ _START_S, _DRAIN_S = 300.0, 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
+class LiveMeasurement:
     p50_ms: float
     p95_ms: float
     missed: int
@@ -53,22 +53,22 @@ class _RunCpu:
     """Processor seconds of a run's processes, sandboxes apart; those of one that has ended as they were last seen."""
 
     token: str
-    apart: frozenset[int]
+    excluded: frozenset[int]
     """Processes that are not the run's."""
-    _first: dict[Process, float] = field(default_factory=dict[Process, float])
-    _last: dict[Process, float] = field(default_factory=dict[Process, float])
+    _first: dict[RunProcess, float] = field(default_factory=dict[RunProcess, float])
+    _last: dict[RunProcess, float] = field(default_factory=dict[RunProcess, float])
 
-    async def keep_looking(self) -> None:
+    async def keep_sampling(self) -> None:
         while True:
-            await asyncio.to_thread(self.look)
+            await asyncio.to_thread(self.sample)
             await asyncio.sleep(_LOOK_S)
 
-    def look(self) -> None:
+    def sample(self) -> None:
         fresh = not self._first
-        for process in processes(self.token, self._last.keys()):
+        for process in find_run_processes(self.token, self._last.keys()):
             with suppress(OSError):
-                if process.pid not in self.apart:
-                    used = cpu_s(process.pid)
+                if process.pid not in self.excluded:
+                    used = read_cpu_s(process.pid)
                     self._first.setdefault(process, used if fresh else 0.0)
                     self._last[process] = used
 
@@ -78,10 +78,10 @@ class _RunCpu:
         return sum(used - self._first[process] for process, used in self._last.items())
 
 
-def words(place: Path, steps: int) -> Sequence[str]:
+def run_arguments(place: Path, steps: int) -> Sequence[str]:
     """Of the command line of ``launch.cluster``.  Raises UserError where this machine cannot run it."""
     values = (
-        *overrides(RECIPE),
+        *tiny_overrides(RECIPE),
         "warm_start.enabled=false",
         "rollout.groups_per_step=4",
         "data.kind=terminal_bench",
@@ -91,28 +91,28 @@ def words(place: Path, steps: int) -> Sequence[str]:
         f"run.steps={steps}",
         "stop.after_trajectories=0",
     )
-    preflight(load_recipe(RECIPE, values))
+    run_preflight_checks(load_recipe(RECIPE, values))
     return ["--recipe", RECIPE, "--run-id", RUN, *(word for value in values for word in ("--set", value))]
 
 
-async def measure_live(place: Path, steps: int, cuts: int) -> Live:
+async def measure_live(place: Path, steps: int, cuts: int) -> LiveMeasurement:
     """Raises UserError where this machine cannot run it, InfraError where the run does not come to its end."""
-    build_model(place / "model")
-    write_tasks(place / "tasks")
-    asked, run_dir = words(place, steps), place / "runs" / RUN
+    build_tiny_model(place / "model")
+    write_coin_tasks(place / "tasks")
+    asked, run_dir = run_arguments(place, steps), place / "runs" / RUN
     token = secrets.token_hex(16)
-    with Guardian(token, Path(tempfile.mkdtemp(prefix="ls-"))):
+    with ProcessReaper(token, Path(tempfile.mkdtemp(prefix="ls-"))):
         async with asyncio.TaskGroup() as group:
-            run = group.create_task(run_program(sys.executable, "-m", "launch.cluster", *asked))
-            await _has_begun(run_dir, run)
-            async with serving(run_dir) as server:
-                found = await _watched(run_dir, server, token, run, cuts)
+            run = group.create_task(run_command(sys.executable, "-m", "launch.cluster", *asked))
+            await _await_start(run_dir, run)
+            async with serve_monitor(run_dir) as server:
+                found = await _watch_run(run_dir, server, token, run, cuts)
     if not (run_dir / SUMMARY_FILE).exists():
         raise InfraError(f"the run {run_dir} ended before its time: what it said last is above")
     return found
 
 
-async def _has_begun(run_dir: Path, run: asyncio.Task[object]) -> None:
+async def _await_start(run_dir: Path, run: asyncio.Task[object]) -> None:
     deadline = time.monotonic() + _START_S
     while not (run_dir / CONFIG_FILE).exists():
         if run.done() or time.monotonic() > deadline:
@@ -120,21 +120,23 @@ async def _has_begun(run_dir: Path, run: asyncio.Task[object]) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _watched(run_dir: Path, server: Server, token: str, run: asyncio.Task[object], cuts: int) -> Live:
-    watcher = Watcher(server.url, cuts)
+async def _watch_run(
+    run_dir: Path, server: MonitorProcess, token: str, run: asyncio.Task[object], cuts: int
+) -> LiveMeasurement:
+    watcher = ReconnectingClient(server.url, cuts)
     cpu = _RunCpu(token, frozenset({server.pid}))
-    async with beside(watcher.watch()):
-        await watcher.until(1)
+    async with background_services(watcher.watch()):
+        await watcher.await_events(1)
         began = server.cpu_s  # what starting it takes is over; reading an event is not
-        async with beside(cpu.keep_looking()):
+        async with background_services(cpu.keep_sampling()):
             await asyncio.shield(run)
         used = server.cpu_s - began
-        expected = written_events(run_dir)
+        expected = count_written_events(run_dir)
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
-                await watcher.until(expected.total())
+                await watcher.await_events(expected.total())
     late = quantiles(watcher.latencies_ms, n=20)
-    return Live(
+    return LiveMeasurement(
         p50_ms=late[9],
         p95_ms=late[18],
         missed=(expected - watcher.seen).total(),

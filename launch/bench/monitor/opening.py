@@ -12,7 +12,7 @@ from statistics import median
 import aiohttp
 import orjson
 
-from launch.bench.monitor.server import Server, serving
+from launch.bench.monitor.server import MonitorProcess, serve_monitor
 from protocol.errors import InfraError
 
 _FIRST = ("/", "/api/runs/-/head", "/api/runs/-/steps?limit=50", "/api/runs/-/trajectories?limit=100")
@@ -30,7 +30,7 @@ _SETTLE_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpeningMeasurement:
     open_s: float
     """Median of the opens."""
     opens_s: Sequence[float]
@@ -40,28 +40,28 @@ class Opening:
     """The most, once the server has taken in the whole run."""
 
 
-async def measure_opening(run_dir: Path, trajectories: int, opens: int) -> Opening:
+async def measure_opening(run_dir: Path, trajectories: int, opens: int) -> OpeningMeasurement:
     """Raises InfraError where an answer is not what it should be."""
     taken: list[float] = []
     slowest = rss = 0.0
     for number in range(opens):
         began = time.monotonic()
-        async with serving(run_dir) as server, aiohttp.ClientSession() as session:
-            await _first_page(session, server, trajectories)
+        async with serve_monitor(run_dir) as server, aiohttp.ClientSession() as session:
+            await _load_first_page(session, server, trajectories)
             taken.append(time.monotonic() - began)
             if number == opens - 1:
-                slowest, rss = await _settled(session, server)
-    return Opening(median(taken), taken, slowest, rss)
+                slowest, rss = await _measure_settled(session, server)
+    return OpeningMeasurement(median(taken), taken, slowest, rss)
 
 
-async def _first_page(session: aiohttp.ClientSession, server: Server, trajectories: int) -> None:
+async def _load_first_page(session: aiohttp.ClientSession, server: MonitorProcess, trajectories: int) -> None:
     answers = [await _get(session, server.url + path) for path in _FIRST]
     head, listed = orjson.loads(answers[1]), orjson.loads(answers[3])
     if head["trajectories"] != trajectories or listed["total"] != trajectories or len(listed["rows"]) != 100:
         raise InfraError(f"the first page lists {listed['total']} trajectories, and there are {trajectories}")
 
 
-async def _settled(session: aiohttp.ClientSession, server: Server) -> tuple[float, float]:
+async def _measure_settled(session: aiohttp.ClientSession, server: MonitorProcess) -> tuple[float, float]:
     """The slowest answer and the most memory, once nothing is left to be taken in."""
     behind = 1
     async with asyncio.timeout(_SETTLE_S):

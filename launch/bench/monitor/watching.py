@@ -16,33 +16,33 @@ import orjson
 
 from launch.monitor.tail import Event
 
-Key: TypeAlias = tuple[object, ...]
+EventKey: TypeAlias = tuple[object, ...]
 _CUT_S = 1.6
 """Seconds between two cuts, at most; half of them on the mean."""
 
 
-class Message(NamedTuple):
+class ServerSentEvent(NamedTuple):
     id: str
     event: str
     data: bytes
 
 
 @dataclass(slots=True)
-class Watcher:
+class ReconnectingClient:
     """Follows ``url``'s events until it is cancelled; what breaks off, it goes on with from the last id."""
 
     url: str
     cuts: int
     """How often it breaks off by itself."""
     rng: random.Random = field(default_factory=lambda: random.Random(11))
-    seen: Counter[Key] = field(default_factory=Counter[Key])
+    seen: Counter[EventKey] = field(default_factory=Counter[EventKey])
     latencies_ms: list[float] = field(default_factory=list[float])
     """Of events that were written while a connection was there."""
     cut: int = 0
     _last: str = ""
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
 
-    async def until(self, events: int) -> None:
+    async def await_events(self, events: int) -> None:
         """So many have been seen."""
         async with self._news:
             await self._news.wait_for(lambda: self.seen.total() >= events)
@@ -63,24 +63,24 @@ class Watcher:
         headers = {"Last-Event-ID": self._last} if self._last else {}
         async with session.get(f"{self.url}/api/runs/-/events", headers=headers) as answer:
             connected = time.time()
-            async for message in messages(answer):
+            async for message in read_server_sent_events(answer):
                 if message.event == "events":
-                    self._take(message, connected)
+                    self._count_events(message, connected)
                     async with self._news:
                         self._news.notify_all()
 
-    def _take(self, message: Message, connected: float) -> None:
+    def _count_events(self, message: ServerSentEvent, connected: float) -> None:
         now = time.time()
         for item in orjson.loads(message.data):
             event: Event = item["event"]
-            self.seen[key_of(event)] += 1
+            self.seen[event_key(event)] += 1
             written = float(event["t"]) if isinstance(event["t"], int | float) else 0.0
             if written > connected:
                 self.latencies_ms.append(1000 * (now - written))
         self._last = message.id
 
 
-async def messages(answer: aiohttp.ClientResponse) -> AsyncIterator[Message]:
+async def read_server_sent_events(answer: aiohttp.ClientResponse) -> AsyncIterator[ServerSentEvent]:
     """Whole ones: of one that breaks off nothing counts, as in a browser."""
     name = id_ = ""
     data = b""
@@ -90,7 +90,7 @@ async def messages(answer: aiohttp.ClientResponse) -> AsyncIterator[Message]:
         for line in lines:
             field_, _, value = line.partition(b": ")
             if not line and name:
-                yield Message(id_, name, data)
+                yield ServerSentEvent(id_, name, data)
                 name, id_, data = "", "", b""
             elif field_ == b"event":
                 name = value.decode()
@@ -100,14 +100,14 @@ async def messages(answer: aiohttp.ClientResponse) -> AsyncIterator[Message]:
                 data = value
 
 
-def key_of(event: Event) -> Key:
+def event_key(event: Event) -> EventKey:
     """What tells an event from every other, of one whose process began anew too."""
     return event.get("writer"), event.get("seq"), event.get("t"), event.get("kind")
 
 
-def written_events(run_dir: Path) -> Counter[Key]:
+def count_written_events(run_dir: Path) -> Counter[EventKey]:
     """All that there are."""
-    found: Counter[Key] = Counter()
+    found: Counter[EventKey] = Counter()
     for path in (run_dir / "events").glob("*.jsonl"):
-        found.update(key_of(orjson.loads(line)) for line in path.read_bytes().splitlines())
+        found.update(event_key(orjson.loads(line)) for line in path.read_bytes().splitlines())
     return found

@@ -21,19 +21,19 @@ from typing import cast
 
 import orjson
 
-from launch.bench.chaos.tasks import write_tasks
-from launch.bench.place import add_folder, empty_folder, place_in
-from launch.bench.recipes.tries import build_model, overrides
+from launch.bench.chaos.tasks import write_coin_tasks
+from launch.bench.place import add_folder_option, make_output_folder, require_empty_folder
+from launch.bench.recipes.tries import build_tiny_model, tiny_overrides
 from launch.config import load_recipe, recipe_names
-from launch.guardian import Guardian
+from launch.guardian import ProcessReaper
 from launch.metrics import read_metrics
-from launch.preflight import preflight
-from launch.program import run_program
+from launch.preflight import run_preflight_checks
+from launch.program import run_command
 from launch.rundir import SUMMARY_FILE
 from protocol.cli.output import error_console
 from protocol.cli.words import did_you_mean
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 _DEMO = "demo"
 _PART = "part_"
@@ -41,7 +41,7 @@ _PART = "part_"
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RecipeBenchmarkOptions:
     recipes: tuple[str, ...]
     steps: int
     folder: Path | None
@@ -49,7 +49,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class RecipeResult:
     """What became of one recipe."""
 
     loads: bool
@@ -63,26 +63,26 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    tried: Mapping[str, Tried]
+class RecipeBenchmarkReport:
+    results: Mapping[str, RecipeResult]
     failures: Sequence[str]
 
     @property
     def holds(self) -> bool:
         return not self.failures
 
-    def as_json(self) -> dict[str, Json]:
-        return {name: cast("Json", asdict(each)) for name, each in self.tried.items()}
+    def as_json(self) -> dict[str, JsonValue]:
+        return {name: cast("JsonValue", asdict(each)) for name, each in self.results.items()}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--recipe", action="append", default=[], metavar="NAME", help="only this one; may be repeated (default all)")
     add("--steps", type=int, default=2, metavar="N", help="optimizer steps of each (default 2)")
-    add_folder(parser)
+    add_folder_option(parser)
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> RecipeBenchmarkOptions:
     """Raises UserError."""
     known = [name for name in recipe_names() if name != _DEMO]
     for name in given.recipe:
@@ -90,81 +90,83 @@ def options(given: argparse.Namespace) -> Options:
             raise UserError(f"--recipe {name}: the recipes to try are {', '.join(known)}{did_you_mean(name, known)}")
     if given.steps < 1:
         raise UserError(f"--steps {given.steps}: write 1 or more")
-    return Options(tuple(dict.fromkeys(given.recipe)) or tuple(known), given.steps, empty_folder(given.folder))
+    return RecipeBenchmarkOptions(
+        tuple(dict.fromkeys(given.recipe)) or tuple(known), given.steps, require_empty_folder(given.folder)
+    )
 
 
-async def measure(asked: Options) -> Report:
+async def measure_recipes(asked: RecipeBenchmarkOptions) -> RecipeBenchmarkReport:
     """Try each recipe, whatever becomes of the others."""
     say = error_console().print
-    place = place_in(asked.folder)
+    place = make_output_folder(asked.folder)
     say(f"runs: {place / 'runs'}")
-    build_model(place / "model")
-    write_tasks(place / "tasks")
+    build_tiny_model(place / "model")
+    write_coin_tasks(place / "tasks")
     bench = _Bench(place, asked.steps)
-    tried, failures = dict[str, Tried](), list[str]()
-    with Guardian(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
+    tried, failures = dict[str, RecipeResult](), list[str]()
+    with ProcessReaper(secrets.token_hex(16), Path(tempfile.mkdtemp(prefix="ls-"))):
         for name in asked.recipes:
-            tried[name], why = await bench.run(name)
+            tried[name], why = await bench.run_recipe(name)
             failures += [f"{name}: {each}" for each in why]
             say(f"{name}: {tried[name].steps_run} steps in {tried[name].seconds:.0f} s")
     for line in failures:
         say(f"failed: {line}")
     if not failures and asked.folder is None:
         shutil.rmtree(place)
-    return Report(tried, failures)
+    return RecipeBenchmarkReport(tried, failures)
 
 
 @dataclass(frozen=True, slots=True)
 class _Bench:
-    place: Path
+    folder: Path
     steps: int
 
     @property
-    def runs(self) -> Path:
-        return self.place / "runs"
+    def runs_folder(self) -> Path:
+        return self.folder / "runs"
 
-    async def run(self, name: str) -> tuple[Tried, list[str]]:
+    async def run_recipe(self, name: str) -> tuple[RecipeResult, list[str]]:
         """What became of a recipe, and what of that is a failure, one line each."""
         try:
             load_recipe(name)
         except UserError as error:
-            return Tried(loads=False), [str(error)]
+            return RecipeResult(loads=False), [str(error)]
         values = self._values(name)
         try:
-            preflight(load_recipe(name, values))
+            run_preflight_checks(load_recipe(name, values))
         except UserError as error:
-            return Tried(loads=True), [str(error)]
+            return RecipeResult(loads=True), [str(error)]
         sets = [word for value in values for word in ("--set", value)]
         began = time.monotonic()
-        await run_program(sys.executable, "-m", "launch.cluster", "--recipe", name, "--run-id", name, *sets)
-        run_dir = self.runs / name
-        return tried(run_dir, time.monotonic() - began), shortcomings(run_dir, self.steps)
+        await run_command(sys.executable, "-m", "launch.cluster", "--recipe", name, "--run-id", name, *sets)
+        run_dir = self.runs_folder / name
+        return read_recipe_result(run_dir, time.monotonic() - began), find_failures(run_dir, self.steps)
 
     def _values(self, name: str) -> tuple[str, ...]:
         return (
-            *overrides(name),
-            f"run.dir='{self.runs}'",
+            *tiny_overrides(name),
+            f"run.dir='{self.runs_folder}'",
             f"run.steps={self.steps}",
-            f"model.path='{self.place / 'model'}'",
-            f"data.path='{self.place / 'tasks'}'",
+            f"model.path='{self.folder / 'model'}'",
+            f"data.path='{self.folder / 'tasks'}'",
         )
 
 
-def tried(run_dir: Path, seconds: float) -> Tried:
+def read_recipe_result(run_dir: Path, seconds: float) -> RecipeResult:
     """What the run's directory says of a recipe that has loaded."""
     lines = read_metrics(run_dir)
     names = sorted({key for line in lines for key in line if key.startswith(_PART)})
     parts = {name.removeprefix(_PART): round(fmean(line.get(name, 0.0) for line in lines), 4) for name in names}
-    return Tried(
+    return RecipeResult(
         loads=True,
         steps_run=len(lines),
-        trained=_trained(run_dir / SUMMARY_FILE),
+        trained=_count_trained(run_dir / SUMMARY_FILE),
         reward_parts=parts if lines else None,
         seconds=round(seconds, 1),
     )
 
 
-def shortcomings(run_dir: Path, steps: int) -> list[str]:
+def find_failures(run_dir: Path, steps: int) -> list[str]:
     """What a run of so many steps lacks, one line each."""
     see, summary, done = f"see {run_dir}", run_dir / SUMMARY_FILE, len(read_metrics(run_dir))
     if done < steps:
@@ -174,6 +176,6 @@ def shortcomings(run_dir: Path, steps: int) -> list[str]:
     return [f"{line}, {see}" for line in orjson.loads(summary.read_bytes())["failed_checks"]]
 
 
-def _trained(summary: Path) -> int:
+def _count_trained(summary: Path) -> int:
     """Trajectories; 0 of a run that did not come to its end."""
     return orjson.loads(summary.read_bytes())["trajectories"]["trained"] if summary.exists() else 0

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
-from protocol.filesystem import whole_folder
+from protocol.filesystem import build_folder
 
 POSITIONS = 8192
 """Room for the first prompt of every agent, in tokens of which one is hardly more than two letters."""
-MODEL = ModelSection(hidden=64, intermediate=128, heads=2)
+TINY_MODEL = ModelSection(hidden=64, intermediate=128, heads=2)
 
 _EVERYWHERE = (
     "run.disk_reserve_mb=64",
@@ -73,13 +73,13 @@ _ALONE: Mapping[str, Sequence[str]] = {
 }
 
 
-def overrides(recipe: str) -> tuple[str, ...]:
+def tiny_overrides(recipe: str) -> tuple[str, ...]:
     """``section.key=value`` for each key that is another one in a try of ``recipe``.  Its ``model.path`` and
     ``data.path`` are to be given too."""
     return (*_EVERYWHERE, *_ALONE.get(recipe, ()))
 
 
-def build_model(folder: Path) -> None:
+def build_tiny_model(folder: Path) -> None:
     """A model that any of the recipes can be tried on; it has learned nothing."""
-    with whole_folder(folder) as partial:
-        build_demo_model(partial, MODEL, seed=0, positions=POSITIONS)
+    with build_folder(folder) as partial:
+        build_demo_model(partial, TINY_MODEL, seed=0, positions=POSITIONS)

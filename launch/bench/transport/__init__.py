@@ -16,17 +16,17 @@ from pathlib import Path
 from statistics import median
 
 from launch.bench.transport import arms, others
-from launch.bench.transport.arms import Arm
-from launch.bench.transport.stall import Stall, pubsub_lost, stalled
+from launch.bench.transport.arms import TransportRate
+from launch.bench.transport.stall import StallMeasurement, count_pubsub_losses, measure_stall
 from launch.bench.transport.workload import TOKENS
-from launch.nodes import local_nodes
+from launch.nodes import start_local_nodes
 from protocol.cli.output import error_console
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class TransportBenchmarkOptions:
     tokens: tuple[int, ...]
     seconds: float
     rounds: int
@@ -35,7 +35,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TransportCase:
     """One length; rates are trajectories a second, each ``vs`` ours divided by the other."""
 
     tokens: int
@@ -55,9 +55,9 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    cases: tuple[Case, ...]
-    stalls: tuple[Stall, ...]
+class TransportReport:
+    cases: tuple[TransportCase, ...]
+    stalls: tuple[StallMeasurement, ...]
     """One for each case."""
 
     @property
@@ -75,7 +75,7 @@ class Report:
     def holds(self) -> bool:
         return not self.failures
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         return {"cases": [asdict(case) for case in self.cases]}
 
 
@@ -86,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, metavar="DIR", help="where the journal is written (default: temporary)")
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> TransportBenchmarkOptions:
     """Raises UserError."""
     try:
         tokens = tuple(int(part) for part in given.tokens.split(","))
@@ -96,37 +96,39 @@ def options(given: argparse.Namespace) -> Options:
         raise UserError(f"lengths are 2 to {TOKENS[-1]} tokens, --seconds above 0, --rounds 1 or more")
     if given.folder is not None and not given.folder.is_dir():
         raise UserError(f"there is no folder {given.folder}: make it, or leave --folder out")
-    return Options(tokens, given.seconds, given.rounds, given.folder)
+    return TransportBenchmarkOptions(tokens, given.seconds, given.rounds, given.folder)
 
 
-async def measure(asked: Options) -> Report:
+async def measure_transport(asked: TransportBenchmarkOptions) -> TransportReport:
     """Raises InfraError where a process of an arm fails."""
     say = error_console().print
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
-        async with local_nodes(1, Path(folder)):
-            measured = [await _case(tokens, asked, say) for tokens in asked.tokens]
-    report = Report(tuple(case for case, _ in measured), tuple(stall for _, stall in measured))
+        async with start_local_nodes(1, Path(folder)):
+            measured = [await _measure_case(tokens, asked, say) for tokens in asked.tokens]
+    report = TransportReport(tuple(case for case, _ in measured), tuple(stall for _, stall in measured))
     for failure in report.failures:
         say(f"failed: {failure}")
     return report
 
 
-async def _case(tokens: int, asked: Options, say: Callable[[str], None]) -> tuple[Case, Stall]:
+async def _measure_case(
+    tokens: int, asked: TransportBenchmarkOptions, say: Callable[[str], None]
+) -> tuple[TransportCase, StallMeasurement]:
     rates: dict[str, list[float]] = defaultdict(list)
     lost = 0
     for number in range(asked.rounds):
-        for name, run in _arms(tokens, asked.seconds):
+        for name, run in _transports(tokens, asked.seconds):
             with tempfile.TemporaryDirectory(prefix="ls-bench-", dir=asked.folder) as folder:
                 arm = await run(Path(folder))
             rates[name].append(arm.per_s)
             lost += arm.lost
             say(f"{tokens:>7} tokens, round {number + 1}: {name:<16} {arm.per_s:>9.0f} trajectories/s")
-    stall = await asyncio.to_thread(stalled, tokens)
+    stall = await asyncio.to_thread(measure_stall, tokens)
     lost += stall.lost
-    lost_pubsub = await asyncio.to_thread(pubsub_lost, tokens)
+    lost_pubsub = await asyncio.to_thread(count_pubsub_losses, tokens)
     say(f"{tokens:>7} tokens, reader stalled: {lost} lost by ours, {lost_pubsub} by PUB/SUB")
     rate = {name: median(found) for name, found in rates.items()}
-    case = Case(
+    case = TransportCase(
         tokens=tokens,
         ours_per_s=round(rate["ours"], 1),
         ours_durable_per_s=round(rate["ours_durable"], 1),
@@ -145,15 +147,15 @@ async def _case(tokens: int, asked: Options, say: Callable[[str], None]) -> tupl
     return case, stall
 
 
-def _arms(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Path], Awaitable[Arm]]]]:
+def _transports(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Path], Awaitable[TransportRate]]]]:
     """Each is given an empty folder.  What blocks has a thread, and the event loop nothing to do meanwhile."""
     thread = asyncio.to_thread
     return (
-        ("ours", lambda _: arms.ours(tokens, seconds)),
-        ("raw_zmq", lambda _: arms.raw(tokens, seconds)),
-        ("raw_zmq_blocking", lambda _: thread(arms.raw_blocking, tokens, seconds)),
-        ("ours_durable", lambda folder: arms.ours_durable(tokens, seconds, folder)),
-        ("sqlite_raw", lambda folder: thread(others.sqlite_raw, tokens, seconds, folder)),
-        ("ray_queue", lambda _: thread(others.ray_queue, tokens, seconds)),
-        ("ray_object_store", lambda _: thread(others.ray_object_store, tokens, seconds)),
+        ("ours", lambda _: arms.receive_longshore(tokens, seconds)),
+        ("raw_zmq", lambda _: arms.receive_raw_zmq(tokens, seconds)),
+        ("raw_zmq_blocking", lambda _: thread(arms.receive_raw_zmq_blocking, tokens, seconds)),
+        ("ours_durable", lambda folder: arms.receive_longshore_durable(tokens, seconds, folder)),
+        ("sqlite_raw", lambda folder: thread(others.measure_raw_sqlite, tokens, seconds, folder)),
+        ("ray_queue", lambda _: thread(others.measure_ray_queue, tokens, seconds)),
+        ("ray_object_store", lambda _: thread(others.measure_ray_object_store, tokens, seconds)),
     )

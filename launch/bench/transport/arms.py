@@ -17,21 +17,21 @@ from typing import NamedTuple, TypeAlias, cast
 import zmq
 import zmq.asyncio
 
-from launch.bench.transport.ends import END_S, bind, ended, started, until
-from launch.bench.transport.workload import GROUP_SIZE, MAX_BYTES, RUN, most_of, number_of, plan_of
+from launch.bench.transport.ends import TIMEOUT_S, bind_to_loopback, poll_until, read_output, start_module
+from launch.bench.transport.workload import GROUP_SIZE, MAX_BYTES, RUN, group_plan, max_trajectories, trajectory_number
 from protocol.journal import AppendOutcome, Journal, JournalSettings
-from protocol.stream import Received, TrajectoryReceiver
+from protocol.stream import ReceivedTrajectory, TrajectoryReceiver
 
 _PLENTY = 1 << 50
 
 
-class Arm(NamedTuple):
+class TransportRate(NamedTuple):
     per_s: float
     lost: int = 0
     """Acknowledged and not received."""
 
 
-Store: TypeAlias = Callable[[Sequence[Received]], Awaitable[Sequence[AppendOutcome]]]
+StoreBatch: TypeAlias = Callable[[Sequence[ReceivedTrajectory]], Awaitable[Sequence[AppendOutcome]]]
 
 
 class _Count:
@@ -56,13 +56,13 @@ class _Count:
         return self.counted / (self.last - self.begun) if self.counted else 0.0
 
 
-async def ours(tokens: int, seconds: float) -> Arm:
+async def receive_longshore(tokens: int, seconds: float) -> TransportRate:
     """The whole way: trajectory, frames, checks, acknowledgement; nothing is stored."""
-    run = await _ours(tokens, seconds, _forget)
-    return Arm(run.per_s, len(run.acked - run.arrived))
+    run = await _receive_from_sender(tokens, seconds, _discard)
+    return TransportRate(run.per_s, len(run.acked - run.arrived))
 
 
-async def ours_durable(tokens: int, seconds: float, folder: Path) -> Arm:
+async def receive_longshore_durable(tokens: int, seconds: float, folder: Path) -> TransportRate:
     """The same with a journal: acknowledged when its transaction is on the disk."""
     path = folder / "journal.sqlite"
     settings = JournalSettings(
@@ -70,86 +70,88 @@ async def ours_durable(tokens: int, seconds: float, folder: Path) -> Arm:
     )  # all rewards are alike, and nothing may be dropped for it
     with ThreadPoolExecutor(1) as thread:
         loop = asyncio.get_running_loop()
-        journal = await loop.run_in_executor(thread, Journal, path, settings, _plenty)
+        journal = await loop.run_in_executor(thread, Journal, path, settings, _plenty_of_disk)
 
         def open_groups() -> None:
-            for group in range(most_of(tokens, seconds) // plan_of(0).size):
-                journal.open_group(plan_of(group), b"")
+            for group in range(max_trajectories(tokens, seconds) // group_plan(0).size):
+                journal.open_group(group_plan(group), b"")
 
-        async def store(items: Sequence[Received]) -> Sequence[AppendOutcome]:
-            arrivals = [item.arrival() for item in items]
-            return (await loop.run_in_executor(thread, journal.append, arrivals))[0]
+        async def store(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
+            arrivals = [item.to_arrival() for item in items]
+            return (await loop.run_in_executor(thread, journal.append_batch, arrivals))[0]
 
         await loop.run_in_executor(thread, open_groups)
         try:
-            run = await _ours(tokens, seconds, store)
+            run = await _receive_from_sender(tokens, seconds, store)
         finally:
             await loop.run_in_executor(thread, journal.close)
-    return Arm(run.per_s, len(run.acked - _stored(path)))
+    return TransportRate(run.per_s, len(run.acked - _read_stored(path)))
 
 
-def _stored(journal: Path) -> set[int]:
+def _read_stored(journal: Path) -> set[int]:
     """What lies in the journal's file with its bytes, read with SQLite alone."""
     with closing(sqlite3.connect(f"{journal.absolute().as_uri()}?mode=ro", uri=True)) as database:
         rows = database.execute("SELECT grp, sample FROM rows JOIN payloads USING (trajectory)").fetchall()
     return {group * GROUP_SIZE + sample for group, sample in rows}
 
 
-def _plenty(folder: Path) -> int:  # noqa: ARG001  the journal asks for a folder's free bytes; its reserve is not on trial
+def _plenty_of_disk(folder: Path) -> int:  # noqa: ARG001  the journal asks for a folder's free bytes; its reserve is not on trial
     return _PLENTY
 
 
-async def _forget(items: Sequence[Received]) -> Sequence[AppendOutcome]:
+async def _discard(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
     return [AppendOutcome.APPENDED] * len(items)
 
 
-class _Run(NamedTuple):
+class _ReceiverRun(NamedTuple):
     per_s: float
     acked: set[int]
     """By the sender's own word."""
     arrived: set[int]
 
 
-async def _ours(tokens: int, seconds: float, store: Store) -> _Run:
+async def _receive_from_sender(tokens: int, seconds: float, store: StoreBatch) -> _ReceiverRun:
     count, arrived, over = _Count(seconds), set[int](), asyncio.Event()
 
-    async def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
+    async def append(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
         outcomes = await store(items)
-        arrived.update(number_of(item.summary.ticket) for item in items)
+        arrived.update(trajectory_number(item.summary.request) for item in items)
         if not count.add(len(items)):
             over.set()
         return outcomes
 
     async with TrajectoryReceiver(RUN, append, max_bytes=MAX_BYTES) as receiver:
-        with started("sender", "ours", receiver.endpoint, tokens, most_of(tokens, seconds)) as process:
-            async with asyncio.timeout(END_S):
-                await until(lambda: over.is_set() or process.poll() is not None)  # it ends when it has sent all
-            said = await asyncio.to_thread(ended, process)
-    return _Run(count.per_s, set(said["acked"]), arrived)
+        with start_module("sender", "ours", receiver.endpoint, tokens, max_trajectories(tokens, seconds)) as process:
+            async with asyncio.timeout(TIMEOUT_S):
+                await poll_until(lambda: over.is_set() or process.poll() is not None)  # it ends when it has sent all
+            said = await asyncio.to_thread(read_output, process)
+    return _ReceiverRun(count.per_s, set(said["acked"]), arrived)
 
 
-async def raw(tokens: int, seconds: float) -> Arm:
+async def receive_raw_zmq(tokens: int, seconds: float) -> TransportRate:
     """``zmq.asyncio`` DEALER to ROUTER with the same frames; nothing is checked or answered."""
     count = _Count(seconds)
     with zmq.asyncio.Context() as context, context.socket(zmq.ROUTER) as socket:
-        endpoint = bind(cast("zmq.Socket[bytes]", socket))
-        with started("sender", "raw", endpoint, tokens, most_of(tokens, 100 * seconds)) as process:
-            async with asyncio.timeout(END_S):
+        endpoint = bind_to_loopback(cast("zmq.Socket[bytes]", socket))
+        with start_module("sender", "raw", endpoint, tokens, max_trajectories(tokens, 100 * seconds)) as process:
+            async with asyncio.timeout(TIMEOUT_S):
                 await socket.recv_multipart(copy=False)
                 while count.add():
                     await socket.recv_multipart(copy=False)
             process.kill()
-    return Arm(count.per_s)
+    return TransportRate(count.per_s)
 
 
-def raw_blocking(tokens: int, seconds: float) -> Arm:
+def receive_raw_zmq_blocking(tokens: int, seconds: float) -> TransportRate:
     count = _Count(seconds)
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.ROUTER) as socket:
-        socket.rcvtimeo = int(END_S * 1000)
-        endpoint = bind(socket)
-        with started("sender", "raw_blocking", endpoint, tokens, most_of(tokens, 100 * seconds)) as process:
+        socket.rcvtimeo = int(TIMEOUT_S * 1000)
+        endpoint = bind_to_loopback(socket)
+        with start_module(
+            "sender", "raw_blocking", endpoint, tokens, max_trajectories(tokens, 100 * seconds)
+        ) as process:
             socket.recv_multipart(copy=False)
             while count.add():
                 socket.recv_multipart(copy=False)
             process.kill()
-    return Arm(count.per_s)
+    return TransportRate(count.per_s)

@@ -14,12 +14,12 @@ import zmq
 
 from protocol.errors import InfraError
 
-END_S = 120.0
+TIMEOUT_S = 120.0
 HIGH_WATER = 64
 """Messages that wait in a ZeroMQ socket of an arm that is not ours."""
 
 
-def bind(socket: zmq.Socket[bytes]) -> str:
+def bind_to_loopback(socket: zmq.Socket[bytes]) -> str:
     """Its endpoint, at a free port of loopback."""
     socket.linger = 0
     socket.set_hwm(HIGH_WATER)
@@ -27,7 +27,7 @@ def bind(socket: zmq.Socket[bytes]) -> str:
 
 
 @contextmanager
-def started(module: str, *arguments: object) -> Generator[subprocess.Popen[bytes]]:
+def start_module(module: str, *arguments: object) -> Generator[subprocess.Popen[bytes]]:
     """A process of ``launch.bench.transport.MODULE``, killed at the end of the context; a sender ends by itself where
     its standard input is closed."""
     command = [sys.executable, "-m", f"launch.bench.transport.{module}", *map(str, arguments)]
@@ -38,15 +38,15 @@ def started(module: str, *arguments: object) -> Generator[subprocess.Popen[bytes
             process.kill()
 
 
-def ended(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+def read_output(process: subprocess.Popen[bytes]) -> dict[str, Any]:
     """What a process says at its end.  Raises InfraError for one that failed."""
-    output, _ = process.communicate(timeout=END_S)
+    output, _ = process.communicate(timeout=TIMEOUT_S)
     if process.returncode:
         raise InfraError(f"{process.args!r} ended with exit code {process.returncode}; its traceback is above")
     return orjson.loads(output)
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def poll_until(holds: Callable[[], bool]) -> None:
     """Look now and then: what is waited for is partly another process's."""
     while not holds():  # noqa: ASYNC110  no event tells of another process's end
         await asyncio.sleep(0.01)

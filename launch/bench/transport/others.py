@@ -8,11 +8,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from launch.bench.transport.arms import Arm
-from launch.bench.transport.workload import frames_of
+from launch.bench.transport.arms import TransportRate
+from launch.bench.transport.workload import build_frames
 from protocol.journal.store import PAGE_BYTES, wal_bytes
 
-ROWS = (1, 8, 64)
+ROWS_PER_TRANSACTION = (1, 8, 64)
 """A transaction, of which the best counts."""
 _QUEUE_ITEMS = 64
 _REFS_AT_ONCE = 8
@@ -22,7 +22,7 @@ class _Producer:
     """The sending process."""
 
     def __init__(self, tokens: int) -> None:
-        self._blob = b"".join(frames_of(tokens))
+        self._blob = b"".join(build_frames(tokens))
 
     def fill(self, queue: Any) -> None:
         """Put it by value, for ever."""
@@ -34,7 +34,7 @@ class _Producer:
         return [_ray().put(self._blob) for _ in range(number)]
 
 
-def ray_queue(tokens: int, seconds: float) -> Arm:
+def measure_ray_queue(tokens: int, seconds: float) -> TransportRate:
     """``ray.util.queue.Queue``: put by one process, got by another, the actor of the queue between them."""
     from ray.util.queue import Queue
 
@@ -48,13 +48,13 @@ def ray_queue(tokens: int, seconds: float) -> Arm:
         while time.perf_counter() - begun < seconds:
             queue.get()
             counted += 1
-        return Arm(counted / (time.perf_counter() - begun))
+        return TransportRate(counted / (time.perf_counter() - begun))
     finally:
         ray.kill(producer)
         queue.shutdown(force=True)
 
 
-def ray_object_store(tokens: int, seconds: float) -> Arm:
+def measure_ray_object_store(tokens: int, seconds: float) -> TransportRate:
     """``ray.put`` in one process, ``ray.get`` in another, references passed a few at a time; the next are being made
     while these are read."""
     ray = _ray()
@@ -69,7 +69,7 @@ def ray_object_store(tokens: int, seconds: float) -> Arm:
             for reference in references:
                 ray.get(reference)
                 counted += 1
-        return Arm(counted / (time.perf_counter() - begun))
+        return TransportRate(counted / (time.perf_counter() - begun))
     finally:
         ray.kill(producer)
 
@@ -81,13 +81,13 @@ def _ray() -> Any:
     return ray
 
 
-def sqlite_raw(tokens: int, seconds: float, folder: Path) -> Arm:
+def measure_raw_sqlite(tokens: int, seconds: float, folder: Path) -> TransportRate:
     """One table of blobs, ``synchronous=FULL``, pages and log as large as the journal's; the best of :data:`ROWS`."""
-    blob = b"".join(frames_of(tokens))
-    return max(_sqlite(blob, rows, seconds, folder / f"{rows}.sqlite") for rows in ROWS)
+    blob = b"".join(build_frames(tokens))
+    return max(_sqlite(blob, rows, seconds, folder / f"{rows}.sqlite") for rows in ROWS_PER_TRANSACTION)
 
 
-def _sqlite(blob: bytes, rows: int, seconds: float, path: Path) -> Arm:
+def _sqlite(blob: bytes, rows: int, seconds: float, path: Path) -> TransportRate:
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         for pragma in (
             f"page_size={PAGE_BYTES}",
@@ -107,4 +107,4 @@ def _sqlite(blob: bytes, rows: int, seconds: float, path: Path) -> Arm:
             database.execute("COMMIT")
         elapsed = time.perf_counter() - begun
     path.unlink()
-    return Arm(counted / elapsed)
+    return TransportRate(counted / elapsed)

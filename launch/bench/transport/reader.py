@@ -15,39 +15,39 @@ from dataclasses import asdict
 import orjson
 
 from launch.bench.peak import peak_bytes
-from launch.bench.transport.ends import END_S, ended, started, until
-from launch.bench.transport.stall import STALL_S, Stall, count_of
-from launch.bench.transport.workload import MAX_BYTES, RUN, size_of
+from launch.bench.transport.ends import TIMEOUT_S, poll_until, read_output, start_module
+from launch.bench.transport.stall import STALL_S, StallMeasurement, stall_trajectory_count
+from launch.bench.transport.workload import MAX_BYTES, RUN, payload_bytes
 from protocol.journal import AppendOutcome
-from protocol.stream import Received, TrajectoryReceiver
+from protocol.stream import ReceivedTrajectory, TrajectoryReceiver
 
 
-async def stand_still(tokens: int) -> Stall:
+async def measure_stalled_reader(tokens: int) -> StallMeasurement:
     """Raises InfraError where the sender fails, TimeoutError where nothing comes to an end."""
-    before, size, number = peak_bytes(), size_of(tokens), count_of(tokens)
+    before, size, number = peak_bytes(), payload_bytes(tokens), stall_trajectory_count(tokens)
     names, moving = set[str](), asyncio.Event()
     most = 0
 
-    async def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
+    async def append(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
         nonlocal most
         await moving.wait()
         most = max(most, receiver.statistics().pending_bytes)
-        names.update(item.summary.ticket.trajectory_id for item in items)
+        names.update(item.summary.request.trajectory_id for item in items)
         return [AppendOutcome.APPENDED] * len(items)
 
     async with TrajectoryReceiver(RUN, append, max_bytes=MAX_BYTES) as receiver:
-        with started("sender", "all_at_once", receiver.endpoint, tokens, number) as process:
-            async with asyncio.timeout(END_S):
-                await until(
+        with start_module("sender", "all_at_once", receiver.endpoint, tokens, number) as process:
+            async with asyncio.timeout(TIMEOUT_S):
+                await poll_until(
                     lambda: (
                         receiver.statistics().pending_bytes + size > receiver.window_bytes or process.poll() is not None
                     )
                 )
                 await asyncio.sleep(STALL_S)
                 moving.set()
-                await until(lambda: len(names) == number or process.poll() is not None)
-            said = await asyncio.to_thread(ended, process)
-    return Stall(
+                await poll_until(lambda: len(names) == number or process.poll() is not None)
+            said = await asyncio.to_thread(read_output, process)
+    return StallMeasurement(
         lost=number - len(names),
         window_bytes=receiver.window_bytes,
         receiver_held_bytes=most,
@@ -58,4 +58,4 @@ async def stand_still(tokens: int) -> Stall:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(orjson.dumps(asdict(asyncio.run(stand_still(int(sys.argv[1]))))) + b"\n")
+    sys.stdout.buffer.write(orjson.dumps(asdict(asyncio.run(measure_stalled_reader(int(sys.argv[1]))))) + b"\n")

@@ -21,10 +21,17 @@ import zmq.asyncio
 
 from launch.bench.peak import peak_bytes
 from launch.bench.transport.ends import HIGH_WATER
-from launch.bench.transport.workload import RUN, frames_of, number_of, numbered, segmented, trajectory_of
-from protocol.codec import encode, payload_size
-from protocol.messages import Data, write_message
-from protocol.stream import SenderClosed, TrajectorySender
+from launch.bench.transport.workload import (
+    RUN,
+    build_frames,
+    build_segmented_trajectory,
+    build_trajectory,
+    number_trajectories,
+    trajectory_number,
+)
+from protocol.codec import encode_trajectory, payload_size
+from protocol.messages import StreamData, encode_message
+from protocol.stream import SenderClosedError, TrajectorySender
 from protocol.stream.sender import BUDGET_BYTES
 from protocol.trajectory import Trajectory
 
@@ -33,7 +40,7 @@ _DEADLINE_S = 600.0
 
 
 @dataclass(slots=True)
-class Sent:
+class SenderResult:
     sent: int = 0
     acked: list[int] = field(default_factory=list[int])
     """By :func:`launch.bench.transport.workload.number_of`."""
@@ -41,19 +48,21 @@ class Sent:
     grown_bytes: int = 0
 
 
-async def ours(endpoint: str, base: Trajectory, count: int, told: threading.Event, at_once: int = _AT_ONCE) -> Sent:
+async def send_longshore(
+    endpoint: str, base: Trajectory, count: int, stop: threading.Event, at_once: int = _AT_ONCE
+) -> SenderResult:
     """``at_once`` callers of one sender, each with a trajectory of its own at a time: ``base`` under another ticket."""
-    source = iter(list(numbered(base, count)))  # made before the clock runs: that is an episode's work
-    done, before = Sent(), peak_bytes()
+    source = iter(list(number_trajectories(base, count)))  # made before the clock runs: that is an episode's work
+    done, before = SenderResult(), peak_bytes()
     async with TrajectorySender(endpoint, RUN, "bench") as sender:
 
         async def work(mine: Iterator[Trajectory]) -> None:
             for trajectory in mine:
-                if told.is_set():
+                if stop.is_set():
                     return
                 done.sent += 1
                 await sender.send(trajectory, _DEADLINE_S)
-                done.acked.append(number_of(trajectory.ticket))
+                done.acked.append(trajectory_number(trajectory.request))
                 done.held_bytes = max(done.held_bytes, sender.statistics().bytes)
 
         async with asyncio.TaskGroup() as group:
@@ -63,20 +72,22 @@ async def ours(endpoint: str, base: Trajectory, count: int, told: threading.Even
     return done
 
 
-async def all_at_once(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sent:
+async def send_all_at_once(endpoint: str, tokens: int, count: int, stop: threading.Event) -> SenderResult:
     """Three times as many callers as the sender's budget has room for, with trajectories whose frames are copies."""
-    base = segmented(tokens)
-    return await ours(endpoint, base, count, told, 3 * BUDGET_BYTES // payload_size(encode(base)) + 1)
+    base = build_segmented_trajectory(tokens)
+    return await send_longshore(
+        endpoint, base, count, stop, 3 * BUDGET_BYTES // payload_size(encode_trajectory(base)) + 1
+    )
 
 
-async def raw(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sent:
+async def send_raw_zmq(endpoint: str, tokens: int, count: int, stop: threading.Event) -> SenderResult:
     """The same bytes in the same frames, through ``zmq.asyncio`` and nothing else."""
-    frames, done = [write_message(Data(1, 1)), *frames_of(tokens)], Sent()
+    frames, done = [encode_message(StreamData(1, 1)), *build_frames(tokens)], SenderResult()
     with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as socket:
         socket.linger = 0
         socket.set_hwm(HIGH_WATER)
         socket.connect(endpoint)
-        while done.sent < count and not told.is_set():
+        while done.sent < count and not stop.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
                     await socket.send_multipart(frames, copy=False)  # pyright: ignore[reportUnknownMemberType]  pyzmq's Sequence is bare
@@ -84,22 +95,22 @@ async def raw(endpoint: str, tokens: int, count: int, told: threading.Event) -> 
     return done
 
 
-def raw_blocking(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sent:
-    frames, done = [write_message(Data(1, 1)), *frames_of(tokens)], Sent()
+def send_raw_zmq_blocking(endpoint: str, tokens: int, count: int, stop: threading.Event) -> SenderResult:
+    frames, done = [encode_message(StreamData(1, 1)), *build_frames(tokens)], SenderResult()
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.DEALER) as socket:
         socket.linger, socket.sndtimeo = 0, 1000
         socket.set_hwm(HIGH_WATER)
         socket.connect(endpoint)
-        while done.sent < count and not told.is_set():
+        while done.sent < count and not stop.is_set():
             with contextlib.suppress(zmq.Again):
                 socket.send_multipart(frames, copy=False)
                 done.sent += 1
     return done
 
 
-def pubsub(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sent:
+def publish_with_pubsub(endpoint: str, tokens: int, count: int, stop: threading.Event) -> SenderResult:
     """``count`` messages to whoever listens, and an empty one at the end."""
-    frames, done = [write_message(Data(1, 1)), *frames_of(tokens)], Sent()
+    frames, done = [encode_message(StreamData(1, 1)), *build_frames(tokens)], SenderResult()
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.XPUB) as socket:
         socket.set_hwm(HIGH_WATER)
         socket.connect(endpoint)
@@ -107,9 +118,9 @@ def pubsub(endpoint: str, tokens: int, count: int, told: threading.Event) -> Sen
         while done.sent < count:
             socket.send_multipart(frames, copy=False)
             done.sent += 1
-        while not told.is_set():  # the last word comes through once the reader reads
+        while not stop.is_set():  # the last word comes through once the reader reads
             socket.send(b"")
-            told.wait(0.05)
+            stop.wait(0.05)
     return done
 
 
@@ -124,18 +135,18 @@ def main(kind: str, endpoint: str, tokens: int, count: int) -> None:
     threading.Thread(target=listen, daemon=True).start()
     match kind:
         case "ours":
-            done = asyncio.run(ours(endpoint, trajectory_of(tokens), count, told))
+            done = asyncio.run(send_longshore(endpoint, build_trajectory(tokens), count, told))
         case "all_at_once":
-            done = asyncio.run(all_at_once(endpoint, tokens, count, told))
+            done = asyncio.run(send_all_at_once(endpoint, tokens, count, told))
         case "raw":
-            done = asyncio.run(raw(endpoint, tokens, count, told))
+            done = asyncio.run(send_raw_zmq(endpoint, tokens, count, told))
         case "raw_blocking":
-            done = raw_blocking(endpoint, tokens, count, told)
+            done = send_raw_zmq_blocking(endpoint, tokens, count, told)
         case _:
-            done = pubsub(endpoint, tokens, count, told)
+            done = publish_with_pubsub(endpoint, tokens, count, told)
     sys.stdout.buffer.write(orjson.dumps(asdict(done)) + b"\n")
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(SenderClosed):
+    with contextlib.suppress(SenderClosedError):
         main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

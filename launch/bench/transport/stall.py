@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import zmq
 
-from launch.bench.transport.ends import END_S, HIGH_WATER, bind, ended, started
-from launch.bench.transport.workload import size_of
+from launch.bench.transport.ends import HIGH_WATER, TIMEOUT_S, bind_to_loopback, read_output, start_module
+from launch.bench.transport.workload import payload_bytes
 from protocol.stream.sender import BUDGET_BYTES
 
 STALL_S = 1.0
@@ -20,7 +20,7 @@ _SPARE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Stall:
+class StallMeasurement:
     """What :mod:`launch.bench.transport.reader` has seen, in bytes."""
 
     lost: int
@@ -46,30 +46,30 @@ class Stall:
         return [f"{what} {found} bytes, and its bound is {most}" for what, found, most in bounds if found > most]
 
 
-def stalled(tokens: int) -> Stall:
+def measure_stall(tokens: int) -> StallMeasurement:
     """Before a reader that stands still until nothing moves.  Raises InfraError where a process fails."""
-    with started("reader", tokens) as process:
-        return Stall(**ended(process))
+    with start_module("reader", tokens) as process:
+        return StallMeasurement(**read_output(process))
 
 
-def count_of(tokens: int) -> int:
+def stall_trajectory_count(tokens: int) -> int:
     """More trajectories than all buffers on the way hold together: the sender's, ZeroMQ's on both sides, the
     kernel's."""
-    size = size_of(tokens)
+    size = payload_bytes(tokens)
     return 2 * ((BUDGET_BYTES + 2 * HIGH_WATER * size + _KERNEL_BYTES) // size) + 64
 
 
-def pubsub_lost(tokens: int) -> int:
+def count_pubsub_losses(tokens: int) -> int:
     """Lost by PUB/SUB before a reader that stands still while as much is sent."""
-    number = count_of(tokens)
+    number = stall_trajectory_count(tokens)
     with zmq.Context[zmq.Socket[bytes]]() as context, context.socket(zmq.SUB) as socket:
         socket.subscribe(b"")
-        socket.rcvtimeo = int(END_S * 1000)
-        endpoint = bind(socket)
-        with started("sender", "pubsub", endpoint, tokens, number) as process:
+        socket.rcvtimeo = int(TIMEOUT_S * 1000)
+        endpoint = bind_to_loopback(socket)
+        with start_module("sender", "pubsub", endpoint, tokens, number) as process:
             time.sleep(STALL_S)
             arrived = 0
             while socket.recv_multipart(copy=False)[0].bytes:
                 arrived += 1
-            ended(process)
+            read_output(process)
     return number - arrived

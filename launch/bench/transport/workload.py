@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from protocol.codec import encode as encode_frames
+from protocol.codec import encode_trajectory as encode_frames
 from protocol.codec import payload_size
 from protocol.groups import GroupPlan
-from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket, Trajectory, Turn, TurnKind
+from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory, Turn, TurnKind
 
 RUN = "bench"
 GROUP_SIZE = 16
@@ -22,7 +22,7 @@ _TURN_TOKENS = 512
 _BYTES_TOKEN = 13
 
 
-def trajectory_of(tokens: int) -> Trajectory:
+def build_trajectory(tokens: int) -> Trajectory:
     """A linear episode of ``tokens`` tokens: a prompt, then replies and observations in turn."""
     mask = np.zeros(tokens, np.uint8)
     turns = [Turn(TurnKind.PROMPT, 0, min(_TURN_TOKENS, tokens))]
@@ -41,41 +41,41 @@ def trajectory_of(tokens: int) -> Trajectory:
         np.where(mask == 1, np.int32(3), np.int32(-1)),
         tuple(turns),
     )
-    ticket = Ticket(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", 7)
-    return Trajectory(ticket, Status.COMPLETED, Reward(1.0, {"outcome": 1.0}), (segment,), engine="e", node="n")
+    ticket = RolloutRequest(RUN, GroupId(0), 0, GROUP_SIZE, "bench/task", 7)
+    return Trajectory(ticket, EpisodeStatus.COMPLETED, Reward(1.0, {"outcome": 1.0}), (segment,), engine="e", node="n")
 
 
-def segmented(tokens: int) -> Trajectory:
+def build_segmented_trajectory(tokens: int) -> Trajectory:
     """One of as many tokens in two segments, so that its frames are a copy of its arrays."""
-    half = trajectory_of(tokens // 2)
+    half = build_trajectory(tokens // 2)
     return replace(half, segments=half.segments * 2)
 
 
-def numbered(base: Trajectory, most: int) -> Iterator[Trajectory]:
+def number_trajectories(base: Trajectory, most: int) -> Iterator[Trajectory]:
     """``base`` under ``most`` different tickets: another sample, or another group, each time."""
     for number in range(most):
         group, sample = divmod(number, GROUP_SIZE)
-        yield replace(base, ticket=replace(base.ticket, group=GroupId(group), sample=sample))
+        yield replace(base, ticket=replace(base.request, group=GroupId(group), sample=sample))
 
 
-def number_of(ticket: Ticket) -> int:
+def trajectory_number(ticket: RolloutRequest) -> int:
     """Which of :func:`numbered` has ``ticket``."""
     return ticket.group * GROUP_SIZE + ticket.sample
 
 
-def plan_of(group: int) -> GroupPlan:
+def group_plan(group: int) -> GroupPlan:
     return GroupPlan(GroupId(group), "bench/task", tuple(range(GROUP_SIZE)))
 
 
-def most_of(tokens: int, seconds: float) -> int:
+def max_trajectories(tokens: int, seconds: float) -> int:
     """How many trajectories an arm of ``seconds`` may use: more than any machine gets through, in whole groups."""
     per_second = 4e9 / (tokens * _BYTES_TOKEN + 100_000)
     return max(1, int(per_second * seconds / GROUP_SIZE)) * GROUP_SIZE
 
 
-def frames_of(tokens: int) -> list[bytes | memoryview]:
-    return encode_frames(trajectory_of(tokens))
+def build_frames(tokens: int) -> list[bytes | memoryview]:
+    return encode_frames(build_trajectory(tokens))
 
 
-def size_of(tokens: int) -> int:
-    return payload_size(frames_of(tokens))
+def payload_bytes(tokens: int) -> int:
+    return payload_size(build_frames(tokens))

@@ -18,24 +18,24 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Literal
 
-from actors.engines.direct import FromSender
-from actors.engines.handover import FromFiles
-from actors.engines.prefixes import KvReuse
-from actors.engines.server import OWN_TOKENS
+from actors.engines.direct import BroadcastWeightLoader
+from actors.engines.handover import FileWeightLoader
+from actors.engines.prefixes import PrefixReuse
+from actors.engines.server import RESERVED_TOKENS
 from actors.engines.settings import EngineSettings
-from actors.engines.tensors import FromTensors
-from actors.weights.copies import CopiesSettings, HostCopies
-from actors.weights.sender import SenderSettings, WeightSender
+from actors.engines.tensors import TensorWeightLoader
+from actors.weights.copies import HostWeightCache, HostWeightCacheSettings
+from actors.weights.sender import WeightSender, WeightSenderSettings
 from actors.weights.source import WeightSource
-from launch.bench.weights.by_hand import HandEngine
-from launch.bench.weights.histories import ROOM_TOKENS, Reuse
-from launch.bench.weights.histories import measure as measure_reuse
-from launch.bench.weights.pushes import Fleet, Pushes, Route, Window
-from launch.bench.weights.versions import CONTEXT_TOKENS, Versions, bytes_share, published
+from launch.bench.weights.by_hand import InstrumentedEngine
+from launch.bench.weights.histories import ROOM_TOKENS, HistoryReuse
+from launch.bench.weights.histories import measure_kv_reuse as measure_reuse
+from launch.bench.weights.pushes import DecodingWindow, LoadedEngines, PushTimings, WeightRoute
+from launch.bench.weights.versions import CONTEXT_TOKENS, VersionSequence, delta_bytes_share, publish_steps
 from launch.config.rollout import EngineSection
 from protocol.cli.output import error_console
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 from protocol.weights import WeightManifest
 
 RATE, HIGHER_RATE = 1e-6, 1e-5
@@ -54,11 +54,11 @@ _LONG_PUSHES = 3
 _SESSIONS = 2
 """With shorter ones: a CPU prefills their histories in seconds."""
 _LONGEST = 128 * 1024
-RULES: tuple[KvReuse, ...] = ("fresh", "session")
+KV_RULES: tuple[PrefixReuse, ...] = ("fresh", "session")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class WeightBenchmarkOptions:
     pushes: int
     requests: int
     tokens: int
@@ -72,16 +72,16 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class WeightBenchmarkReport:
     model_bytes: int
-    routes: dict[str, Pushes]
+    routes: dict[str, PushTimings]
     floor_ms: float
     share: float
     higher_share: float
-    before: Window
-    after: Window
+    before: DecodingWindow
+    after: DecodingWindow
     drained_ms: float
-    reuse: dict[int, dict[KvReuse, Reuse]]
+    reuse: dict[int, dict[PrefixReuse, HistoryReuse]]
     """Tokens of history → rule → what came of it."""
 
     @property
@@ -89,13 +89,13 @@ class Report:
         """A delta is small.  Nothing else fails it: times say as much of the machine."""
         return self.share <= _SHARE
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         full, shares = self.routes["full"], {"bytes_share": self.share, "bytes_share_1e-5": self.higher_share}
-        said: dict[str, Json] = {"model_bytes": self.model_bytes, "pushes": len(full.push_ms)}
+        said: dict[str, JsonValue] = {"model_bytes": self.model_bytes, "pushes": len(full.push_ms)}
         said |= {name: _times(pushes) for name, pushes in self.routes.items()}
         said["delta"] = {name: round(share, 5) for name, share in shares.items()} | _times(self.routes["delta"])
-        rates: dict[str, Json] = {name: round(pushes.window.rate, 1) for name, pushes in self.routes.items()}
-        measured: dict[str, Json] = {
+        rates: dict[str, JsonValue] = {name: round(pushes.window.rate, 1) for name, pushes in self.routes.items()}
+        measured: dict[str, JsonValue] = {
             "floor_ms": round(self.floor_ms, 2),
             "stall_vs_floor": round(median(full.stall_ms) / self.floor_ms, 3),
             "tokens_per_s": {
@@ -114,8 +114,8 @@ class Report:
         return said | measured
 
 
-def _times(pushes: Pushes) -> dict[str, Json]:
-    said: dict[str, Json] = {
+def _times(pushes: PushTimings) -> dict[str, JsonValue]:
+    said: dict[str, JsonValue] = {
         "stall_ms_p50": round(median(pushes.stall_ms), 2),
         "stall_ms_p95": round(_p95(pushes.stall_ms), 2),
         "push_ms": round(median(pushes.push_ms), 2),
@@ -152,13 +152,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def options(given: argparse.Namespace) -> Options:
+def parse_options(given: argparse.Namespace) -> WeightBenchmarkOptions:
     """Raises UserError."""
     try:
         histories = tuple(1024 * int(each) for each in str(given.histories).split(",") if each)
     except ValueError:
         raise UserError(f"--histories {given.histories} is no list of whole numbers: write 2,32, or ''") from None
-    asked = Options(
+    asked = WeightBenchmarkOptions(
         given.pushes,
         given.requests,
         given.tokens,
@@ -181,30 +181,30 @@ def options(given: argparse.Namespace) -> Options:
     return asked
 
 
-async def measure(asked: Options) -> Report:
+async def measure_weights(asked: WeightBenchmarkOptions) -> WeightBenchmarkReport:
     """Raises InfraError where an engine does not come up, does not take a version, or is lost."""
     say = error_console().print
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
         folder = Path(name)
         say("one step of the learner at each learning rate")
-        context = max(asked.histories, default=0) + ROOM_TOKENS + OWN_TOKENS
-        steps = await asyncio.to_thread(published, folder, (RATE, HIGHER_RATE), context)
-        share, higher = [await bytes_share(steps[rate]) for rate in (RATE, HIGHER_RATE)]
+        context = max(asked.histories, default=0) + ROOM_TOKENS + RESERVED_TOKENS
+        steps = await asyncio.to_thread(publish_steps, folder, (RATE, HIGHER_RATE), context)
+        share, higher = [await delta_bytes_share(steps[rate]) for rate in (RATE, HIGHER_RATE)]
         say(f"a delta is {share:.2%} of the bytes at {RATE:g}, {higher:.2%} at {HIGHER_RATE:g}")
-        versions = Versions(folder / "weights", steps[RATE])
-        async with _engines(folder, asked, first := versions.next("first")) as engines:
-            fleet = Fleet(engines=engines, loss=asked.update_loss, versions=versions, say=say)
-            async with fleet.decoding(asked.requests, asked.tokens):
-                await fleet.settle(_slots(asked))
-                routes, floor, before = await fleet.rounds(asked.pushes, _routes(folder, engines, asked.device))
-                after = await fleet.watch(asked.seconds)
-                drained = await fleet.drains(asked.drains)
-        reuse: dict[int, dict[KvReuse, Reuse]] = {history: {} for history in asked.histories}
-        for rule in RULES if asked.histories else ():
+        versions = VersionSequence(folder / "weights", steps[RATE])
+        async with _engines(folder, asked, first := versions.next_version("first")) as engines:
+            fleet = LoadedEngines(engines=engines, loss=asked.update_loss, versions=versions, say=say)
+            async with fleet.keep_decoding(asked.requests, asked.tokens):
+                await fleet.await_full_caches(_cache_tokens(asked))
+                routes, floor, before = await fleet.measure_pushes(asked.pushes, _routes(folder, engines, asked.device))
+                after = await fleet.measure_decoding(asked.seconds)
+                drained = await fleet.measure_drained_updates(asked.drains)
+        reuse: dict[int, dict[PrefixReuse, HistoryReuse]] = {history: {} for history in asked.histories}
+        for rule in KV_RULES if asked.histories else ():
             say(f"sessions whose prefixes are kept by the rule {rule}")
-            for history, found in (await _reuse(folder, asked, versions, rule)).items():
+            for history, found in (await _measure_kv_reuse(folder, asked, versions, rule)).items():
                 reuse[history][rule] = found
-        return Report(
+        return WeightBenchmarkReport(
             model_bytes=first.bytes,
             routes=routes,
             floor_ms=median(floor),
@@ -217,37 +217,42 @@ async def measure(asked: Options) -> Report:
         )
 
 
-def _routes(folder: Path, engines: Sequence[HandEngine], device: Literal["cpu", "cuda"]) -> list[Route]:
+def _routes(folder: Path, engines: Sequence[InstrumentedEngine], device: Literal["cpu", "cuda"]) -> list[WeightRoute]:
     """All that a run can choose from, the learner's host and the engines' being one."""
 
-    def copies(name: str, *, broadcast: bool) -> HostCopies:
-        told = CopiesSettings(
+    def copies(name: str, *, broadcast: bool) -> HostWeightCache:
+        told = HostWeightCacheSettings(
             name=name, run_dir=folder, node="node-1", folder=folder / "copies" / name, broadcast=broadcast
         )
-        return HostCopies(told, WeightSource(hosts=1))
+        return HostWeightCache(told, WeightSource(hosts=1))
 
-    files, sender = [FromFiles()] * len(engines), WeightSender(SenderSettings(address="127.0.0.1", device="cpu"))
+    files, sender = (
+        [FileWeightLoader()] * len(engines),
+        WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu")),
+    )
     return [
-        Route("full", files),
-        Route("delta", files, copies("delta", broadcast=False)),
-        Route("broadcast", files, copies("broadcast", broadcast=True)),
-        Route("tensors", [FromTensors(device, 1)] * len(engines)),
-        Route("direct", [FromSender(f"engine-{index}", 1, sender) for index in range(len(engines))]),
+        WeightRoute("full", files),
+        WeightRoute("delta", files, copies("delta", broadcast=False)),
+        WeightRoute("broadcast", files, copies("broadcast", broadcast=True)),
+        WeightRoute("tensors", [TensorWeightLoader(device, 1)] * len(engines)),
+        WeightRoute("direct", [BroadcastWeightLoader(f"engine-{index}", 1, sender) for index in range(len(engines))]),
     ]
 
 
-async def _reuse(folder: Path, asked: Options, versions: Versions, rule: KvReuse) -> dict[int, Reuse]:
+async def _measure_kv_reuse(
+    folder: Path, asked: WeightBenchmarkOptions, versions: VersionSequence, rule: PrefixReuse
+) -> dict[int, HistoryReuse]:
     """Tokens of history → what came of them, on one engine."""
     context = max(asked.histories) + ROOM_TOKENS
     slots = max(history * sessions for history, sessions in zip(asked.histories, _sessions(asked), strict=True))
     settings = replace(
-        _settings(folder, asked, f"engine-{rule}"),
+        _engine_settings(folder, asked, f"engine-{rule}"),
         context_length=context,
         max_total_tokens=2 * slots + context,
         kv=rule,
         stall_timeout_s=_START_S,  # a CPU that is busy prefills a long history for minutes
     )
-    async with _running([HandEngine(settings)], versions.next("histories")) as (engine,):
+    async with _started([InstrumentedEngine(settings)], versions.next_version("histories")) as (engine,):
         return {
             history: await measure_reuse(
                 engine,
@@ -260,20 +265,24 @@ async def _reuse(folder: Path, asked: Options, versions: Versions, rule: KvReuse
         }
 
 
-def _sessions(asked: Options) -> list[int]:
+def _sessions(asked: WeightBenchmarkOptions) -> list[int]:
     """Of each history, how many talk at once."""
     return [1 if history > _LONG else _SESSIONS for history in asked.histories]
 
 
 @asynccontextmanager
-async def _engines(folder: Path, asked: Options, first: WeightManifest) -> AsyncGenerator[list[HandEngine]]:
-    engines = [HandEngine(_settings(folder, asked, f"engine-{index}")) for index in range(asked.engines)]
-    async with _running(engines, first):
+async def _engines(
+    folder: Path, asked: WeightBenchmarkOptions, first: WeightManifest
+) -> AsyncGenerator[list[InstrumentedEngine]]:
+    engines = [InstrumentedEngine(_engine_settings(folder, asked, f"engine-{index}")) for index in range(asked.engines)]
+    async with _started(engines, first):
         yield engines
 
 
 @asynccontextmanager
-async def _running(engines: list[HandEngine], first: WeightManifest) -> AsyncGenerator[list[HandEngine]]:
+async def _started(
+    engines: list[InstrumentedEngine], first: WeightManifest
+) -> AsyncGenerator[list[InstrumentedEngine]]:
     try:
         async with asyncio.TaskGroup() as group:
             for engine in engines:
@@ -285,18 +294,18 @@ async def _running(engines: list[HandEngine], first: WeightManifest) -> AsyncGen
                 group.create_task(engine.stop())
 
 
-def _slots(asked: Options) -> int:
+def _cache_tokens(asked: WeightBenchmarkOptions) -> int:
     """Tokens that an engine's cache holds."""
     return 2 * asked.requests * (asked.tokens + _PROMPT_ROOM)
 
 
-def _settings(folder: Path, asked: Options, name: str) -> EngineSettings:
+def _engine_settings(folder: Path, asked: WeightBenchmarkOptions, name: str) -> EngineSettings:
     return EngineSettings(
         name=name,
         run_dir=folder,
         model_path=str(folder / "model"),
         context_length=_CONTEXT,
-        max_total_tokens=_slots(asked),
+        max_total_tokens=_cache_tokens(asked),
         max_running=asked.requests,
         device=asked.device,
         memory_share=_GPU_SHARE / asked.engines,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from actors.engines.messages import GenerateRequest
-from launch.bench.weights.by_hand import HandEngine
-from launch.bench.weights.versions import Versions
-from protocol.events import Json
+from launch.bench.weights.by_hand import InstrumentedEngine
+from launch.bench.weights.versions import VersionSequence
+from protocol.events import JsonValue
 
 _REPLY_TOKENS = 32
 _OUTPUT_TOKENS = 16
@@ -25,7 +25,7 @@ _DEADLINE_S = 1800.0
 
 
 @dataclass(slots=True)
-class Reuse:
+class HistoryReuse:
     """Turns behind a session's first one, and the time of all."""
 
     known_tokens: int = 0
@@ -36,12 +36,12 @@ class Reuse:
     seconds: float = 0.0
     pushes: int = 0
 
-    def turn(self, known: int, cached: int, sampled: int) -> None:
+    def add_turn(self, known: int, cached: int, sampled: int) -> None:
         self.known_tokens += known
         self.cached_tokens += min(known, cached)
         self.sampled_tokens += sampled
 
-    def as_json(self) -> dict[str, Json]:
+    def as_json(self) -> dict[str, JsonValue]:
         again = self.known_tokens - self.cached_tokens
         return {
             "prefix_hit_share": round(self.cached_tokens / self.known_tokens, 4) if self.known_tokens else None,
@@ -52,13 +52,13 @@ class Reuse:
 
 
 @dataclass(slots=True)
-class _Session:
+class _LongSession:
     """One conversation after the other, each beginning with ``history`` tokens."""
 
-    engine: HandEngine
+    engine: InstrumentedEngine
     slot: int
     history: int
-    reuse: Reuse
+    reuse: HistoryReuse
     turns: int = 0
 
     async def converse(self, ended: Callable[[], None]) -> None:
@@ -69,7 +69,7 @@ class _Session:
             ids, known = dice.choices(range(3, _VOCABULARY), k=self.history), 0
             while len(ids) < self.history + ROOM_TOKENS - _REPLY_TOKENS - _OUTPUT_TOKENS:
                 reply = await self.engine.generate(_request(ids, f"{self.history}-{self.slot}-{number}"))
-                self.reuse.turn(known, reply.cached_tokens, len(reply.token_ids))
+                self.reuse.add_turn(known, reply.cached_tokens, len(reply.token_ids))
                 ids += reply.token_ids
                 known = len(ids) - 1  # the last token is sampled, and read with the next input only
                 ids += dice.choices(range(3, _VOCABULARY), k=_OUTPUT_TOKENS)
@@ -77,25 +77,27 @@ class _Session:
                 ended()
 
 
-async def measure(engine: HandEngine, versions: Versions, *, history: int, sessions: int, pushes: int) -> Reuse:
+async def measure_kv_reuse(
+    engine: InstrumentedEngine, versions: VersionSequence, *, history: int, sessions: int, pushes: int
+) -> HistoryReuse:
     """``sessions`` of them talk for so many pushes, and end some turns after each."""
-    reuse, changed = Reuse(pushes=pushes), asyncio.Event()
-    talking = [_Session(engine, slot, history, reuse) for slot in range(sessions)]
+    reuse, changed = HistoryReuse(pushes=pushes), asyncio.Event()
+    talking = [_LongSession(engine, slot, history, reuse) for slot in range(sessions)]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(session.converse(changed.set)) for session in talking]
-        await _turns(talking, changed)
+        await _await_turns(talking, changed)
         reuse.known_tokens = reuse.cached_tokens = reuse.sampled_tokens = 0
         begun = time.monotonic()
         for _ in range(pushes):
-            await engine.load(versions.next("histories"), _DEADLINE_S)
-            await _turns(talking, changed)
+            await engine.load_weights(versions.next_version("histories"), _DEADLINE_S)
+            await _await_turns(talking, changed)
         reuse.seconds = time.monotonic() - begun
         for task in tasks:
             task.cancel()
     return reuse
 
 
-async def _turns(talking: Sequence[_Session], changed: asyncio.Event) -> None:
+async def _await_turns(talking: Sequence[_LongSession], changed: asyncio.Event) -> None:
     """Every session has ended that many turns since."""
     goals = [session.turns + _TURNS for session in talking]
     while any(session.turns < goal for session, goal in zip(talking, goals, strict=True)):

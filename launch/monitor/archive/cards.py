@@ -5,49 +5,49 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from launch.monitor.shapes import RunCard, RunStanding
-from launch.monitor.tail import Event, integer, mapping, number, parse_object, text
+from launch.monitor.shapes import RunCard, RunStatus
+from launch.monitor.tail import Event, get_integer, get_mapping, get_number, get_text, parse_json_object
 from launch.run_files import CONFIG_FILE, LOCK_FILE, SUMMARY_FILE
 
 MAX_RUNS = 500
 _TAIL_BYTES = 1 << 18
 
 
-def run_cards(folder: Path) -> list[RunCard]:
+def list_run_cards(folder: Path) -> list[RunCard]:
     """Those that have a record, the newest first."""
     try:
         found = [path for path in folder.iterdir() if (path / CONFIG_FILE).is_file()]
     except OSError:
         return []
-    cards = sorted(map(run_card, found), key=lambda card: -card.changed_at)
+    cards = sorted(map(read_run_card, found), key=lambda card: -card.changed_at)
     return cards[:MAX_RUNS]
 
 
-def run_card(run_dir: Path) -> RunCard:
+def read_run_card(run_dir: Path) -> RunCard:
     """Of one run, whatever state its directory is in."""
     record, last = _object(run_dir / CONFIG_FILE), _last_step(run_dir / "metrics.jsonl")
-    config = mapping(record or {}, "config")
+    config = get_mapping(record or {}, "config")
     readable = bool(config) and all(isinstance(section, dict) for section in config.values())
-    asked = mapping(config, "run")
+    asked = get_mapping(config, "run")
     return RunCard(
         id=run_dir.name,
-        recipe=text(asked, "name"),
-        mode=text(asked, "mode"),
-        standing=standing(run_dir),
-        step=integer(last, "step"),
-        steps=integer(asked, "steps"),
-        reward_mean=number(last, "reward_mean"),
-        pass_rate=number(last, "pass_rate"),
+        recipe=get_text(asked, "name"),
+        mode=get_text(asked, "mode"),
+        standing=read_run_status(run_dir),
+        step=get_integer(last, "step"),
+        steps=get_integer(asked, "steps"),
+        reward_mean=get_number(last, "reward_mean"),
+        pass_rate=get_number(last, "pass_rate"),
         changed_at=max(_changed(run_dir / "metrics.jsonl"), _changed(run_dir / CONFIG_FILE)),
         problem="" if readable else f"{run_dir / CONFIG_FILE} cannot be read",
     )
 
 
-def standing(run_dir: Path) -> RunStanding:
+def read_run_status(run_dir: Path) -> RunStatus:
     if is_running(run_dir):
-        return RunStanding.RUNNING
+        return RunStatus.RUNNING
     summary = _object(run_dir / SUMMARY_FILE)
-    return RunStanding.STOPPED if summary is None or summary.get("finished") is False else RunStanding.FINISHED
+    return RunStatus.STOPPED if summary is None or summary.get("finished") is False else RunStatus.FINISHED
 
 
 def is_running(run_dir: Path) -> bool:
@@ -63,7 +63,7 @@ def is_running(run_dir: Path) -> bool:
 
 def _object(path: Path) -> Event | None:
     try:
-        return parse_object(path.read_bytes())
+        return parse_json_object(path.read_bytes())
     except OSError:
         return None
 
@@ -76,7 +76,7 @@ def _last_step(path: Path) -> Event:
             lines = file.read().splitlines()
     except OSError:
         return {}
-    steps = (line for raw in reversed(lines) if (line := parse_object(raw)) is not None and "step" in line)
+    steps = (line for raw in reversed(lines) if (line := parse_json_object(raw)) is not None and "step" in line)
     return next(steps, Event())
 
 

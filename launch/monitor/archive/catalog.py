@@ -19,18 +19,17 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from launch.monitor.archive.columns import Rows, Use
-from launch.monitor.archive.lines import Fresh, LineFile
-from launch.monitor.archive.steps import Steps
-from protocol.export import FOLDER, INDEX, ExportEntry
-from protocol.groups import DROP_REASONS, GroupOutcome
-from protocol.trained import FOLDER as TRAINED_FOLDER
-from protocol.trained import RewoundTo, TrainedEntry, TrainedStep, read_line
-from protocol.trajectory import trajectory_id
+from launch.monitor.archive.columns import TrajectoryTable, TrajectoryUse
+from launch.monitor.archive.lines import AppendedLines, LineTail
+from launch.monitor.archive.steps import StepTable
+from protocol.export import EXPORT_INDEX, TRAJECTORIES_FOLDER, ExportIndexEntry
+from protocol.groups import OUTCOME_DROP_REASONS, GroupOutcome
+from protocol.trained import TRAINED_FOLDER, RewindEntry, TrainedStepEntry, TrainedTrajectoryEntry, parse_trained_line
+from protocol.trajectory import make_trajectory_id
 
 _CHUNK_BYTES = 4 << 20
 _GROUP_EVENT = b'"kind":"group.'
-_DROPS = {str(outcome): str(reason) for outcome, reason in DROP_REASONS.items()}
+_DROPS = {str(outcome): str(reason) for outcome, reason in OUTCOME_DROP_REASONS.items()}
 _DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
 _MOST_SAMPLES = 1 << 16
 
@@ -62,10 +61,10 @@ class _LedgerLine(msgspec.Struct):
     dropped: dict[str, str]
 
 
-_ENTRY, _EVENT = msgspec.json.Decoder(ExportEntry), msgspec.json.Decoder(_GroupEvent)
+_ENTRY, _EVENT = msgspec.json.Decoder(ExportIndexEntry), msgspec.json.Decoder(_GroupEvent)
 
 
-class Catalog:
+class RunCatalog:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir
         self._begin()
@@ -73,7 +72,7 @@ class Catalog:
         """Changes with every answer."""
 
     def _begin(self) -> None:
-        self.rows, self.steps = Rows(), Steps()
+        self.trajectories, self.steps = TrajectoryTable(), StepTable()
         self.groups: dict[int, GroupFacts] = {}
         self._dropped: dict[int, str] = {}
         """Group → why its members are dropped, those that are still to be listed too."""
@@ -81,38 +80,38 @@ class Catalog:
         """Step → version of the weights that it updated."""
         self.ended = False
         """The run is over, and what is left in its buffer is dropped."""
-        self.damaged = 0
+        self.damaged_lines = 0
         """Lines that were left out."""
-        self._early: dict[str, Use] = {}
+        self._uses_before_index: dict[str, TrajectoryUse] = {}
         """Of trajectories that are not in the index yet."""
-        self._index = LineFile(self.run_dir / FOLDER / INDEX)
-        self._trained = LineFile(self.run_dir / TRAINED_FOLDER / INDEX)
-        self._buffer = LineFile(self.run_dir / "events" / "buffer.jsonl")
-        self._metrics = LineFile(self.run_dir / "metrics.jsonl")
+        self._index = LineTail(self.run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
+        self._trained = LineTail(self.run_dir / TRAINED_FOLDER / EXPORT_INDEX)
+        self._buffer = LineTail(self.run_dir / "events" / "buffer.jsonl")
+        self._metrics = LineTail(self.run_dir / "metrics.jsonl")
         self._files = (self._index, self._trained, self._buffer, self._metrics)
         self._ledger_read = False
 
     @property
-    def behind(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes that are not taken in."""
-        return sum(file.behind for file in self._files)
+        return sum(file.unread_bytes for file in self._files)
 
     def poll(self) -> bool:
         """Take in what was appended, some megabytes at most; whether there may be more."""
         index = self._index.read(_CHUNK_BYTES)
         self._add(index)
-        if self._index.behind and index.lines:  # what others say of trajectories comes when these are listed
-            return self._told([index])
+        if self._index.unread_bytes and index.lines:  # what others say of trajectories comes when these are listed
+            return self._note_news([index])
         trained, buffer, metrics = (file.read(_CHUNK_BYTES) for file in self._files[1:])
         found = [index, trained, buffer, metrics]
         if not any(fresh.replaced for fresh in found):
             self._read_ledger()
-            self._use(trained)
+            self._apply_trained(trained)
             self._group(buffer)
-            self.steps.take(metrics)
-        return self._told(found)
+            self.steps.add_lines(metrics)
+        return self._note_news(found)
 
-    def _told(self, found: Sequence[Fresh]) -> bool:
+    def _note_news(self, found: Sequence[AppendedLines]) -> bool:
         """Whether any of this was news; all of it begins anew where a file was replaced."""
         if replaced := any(fresh.replaced for fresh in found):
             self._begin()
@@ -126,50 +125,56 @@ class Catalog:
             self.ended = ended
             self.revision += 1
 
-    def _add(self, fresh: Fresh) -> None:
-        entries: list[ExportEntry] = []
+    def _add(self, fresh: AppendedLines) -> None:
+        entries: list[ExportIndexEntry] = []
         for raw in fresh.lines:
             try:
                 entries.append(_ENTRY.decode(raw))
             except _DAMAGE:
-                self.damaged += 1
-        self.rows.add(entries)
-        if self._early:
-            self._use_rows([use for entry in entries if (use := self._early.pop(entry.trajectory, None)) is not None])
+                self.damaged_lines += 1
+        self.trajectories.append_entries(entries)
+        if self._uses_before_index:
+            self._mark_used(
+                [use for entry in entries if (use := self._uses_before_index.pop(entry.trajectory, None)) is not None]
+            )
         for group in {entry.group for entry in entries} & self._dropped.keys():
             self._drop(group, self._dropped[group])
 
-    def _use(self, fresh: Fresh) -> None:
-        uses: list[Use] = []
+    def _apply_trained(self, fresh: AppendedLines) -> None:
+        uses: list[TrajectoryUse] = []
         for raw in fresh.lines:
-            match read_line(raw):
-                case TrainedStep() as step:
+            match parse_trained_line(raw):
+                case TrainedStepEntry() as step:
                     uses += self._uses(step)
-                case RewoundTo(rewound_to=kept):
-                    self._use_rows(uses)
+                case RewindEntry(rewound_to=kept):
+                    self._mark_used(uses)
                     uses = []
                     self._rewind(kept)
                 case None:
-                    self.damaged += 1
+                    self.damaged_lines += 1
         if uses:
-            self._use_rows(uses)
+            self._mark_used(uses)
 
-    def _uses(self, line: TrainedStep) -> list[Use]:
+    def _uses(self, line: TrainedStepEntry) -> list[TrajectoryUse]:
         if line.step is not None:
             self.versions[line.step] = line.version
-        return [Use(entry, line.step, line.version) for entry in line.trajectories]
+        return [TrajectoryUse(entry, line.step, line.version) for entry in line.trajectories]
 
     def _rewind(self, kept: int) -> None:
-        self.rows.rewind(kept)
-        self._early = {name: use for name, use in self._early.items() if (use.step or 0) <= kept}
+        self.trajectories.rewind_to(kept)
+        self._uses_before_index = {
+            name: use for name, use in self._uses_before_index.items() if (use.step or 0) <= kept
+        }
         self.versions = {step: version for step, version in self.versions.items() if step <= kept}
 
-    def _use_rows(self, uses: Sequence[Use]) -> None:
+    def _mark_used(self, uses: Sequence[TrajectoryUse]) -> None:
         """What is not in the index yet waits for that."""
-        rows = [self.rows.find(use.entry.trajectory) for use in uses]
-        self._early |= {use.entry.trajectory: use for row, use in zip(rows, uses, strict=True) if row is None}
+        rows = [self.trajectories.find_row(use.entry.trajectory) for use in uses]
+        self._uses_before_index |= {
+            use.entry.trajectory: use for row, use in zip(rows, uses, strict=True) if row is None
+        }
         known = [(row, use) for row, use in zip(rows, uses, strict=True) if row is not None]
-        self.rows.use([row for row, _ in known], [use for _, use in known])
+        self.trajectories.mark_used([row for row, _ in known], [use for _, use in known])
 
     def _read_ledger(self) -> None:
         """Of a run that keeps no ``trained/``, what its newest checkpoint says, once."""
@@ -178,11 +183,12 @@ class Catalog:
         self._ledger_read = True
         for line in _ledger(self.run_dir):
             entries = chain(
-                map(TrainedEntry, line.trained), (TrainedEntry(name, reason) for name, reason in line.dropped.items())
+                map(TrainedTrajectoryEntry, line.trained),
+                (TrainedTrajectoryEntry(name, reason) for name, reason in line.dropped.items()),
             )
-            self._use_rows(self._uses(TrainedStep(line.step, 0.0, line.version, list(entries))))
+            self._mark_used(self._uses(TrainedStepEntry(line.step, 0.0, line.version, list(entries))))
 
-    def _group(self, fresh: Fresh) -> None:
+    def _group(self, fresh: AppendedLines) -> None:
         for raw in fresh.lines:
             if _GROUP_EVENT in raw:
                 with suppress(*_DAMAGE):
@@ -201,14 +207,14 @@ class Catalog:
 
     def _drop(self, group: int, reason: str) -> None:
         size = min(self.groups[group].size, _MOST_SAMPLES)
-        rows = (self.rows.find(trajectory_id(group, sample)) for sample in range(size))
+        rows = (self.trajectories.find_row(make_trajectory_id(group, sample)) for sample in range(size))
         if known := [row for row in rows if row is not None]:
-            self.rows.drop(known, reason)
+            self.trajectories.mark_dropped(known, reason)
 
-    def members(self, group: int) -> list[int]:
+    def group_rows(self, group: int) -> list[int]:
         """Rows of a group, by sample."""
-        rows = np.flatnonzero(self.rows["group"] == group)
-        return sorted(rows.tolist(), key=lambda row: int(self.rows["sample"][row]))
+        rows = np.flatnonzero(self.trajectories["group"] == group)
+        return sorted(rows.tolist(), key=lambda row: int(self.trajectories["sample"][row]))
 
 
 def _ledger(run_dir: Path) -> Iterator[_LedgerLine]:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from protocol.export import ExportEntry
-from protocol.trained import TrainedEntry
-from protocol.trajectory import trajectory_id
+from protocol.export import ExportIndexEntry
+from protocol.trained import TrainedTrajectoryEntry
+from protocol.trajectory import make_trajectory_id
 
 Array: TypeAlias = npt.NDArray[Any]
 
@@ -35,31 +35,31 @@ _DTYPES: Mapping[str, npt.DTypeLike] = {
 }
 
 
-class Use(NamedTuple):
+class TrajectoryUse(NamedTuple):
     """What a step made of a trajectory."""
 
-    entry: TrainedEntry
+    entry: TrainedTrajectoryEntry
     step: int | None
     """None: of a batch that made no step."""
     version: int
     """Of the weights that it updated."""
 
 
-class Names:
+class StringTable:
     """Strings as numbers, in the order in which they came."""
 
     def __init__(self, first: Sequence[str] = ()) -> None:
         self._numbers = {name: number for number, name in enumerate(first)}
-        self.all = list(first)
+        self.strings = list(first)
 
-    def number(self, name: str) -> int:
+    def intern(self, name: str) -> int:
         found = self._numbers.get(name)
         if found is None:
-            found = self._numbers[name] = len(self.all)
-            self.all.append(name)
+            found = self._numbers[name] = len(self.strings)
+            self.strings.append(name)
         return found
 
-    def known(self, names: Sequence[str]) -> list[int]:
+    def find_numbers(self, names: Sequence[str]) -> list[int]:
         """Numbers of those that ever came."""
         return [self._numbers[name] for name in names if name in self._numbers]
 
@@ -72,68 +72,68 @@ def _within(values: Sequence[float], dtype: np.dtype[Any]) -> Array:
     return np.array(values, np.int64).clip(bounds.min, bounds.max).astype(dtype)
 
 
-class Rows:
+class TrajectoryTable:
     """See the module.  Not thread-safe."""
 
     def __init__(self) -> None:
         self.count = 0
         self._columns: dict[str, Array] = {name: np.zeros(1024, dtype) for name, dtype in _DTYPES.items()}
         self._by_name: dict[str, int] = {}
-        self.tasks, self.statuses, self.reasons = Names(), Names(), Names([""])
-        self.segments, self.facts_segments = Names(), Names([""])
+        self.tasks, self.statuses, self.reasons = StringTable(), StringTable(), StringTable([""])
+        self.segments, self.facts_segments = StringTable(), StringTable([""])
 
     def __getitem__(self, column: str) -> Array:
         """A column as it is now; valid until rows are added."""
         return self._columns[column][: self.count]
 
-    def whole(self, column: str, row: int) -> int:
+    def integer_at(self, column: str, row: int) -> int:
         """One value of a column of whole numbers."""
         return int(self._columns[column][row])
 
-    def real(self, column: str, row: int) -> float:
+    def float_at(self, column: str, row: int) -> float:
         return float(self._columns[column][row])
 
-    def task(self, row: int) -> str:
-        return self.tasks.all[self.whole("task", row)]
+    def task_of(self, row: int) -> str:
+        return self.tasks.strings[self.integer_at("task", row)]
 
-    def status(self, row: int) -> str:
-        return self.statuses.all[self.whole("status", row)]
+    def status_of(self, row: int) -> str:
+        return self.statuses.strings[self.integer_at("status", row)]
 
-    def reason(self, row: int) -> str:
+    def drop_reason_of(self, row: int) -> str:
         """Why it was dropped; empty where it was not."""
-        return self.reasons.all[self.whole("reason", row)]
+        return self.reasons.strings[self.integer_at("reason", row)]
 
-    def entry(self, row: int) -> ExportEntry:
+    def export_entry(self, row: int) -> ExportIndexEntry:
         """Where its record is, as the index has it."""
-        group, sample = self.whole("group", row), self.whole("sample", row)
-        return ExportEntry(
-            trajectory_id(group, sample),
+        group, sample = self.integer_at("group", row), self.integer_at("sample", row)
+        return ExportIndexEntry(
+            make_trajectory_id(group, sample),
             group,
             sample,
-            self.task(row),
-            self.segments.all[self.whole("segment", row)],
-            self.whole("offset", row),
-            self.whole("length", row),
-            self.status(row),
-            self.real("reward", row),
+            self.task_of(row),
+            self.segments.strings[self.integer_at("segment", row)],
+            self.integer_at("offset", row),
+            self.integer_at("length", row),
+            self.status_of(row),
+            self.float_at("reward", row),
         )
 
-    def used(self, row: int) -> TrainedEntry:
+    def trained_entry(self, row: int) -> TrainedTrajectoryEntry:
         """Where the facts of its tokens are."""
-        return TrainedEntry(
-            trajectory_id(self.whole("group", row), self.whole("sample", row)),
-            segment=self.facts_segments.all[self.whole("facts_segment", row)],
-            offset=self.whole("facts_offset", row),
-            length=self.whole("facts_length", row),
+        return TrainedTrajectoryEntry(
+            make_trajectory_id(self.integer_at("group", row), self.integer_at("sample", row)),
+            segment=self.facts_segments.strings[self.integer_at("facts_segment", row)],
+            offset=self.integer_at("facts_offset", row),
+            length=self.integer_at("facts_length", row),
         )
 
-    def find(self, trajectory: str) -> int | None:
+    def find_row(self, trajectory: str) -> int | None:
         """The row of a trajectory."""
         return self._by_name.get(trajectory)
 
-    def add(self, entries: Sequence[ExportEntry]) -> None:
+    def append_entries(self, entries: Sequence[ExportIndexEntry]) -> None:
         """Append trajectories; one that is there already (exported twice) is passed over."""
-        fresh: list[ExportEntry] = []
+        fresh: list[ExportIndexEntry] = []
         for entry in entries:
             if entry.trajectory not in self._by_name and 0 <= entry.group < _MOST:
                 self._by_name[entry.trajectory] = self.count + len(fresh)
@@ -141,17 +141,17 @@ class Rows:
         if fresh:
             self._append(fresh)
 
-    def _append(self, fresh: Sequence[ExportEntry]) -> None:
+    def _append(self, fresh: Sequence[ExportIndexEntry]) -> None:
         first, self.count = self.count, self.count + len(fresh)
         self._make_room()
         values: dict[str, Sequence[float]] = {
             "group": [entry.group for entry in fresh],
             "sample": [entry.sample for entry in fresh],
-            "task": [self.tasks.number(entry.task) for entry in fresh],
-            "segment": [self.segments.number(entry.segment) for entry in fresh],
+            "task": [self.tasks.intern(entry.task) for entry in fresh],
+            "segment": [self.segments.intern(entry.segment) for entry in fresh],
             "offset": [entry.offset for entry in fresh],
             "length": [entry.length for entry in fresh],
-            "status": [self.statuses.number(entry.status) for entry in fresh],
+            "status": [self.statuses.intern(entry.status) for entry in fresh],
             "reward": [entry.reward for entry in fresh],
             "attempt": [entry.attempt for entry in fresh],
             "passed": [UNKNOWN if entry.passed is None else entry.passed for entry in fresh],
@@ -180,15 +180,15 @@ class Rows:
         for name in ("facts_segment", "facts_offset", "facts_length"):
             self._columns[name][which] = 0
 
-    def use(self, rows: Sequence[int], uses: Sequence[Use]) -> None:
+    def mark_used(self, rows: Sequence[int], uses: Sequence[TrajectoryUse]) -> None:
         """What steps made of them."""
         entries = [use.entry for use in uses]
         values: Mapping[str, Sequence[float]] = {
             "state": [DROPPED if entry.reason else TRAINED for entry in entries],
-            "reason": [self.reasons.number(entry.reason) for entry in entries],
+            "reason": [self.reasons.intern(entry.reason) for entry in entries],
             "advantage": [np.nan if entry.advantage is None else entry.advantage for entry in entries],
             "gap": [np.nan if entry.gap is None else entry.gap for entry in entries],
-            "facts_segment": [self.facts_segments.number(entry.segment) for entry in entries],
+            "facts_segment": [self.facts_segments.intern(entry.segment) for entry in entries],
             "facts_offset": [entry.offset for entry in entries],
             "facts_length": [entry.length for entry in entries],
             "step": [UNKNOWN if use.step is None else use.step for use in uses],
@@ -197,11 +197,11 @@ class Rows:
         for name, column in values.items():
             self._columns[name][list(rows)] = _within(column, self._columns[name].dtype)
 
-    def drop(self, rows: Sequence[int], reason: str) -> None:
+    def mark_dropped(self, rows: Sequence[int], reason: str) -> None:
         """Their group closed without anything to train."""
         self._columns["state"][list(rows)] = DROPPED
-        self._columns["reason"][list(rows)] = self.reasons.number(reason)
+        self._columns["reason"][list(rows)] = self.reasons.intern(reason)
 
-    def rewind(self, step: int) -> None:
+    def rewind_to(self, step: int) -> None:
         """What later steps did was taken back."""
         self._reset(np.flatnonzero(self["step"] > step))

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from launch.monitor.archive.catalog import Catalog, GroupFacts
+from launch.monitor.archive.catalog import GroupFacts, RunCatalog
 from launch.monitor.archive.columns import DROPPED, HELD, TRAINED, UNKNOWN, Array
-from launch.monitor.archive.steps import finite
-from launch.monitor.plain import plain
+from launch.monitor.archive.steps import finite_or_none
+from launch.monitor.plain import sanitize_text
 from launch.monitor.shapes import GroupRow
 from protocol.groups import GroupOutcome
 
@@ -32,9 +32,9 @@ class GroupTable(NamedTuple):
     """As :class:`launch.monitor.shapes.GroupRow` names it."""
 
 
-def group_table(catalog: Catalog) -> GroupTable:
+def build_group_table(catalog: RunCatalog) -> GroupTable:
     """All groups."""
-    rows = catalog.rows
+    rows = catalog.trajectories
     known = np.union1d(rows["group"], np.fromiter(catalog.groups, np.int64, len(catalog.groups)))
     place, count = np.searchsorted(known, rows["group"]), len(known)
 
@@ -63,7 +63,7 @@ def group_table(catalog: Catalog) -> GroupTable:
     )
 
 
-def _state_names(catalog: Catalog, known: Array, arrived: Array, states: Sequence[Array]) -> Array:
+def _state_names(catalog: RunCatalog, known: Array, arrived: Array, states: Sequence[Array]) -> Array:
     held, trained, dropped = states
     open_ = np.fromiter(
         (_facts(catalog, group).outcome == GroupOutcome.OPEN and not catalog.ended for group in known.tolist()),
@@ -75,7 +75,7 @@ def _state_names(catalog: Catalog, known: Array, arrived: Array, states: Sequenc
     return np.select(named, ["open", "dropped", "trained", left], "mixed")
 
 
-def _facts(catalog: Catalog, group: int) -> GroupFacts:
+def _facts(catalog: RunCatalog, group: int) -> GroupFacts:
     """Of a group of which no event tells, that it is closed: the journal exports before it tells."""
     return catalog.groups.get(group) or _CLOSED
 
@@ -83,27 +83,27 @@ def _facts(catalog: Catalog, group: int) -> GroupFacts:
 _CLOSED = GroupFacts(outcome=GroupOutcome.READY.value)
 
 
-def group_rows(catalog: Catalog, table: GroupTable, places: Sequence[int]) -> list[GroupRow]:
+def group_rows(catalog: RunCatalog, table: GroupTable, places: Sequence[int]) -> list[GroupRow]:
     return [group_row(catalog, table, place) for place in places]
 
 
-def group_row(catalog: Catalog, table: GroupTable, place: int) -> GroupRow:
+def group_row(catalog: RunCatalog, table: GroupTable, place: int) -> GroupRow:
     group, step = int(table.group[place]), int(table.step[place])
-    facts, members, rows = _facts(catalog, group), catalog.members(group), catalog.rows
-    task = rows.task(members[0]) if members else facts.task
-    reasons = Counter(rows.reason(row) for row in members if rows.whole("state", row) == DROPPED)
+    facts, members, rows = _facts(catalog, group), catalog.group_rows(group), catalog.trajectories
+    task = rows.task_of(members[0]) if members else facts.task
+    reasons = Counter(rows.drop_reason_of(row) for row in members if rows.integer_at("state", row) == DROPPED)
     return GroupRow(
         group=group,
-        task=plain(task),
+        task=sanitize_text(task),
         size=max(facts.size, len(members)),
         arrived=int(table.arrived[place]),
         outcome=facts.outcome,
         state=str(table.state[place]),
         reasons=dict(reasons),
         step=None if step == UNKNOWN else step,
-        reward_mean=finite(table.mean[place]),
-        reward_min=finite(table.low[place]),
-        reward_max=finite(table.high[place]),
+        reward_mean=finite_or_none(table.mean[place]),
+        reward_min=finite_or_none(table.low[place]),
+        reward_max=finite_or_none(table.high[place]),
         passed=int(table.passed[place]),
         sampled=int(table.sampled[place]),
         opened_at=facts.opened_at,

@@ -16,11 +16,11 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
-from launch.monitor.shapes import Lane, Lanes
-from protocol.lanes import FOLDER
+from launch.monitor.shapes import ActivityLane, ActivityLanes
+from protocol.lanes import ACTIVITY_FOLDER
 
 MAX_SLOTS = 1_000
-MAX_LANES = 512
+MAX_ACTIVITY_FILES = 512
 _WHOLE_BYTES = 1 << 20
 """Of a span: so much is read line by line."""
 _LINE_BYTES = 4_096
@@ -38,7 +38,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSlots:
     since: float
     until: float
     slots: int
@@ -53,32 +53,32 @@ class _Ends(NamedTuple):
     last: float
 
 
-def read_lanes(run_dir: Path, since: float | None, until: float | None, slots: int) -> Lanes:
+def read_activity(run_dir: Path, since: float | None, until: float | None, slots: int) -> ActivityLanes:
     """Of every process that keeps one; without ``since`` or ``until`` from the first line, to the last."""
-    paths = sorted((run_dir / FOLDER).glob("*.jsonl"))[:MAX_LANES]
+    paths = sorted((run_dir / ACTIVITY_FOLDER).glob("*.jsonl"))[:MAX_ACTIVITY_FILES]
     ends = {path: found for path in paths if (found := _ends(path)) is not None}
     if not ends:
-        return Lanes(since or 0.0, until or 0.0, 0.0)
+        return ActivityLanes(since or 0.0, until or 0.0, 0.0)
     since = min(each.first for each in ends.values()) if since is None else since
     until = max(each.last for each in ends.values()) if until is None else until
-    span = Span(since, max(until, since + 1e-3), slots)
+    span = TimeSlots(since, max(until, since + 1e-3), slots)
     lanes = [lane for path in ends if (lane := _lane(path, span)) is not None]
-    return Lanes(round(span.since, 3), round(span.until, 3), span.slot_s, sorted(lanes, key=_by_kind))
+    return ActivityLanes(round(span.since, 3), round(span.until, 3), span.slot_s, sorted(lanes, key=_by_kind))
 
 
-def _by_kind(lane: Lane) -> tuple[int, str]:
+def _by_kind(lane: ActivityLane) -> tuple[int, str]:
     order = ("learner", "engine", "worker")
     return order.index(lane.kind) if lane.kind in order else len(order), lane.name
 
 
-def _lane(path: Path, span: Span) -> Lane | None:
+def _lane(path: Path, span: TimeSlots) -> ActivityLane | None:
     lines = list(_lines(path, span))
     if not lines:
         return None
-    return Lane(path.stem, lines[-1].kind, means(lines, span))
+    return ActivityLane(path.stem, lines[-1].kind, mean_activity(lines, span))
 
 
-def means(lines: Sequence[_Line], span: Span) -> dict[str, list[float]]:
+def mean_activity(lines: Sequence[_Line], span: TimeSlots) -> dict[str, list[float]]:
     """State → mean number of things in it, slot by slot, of lines in their order."""
     edges = np.linspace(span.since, span.until, span.slots + 1)
     found: dict[str, list[float]] = {}
@@ -120,7 +120,7 @@ def _ends(path: Path) -> _Ends | None:
     return None
 
 
-def _lines(path: Path, span: Span) -> Iterator[_Line]:
+def _lines(path: Path, span: TimeSlots) -> Iterator[_Line]:
     """Those of the span and one on either side of it, or of so many as there are slots."""
     with suppress(OSError), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 _MAX_LINE_BYTES = 64 << 20
 
 
-class Fresh(NamedTuple):
+class AppendedLines(NamedTuple):
     """What was appended since the last look, in whole lines."""
 
     lines: list[bytes]
@@ -19,14 +19,14 @@ class Fresh(NamedTuple):
     """The file is another one, or shorter than before: these are its first lines, and earlier ones are void."""
 
 
-class LineFile:
+class LineTail:
     """A line counts once its end is there: half a line is left for the next look."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.offset = path, 0
         self._inode: int | None = None
 
-    def read(self, most_bytes: int) -> Fresh:
+    def read(self, most_bytes: int) -> AppendedLines:
         """About ``most_bytes`` at most, but a whole line at least where there is one.  A file that is not there, or
         cannot be read, has no lines."""
         replaced = False
@@ -36,18 +36,18 @@ class LineFile:
                 self.offset, replaced = 0, True
             self._inode = stat.st_ino
             if stat.st_size <= self.offset:
-                return Fresh([], self.offset, replaced)
+                return AppendedLines([], self.offset, replaced)
             data = self._chunk(most_bytes)
         except OSError:
-            return Fresh([], self.offset, replaced)
+            return AppendedLines([], self.offset, replaced)
         end = data.rfind(b"\n") + 1
         if not end and len(data) >= _MAX_LINE_BYTES:  # no line of ours: what follows its end is
             self.offset += len(data)
         start, self.offset = self.offset, self.offset + end
-        return Fresh(data[:end].split(b"\n")[:-1], start, replaced)
+        return AppendedLines(data[:end].split(b"\n")[:-1], start, replaced)
 
     @property
-    def behind(self) -> int:
+    def unread_bytes(self) -> int:
         """Bytes that were not read yet."""
         try:
             return max(0, self.path.stat().st_size - self.offset)

@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from launch.monitor.archive.catalog import Catalog
+from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.columns import DROPPED, HELD, UNKNOWN, Array
-from launch.monitor.archive.groups import GroupTable, group_row, group_rows, group_table
-from launch.monitor.archive.steps import finite
-from launch.monitor.plain import plain
-from launch.monitor.shapes import Columns, GroupRow, Page, State, StepRow, TrajectoryRow
-from protocol.trajectory import DropReason, trajectory_id
-from protocol.weights import version_label
+from launch.monitor.archive.groups import GroupTable, build_group_table, group_row, group_rows
+from launch.monitor.archive.steps import finite_or_none
+from launch.monitor.plain import sanitize_text
+from launch.monitor.shapes import GroupRow, MetricColumns, ResultPage, StepRow, TrajectoryRow, TrajectoryState
+from protocol.trajectory import DropReason, make_trajectory_id
+from protocol.weights import format_version
 
-STATES = (State.HELD, State.TRAINED, State.DROPPED)
+STATES = (TrajectoryState.HELD, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
 """By the column's value."""
 TRAJECTORY_SORTS = ("newest", "oldest", "worst", "best", "longest", "shortest", "gap")
 GROUP_SORTS = ("newest", "oldest", "worst", "best", "spread")
@@ -29,19 +29,19 @@ RUN_ENDED = DropReason.RUN_ENDED.value
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ValueRange:
     """Both included."""
 
     low: float = -np.inf
     high: float = np.inf
 
-    def holds(self, values: Array) -> Array:
-        if self == Bounds():
+    def matches(self, values: Array) -> Array:
+        if self == ValueRange():
             return np.ones(len(values), np.bool_)
         return (values >= self.low) & (values <= self.high)
 
 
-class Position(NamedTuple):
+class PageCursor(NamedTuple):
     """Of the last row of a page in its order."""
 
     value: float
@@ -51,21 +51,21 @@ class Position(NamedTuple):
         return f"{self.value!r}:{self.row}"
 
 
-def parse_position(text: str) -> Position:
+def parse_page_cursor(text: str) -> PageCursor:
     """Raises ValueError for what is no :class:`Position`."""
     value, colon, row = text.partition(":")
     if not colon or not row.lstrip("-").isdigit() or np.isnan(float(value)):
         raise ValueError(f"{text!r} is not a cursor of ours")
-    return Position(float(value), int(row))
+    return PageCursor(float(value), int(row))
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PageRequest:
     """Which part of a list."""
 
     sort: str = "newest"
     limit: int = 100
-    after: Position | None = None
+    after: PageCursor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,13 @@ class TrajectoryFilter:
 
     step: int | None = None
     group: int | None = None
-    states: Sequence[State] = ()
+    states: Sequence[TrajectoryState] = ()
     statuses: Sequence[str] = ()
     reasons: Sequence[str] = ()
     task: str = ""
     words: str = ""
-    reward: Bounds = field(default_factory=Bounds)
-    sampled: Bounds = field(default_factory=Bounds)
+    reward: ValueRange = field(default_factory=ValueRange)
+    sampled: ValueRange = field(default_factory=ValueRange)
     passed: bool | None = None
 
 
@@ -91,61 +91,61 @@ class GroupFilter:
     reasons: Sequence[str] = ()
     task: str = ""
     words: str = ""
-    reward: Bounds = field(default_factory=Bounds)
+    reward: ValueRange = field(default_factory=ValueRange)
     """Of the mean."""
 
 
-def last_step(catalog: Catalog) -> int | None:
+def newest_step(catalog: RunCatalog) -> int | None:
     return catalog.steps.numbers[-1] if catalog.steps.numbers else max(catalog.versions, default=None)
 
 
-def trajectories(catalog: Catalog, wanted: TrajectoryFilter, ask: Ask) -> Page[TrajectoryRow]:
+def list_trajectories(catalog: RunCatalog, wanted: TrajectoryFilter, ask: PageRequest) -> ResultPage[TrajectoryRow]:
     """Those that were acknowledged."""
     matching = np.flatnonzero(_matching(catalog, wanted))
     keys = _trajectory_key(catalog, ask.sort)[matching]
     shown, next_, total = _paged(keys, matching, ask)
-    return Page([trajectory_row(catalog, int(row)) for row in shown], next_, total)
+    return ResultPage([build_trajectory_row(catalog, int(row)) for row in shown], next_, total)
 
 
-def groups(catalog: Catalog, wanted: GroupFilter, ask: Ask) -> Page[GroupRow]:
+def list_groups(catalog: RunCatalog, wanted: GroupFilter, ask: PageRequest) -> ResultPage[GroupRow]:
     """Those that were opened, or of which there is a trajectory."""
-    table = group_table(catalog)
+    table = build_group_table(catalog)
     matching = np.flatnonzero(_matching_groups(catalog, table, wanted))
     keys = _group_key(table, ask.sort)[matching]
     shown, next_, total = _paged(keys, table.group[matching], ask)
     places = np.searchsorted(table.group, shown)
-    return Page(group_rows(catalog, table, places.tolist()), next_, total)
+    return ResultPage(group_rows(catalog, table, places.tolist()), next_, total)
 
 
-def steps(catalog: Catalog, ask: Ask) -> Page[StepRow]:
+def list_steps(catalog: RunCatalog, ask: PageRequest) -> ResultPage[StepRow]:
     """Newest first."""
     numbers = np.array(catalog.steps.numbers, np.int64)
     shown, next_, total = _paged(-numbers.astype(np.float64), numbers, ask)
-    places = (catalog.steps.find(int(step)) for step in shown)
-    return Page([step_row(catalog, place) for place in places if place is not None], next_, total)
+    places = (catalog.steps.find_index(int(step)) for step in shown)
+    return ResultPage([build_step_row(catalog, place) for place in places if place is not None], next_, total)
 
 
-def metrics(catalog: Catalog, *, names: Sequence[str], after: int, points: int) -> Columns:
+def select_metrics(catalog: RunCatalog, *, names: Sequence[str], after: int, points: int) -> MetricColumns:
     """Of the steps after ``after``, thinned evenly to ``points`` (0: all); without ``names`` every one."""
     steps = catalog.steps
-    chosen = steps.thinned(after, points)
+    chosen = steps.thinned_indices(after, points)
     known = sorted(steps.columns)
-    return Columns(
+    return MetricColumns(
         [steps.numbers[index] for index in chosen],
-        {name: [steps.value(index, name) for index in chosen] for name in names or known},
+        {name: [steps.metric_at(index, name) for index in chosen] for name in names or known},
         known,
     )
 
 
-def group(catalog: Catalog, number: int) -> GroupRow | None:
+def find_group(catalog: RunCatalog, number: int) -> GroupRow | None:
     """None where there is no such group."""
-    table = group_table(catalog)
+    table = build_group_table(catalog)
     place = int(np.searchsorted(table.group, number))
     known = place < len(table.group) and int(table.group[place]) == number
     return group_row(catalog, table, place) if known else None
 
 
-def _paged(keys: Array, rows: Array, ask: Ask) -> tuple[Array, str | None, int]:
+def _paged(keys: Array, rows: Array, ask: PageRequest) -> tuple[Array, str | None, int]:
     """Rows of the page, ``next``, and how many there are; ``keys`` ascend."""
     total = len(rows)
     if ask.after is not None:
@@ -155,12 +155,12 @@ def _paged(keys: Array, rows: Array, ask: Ask) -> tuple[Array, str | None, int]:
     order = np.lexsort((rows, keys))[: ask.limit]
     shown = rows[order]
     left = len(rows) > len(order)
-    next_ = str(Position(float(keys[order[-1]]), int(shown[-1]))) if left and len(order) else None
+    next_ = str(PageCursor(float(keys[order[-1]]), int(shown[-1]))) if left and len(order) else None
     return shown, next_, total
 
 
-def _trajectory_key(catalog: Catalog, sort: str) -> Array:
-    rows, arrival = catalog.rows, np.arange(catalog.rows.count, dtype=np.float64)
+def _trajectory_key(catalog: RunCatalog, sort: str) -> Array:
+    rows, arrival = catalog.trajectories, np.arange(catalog.trajectories.count, dtype=np.float64)
     by: Mapping[str, Array] = {
         "newest": -arrival,
         "oldest": arrival,
@@ -184,9 +184,9 @@ def _group_key(table: GroupTable, sort: str) -> Array:
     return np.nan_to_num(by[sort], nan=np.inf, posinf=np.inf, neginf=-np.inf)
 
 
-def _matching(catalog: Catalog, wanted: TrajectoryFilter) -> Array:
-    rows = catalog.rows
-    keep = wanted.reward.holds(rows["reward"]) & wanted.sampled.holds(rows["sampled"])
+def _matching(catalog: RunCatalog, wanted: TrajectoryFilter) -> Array:
+    rows = catalog.trajectories
+    keep = wanted.reward.matches(rows["reward"]) & wanted.sampled.matches(rows["sampled"])
     if wanted.step is not None:
         keep &= rows["step"] == wanted.step
     if wanted.group is not None:
@@ -194,7 +194,7 @@ def _matching(catalog: Catalog, wanted: TrajectoryFilter) -> Array:
     if wanted.passed is not None:
         keep &= rows["passed"] == int(wanted.passed)
     if wanted.statuses:
-        keep &= np.isin(rows["status"], rows.statuses.known(wanted.statuses))
+        keep &= np.isin(rows["status"], rows.statuses.find_numbers(wanted.statuses))
     if wanted.states:
         keep &= np.isin(_states(catalog), [STATES.index(state) for state in wanted.states])
     if wanted.reasons:
@@ -206,28 +206,30 @@ def _matching(catalog: Catalog, wanted: TrajectoryFilter) -> Array:
     return keep
 
 
-def _states(catalog: Catalog) -> Array:
-    state = catalog.rows["state"]
+def _states(catalog: RunCatalog) -> Array:
+    state = catalog.trajectories["state"]
     return np.where(state == HELD, DROPPED, state) if catalog.ended else state
 
 
-def _has_reason(catalog: Catalog, reasons: Sequence[str]) -> Array:
-    rows = catalog.rows
-    keep = (rows["state"] == DROPPED) & np.isin(rows["reason"], rows.reasons.known(reasons))
+def _has_reason(catalog: RunCatalog, reasons: Sequence[str]) -> Array:
+    rows = catalog.trajectories
+    keep = (rows["state"] == DROPPED) & np.isin(rows["reason"], rows.reasons.find_numbers(reasons))
     return keep | (rows["state"] == HELD) if catalog.ended and RUN_ENDED in reasons else keep
 
 
-def _has_task(catalog: Catalog, part: str) -> Array:
-    names, part = catalog.rows.tasks.all, part.casefold()
-    return np.isin(catalog.rows["task"], [number for number, name in enumerate(names) if part in name.casefold()])
+def _has_task(catalog: RunCatalog, part: str) -> Array:
+    names, part = catalog.trajectories.tasks.strings, part.casefold()
+    return np.isin(
+        catalog.trajectories["task"], [number for number, name in enumerate(names) if part in name.casefold()]
+    )
 
 
-def _has_words(catalog: Catalog, words: str) -> Array:
+def _has_words(catalog: RunCatalog, words: str) -> Array:
     """In the task's name, or in the id: of that as far as it names a group, or a group and a sample."""
-    keep, rows = _has_task(catalog, words), catalog.rows
+    keep, rows = _has_task(catalog, words), catalog.trajectories
     ids = np.fromiter(
         (
-            words in trajectory_id(group, sample)
+            words in make_trajectory_id(group, sample)
             for group, sample in zip(rows["group"].tolist(), rows["sample"].tolist(), strict=True)
         ),
         np.bool_,
@@ -236,60 +238,64 @@ def _has_words(catalog: Catalog, words: str) -> Array:
     return keep | ids
 
 
-def _matching_groups(catalog: Catalog, table: GroupTable, wanted: GroupFilter) -> Array:
-    keep = wanted.reward.holds(table.mean)
+def _matching_groups(catalog: RunCatalog, table: GroupTable, wanted: GroupFilter) -> Array:
+    keep = wanted.reward.matches(table.mean)
     if wanted.step is not None:
         keep &= table.step == wanted.step
     if wanted.states:
         keep &= np.isin(table.state, list(wanted.states))
     if wanted.reasons:
-        members = catalog.rows["group"][_has_reason(catalog, wanted.reasons)]
+        members = catalog.trajectories["group"][_has_reason(catalog, wanted.reasons)]
         keep &= np.isin(table.group, members)
     if wanted.words.isdecimal():
         return keep & (table.group == int(wanted.words[:15]))
     for part in filter(None, (wanted.task, wanted.words)):
-        named = catalog.rows["group"][_has_task(catalog, part)]
+        named = catalog.trajectories["group"][_has_task(catalog, part)]
         told = [group for group, facts in catalog.groups.items() if part.casefold() in facts.task.casefold()]
         keep &= np.isin(table.group, np.union1d(named, np.array(told, np.int64)))
     return keep
 
 
-def trajectory_row(catalog: Catalog, row: int) -> TrajectoryRow:
-    rows = catalog.rows
-    group, sample, attempt = (rows.whole(name, row) for name in ("group", "sample", "attempt"))
-    name, state, passed = trajectory_id(group, sample), STATES[rows.whole("state", row)], rows.whole("passed", row)
-    reason = rows.reason(row)
-    if state is State.HELD and catalog.ended:
-        state, reason = State.DROPPED, RUN_ENDED
-    step = rows.whole("step", row)
+def build_trajectory_row(catalog: RunCatalog, row: int) -> TrajectoryRow:
+    rows = catalog.trajectories
+    group, sample, attempt = (rows.integer_at(name, row) for name in ("group", "sample", "attempt"))
+    name, state, passed = (
+        make_trajectory_id(group, sample),
+        STATES[rows.integer_at("state", row)],
+        rows.integer_at("passed", row),
+    )
+    reason = rows.drop_reason_of(row)
+    if state is TrajectoryState.HELD and catalog.ended:
+        state, reason = TrajectoryState.DROPPED, RUN_ENDED
+    step = rows.integer_at("step", row)
     return TrajectoryRow(
         id=name,
         group=group,
         sample=sample,
-        task=plain(rows.task(row)),
+        task=sanitize_text(rows.task_of(row)),
         state=state,
         reason=reason,
-        status=rows.status(row),
-        reward=rows.real("reward", row),
+        status=rows.status_of(row),
+        reward=rows.float_at("reward", row),
         passed=None if passed == UNKNOWN else bool(passed),
-        tokens=rows.whole("tokens", row),
-        sampled=rows.whole("sampled", row),
+        tokens=rows.integer_at("tokens", row),
+        sampled=rows.integer_at("sampled", row),
         step=None if step == UNKNOWN else step,
-        advantage=finite(rows.real("advantage", row)),
-        gap=finite(rows.real("gap", row)),
-        at=finite(rows.real("at", row)),
+        advantage=finite_or_none(rows.float_at("advantage", row)),
+        gap=finite_or_none(rows.float_at("gap", row)),
+        at=finite_or_none(rows.float_at("at", row)),
         attempt=attempt,
         recording=f"{name}-a{attempt}",
     )
 
 
-def step_row(catalog: Catalog, index: int) -> StepRow:
+def build_step_row(catalog: RunCatalog, index: int) -> StepRow:
     steps = catalog.steps
     step = steps.numbers[index]
     version = catalog.versions.get(step)
 
     def value(name: str) -> float | None:
-        return steps.value(index, name)
+        return steps.metric_at(index, name)
 
     return StepRow(
         step=step,
@@ -304,5 +310,5 @@ def step_row(catalog: Catalog, index: int) -> StepRow:
         trained_share=value("trained_share"),
         wait_s=value("wait_s"),
         step_s=value("step_s"),
-        version="" if version is None else version_label(version),
+        version="" if version is None else format_version(version),
     )

@@ -13,39 +13,39 @@ from typing import NamedTuple
 import numpy as np
 
 from launch.monitor.archive.columns import Array
-from launch.monitor.archive.vocabulary import NONE, Vocabulary
+from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary
 from launch.monitor.shapes import Number, TrajectoryRow
 from protocol.codec import CodecError
 from protocol.errors import LongshoreError
-from protocol.export import ExportEntry, read_exported
+from protocol.export import ExportIndexEntry, read_exported_trajectory
 from protocol.staleness import token_ages
-from protocol.trained import TokenFacts, TrainedEntry, read_facts
+from protocol.trained import TrainedTokens, TrainedTrajectoryEntry, read_trained_tokens
 from protocol.trajectory import Segment, Trajectory
 from protocol.weights import NO_VERSION, Lineage
 
 
-class UnreadableError(LongshoreError):
+class UnreadableTrajectoryError(LongshoreError):
     """A trajectory's record cannot be read: one line says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedTrajectory:
     """A trajectory's row, and where the rest of it is."""
 
     row: TrajectoryRow
-    entry: ExportEntry
-    used: TrainedEntry
+    entry: ExportIndexEntry
+    used: TrainedTrajectoryEntry
     version: int
     """Of the weights of the step that used it; −1 where none did."""
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ReadContext:
     """What is the same for all trajectories of a run."""
 
     run_dir: Path
     lineage: Lineage = field(default_factory=Lineage)
-    vocabulary: Vocabulary = NONE
+    vocabulary: TokenVocabulary = EMPTY_VOCABULARY
     age_bound: Number = None
     live: frozenset[str] = frozenset()
     """Recordings that are being made."""
@@ -63,7 +63,7 @@ class TokenArrays(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TrajectoryRecord:
     """A trajectory, and what became of its tokens."""
 
     trajectory: Trajectory
@@ -71,32 +71,32 @@ class Record:
     """One for each segment."""
 
 
-def exported(run_dir: Path, where: Located) -> Trajectory:
+def read_trajectory(run_dir: Path, where: LocatedTrajectory) -> Trajectory:
     """Raises UnreadableError."""
     place = f"the record of {where.row.id} in {where.entry.segment}"
     try:
-        found = read_exported(run_dir, where.entry)
+        found = read_exported_trajectory(run_dir, where.entry)
     except (CodecError, OSError) as error:
-        raise UnreadableError(f"{place} cannot be read: {error}") from error
-    if found.ticket.trajectory_id != where.row.id:
-        raise UnreadableError(f"{place} is that of {found.ticket.trajectory_id}: the file was replaced")
+        raise UnreadableTrajectoryError(f"{place} cannot be read: {error}") from error
+    if found.request.trajectory_id != where.row.id:
+        raise UnreadableTrajectoryError(f"{place} is that of {found.request.trajectory_id}: the file was replaced")
     return found
 
 
-def read_record(known: Known, where: Located) -> Record:
+def read_trajectory_record(known: ReadContext, where: LocatedTrajectory) -> TrajectoryRecord:
     """Raises UnreadableError."""
-    trajectory = exported(known.run_dir, where)
+    trajectory = read_trajectory(known.run_dir, where)
     try:
-        facts = read_facts(known.run_dir, where.used)
+        facts = read_trained_tokens(known.run_dir, where.used)
     except (ValueError, OSError):
         facts = None  # without them the rest can be shown all the same
-    if facts is not None and len(facts.marks) != trajectory.tokens:
+    if facts is not None and len(facts.loss_flags) != trajectory.tokens:
         facts = None
-    return Record(trajectory, list(_per_segment(known.lineage, where.version, trajectory, facts)))
+    return TrajectoryRecord(trajectory, list(_per_segment(known.lineage, where.version, trajectory, facts)))
 
 
 def _per_segment(
-    lineage: Lineage, version: int, trajectory: Trajectory, facts: TokenFacts | None
+    lineage: Lineage, version: int, trajectory: Trajectory, facts: TrainedTokens | None
 ) -> Sequence[TokenArrays]:
     found: list[TokenArrays] = []
     start = 0
@@ -109,7 +109,7 @@ def _per_segment(
                 _ages(segment, lineage, version),
                 none if facts is None else facts.logprobs[here],
                 none if facts is None else facts.advantages[here],
-                np.zeros(len(segment), np.uint8) if facts is None else facts.marks[here],
+                np.zeros(len(segment), np.uint8) if facts is None else facts.loss_flags[here],
             )
         )
     return found

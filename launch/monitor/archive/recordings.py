@@ -8,57 +8,57 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from launch.monitor.plain import SafeTerminal, plain
-from launch.monitor.tail import parse_object
-from protocol.recordings import turn_marker
+from launch.monitor.plain import TerminalSanitizer, sanitize_text
+from launch.monitor.tail import parse_json_object
+from protocol.recordings import turn_marker_label
 
 MAX_BYTES = 8 << 20
 """A recording's writer stops far below."""
 _MARKER = b',"m","turn '
 
 
-class TurnPlace(NamedTuple):
+class TurnPosition(NamedTuple):
     at_s: float
     """From the recording's beginning."""
     offset: int
     """Bytes."""
 
 
-def turn_places(path: Path) -> dict[int, TurnPlace]:
+def find_turn_positions(path: Path) -> dict[int, TurnPosition]:
     """Model's turn → where it begins; nothing of a recording that cannot be read."""
-    found: dict[int, TurnPlace] = {}
+    found: dict[int, TurnPosition] = {}
     for raw, offset in _lines(path):
         if _MARKER in raw[:64]:
             match _parsed(raw):
                 case [int() | float() as t, "m", str() as label] if (turn := _turn(label)) is not None:
-                    found.setdefault(turn, TurnPlace(float(t), offset))
+                    found.setdefault(turn, TurnPosition(float(t), offset))
                 case _:
                     pass
     return found
 
 
-def recorded_title(path: Path) -> str:
+def read_recording_title(path: Path) -> str:
     """What its agent was told to do."""
     for raw, _ in _lines(path):
-        title = (parse_object(raw) or {}).get("title")
-        return plain(title) if isinstance(title, str) else ""
+        title = (parse_json_object(raw) or {}).get("title")
+        return sanitize_text(title) if isinstance(title, str) else ""
     return ""
 
 
-def safe_recording(path: Path) -> Iterator[bytes]:
+def read_sanitized_recording(path: Path) -> Iterator[bytes]:
     """Lines of an asciicast v2 that is safe to play; none of a file that cannot be read."""
-    screen = SafeTerminal()
+    screen = TerminalSanitizer()
     for raw, offset in _lines(path):
-        if not offset and (header := parse_object(raw)) is not None:
+        if not offset and (header := parse_json_object(raw)) is not None:
             kept = {key: header[key] for key in ("version", "width", "height", "timestamp") if key in header}
             title = header.get("title")
-            yield orjson.dumps(kept | {"title": plain(title) if isinstance(title, str) else ""}) + b"\n"
+            yield orjson.dumps(kept | {"title": sanitize_text(title) if isinstance(title, str) else ""}) + b"\n"
             continue
         match _parsed(raw):
             case [int() | float() as t, "o", str() as data]:
-                yield orjson.dumps([t, "o", screen.feed(data)]) + b"\n"
+                yield orjson.dumps([t, "o", screen.sanitize(data)]) + b"\n"
             case [int() | float() as t, "m", str() as label]:
-                yield orjson.dumps([t, "m", plain(label)]) + b"\n"
+                yield orjson.dumps([t, "m", sanitize_text(label)]) + b"\n"
             case _:
                 pass
 
@@ -85,4 +85,4 @@ def _parsed(raw: bytes) -> Any:
 
 def _turn(label: str) -> int | None:
     number = label.rpartition(" ")[2]
-    return int(number) if number.isascii() and number.isdigit() and turn_marker(int(number)) == label else None
+    return int(number) if number.isascii() and number.isdigit() and turn_marker_label(int(number)) == label else None

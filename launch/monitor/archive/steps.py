@@ -7,11 +7,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from launch.monitor.archive.lines import Fresh
-from launch.monitor.tail import Event, integer, mapping, parse_object
+from launch.monitor.archive.lines import AppendedLines
+from launch.monitor.tail import Event, get_integer, get_mapping, parse_json_object
 
 
-class Steps:
+class StepTable:
     """Ascending; one that is taken again replaces the first and all after it."""
 
     def __init__(self) -> None:
@@ -21,33 +21,33 @@ class Steps:
         self._places: list[tuple[int, int]] = []
         self.damaged = 0
 
-    def take(self, fresh: Fresh) -> None:
+    def add_lines(self, fresh: AppendedLines) -> None:
         """New lines of the file."""
         at = fresh.start
         for raw in fresh.lines:
             start, at = at, at + len(raw) + 1
-            value = parse_object(raw)
+            value = parse_json_object(raw)
             if value is None:
                 self.damaged += 1
             elif "rewound_to" in value:
-                self._cut(integer(value, "rewound_to") + 1)
+                self._cut(get_integer(value, "rewound_to") + 1)
             elif "step" in value:
                 self._add(value, start, len(raw))
 
-    def find(self, step: int) -> int | None:
+    def find_index(self, step: int) -> int | None:
         """Its index."""
         index = bisect_left(self.numbers, step)
         return index if index < len(self.numbers) and self.numbers[index] == step else None
 
-    def place(self, index: int) -> tuple[int, int]:
+    def line_position(self, index: int) -> tuple[int, int]:
         """Offset and length of its line."""
         return self._places[index]
 
-    def value(self, index: int, name: str) -> float | None:
+    def metric_at(self, index: int, name: str) -> float | None:
         column = self.columns.get(name)
-        return None if column is None else finite(column[index])
+        return None if column is None else finite_or_none(column[index])
 
-    def thinned(self, after: int, points: int) -> Sequence[int]:
+    def thinned_indices(self, after: int, points: int) -> Sequence[int]:
         """Indices of the steps after ``after``, evenly, at most ``points`` (0: all), the last among them."""
         first = bisect_left(self.numbers, after + 1)
         count = len(self.numbers) - first
@@ -62,11 +62,11 @@ class Steps:
             del column[kept:]
 
     def _add(self, line: Event, start: int, length: int) -> None:
-        self._cut(integer(line, "step"))
+        self._cut(get_integer(line, "step"))
         count = len(self.numbers)
-        self.numbers.append(integer(line, "step"))
+        self.numbers.append(get_integer(line, "step"))
         self._places.append((start, length))
-        dropped = mapping(line, "dropped")
+        dropped = get_mapping(line, "dropped")
         self.dropped.append({reason: number for reason, number in dropped.items() if isinstance(number, int)})
         for name, value in line.items():
             if isinstance(value, int | float) and not isinstance(value, bool) and name != "step":
@@ -78,6 +78,6 @@ class Steps:
                 column.append(math.nan)
 
 
-def finite(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
     """None for what JSON does not have."""
     return float(value) if math.isfinite(value) else None

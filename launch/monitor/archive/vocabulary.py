@@ -9,42 +9,42 @@ from typing import Any, cast
 
 import orjson
 
-from launch.monitor.plain import plain
+from launch.monitor.plain import sanitize_text
 
 
-class Vocabulary:
+class TokenVocabulary:
     """Bytes of each token; an unknown one is its number in angle brackets."""
 
     def __init__(self, pieces: Mapping[int, bytes]) -> None:
         self._pieces = pieces
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def decode_each(self, ids: Sequence[int]) -> list[str]:
         """Text of each token; a character that several make stands at the last of them."""
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         texts = [decoder.decode(self._bytes(token)) for token in ids]
         if texts:
             texts[-1] += decoder.decode(b"", final=True)
-        return [plain(text) for text in texts]
+        return [sanitize_text(text) for text in texts]
 
-    def text(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """All of them together."""
-        return plain(b"".join(map(self._bytes, ids)).decode("utf-8", "replace"))
+        return sanitize_text(b"".join(map(self._bytes, ids)).decode("utf-8", "replace"))
 
     def _bytes(self, token: int) -> bytes:
         return self._pieces.get(token) or f"⟨{token}⟩".encode()
 
 
-NONE = Vocabulary({})
+EMPTY_VOCABULARY = TokenVocabulary({})
 
 
-def read_vocabulary(folders: Sequence[Path]) -> Vocabulary:
+def read_vocabulary(folders: Sequence[Path]) -> TokenVocabulary:
     """Of the first folder that has a tokenizer that can be read; :data:`NONE` where none has."""
     for folder in folders:
         try:
-            return Vocabulary(_pieces(orjson.loads((folder / "tokenizer.json").read_bytes())))
+            return TokenVocabulary(_pieces(orjson.loads((folder / "tokenizer.json").read_bytes())))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-    return NONE
+    return EMPTY_VOCABULARY
 
 
 def _pieces(tokenizer: Mapping[str, Any]) -> dict[int, bytes]:

@@ -19,18 +19,18 @@ from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from launch.monitor.follow import Follower
-from launch.monitor.shapes import Head
+from launch.monitor.follow import RunFollower
+from launch.monitor.shapes import RunProgress
 from launch.monitor.tui.group import GroupView
-from launch.monitor.tui.groups import Groups
+from launch.monitor.tui.groups import GroupList
 from launch.monitor.tui.head import HeadLine, Tab, TabLine
-from launch.monitor.tui.log import Log
+from launch.monitor.tui.log import LogList
 from launch.monitor.tui.overview import Overview
-from launch.monitor.tui.pages import DetailPage, HelpPage, MainPage, Section
-from launch.monitor.tui.trajectories import Trajectories
+from launch.monitor.tui.pages import DetailScreen, HelpScreen, KeySection, TabbedScreen
+from launch.monitor.tui.trajectories import TrajectoryList
 from launch.monitor.tui.trajectory import TrajectoryView
-from launch.monitor.tui.view import OpenGroup, OpenTerminal, OpenTrajectory, Told, View
-from launch.monitor.tui.wall import LiveTerminal, Wall
+from launch.monitor.tui.view import GroupRequested, MonitorView, ReadFailed, TerminalRequested, TrajectoryRequested
+from launch.monitor.tui.wall import LiveTerminal, TerminalWall
 
 POLL_S = 0.25
 NEWS_S = 1.0
@@ -71,20 +71,20 @@ class MonitorApp(App[None]):
 
     def __init__(self, run_dir: Path, *, light: bool = False) -> None:
         super().__init__()
-        self.follower = Follower(run_dir)
+        self.follower = RunFollower(run_dir)
         self.theme = "textual-light" if light else "textual-dark"
-        self._head: Head | None = None
+        self._head: RunProgress | None = None
 
     def get_default_screen(self) -> Screen[None]:
         of = self.follower
         views = (
             Overview(of, id="overview"),
-            Trajectories(of, id="trajectories"),
-            Groups(of, id="groups"),
-            Wall(of, id="wall"),
-            Log(of, id="log"),
+            TrajectoryList(of, id="trajectories"),
+            GroupList(of, id="groups"),
+            TerminalWall(of, id="wall"),
+            LogList(of, id="log"),
         )
-        return MainPage(TABS, views)
+        return TabbedScreen(TABS, views)
 
     def on_mount(self) -> None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
@@ -95,7 +95,7 @@ class MonitorApp(App[None]):
 
     async def _follow(self) -> None:
         """Until the app ends."""
-        await asyncio.to_thread(self.follower.begin)
+        await asyncio.to_thread(self.follower.load_initial)
         told, told_at = -1, -math.inf
         while True:
             more = await asyncio.to_thread(self.follower.poll)
@@ -103,13 +103,13 @@ class MonitorApp(App[None]):
             if self.follower.revision != told and now - told_at >= NEWS_S:
                 told, told_at = self.follower.revision, now
                 self._head = await asyncio.to_thread(self.follower.head)
-                self._tell()
+                self._announce_news()
             await asyncio.sleep(0 if more else POLL_S)
 
-    def _tell(self) -> None:
+    def _announce_news(self) -> None:
         """Whatever is shown that there is news."""
         page = self.screen
-        if self._head is None or not isinstance(page, MainPage | DetailPage):
+        if self._head is None or not isinstance(page, TabbedScreen | DetailScreen):
             return
         for line in page.query(HeadLine):
             line.head = self._head
@@ -117,17 +117,17 @@ class MonitorApp(App[None]):
             tabs.note("trajectories", f"{self._head.trajectories:,}")
             tabs.note("groups", f"{self._head.groups:,}")
             tabs.note("wall", f"{self._head.running:,}" if self._head.running else "")
-        page.shown.renew()
+        page.shown.request_reload()
 
-    def _open(self, view: View) -> None:
-        self.push_screen(DetailPage(view))
+    def _open(self, view: MonitorView) -> None:
+        self.push_screen(DetailScreen(view))
 
-    def on_shown(self) -> None:
-        self._tell()
+    def on_screen_shown(self) -> None:
+        self._announce_news()
 
     # -- what views ask for ------------------------------------------------------------------------------------------
 
-    def on_open_trajectory(self, event: OpenTrajectory) -> None:
+    def on_trajectory_requested(self, event: TrajectoryRequested) -> None:
         self.run_worker(self._open_trajectory(event.trajectory), exclusive=True, group="open")
 
     async def _open_trajectory(self, asked: str) -> None:
@@ -136,23 +136,23 @@ class MonitorApp(App[None]):
         known = await asyncio.to_thread(self.follower.locate, name)
         self._open(LiveTerminal(self.follower, asked) if known is None else TrajectoryView(self.follower, name))
 
-    def on_open_group(self, event: OpenGroup) -> None:
+    def on_group_requested(self, event: GroupRequested) -> None:
         self._open(GroupView(self.follower, event.group))
 
-    def on_open_terminal(self, event: OpenTerminal) -> None:
+    def on_terminal_requested(self, event: TerminalRequested) -> None:
         self._open(LiveTerminal(self.follower, event.recording))
 
-    def on_told(self, event: Told) -> None:
+    def on_read_failed(self, event: ReadFailed) -> None:
         self.notify(event.line, severity="warning", markup=False)
 
     # -- keys --------------------------------------------------------------------------------------------------------
 
     def action_show(self, name: str) -> None:
-        while isinstance(self.screen, DetailPage | HelpPage):
+        while isinstance(self.screen, DetailScreen | HelpScreen):
             self.pop_screen()
-        if isinstance(self.screen, MainPage):
+        if isinstance(self.screen, TabbedScreen):
             self.screen.show(name)
-            self._tell()
+            self._announce_news()
 
     async def action_back(self) -> None:
         if len(self.screen_stack) > 1:
@@ -163,10 +163,10 @@ class MonitorApp(App[None]):
 
     def action_help(self) -> None:
         page = self.screen
-        if isinstance(page, MainPage | DetailPage):
-            self.push_screen(HelpPage(self._keys(page)))
+        if isinstance(page, TabbedScreen | DetailScreen):
+            self.push_screen(HelpScreen(self._keys(page)))
 
-    def _keys(self, page: MainPage | DetailPage) -> list[Section]:
+    def _keys(self, page: TabbedScreen | DetailScreen) -> list[KeySection]:
         """What can be pressed now, here and everywhere, of what textual's own parts do not have anyway."""
         here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
         for active in page.active_bindings.values():
@@ -174,7 +174,7 @@ class MonitorApp(App[None]):
                 keys = everywhere if active.node is self else here
                 keys.setdefault(active.binding.description, []).append(self.get_key_display(active.binding))
         moving = {"Move": ["arrows", "PageUp", "PageDown"], "Next part, part before": ["Tab", "Shift-Tab"]}
-        return [Section("Here", here | moving), Section("Everywhere", everywhere)]
+        return [KeySection("Here", here | moving), KeySection("Everywhere", everywhere)]
 
 
 def _described(node: DOMNode) -> set[str]:

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from launch.monitor.archive.query import Ask, GroupFilter, TrajectoryFilter, parse_position
+from launch.monitor.archive.query import GroupFilter, PageRequest, TrajectoryFilter, parse_page_cursor
 from launch.monitor.web import parameters
-from launch.monitor.web.answers import RefusedError
+from launch.monitor.web.answers import ApiError
 
 
-def given(words: str) -> dict[str, str]:
+def parse_search_line(words: str) -> dict[str, str]:
     """As parameters of a request.  Raises RefusedError."""
     found: dict[str, str] = {}
     free: list[str] = []
@@ -19,25 +19,25 @@ def given(words: str) -> dict[str, str]:
         if not equals:
             free.append(word)
         elif name in {"limit", "cursor", "sort"}:
-            raise RefusedError(400, f"{name} is no filter: s changes the order, and pages come by themselves")
+            raise ApiError(400, f"{name} is no filter: s changes the order, and pages come by themselves")
         else:
             found[name] = value
     return found | ({"q": " ".join(free)} if free else {})
 
 
-def trajectory_filter(words: str, last_step: int | None) -> TrajectoryFilter:
+def parse_trajectory_search(words: str, last_step: int | None) -> TrajectoryFilter:
     """Raises RefusedError, as the next one does."""
-    asked = given(words)
-    parameters.trajectory_ask(asked)
-    return parameters.trajectory_filter(asked, last_step)
+    asked = parse_search_line(words)
+    parameters.parse_trajectory_page(asked)
+    return parameters.parse_trajectory_filter(asked, last_step)
 
 
-def group_filter(words: str, last_step: int | None) -> GroupFilter:
-    asked = given(words)
-    parameters.group_ask(asked)
-    return parameters.group_filter(asked, last_step)
+def parse_group_search(words: str, last_step: int | None) -> GroupFilter:
+    asked = parse_search_line(words)
+    parameters.parse_group_page(asked)
+    return parameters.parse_group_filter(asked, last_step)
 
 
-def part(sort: str, cursor: str | None, limit: int) -> Ask:
+def build_page_request(sort: str, cursor: str | None, limit: int) -> PageRequest:
     """Of a list.  ``cursor``: of the store's own."""
-    return Ask(sort, limit, None if cursor is None else parse_position(cursor))
+    return PageRequest(sort, limit, None if cursor is None else parse_page_cursor(cursor))

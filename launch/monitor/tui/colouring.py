@@ -12,12 +12,12 @@ from enum import StrEnum
 from rich.cells import cell_len
 from rich.text import Text
 
-from launch.monitor.shapes import Fate, TokenPage
+from launch.monitor.shapes import TokenFate, TokenPage
 from launch.monitor.tui import words
 from launch.monitor.tui.words import BAD, GOOD, QUIET, WARN
 
 
-class By(StrEnum):
+class TokenColouring(StrEnum):
     """What a token's colour tells."""
 
     PROBABILITY = "probability"
@@ -28,29 +28,29 @@ class By(StrEnum):
 
 
 _UNLIKELY = "bold bright_red"
-_FATES: Mapping[Fate, str] = {
-    Fate.TRAINED: GOOD,
-    Fate.WAITING: "cyan",
-    Fate.STALE: WARN,
-    Fate.DROPPED: BAD,
-    Fate.UNTRAINED: QUIET,
-    Fate.CLIP_HIGH: "blue",
-    Fate.CLIP_LOW: "blue",
-    Fate.CLIP_DUAL: "bold blue",
-    Fate.CORRECTED: "underline blue",
+_FATES: Mapping[TokenFate, str] = {
+    TokenFate.TRAINED: GOOD,
+    TokenFate.WAITING: "cyan",
+    TokenFate.STALE: WARN,
+    TokenFate.DROPPED: BAD,
+    TokenFate.UNTRAINED: QUIET,
+    TokenFate.CLIP_HIGH: "blue",
+    TokenFate.CLIP_LOW: "blue",
+    TokenFate.CLIP_DUAL: "bold blue",
+    TokenFate.CORRECTED: "underline blue",
 }
-LEGENDS: Mapping[By, tuple[tuple[str, str], ...]] = {
-    By.PROBABILITY: ((GOOD, "≥ 0.9"), ("cyan", "≥ 0.5"), (WARN, "≥ 0.1"), (_UNLIKELY, "less")),
-    By.AGE: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
-    By.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("blue", "clipped"),
+LEGENDS: Mapping[TokenColouring, tuple[tuple[str, str], ...]] = {
+    TokenColouring.PROBABILITY: ((GOOD, "≥ 0.9"), ("cyan", "≥ 0.5"), (WARN, "≥ 0.1"), (_UNLIKELY, "less")),
+    TokenColouring.AGE: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
+    TokenColouring.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("blue", "clipped"),
               ("underline blue", "corrected")),
-    By.GAP: ((GOOD, "≤ 0.01"), ("cyan", "≤ 0.1"), (WARN, "≤ 0.5"), (_UNLIKELY, "more"), ("", "unknown")),
-    By.ADVANTAGE: ((GOOD, "above 0"), ("", "0 or none"), (BAD, "below 0")),
+    TokenColouring.GAP: ((GOOD, "≤ 0.01"), ("cyan", "≤ 0.1"), (WARN, "≤ 0.5"), (_UNLIKELY, "more"), ("", "unknown")),
+    TokenColouring.ADVANTAGE: ((GOOD, "above 0"), ("", "0 or none"), (BAD, "below 0")),
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class TokenPiece:
     """A part of a line that is of one token."""
 
     token: int
@@ -58,8 +58,8 @@ class Piece:
     text: str
 
 
-def style(page: TokenPage, at: int, by: By) -> str:
-    if page.fate[at] in (Fate.PROMPT, Fate.OBSERVATION):
+def token_style(page: TokenPage, at: int, by: TokenColouring) -> str:
+    if page.fate[at] in (TokenFate.PROMPT, TokenFate.OBSERVATION):
         return QUIET
     return _STYLES[by](page, at)
 
@@ -83,12 +83,12 @@ def _advantage(page: TokenPage, at: int) -> str:
     return "" if not value else GOOD if value > 0 else BAD
 
 
-_STYLES: Mapping[By, Callable[[TokenPage, int], str]] = {
-    By.PROBABILITY: _probability,
-    By.AGE: _age,
-    By.FATE: lambda page, at: _FATES.get(page.fate[at], ""),
-    By.GAP: _gap,
-    By.ADVANTAGE: _advantage,
+_STYLES: Mapping[TokenColouring, Callable[[TokenPage, int], str]] = {
+    TokenColouring.PROBABILITY: _probability,
+    TokenColouring.AGE: _age,
+    TokenColouring.FATE: lambda page, at: _FATES.get(page.fate[at], ""),
+    TokenColouring.GAP: _gap,
+    TokenColouring.ADVANTAGE: _advantage,
 }
 
 
@@ -97,9 +97,9 @@ def _step(value: float | None, bounds: tuple[tuple[float, str], ...], least: str
     return "" if value is None else next((found for bound, found in bounds if value >= bound), least)
 
 
-def wrapped(page: TokenPage, width: int) -> list[list[Piece]]:
+def wrap_tokens(page: TokenPage, width: int) -> list[list[TokenPiece]]:
     """Lines of at most ``width`` cells; every token in at least one of them, in order."""
-    lines: list[list[Piece]] = [[]]
+    lines: list[list[TokenPiece]] = [[]]
     room = width
     for token, text in enumerate(page.text):
         for line in _shown(text).splitlines(keepends=True):
@@ -107,7 +107,7 @@ def wrapped(page: TokenPage, width: int) -> list[list[Piece]]:
                 if lines[-1] and cell_len(part) > room:
                     lines.append([])
                     room = width
-                lines[-1].append(Piece(token, part))
+                lines[-1].append(TokenPiece(token, part))
                 room -= cell_len(part)
             if line.endswith("\n"):
                 lines.append([])
@@ -135,10 +135,12 @@ def _parts(text: str, room: int, width: int) -> Iterator[str]:
         yield part
 
 
-def coloured(page: TokenPage, lines: list[list[Piece]], by: By, cursor: int) -> Text:
+def render_tokens(page: TokenPage, lines: list[list[TokenPiece]], by: TokenColouring, cursor: int) -> Text:
     """All lines; the token under the cursor stands out."""
     return Text("\n", no_wrap=True).join(
-        Text.assemble(*((piece.text, _cursor(style(page, piece.token, by), piece.token == cursor)) for piece in line))
+        Text.assemble(
+            *((piece.text, _cursor(token_style(page, piece.token, by), piece.token == cursor)) for piece in line)
+        )
         for line in lines
     )
 
@@ -147,23 +149,23 @@ def _cursor(found: str, here: bool) -> str:
     return f"{found} reverse bold".strip() if here else found
 
 
-def legend(by: By) -> Text:
+def render_legend(by: TokenColouring) -> Text:
     parts = [part for found, told in LEGENDS[by] for part in (("██ ", found), (f"{told}  ", QUIET))]
     return Text.assemble((f"{by.value}  ", "bold"), *parts)
 
 
-def about(page: TokenPage, at: int) -> Text:
+def describe_token(page: TokenPage, at: int) -> Text:
     """Everything that is known of one token."""
     if not page.id:
         return Text("no tokens", QUIET)
     known = [
         ("", f"token {page.start + at} of {page.total}"),
         ("", repr(page.text[at])),
-        ("p ", words.decimal(page.probability[at], 3)),
-        ("", words.spoken(page.fate[at])),
-        ("age ", words.NONE if page.age[at] is None else str(page.age[at])),
-        ("version ", page.version[at] or words.NONE),
-        ("gap ", words.short(page.gap[at])),
-        ("advantage ", words.decimal(page.advantage[at], 3)),
+        ("p ", words.format_decimal(page.probability[at], 3)),
+        ("", words.humanize_name(page.fate[at])),
+        ("age ", words.MISSING if page.age[at] is None else str(page.age[at])),
+        ("version ", page.version[at] or words.MISSING),
+        ("gap ", words.format_short(page.gap[at])),
+        ("advantage ", words.format_decimal(page.advantage[at], 3)),
     ]
     return Text("  ").join(Text.assemble((label, QUIET), value) for label, value in known)

@@ -11,16 +11,16 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Static
 
-from launch.monitor.follow import Follower
-from launch.monitor.shapes import GroupDetail, Member
+from launch.monitor.follow import RunFollower
+from launch.monitor.shapes import GroupDetail, GroupMemberDetail
 from launch.monitor.tui import words
-from launch.monitor.tui.view import OpenTrajectory, View
+from launch.monitor.tui.view import MonitorView, TrajectoryRequested
 from launch.monitor.tui.words import BAD, QUIET
 
 _CELL = 16
 
 
-class Members(DataTable[Text]):
+class GroupMemberTable(DataTable[Text]):
     """A column each."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -33,7 +33,7 @@ class Members(DataTable[Text]):
         super().__init__(cursor_type="column", fixed_columns=1, zebra_stripes=True)
 
 
-class GroupView(View):
+class GroupView(MonitorView):
     """See the module."""
 
     DEFAULT_CSS = """
@@ -41,91 +41,91 @@ class GroupView(View):
     GroupView > DataTable { height: 1fr; }
     """
 
-    def __init__(self, follower: Follower, group: int) -> None:
+    def __init__(self, follower: RunFollower, group: int) -> None:
         super().__init__(follower)
         self.group = group
         self._shown: GroupDetail | None = None
 
     def compose(self) -> ComposeResult:
         yield Static(id="facts")
-        yield Members()
+        yield GroupMemberTable()
 
     async def load(self) -> None:
         found = await asyncio.to_thread(self.follower.group, self.group)
         if found is None:
-            self.tell(f"there is no group {self.group} in {self.follower.name}")
+            self.show_error(f"there is no group {self.group} in {self.follower.name}")
         elif found != self._shown:
             self._shown = found
-            self.query_one("#facts", Static).update(heading(found))
+            self.query_one("#facts", Static).update(render_group_heading(found))
             self._fill(found)
 
-    def tell(self, line: str) -> None:
+    def show_error(self, line: str) -> None:
         self.query_one("#facts", Static).update(Text(line, BAD))
 
     def _fill(self, found: GroupDetail) -> None:
-        table = self.query_one(Members)
+        table = self.query_one(GroupMemberTable)
         at = max(1, table.cursor_column)
         table.clear(columns=True)
         table.add_column("")
         for each in found.members:
             table.add_column(Text(f"sample {each.row.sample}", "bold"), key=each.row.id)
-        for title, cells in comparison(found.members):
+        for title, cells in compare_members(found.members):
             table.add_row(Text(title, QUIET), *cells)
         table.move_cursor(column=at)
 
     def on_data_table_column_selected(self, event: DataTable.ColumnSelected) -> None:
         if (name := event.column_key.value) is not None:
-            self.post_message(OpenTrajectory(name))
+            self.post_message(TrajectoryRequested(name))
 
 
-def heading(found: GroupDetail) -> Text:
+def render_group_heading(found: GroupDetail) -> Text:
     """Pure: what is the same for all members."""
     row = found.row
     parts: list[str | Text | tuple[str, str]] = [
-        (f"group {row.group}  ", "bold"), f"{row.task}  ", words.state(row.state),
-        (f"  closed as {words.spoken(row.outcome)}, {row.arrived} of {row.size} here", QUIET),
+        (f"group {row.group}  ", "bold"), f"{row.task}  ", words.render_state(row.state),
+        (f"  closed as {words.humanize_name(row.outcome)}, {row.arrived} of {row.size} here", QUIET),
         ("" if row.step is None else f", step {row.step}", QUIET),
-        "\nreward ", words.reward(row.reward_mean),
-        (f"  from {words.decimal(row.reward_min)} to {words.decimal(row.reward_max)}, {row.passed} passed", QUIET),
+        "\nreward ", words.render_reward(row.reward_mean),
+        (f"  from {words.format_decimal(row.reward_min)} to {words.format_decimal(row.reward_max)}, {row.passed} passed", QUIET),
     ]  # fmt: skip
     if row.reasons:
-        told = ", ".join(f"{count} {words.spoken(reason)}" for reason, count in row.reasons.items())
+        told = ", ".join(f"{count} {words.humanize_name(reason)}" for reason, count in row.reasons.items())
         parts.append((f"  dropped: {told}", BAD))
     if found.missing:
         parts.append((f"  not here: {', '.join(map(str, found.missing[:16]))}", words.WARN))
     return Text.assemble(*parts)
 
 
-def comparison(members: Sequence[Member]) -> list[tuple[str, list[Text]]]:
+def compare_members(members: Sequence[GroupMemberDetail]) -> list[tuple[str, list[Text]]]:
     """Pure: a title and a cell a member, line by line."""
-    lines: list[tuple[str, Callable[[Member], Text]]] = [
-        ("state", lambda each: words.state(each.row.state, each.row.reason)),
-        ("ended by", lambda each: Text(words.spoken(each.row.status))),
-        ("reward", lambda each: words.reward(each.row.reward)),
+    lines: list[tuple[str, Callable[[GroupMemberDetail], Text]]] = [
+        ("state", lambda each: words.render_state(each.row.state, each.row.reason)),
+        ("ended by", lambda each: Text(words.humanize_name(each.row.status))),
+        ("reward", lambda each: words.render_reward(each.row.reward)),
         *((f"  {name}", _named(lambda each: each.parts, name)) for name in _names(members, lambda each: each.parts)),
-        ("advantage", lambda each: Text(words.decimal(each.row.advantage, 3))),
-        ("passed", lambda each: words.passed(each.row.passed)),
+        ("advantage", lambda each: Text(words.format_decimal(each.row.advantage, 3))),
+        ("passed", lambda each: words.render_passed(each.row.passed)),
         ("tests", lambda each: Text(f"{each.tests_passed}/{each.tests}")),
         ("turns", lambda each: Text(str(each.turns))),
         ("tokens sampled", lambda each: Text(f"{each.row.sampled:,}")),
-        ("gap", lambda each: Text(words.short(each.row.gap))),
+        ("gap", lambda each: Text(words.format_short(each.row.gap))),
         *((f"  {name}", _time(name)) for name in _names(members, lambda each: each.ms)),
-        ("error", lambda each: Text(words.cut(_problem(each), _CELL), BAD)),
+        ("error", lambda each: Text(words.truncate_text(_problem(each), _CELL), BAD)),
     ]
     return [(title, [cell(each) for each in members]) for title, cell in lines]
 
 
-def _problem(each: Member) -> str:
+def _problem(each: GroupMemberDetail) -> str:
     return "cannot be read" if each.problem else words.one_line(each.error)
 
 
-def _names(members: Sequence[Member], of: Callable[[Member], Mapping[str, float]]) -> list[str]:
+def _names(members: Sequence[GroupMemberDetail], of: Callable[[GroupMemberDetail], Mapping[str, float]]) -> list[str]:
     return list(dict.fromkeys(name for each in members for name in of(each)))
 
 
-def _named(of: Callable[[Member], Mapping[str, float]], name: str) -> Callable[[Member], Text]:
-    return lambda each: Text(words.decimal(of(each).get(name)))
+def _named(of: Callable[[GroupMemberDetail], Mapping[str, float]], name: str) -> Callable[[GroupMemberDetail], Text]:
+    return lambda each: Text(words.format_decimal(of(each).get(name)))
 
 
-def _time(name: str) -> Callable[[Member], Text]:
-    return lambda each: Text(words.duration(each.ms.get(name)), QUIET)
+def _time(name: str) -> Callable[[GroupMemberDetail], Text]:
+    return lambda each: Text(words.format_duration(each.ms.get(name)), QUIET)

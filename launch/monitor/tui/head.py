@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from launch.monitor.shapes import Head, RunStanding
+from launch.monitor.shapes import RunProgress, RunStatus
 from launch.monitor.tui import words
 from launch.monitor.tui.words import ACCENT, BAD, QUIET
 
@@ -31,7 +31,7 @@ class HeadLine(Static):
 
     DEFAULT_CSS = "HeadLine { height: auto; padding: 0 1; background: $panel; }"
 
-    head: reactive[Head | None] = reactive(None)
+    head: reactive[RunProgress | None] = reactive(None)
 
     def on_mount(self) -> None:
         self.set_interval(1.0, self._show)
@@ -44,17 +44,20 @@ class HeadLine(Static):
 
     def _show(self) -> None:
         if self.head is not None:
-            self.update(head_line(self.head, max(20, self.size.width), time.time()))
+            self.update(render_head_line(self.head, max(20, self.size.width), time.time()))
 
 
-def head_line(head: Head, width: int, now: float) -> Text:
+def render_head_line(head: RunProgress, width: int, now: float) -> Text:
     """Pure: as much of it as there is room for."""
     parts = [
-        Text.assemble(("longshore ", f"bold {ACCENT}"), (words.cut(head.run, 24), "bold")),
-        words.standing(head.standing, head.flow),
+        Text.assemble(("longshore ", f"bold {ACCENT}"), (words.truncate_text(head.run, 24), "bold")),
+        words.render_run_status(head.standing, head.flow),
         _step(head, _BAR if width >= _ROOMY else _BAR // 2),
         Text.assemble(
-            ("reward ", QUIET), words.decimal(head.reward_mean), ("  pass ", QUIET), words.percent(head.pass_rate)
+            ("reward ", QUIET),
+            words.format_decimal(head.reward_mean),
+            ("  pass ", QUIET),
+            words.format_percent(head.pass_rate),
         ),
         Text(f"{head.running} running"),
         Text(_news(head, now), QUIET),
@@ -72,9 +75,9 @@ def head_line(head: Head, width: int, now: float) -> Text:
     return line
 
 
-def _step(head: Head, width: int) -> Text:
+def _step(head: RunProgress, width: int) -> Text:
     if not head.step:
-        return Text(words.spoken(head.phase) or "waiting for the first event", ACCENT)
+        return Text(words.humanize_name(head.phase) or "waiting for the first event", ACCENT)
     if not head.steps:
         return Text(f"step {head.step}", ACCENT)
     done = min(width, round(width * head.step / head.steps))
@@ -82,10 +85,10 @@ def _step(head: Head, width: int) -> Text:
     return Text.assemble((f"step {head.step}/{head.steps} ", ACCENT), *bar)
 
 
-def _news(head: Head, now: float) -> str:
-    if head.last_event_at is None or head.standing is not RunStanding.RUNNING:
+def _news(head: RunProgress, now: float) -> str:
+    if head.last_event_at is None or head.standing is not RunStatus.RUNNING:
         return ""
-    return f"news {words.ago(now - head.last_event_at)}"
+    return f"news {words.format_age(now - head.last_event_at)}"
 
 
 class TabLine(Static):

@@ -18,11 +18,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Input, Static
 
-from launch.monitor.follow import Follower
-from launch.monitor.shapes import Page
-from launch.monitor.tui.view import View
+from launch.monitor.follow import RunFollower
+from launch.monitor.shapes import ResultPage
+from launch.monitor.tui.view import MonitorView
 from launch.monitor.tui.words import ACCENT, BAD, QUIET, WARN, WIDE
-from launch.monitor.web.answers import RefusedError
+from launch.monitor.web.answers import ApiError
 
 Row = TypeVar("Row")
 
@@ -35,7 +35,7 @@ _LEAST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Row]):
+class ListColumn(Generic[Row]):
     title: str
     width: int
     cell: Callable[[Row], Text | str]
@@ -43,7 +43,7 @@ class Column(Generic[Row]):
     """Left out where there is little room."""
 
 
-class Rows(DataTable[Text | str]):
+class RowTable(DataTable[Text | str]):
     """The table of a list."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -58,7 +58,7 @@ class Rows(DataTable[Text | str]):
         super().__init__(cursor_type="row", zebra_stripes=True, cell_padding=0)
 
 
-class Listing(View, Generic[Row]):
+class Listing(MonitorView, Generic[Row]):
     """Base of the lists."""
 
     DEFAULT_CSS = """
@@ -78,7 +78,7 @@ class Listing(View, Generic[Row]):
     """What may be searched for."""
     NOUN = "rows"
 
-    def __init__(self, follower: Follower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
+    def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(follower, id=id)
         self.words = ""
         """As they stand in the search line."""
@@ -97,14 +97,14 @@ class Listing(View, Generic[Row]):
     # -- what a list has of its own --------------------------------------------------------------------------------
 
     @abstractmethod
-    def columns(self) -> Sequence[Column[Row]]: ...
+    def columns(self) -> Sequence[ListColumn[Row]]: ...
 
     @abstractmethod
     def key(self, row: Row) -> str:
         """Tells rows apart."""
 
     @abstractmethod
-    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> Page[Row]:
+    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[Row]:
         """In a thread.  Raises RefusedError for words that make no sense."""
 
     @abstractmethod
@@ -116,11 +116,11 @@ class Listing(View, Generic[Row]):
     def compose(self) -> ComposeResult:
         yield Static(classes="title")
         yield Input(placeholder=self.HINT, classes="search")
-        yield Rows()
+        yield RowTable()
 
     @property
-    def table(self) -> Rows:
-        return self.query_one(Rows)
+    def table(self) -> RowTable:
+        return self.query_one(RowTable)
 
     @property
     def chosen(self) -> Row | None:
@@ -144,16 +144,16 @@ class Listing(View, Generic[Row]):
             else:
                 self._count(await asyncio.to_thread(self.read, *asked, None, 1))
             self._refused = ""
-        except RefusedError as error:
+        except ApiError as error:
             self._refused = error.line
-        self._say()
+        self._update_title()
 
-    def _replace(self, page: Page[Row]) -> None:
+    def _replace(self, page: ResultPage[Row]) -> None:
         self._next, self._total, self.unseen = page.next, page.total, 0
         if page.rows != self._rows or not self.table.columns:
             self._fill(page.rows)
 
-    def _append(self, page: Page[Row]) -> None:
+    def _append(self, page: ResultPage[Row]) -> None:
         """The page behind; rows that came meanwhile are on the first."""
         self._next = page.next
         self._rows += page.rows
@@ -161,10 +161,10 @@ class Listing(View, Generic[Row]):
             self._add(row)
         self.unseen = max(0, page.total - self._total)
 
-    def _count(self, page: Page[Row]) -> None:
+    def _count(self, page: ResultPage[Row]) -> None:
         self.unseen = max(0, page.total - self._total)
 
-    def _shown_columns(self) -> Sequence[Column[Row]]:
+    def _shown_columns(self) -> Sequence[ListColumn[Row]]:
         return [column for column in self.columns() if self.screen.size.width >= WIDE or not column.wide]
 
     def _widths(self) -> list[int]:
@@ -192,7 +192,7 @@ class Listing(View, Generic[Row]):
         cells = (Text.assemble(" ", column.cell(row)) for column in self._shown_columns())
         self.table.add_row(*cells, key=self.key(row))
 
-    def _say(self) -> None:
+    def _update_title(self) -> None:
         """The line above the list."""
         if self._refused:
             line = Text(self._refused, BAD)
@@ -215,11 +215,11 @@ class Listing(View, Generic[Row]):
         at = self.table.cursor_row  # the event may be of an earlier move
         if self.following == bool(at):
             self.following = not at
-            self._say()
-            self.renew()
+            self._update_title()
+            self.request_reload()
         if self._next is not None and at >= len(self._rows) - _NEAR_END:
             self._more = True
-            self.renew()
+            self.request_reload()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         event.stop()
@@ -228,11 +228,11 @@ class Listing(View, Generic[Row]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        self.ask(event.value.strip())
+        self.search(event.value.strip())
         event.input.remove_class("open")
         self.table.focus()
 
-    def ask(self, words: str, sort: str | None = None) -> None:
+    def search(self, words: str, sort: str | None = None) -> None:
         """Another list."""
         self.words, self.sort = words, sort or self.sort
         self.query_one(Input).value = words
@@ -242,7 +242,7 @@ class Listing(View, Generic[Row]):
         """At the first row, which follows."""
         self.following = self._whole = True
         self.table.move_cursor(row=0)
-        self.renew()
+        self.request_reload()
 
     def action_search(self) -> None:
         line = self.query_one(Input)
@@ -253,15 +253,15 @@ class Listing(View, Generic[Row]):
         self.query_one(Input).remove_class("open")
         self.table.focus()
         if self.words:
-            self.ask("")
+            self.search("")
 
     def action_order(self) -> None:
         at = self.SORTS.index(self.sort)
-        self.ask(self.words, self.SORTS[(at + 1) % len(self.SORTS)])
+        self.search(self.words, self.SORTS[(at + 1) % len(self.SORTS)])
 
     def action_follow(self) -> None:
         if self.following:
             self.following = False
-            self._say()
+            self._update_title()
         else:
             self._begin()

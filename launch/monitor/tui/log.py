@@ -13,14 +13,14 @@ from typing import ClassVar
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
-from launch.monitor.describe import LogLine, describe
-from launch.monitor.follow import Follower
-from launch.monitor.shapes import Page
+from launch.monitor.describe import LogLine, describe_event
+from launch.monitor.follow import RunFollower
+from launch.monitor.shapes import ResultPage
 from launch.monitor.store import EVENT_FILES
-from launch.monitor.tail import RunReader, ends
+from launch.monitor.tail import RunTail, cursor_at_end
 from launch.monitor.tui import words
-from launch.monitor.tui.listing import STRETCHED, Column, Listing
-from launch.monitor.tui.view import OpenTrajectory
+from launch.monitor.tui.listing import STRETCHED, ListColumn, Listing
+from launch.monitor.tui.view import TrajectoryRequested
 
 _KEPT = 20_000
 _PAST_BYTES = 512 << 10
@@ -29,36 +29,38 @@ _BATCH = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedLogLine:
     number: int
     line: LogLine
 
 
-class Sentences:
+class EventLogReader:
     """The last lines of a run's events; one reader at a time, in any thread."""
 
     def __init__(self, run_dir: Path) -> None:
-        past = {source: max(0, end - _PAST_BYTES) for source, end in ends(run_dir, EVENT_FILES).items()}
-        self._reader = RunReader(run_dir, EVENT_FILES, past)
-        self._lines: deque[Numbered] = deque(maxlen=_KEPT)
+        past = {source: max(0, end - _PAST_BYTES) for source, end in cursor_at_end(run_dir, EVENT_FILES).items()}
+        self._reader = RunTail(run_dir, EVENT_FILES, past)
+        self._lines: deque[NumberedLogLine] = deque(maxlen=_KEPT)
         self._count = 0
         self._lock = Lock()
 
-    def page(self, asked: str, levels: Sequence[str], before: int | None, limit: int) -> Page[Numbered]:
+    def read_page(
+        self, asked: str, levels: Sequence[str], before: int | None, limit: int
+    ) -> ResultPage[NumberedLogLine]:
         """Of lines that have all words in them, newest first, those before a number."""
         with self._lock:
-            self._take()
+            self._read_new()
             found = [each for each in reversed(self._lines) if each.line.level in levels and _has(each.line, asked)]
         shown = list(islice((each for each in found if before is None or each.number < before), limit))
         left = bool(shown) and shown[-1].number > found[-1].number
-        return Page(shown, str(shown[-1].number) if left else None, len(found))
+        return ResultPage(shown, str(shown[-1].number) if left else None, len(found))
 
-    def _take(self) -> None:
+    def _read_new(self) -> None:
         while events := self._reader.read(_BATCH):
             for event in events:
-                if event.value is not None and (line := describe(event.value)) is not None:
+                if event.value is not None and (line := describe_event(event.value)) is not None:
                     self._count += 1
-                    self._lines.append(Numbered(self._count, line))
+                    self._lines.append(NumberedLogLine(self._count, line))
 
 
 def _has(line: LogLine, asked: str) -> bool:
@@ -66,14 +68,14 @@ def _has(line: LogLine, asked: str) -> bool:
     return all(word in text for word in asked.casefold().split())
 
 
-def _sentence(row: Numbered) -> Text:
+def _sentence(row: NumberedLogLine) -> Text:
     return Text(words.one_line(row.line.text), words.level_style(row.line.level))
 
 
-_COLUMNS: Sequence[Column[Numbered]] = (
-    Column("at", 8, lambda row: Text(words.moment(row.line.t), words.QUIET)),
-    Column("node", 10, lambda row: Text(row.line.node, words.QUIET), wide=True),
-    Column("what happened", STRETCHED, _sentence),
+_COLUMNS: Sequence[ListColumn[NumberedLogLine]] = (
+    ListColumn("at", 8, lambda row: Text(words.format_time_of_day(row.line.t), words.QUIET)),
+    ListColumn("node", 10, lambda row: Text(row.line.node, words.QUIET), wide=True),
+    ListColumn("what happened", STRETCHED, _sentence),
 )
 _LEVELS = {
     "all but details": ("info", "good", "warn", "bad"),
@@ -82,7 +84,7 @@ _LEVELS = {
 }
 
 
-class Log(Listing[Numbered]):
+class LogList(Listing[NumberedLogLine]):
     """See the module.  Its orders are how much of it is told."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "order", "How much")]
@@ -90,21 +92,21 @@ class Log(Listing[Numbered]):
     HINT = "words that a line has in it"
     NOUN = "lines"
 
-    def __init__(self, follower: Follower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
+    def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(follower, id=id)
-        self._sentences: Sentences | None = None
+        self._sentences: EventLogReader | None = None
 
-    def columns(self) -> Sequence[Column[Numbered]]:
+    def columns(self) -> Sequence[ListColumn[NumberedLogLine]]:
         return _COLUMNS
 
-    def key(self, row: Numbered) -> str:
+    def key(self, row: NumberedLogLine) -> str:
         return str(row.number)
 
-    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> Page[Numbered]:
+    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[NumberedLogLine]:
         if self._sentences is None:
-            self._sentences = Sentences(self.follower.run_dir)
-        return self._sentences.page(asked, _LEVELS[sort], None if cursor is None else int(cursor), limit)
+            self._sentences = EventLogReader(self.follower.run_dir)
+        return self._sentences.read_page(asked, _LEVELS[sort], None if cursor is None else int(cursor), limit)
 
-    def open(self, row: Numbered) -> None:
+    def open(self, row: NumberedLogLine) -> None:
         if row.line.trajectory:
-            self.post_message(OpenTrajectory(row.line.trajectory))
+            self.post_message(TrajectoryRequested(row.line.trajectory))

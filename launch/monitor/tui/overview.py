@@ -11,18 +11,18 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.widgets import Static
 
-from launch.monitor.archive.lanes import MAX_SLOTS, read_lanes
-from launch.monitor.shapes import Lanes
+from launch.monitor.archive.lanes import MAX_SLOTS, read_activity
+from launch.monitor.shapes import ActivityLanes
 from launch.monitor.tui import panels
-from launch.monitor.tui.timeline import timeline
-from launch.monitor.tui.view import View
+from launch.monitor.tui.timeline import render_activity
+from launch.monitor.tui.view import MonitorView
 from launch.monitor.view import RunView
 
 _LANE_LABEL = 20
 """Columns of a line of the timeline that are no slots, borders among them."""
 
 
-class Overview(View):
+class Overview(MonitorView):
     """Panels, one below the other; a wide screen has some beside each other."""
 
     DEFAULT_CSS = """
@@ -54,17 +54,17 @@ class Overview(View):
     async def load(self) -> None:
         width = max(40, self.size.width - 6)
         view, lanes = await asyncio.to_thread(self._read, min(MAX_SLOTS, max(10, width - _LANE_LABEL)))
-        self._show("facts", panels.facts(view, width))
-        self._show("advice", panels.advice(view))
+        self._show("facts", panels.render_facts(view, width))
+        self._show("advice", panels.render_alerts(view))
         self.query_one("#advice").set_class(bool(view.advisories), "some")
-        self._show("curves", panels.curves(view, width))
-        self._show("lanes", timeline(lanes))
-        self._show("engines", panels.engines(view))
-        self._show("evaluations", panels.evaluations(view))
-        self._show("sessions", panels.sessions(view, width))
+        self._show("curves", panels.render_curves(view, width))
+        self._show("lanes", render_activity(lanes))
+        self._show("engines", panels.render_engines(view))
+        self._show("evaluations", panels.render_evaluations(view))
+        self._show("sessions", panels.render_episodes(view, width))
 
-    def _read(self, slots: int) -> tuple[RunView, Lanes]:
-        return self.follower.view(), read_lanes(self.follower.run_dir, None, None, slots)
+    def _read(self, slots: int) -> tuple[RunView, ActivityLanes]:
+        return self.follower.view(), read_activity(self.follower.run_dir, None, None, slots)
 
     def _show(self, name: str, text: Text) -> None:
         self.query_one(f"#{name}", Static).update(text)

@@ -13,25 +13,25 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import ContentSwitcher, Footer, Static
 
 from launch.monitor.tui.head import HeadLine, Tab, TabLine
-from launch.monitor.tui.view import Shown, View, focus_first
+from launch.monitor.tui.view import MonitorView, ScreenShown, focus_first
 from launch.monitor.tui.words import ACCENT, QUIET, WIDE
 
 
-class Page(Screen[None]):
+class MonitorScreen(Screen[None]):
     """Base of both."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012  a ClassVar or None, as textual says it
 
     def on_screen_resume(self) -> None:
-        self.post_message(Shown())
+        self.post_message(ScreenShown())
 
 
-class MainPage(Page):
+class TabbedScreen(MonitorScreen):
     """The tabs."""
 
     DEFAULT_CSS = "MainPage > ContentSwitcher { height: 1fr; }"
 
-    def __init__(self, tabs: Sequence[Tab], views: Sequence[View]) -> None:
+    def __init__(self, tabs: Sequence[Tab], views: Sequence[MonitorView]) -> None:
         super().__init__()
         self._tabs, self._views = tabs, {view.id: view for view in views}
         self.shown = views[0]
@@ -55,12 +55,12 @@ class MainPage(Page):
         focus_first(self.shown)
 
 
-class DetailPage(Page):
+class DetailScreen(MonitorScreen):
     """Something that was opened."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "app.back", "Back")]
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: MonitorView) -> None:
         super().__init__()
         self.shown = view
 
@@ -70,13 +70,13 @@ class DetailPage(Page):
         yield Footer(show_command_palette=False)
 
 
-class Section(NamedTuple):
+class KeySection(NamedTuple):
     title: str
     keys: Mapping[str, Sequence[str]]
     """What they do → the keys."""
 
 
-class HelpPage(ModalScreen[None]):
+class HelpScreen(ModalScreen[None]):
     """Every key of the page below."""
 
     DEFAULT_CSS = """
@@ -87,18 +87,18 @@ class HelpPage(ModalScreen[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark", "app.back", "Close")]
 
-    def __init__(self, sections: Sequence[Section]) -> None:
+    def __init__(self, sections: Sequence[KeySection]) -> None:
         super().__init__()
         self._sections = sections
 
     def compose(self) -> ComposeResult:
-        box = VerticalScroll(Static(key_table(self._sections)))
+        box = VerticalScroll(Static(render_key_table(self._sections)))
         box.border_title = "Keys"
         box.border_subtitle = "Escape closes"
         yield box
 
 
-def key_table(sections: Sequence[Section]) -> Text:
+def render_key_table(sections: Sequence[KeySection]) -> Text:
     """Pure: what each key does."""
     lines: list[Text] = []
     for section in sections:

@@ -6,8 +6,8 @@ import re
 
 from rich.text import Text
 
-from launch.monitor.tui.reel import Picture
-from sandbox.drawing import Painted
+from launch.monitor.tui.reel import ScreenImage
+from sandbox.drawing import StyledText
 
 _HEX = re.compile(r"[0-9a-f]{6}")
 _NAMES = frozenset({"black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"})
@@ -15,14 +15,14 @@ _PYTES = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "b
 """Names that pyte has for colours."""
 
 
-def paint(shown: Picture, width: int, height: int) -> Text:
+def render_screen(shown: ScreenImage, width: int, height: int) -> Text:
     """The screen's left part, and the lines around the cursor where there is no room for all."""
     row, column = shown.cursor
     used = max([row, *(index for index, line in enumerate(shown.lines) if any(run.text.strip() for run in line))])
     first = 0 if used < height else max(0, min(row - height + 1, len(shown.lines) - height))
     lines: list[Text] = []
     for index, line in enumerate(shown.lines[first : first + height], first):
-        painted = Text.assemble(*((run.text, style_of(run)) for run in line))
+        painted = Text.assemble(*((run.text, run_style(run)) for run in line))
         if index == row:
             painted.stylize("reverse", column, column + 1)
         painted.truncate(width)
@@ -30,7 +30,7 @@ def paint(shown: Picture, width: int, height: int) -> Text:
     return Text("\n", no_wrap=True).join(lines)
 
 
-def style_of(run: Painted) -> str:
+def run_style(run: StyledText) -> str:
     words = ["bold"] if run.bold else []
     words += ["reverse"] if run.reverse else []
     if color := _color(run.color):

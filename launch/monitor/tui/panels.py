@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from launch.monitor.state import Evaluation, Session
+from launch.monitor.state import EpisodeProgress, EvaluationScore
 from launch.monitor.tui import words
-from launch.monitor.tui.plot import curve, spark
+from launch.monitor.tui.plot import braille_curve, sparkline
 from launch.monitor.tui.words import ACCENT, BAD, GOOD, QUIET, WARN
-from launch.monitor.view import EngineView, RunView
+from launch.monitor.view import EngineSummary, RunView
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class OverviewMetric:
     name: str
     title: str
     share: bool = False
@@ -23,18 +23,18 @@ class Metric:
 
 
 MAIN_METRICS = (
-    Metric("reward_mean", "reward"),
-    Metric("pass_rate", "pass rate", share=True),
-    Metric("loss", "loss"),
-    Metric("entropy", "entropy"),
-    Metric("kl_k3", "KL"),
-    Metric("clip_high", "clipped above", share=True),
-    Metric("age_mean", "token age"),
-    Metric("trained_share", "trained share", share=True),
-    Metric("tokens_per_s_sampled", "tokens/s"),
-    Metric("step_s", "step, s"),
-    Metric("wait_s", "learner waits, s"),
-    Metric("pause_ms", "engine pause, ms"),
+    OverviewMetric("reward_mean", "reward"),
+    OverviewMetric("pass_rate", "pass rate", share=True),
+    OverviewMetric("loss", "loss"),
+    OverviewMetric("entropy", "entropy"),
+    OverviewMetric("kl_k3", "KL"),
+    OverviewMetric("clip_high", "clipped above", share=True),
+    OverviewMetric("age_mean", "token age"),
+    OverviewMetric("trained_share", "trained share", share=True),
+    OverviewMetric("tokens_per_s_sampled", "tokens/s"),
+    OverviewMetric("step_s", "step, s"),
+    OverviewMetric("wait_s", "learner waits, s"),
+    OverviewMetric("pause_ms", "engine pause, ms"),
 )
 _CELL = 22
 """Columns that a figure wants."""
@@ -45,25 +45,29 @@ _LABEL = 12
 _SHOWN_SESSIONS, _SHOWN_ADVICE = 6, 6
 
 
-def facts(view: RunView, width: int) -> Text:
+def render_facts(view: RunView, width: int) -> Text:
     """The head figures, as many beside each other as there is room for."""
-    age = f"{words.decimal(view.latest.get('age_mean'), 1)}, oldest {words.decimal(view.latest.get('age_max'), 0)}"
+    age = f"{words.format_decimal(view.latest.get('age_mean'), 1)}, oldest {words.format_decimal(view.latest.get('age_max'), 0)}"
     bound = "" if view.run.age_bound is None else f"of {view.run.age_bound:.0f}"
     pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
     dropped, failed = sum(view.totals.dropped.values()), sum(view.totals.failed.values())
     cells = [
-        _figure("reward", words.decimal(view.latest.get("reward_mean")), _trend(view, "reward_mean")),
-        _figure("pass rate", words.percent(view.latest.get("pass_rate")), _trend(view, "pass_rate")),
-        _figure("tokens/s", words.short(view.latest.get("tokens_per_s_sampled")), _trend(view, "tokens_per_s_sampled")),
+        _figure("reward", words.format_decimal(view.latest.get("reward_mean")), _trend(view, "reward_mean")),
+        _figure("pass rate", words.format_percent(view.latest.get("pass_rate")), _trend(view, "pass_rate")),
+        _figure(
+            "tokens/s",
+            words.format_short(view.latest.get("tokens_per_s_sampled")),
+            _trend(view, "tokens_per_s_sampled"),
+        ),
         _figure("token age", age, bound),
         _figure("episodes running", f"{view.running_count}", f"{view.totals.finished:,} finished"),
         _figure("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
-        _figure("engine pause", words.duration(max(pauses)) if pauses else words.NONE, "longest now"),
+        _figure("engine pause", words.format_duration(max(pauses)) if pauses else words.MISSING, "longest now"),
         _figure("sandboxes", f"{view.sandboxes.live}", f"{view.sandboxes.waiting} waiting"),
         _figure("trajectories", f"{view.totals.acked:,}", f"{dropped:,} dropped"),
         _figure("infra failures", f"{failed:,}", f"{view.totals.deaths:,} deaths", BAD if failed else ""),
     ]
-    return columns(cells, width, _CELL, apart=width >= _ROOMY)
+    return arrange_blocks(cells, width, _CELL, apart=width >= _ROOMY)
 
 
 def _figure(label: str, value: str, beside: str, style: str = "") -> list[Text]:
@@ -73,10 +77,10 @@ def _figure(label: str, value: str, beside: str, style: str = "") -> list[Text]:
 
 def _trend(view: RunView, name: str) -> str:
     known = [value for value in view.curves.get(name, []) if value is not None]
-    return spark(known, 10) if len(known) > 1 else ""
+    return sparkline(known, 10) if len(known) > 1 else ""
 
 
-def columns(cells: Sequence[Sequence[Text]], width: int, least: int, *, apart: bool = True) -> Text:
+def arrange_blocks(cells: Sequence[Sequence[Text]], width: int, least: int, *, apart: bool = True) -> Text:
     """Blocks of equal height beside each other, each at least so wide, row upon row; ``apart``: a line between."""
     count = min(len(cells), max(1, width // least)) if cells else 1
     room = max(1, width // count)
@@ -95,7 +99,7 @@ def _fitted(text: Text, width: int) -> Text:
     return shown.append(" ")
 
 
-def advice(view: RunView) -> Text:
+def render_alerts(view: RunView) -> Text:
     """Health first.  One line says that there is none."""
     if not view.advisories:
         return Text("Nothing to say: no advisory is open.", QUIET)
@@ -109,7 +113,7 @@ def advice(view: RunView) -> Text:
     return Text("\n").join(lines)
 
 
-def curves(view: RunView, width: int) -> Text:
+def render_curves(view: RunView, width: int) -> Text:
     """The main metrics over the steps, those that the run has."""
     steps = view.curves["step"]
     if not steps:
@@ -117,38 +121,41 @@ def curves(view: RunView, width: int) -> Text:
     known = [metric for metric in MAIN_METRICS if any(each is not None for each in view.curves.get(metric.name, []))]
     count = max(1, width // _PLOT_WIDTH)
     room = max(12, width // count - 3)
-    return columns([plot(metric, view.curves[metric.name], room) for metric in known], width, room + 3)
+    return arrange_blocks([render_metric(metric, view.curves[metric.name], room) for metric in known], width, room + 3)
 
 
-def plot(metric: Metric, values: Sequence[float | None], width: int) -> list[Text]:
+def render_metric(metric: OverviewMetric, values: Sequence[float | None], width: int) -> list[Text]:
     """Its title with the last value and its bounds, and its line."""
-    told = words.percent if metric.share else words.short
+    told = words.format_percent if metric.share else words.format_short
     known = [value for value in values if value is not None]
     bounds = f"{told(min(known))} … {told(max(known))}" if known else ""
     title = Text.assemble((metric.title, QUIET), "  ", (told(known[-1] if known else None), "bold"))
     title.truncate(max(1, width - len(bounds) - 1), pad=True)
-    return [title.append(f" {bounds}", QUIET), *(Text(line, ACCENT) for line in curve(values, width, _PLOT_HEIGHT))]
+    return [
+        title.append(f" {bounds}", QUIET),
+        *(Text(line, ACCENT) for line in braille_curve(values, width, _PLOT_HEIGHT)),
+    ]
 
 
-def engines(view: RunView) -> Text:
+def render_engines(view: RunView) -> Text:
     if not view.engines:
         return Text("No engine has spoken yet.", QUIET)
     return Text("\n").join(map(_engine, view.engines))
 
 
-def _engine(engine: EngineView) -> Text:
+def _engine(engine: EngineSummary) -> Text:
     parts: list[str | Text | tuple[str, str]] = [
         _label(engine.name),
-        words.state(engine.state),
-        (f"  v{engine.version or words.NONE}", ""),
-        (f"  {engine.loads} loads, {words.duration(engine.pause_ms)}", QUIET),
+        words.render_state(engine.state),
+        (f"  v{engine.version or words.MISSING}", ""),
+        (f"  {engine.loads} loads, {words.format_duration(engine.pause_ms)}", QUIET),
     ]
     if engine.restarts:
         parts.append((f"  {engine.restarts} restarts", WARN))
     return Text.assemble(*parts)
 
 
-def evaluations(view: RunView) -> Text:
+def render_evaluations(view: RunView) -> Text:
     """Evaluations, and those that are under way."""
     lines = [_evaluation(each) for each in view.evaluations]
     lines += [
@@ -158,16 +165,18 @@ def evaluations(view: RunView) -> Text:
     return Text("\n").join(lines) if lines else Text("None yet.", QUIET)
 
 
-def _evaluation(each: Evaluation) -> Text:
+def _evaluation(each: EvaluationScore) -> Text:
     spread = "" if each.stderr is None else f" ± {100 * each.stderr:.1f}"
-    return Text.assemble(_label(each.name), (words.percent(each.pass_at_1), GOOD), (f"{spread}  of {each.n}", QUIET))
+    return Text.assemble(
+        _label(each.name), (words.format_percent(each.pass_at_1), GOOD), (f"{spread}  of {each.n}", QUIET)
+    )
 
 
 def _label(name: str) -> tuple[str, str]:
-    return f"{words.cut(name, _LABEL):<{_LABEL}} ", "bold"
+    return f"{words.truncate_text(name, _LABEL):<{_LABEL}} ", "bold"
 
 
-def sessions(view: RunView, width: int) -> Text:
+def render_episodes(view: RunView, width: int) -> Text:
     """The episodes that run longest, by the time of the newest event."""
     if not view.running:
         return Text("No episode is running.", QUIET)
@@ -178,10 +187,10 @@ def sessions(view: RunView, width: int) -> Text:
     return Text("\n").join(lines)
 
 
-def _session(session: Session, width: int, now: float) -> Text:
-    age = words.duration(1000 * max(0.0, now - session.started_at)) if session.started_at else words.NONE
+def _session(session: EpisodeProgress, width: int, now: float) -> Text:
+    age = words.format_duration(1000 * max(0.0, now - session.started_at)) if session.started_at else words.MISSING
     line = Text.assemble(
-        (f"{words.cut(session.task, 18):<18} ", "bold"), f"{session.worker:<11} ", f"turn {session.turn:<3}",
+        (f"{words.truncate_text(session.task, 18):<18} ", "bold"), f"{session.worker:<11} ", f"turn {session.turn:<3}",
         (f"{age:>8}  ", QUIET), (words.one_line(session.command or session.tool), ACCENT),
     )  # fmt: skip
     line.truncate(max(10, width), overflow="ellipsis")

@@ -14,8 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from launch.monitor.tui import words
-from launch.monitor.tui.paint import paint
-from launch.monitor.tui.reel import Picture, Reel, read_reel
+from launch.monitor.tui.paint import render_screen
+from launch.monitor.tui.reel import RecordingPlayback, ScreenImage, read_playback
 from launch.monitor.tui.words import ACCENT, QUIET
 
 _TICK_S = 0.1
@@ -23,7 +23,7 @@ _JUMP_S = 2.0
 _SPEEDS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
-class Player(Widget, can_focus=True):
+class RecordingPlayer(Widget, can_focus=True):
     """See the module.  It stands at the recording's end until somebody plays it."""
 
     DEFAULT_CSS = """
@@ -47,8 +47,8 @@ class Player(Widget, can_focus=True):
     def __init__(self, path: Path | None, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(id=id)
         self._path = path
-        self._reel = Reel([], [])
-        self._picture: Picture | None = None
+        self._reel = RecordingPlayback([], [])
+        self._picture: ScreenImage | None = None
         self.moment_s = 0.0
         self.playing = False
         self._speed = _SPEEDS.index(1.0)
@@ -74,7 +74,7 @@ class Player(Widget, can_focus=True):
     async def _read(self) -> None:
         path = self._path
         if path is not None:
-            self._reel = await asyncio.to_thread(read_reel, path)
+            self._reel = await asyncio.to_thread(read_playback, path)
         self.moment_s = self._reel.length_s
         if self._pending is not None:
             self.play_from(self._pending)
@@ -84,7 +84,7 @@ class Player(Widget, can_focus=True):
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            self._picture = await asyncio.to_thread(self._reel.at, self.moment_s)
+            self._picture = await asyncio.to_thread(self._reel.screen_at, self.moment_s)
             self._show()
 
     def _tick(self) -> None:
@@ -100,14 +100,14 @@ class Player(Widget, can_focus=True):
         """From a time of the recording; as soon as that is read."""
         self._pending = at_s if self._reel.is_empty else None
         self.playing = True
-        self._go(self._reel.film_time(at_s))
+        self._go(self._reel.playback_time(at_s))
 
     def _show(self) -> None:
         screen = self.query_one("#screen", Static)
         if self._picture is None or self._reel.is_empty:
             screen.update(Text("No terminal was recorded, or it was deleted." if self._path is None else "", QUIET))
             return
-        screen.update(paint(self._picture, screen.content_size.width, max(1, screen.content_size.height)))
+        screen.update(render_screen(self._picture, screen.content_size.width, max(1, screen.content_size.height)))
         self.query_one("#bar", Static).update(self._bar(max(10, self.size.width - 36)))
 
     def _bar(self, width: int) -> Text:
@@ -122,7 +122,7 @@ class Player(Widget, can_focus=True):
         turn = bisect_right(self._reel.marks, self.moment_s + 1e-6)
         return Text.assemble(
             ("▶ " if self.playing else "■ ", "bold"), line,
-            f"  {words.clock(self.moment_s)}/{words.clock(length)}",
+            f"  {words.format_clock(self.moment_s)}/{words.format_clock(length)}",
             (f"  turn {turn}/{len(self._reel.marks)}" if self._reel.marks else "", QUIET),
             (f"  ×{_SPEEDS[self._speed]:g}", QUIET),
         )  # fmt: skip

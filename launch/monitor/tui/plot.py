@@ -11,14 +11,14 @@ _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _PER_CELL = 4
 
 
-def spark(values: Sequence[float | None], width: int) -> str:
+def sparkline(values: Sequence[float | None], width: int) -> str:
     """The last ``width`` values as one line; blanks where there is none."""
     shown = list(values)[-width:]
     low, high = _bounds(shown)
     return "".join(" " if value is None else _TICKS[_level(value, low, high, len(_TICKS))] for value in shown)
 
 
-def curve(values: Sequence[float | None], width: int, height: int) -> list[str]:
+def braille_curve(values: Sequence[float | None], width: int, height: int) -> list[str]:
     """A line through all values, as ``height`` lines of ``width`` braille characters."""
     columns, rows = 2 * width, _PER_CELL * height
     known = _resampled(values, columns)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import orjson
 
-from launch.monitor.archive.recordings import safe_recording
-from launch.monitor.plain import SafeTerminal
-from launch.monitor.recording import CastEvent, read_cast
-from sandbox.drawing import Drawing, Painted
+from launch.monitor.archive.recordings import read_sanitized_recording
+from launch.monitor.plain import TerminalSanitizer
+from launch.monitor.recording import RecordingEvent, read_recording
+from sandbox.drawing import StyledText, TerminalEmulator
 
 MOST_IDLE_S = 2.0
 _DRAWN_CHARS = 256 << 10
@@ -24,20 +24,20 @@ _DRAWN_CHARS = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ScreenImage:
     """A screen to look at."""
 
-    lines: tuple[tuple[Painted, ...], ...]
+    lines: tuple[tuple[StyledText, ...], ...]
     cursor: tuple[int, int]
     """Row and column, from 0."""
 
 
-def picture(drawing: Drawing) -> Picture:
+def capture_screen(drawing: TerminalEmulator) -> ScreenImage:
     rows, _ = drawing.size
-    return Picture(tuple(map(drawing.painted, range(rows))), drawing.screen().cursor)
+    return ScreenImage(tuple(map(drawing.styled_row, range(rows))), drawing.screen().cursor)
 
 
-def film_times(real: Sequence[float]) -> list[float]:
+def playback_times(real: Sequence[float]) -> list[float]:
     """Moments of the film, of what was printed at these times; neither goes back."""
     times: list[float] = []
     at, before = 0.0, 0.0
@@ -48,14 +48,16 @@ def film_times(real: Sequence[float]) -> list[float]:
     return times
 
 
-class Reel:
-    def __init__(self, events: Sequence[CastEvent], marks: Sequence[float], size: tuple[int, int] = (24, 80)) -> None:
+class RecordingPlayback:
+    def __init__(
+        self, events: Sequence[RecordingEvent], marks: Sequence[float], size: tuple[int, int] = (24, 80)
+    ) -> None:
         """``marks``: when turns began, in the recording's time.  ``size``: rows and columns."""
         self._real, self._texts = [t for t, _ in events], [text for _, text in events]
-        self._times = film_times(self._real)
-        self._drawing = Drawing(*size)
+        self._times = playback_times(self._real)
+        self._drawing = TerminalEmulator(*size)
         self._fed = 0
-        self.marks = sorted(map(self.film_time, marks))
+        self.marks = sorted(map(self.playback_time, marks))
 
     @property
     def is_empty(self) -> bool:
@@ -65,14 +67,14 @@ class Reel:
     def length_s(self) -> float:
         return self._times[-1] if self._times else 0.0
 
-    def film_time(self, real_s: float) -> float:
+    def playback_time(self, real_s: float) -> float:
         """When that is shown which was printed at or after this time of the recording."""
         after = bisect_right(self._real, real_s)
         if after < len(self._times):
             return max(0.0, self._times[after] - min(MOST_IDLE_S, self._real[after] - real_s))
         return self.length_s
 
-    def at(self, film_s: float) -> Picture:
+    def screen_at(self, film_s: float) -> ScreenImage:
         """The screen at a moment."""
         wanted = bisect_right(self._times, film_s)
         if wanted < self._fed:
@@ -81,7 +83,7 @@ class Reel:
         for text in self._texts[max(self._fed, self._first_drawn(wanted)) : wanted]:
             self._drawing.feed(text)
         self._fed = wanted
-        return picture(self._drawing)
+        return capture_screen(self._drawing)
 
     def _first_drawn(self, wanted: int) -> int:
         room = _DRAWN_CHARS
@@ -92,12 +94,12 @@ class Reel:
         return self._fed
 
 
-def read_reel(path: Path) -> Reel:
+def read_playback(path: Path) -> RecordingPlayback:
     """Of a finished recording; an empty one where there is none.  What it plays has been filtered."""
-    size, events, marks = (24, 80), list[CastEvent](), list[float]()
-    header = read_cast(path, 0, 1)
+    size, events, marks = (24, 80), list[RecordingEvent](), list[float]()
+    header = read_recording(path, 0, 1)
     size = (header.height, header.width)
-    for raw in safe_recording(path):
+    for raw in read_sanitized_recording(path):
         match orjson.loads(raw):
             case [int() | float() as t, "o", str() as text]:
                 events.append((float(t), text))
@@ -105,31 +107,31 @@ def read_reel(path: Path) -> Reel:
                 marks.append(float(t))
             case _:
                 pass
-    return Reel(events, marks, size)
+    return RecordingPlayback(events, marks, size)
 
 
-class LiveReel:
+class LiveScreen:
     """A recording that grows: the screen as it is now."""
 
     _END_BYTES = 64 << 10
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._safe = SafeTerminal()
-        header = read_cast(path, 0, 1)
-        self._drawing = Drawing(header.height, header.width)
+        self._safe = TerminalSanitizer()
+        header = read_recording(path, 0, 1)
+        self._drawing = TerminalEmulator(header.height, header.width)
         try:
             self._offset = max(0, path.stat().st_size - self._END_BYTES)
         except OSError:
             self._offset = 0
-        self._shown: Picture | None = None
+        self._shown: ScreenImage | None = None
 
-    def now(self) -> Picture:
+    def current_image(self) -> ScreenImage:
         """With what was printed since it was asked before."""
-        chunk = read_cast(self._path, self._offset)
+        chunk = read_recording(self._path, self._offset)
         if chunk.offset > self._offset or self._shown is None:
             self._offset = chunk.offset
             for _, text in chunk.events:
-                self._drawing.feed(self._safe.feed(text))
-            self._shown = picture(self._drawing)
+                self._drawing.feed(self._safe.sanitize(text))
+            self._shown = capture_screen(self._drawing)
         return self._shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from launch.monitor.shapes import Lane, Lanes
+from launch.monitor.shapes import ActivityLane, ActivityLanes
 from launch.monitor.tui import words
 
 SHOWN = 10
@@ -20,7 +20,7 @@ _COLORS = {
 _FULL, _HALF, _LITTLE = "█", "▌", "▏"
 
 
-def timeline(lanes: Lanes) -> Text:
+def render_activity(lanes: ActivityLanes) -> Text:
     """A line a process, a character a slot: coloured by what it was at most, dark where it was at nothing."""
     shown = lanes.lanes[:SHOWN]
     if not shown:
@@ -31,8 +31,8 @@ def timeline(lanes: Lanes) -> Text:
     return Text("\n").join(lines)
 
 
-def _line(lane: Lane) -> Text:
-    line = Text(f"{words.cut(lane.name, _LABEL):<{_LABEL}} ", "bold")
+def _line(lane: ActivityLane) -> Text:
+    line = Text(f"{words.truncate_text(lane.name, _LABEL):<{_LABEL}} ", "bold")
     for at in range(max(map(len, lane.states.values()), default=0)):
         state = max(lane.states, key=lambda name: lane.states[name][at])
         value = lane.states[state][at]
@@ -41,12 +41,12 @@ def _line(lane: Lane) -> Text:
     return line
 
 
-def _legend(lanes: Lanes) -> Text:
+def _legend(lanes: ActivityLanes) -> Text:
     """Each colour with the states that have it, and over which time."""
     here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
     by_color = dict[str, list[str]]()
     for name in [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys()):
         by_color.setdefault(_COLORS.get(name, ""), []).append(name)
     parts = [(f"{'/'.join(names)}  ", color) for color, names in by_color.items()]
-    span = f"{words.moment(lanes.since)}–{words.moment(lanes.until)}"
+    span = f"{words.format_time_of_day(lanes.since)}–{words.format_time_of_day(lanes.until)}"
     return Text.assemble(*parts, (span, words.QUIET))

@@ -11,18 +11,25 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from launch.monitor.archive.reading import Located
-from launch.monitor.archive.tokens import token_page
-from launch.monitor.follow import Follower
+from launch.monitor.archive.reading import LocatedTrajectory
+from launch.monitor.archive.tokens import read_token_page
+from launch.monitor.follow import RunFollower
 from launch.monitor.shapes import SegmentView, TokenPage
-from launch.monitor.tui.colouring import By, Piece, about, coloured, legend, wrapped
-from launch.monitor.tui.view import View
+from launch.monitor.tui.colouring import (
+    TokenColouring,
+    TokenPiece,
+    describe_token,
+    render_legend,
+    render_tokens,
+    wrap_tokens,
+)
+from launch.monitor.tui.view import MonitorView
 
 _PAGE = 1_000
-_BY = tuple(By)
+_BY = tuple(TokenColouring)
 
 
-class Tokens(View):
+class TokenView(MonitorView):
     """See the module."""
 
     DEFAULT_CSS = """
@@ -43,14 +50,14 @@ class Tokens(View):
         Binding("n", "segment", "Segment", show=False),
     ]
 
-    def __init__(self, follower: Follower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
+    def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(follower, id=id)
-        self._where: Located | None = None
+        self._where: LocatedTrajectory | None = None
         self._segments: Sequence[SegmentView] = ()
         self.segment, self.start, self.cursor = 0, 0, 0
-        self.by = By.PROBABILITY
+        self.by = TokenColouring.PROBABILITY
         self.page: TokenPage | None = None
-        self._lines: list[list[Piece]] = []
+        self._lines: list[list[TokenPiece]] = []
 
     def compose(self) -> ComposeResult:
         yield Static(id="legend")
@@ -61,27 +68,29 @@ class Tokens(View):
     def on_resize(self) -> None:
         self._wrap()
 
-    def show_tokens(self, where: Located, segments: Sequence[SegmentView]) -> None:
+    def show_tokens(self, where: LocatedTrajectory, segments: Sequence[SegmentView]) -> None:
         self._where, self._segments = where, segments
-        self.renew()
+        self.request_reload()
 
-    def go(self, segment: int, token: int) -> None:
+    def go_to_token(self, segment: int, token: int) -> None:
         """To one of them."""
         self.segment, self.start = segment, token // _PAGE * _PAGE
         self.cursor = token - self.start
-        self.renew()
+        self.request_reload()
 
     async def load(self) -> None:
         where = self._where
         if where is None:
             return
         asked = (self.segment, self.start, _PAGE)
-        self.page = await asyncio.to_thread(lambda: token_page(self.follower.known(), where, *asked))
+        self.page = await asyncio.to_thread(lambda: read_token_page(self.follower.read_context(), where, *asked))
         self._wrap()
 
     def _wrap(self) -> None:
         if self.page is not None:
-            self._lines = wrapped(self.page, max(10, self.query_one(VerticalScroll).scrollable_content_region.width))
+            self._lines = wrap_tokens(
+                self.page, max(10, self.query_one(VerticalScroll).scrollable_content_region.width)
+            )
             self.cursor = min(self.cursor, max(0, len(self.page.id) - 1))
             self._show()
 
@@ -89,9 +98,9 @@ class Tokens(View):
         if self.page is None:
             return
         many = f"segment {self.segment + 1} of {len(self._segments)}" if len(self._segments) > 1 else ""
-        self.query_one("#legend", Static).update(legend(self.by).append(many))
-        self.query_one("#text", Static).update(coloured(self.page, self._lines, self.by, self.cursor))
-        self.query_one("#token", Static).update(about(self.page, self.cursor))
+        self.query_one("#legend", Static).update(render_legend(self.by).append(many))
+        self.query_one("#text", Static).update(render_tokens(self.page, self._lines, self.by, self.cursor))
+        self.query_one("#token", Static).update(describe_token(self.page, self.cursor))
         scroll, line = self.query_one(VerticalScroll), self._line_of(self.cursor)
         top, height = round(scroll.scroll_y), max(1, scroll.scrollable_content_region.height)
         if not top <= line < top + height:
@@ -127,8 +136,8 @@ class Tokens(View):
 
     def action_page(self, by: int) -> None:
         if self.page is not None and 0 <= self.start + by * _PAGE < self.page.total:
-            self.go(self.segment, self.start + by * _PAGE)
+            self.go_to_token(self.segment, self.start + by * _PAGE)
 
     def action_segment(self) -> None:
         if self._segments:
-            self.go((self.segment + 1) % len(self._segments), 0)
+            self.go_to_token((self.segment + 1) % len(self._segments), 0)

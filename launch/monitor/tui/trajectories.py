@@ -8,29 +8,29 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from launch.monitor.archive import query
-from launch.monitor.archive.catalog import Catalog
-from launch.monitor.shapes import Page, State, TrajectoryRow
+from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.shapes import ResultPage, TrajectoryRow, TrajectoryState
 from launch.monitor.tui import asking, words
-from launch.monitor.tui.listing import STRETCHED, Column, Listing
-from launch.monitor.tui.view import OpenGroup, OpenTrajectory
+from launch.monitor.tui.listing import STRETCHED, ListColumn, Listing
+from launch.monitor.tui.view import GroupRequested, TrajectoryRequested
 
-_STATES = ("", *State)
-_COLUMNS: Sequence[Column[TrajectoryRow]] = (
-    Column("trajectory", 11, lambda row: row.id.removeprefix("train-")),
-    Column("task", STRETCHED, lambda row: row.task),
-    Column("state", 13, lambda row: words.state(row.state, row.reason)),
-    Column("ended by", 13, lambda row: words.spoken(row.status)),
-    Column("reward", 6, lambda row: words.reward(row.reward)),
-    Column("", 1, lambda row: words.passed(row.passed)),
-    Column("tokens", 6, lambda row: f"{row.sampled:,}"),
-    Column("step", 5, lambda row: words.NONE if row.step is None else str(row.step)),
-    Column("advantage", 9, lambda row: words.decimal(row.advantage), wide=True),
-    Column("gap", 7, lambda row: words.short(row.gap), wide=True),
-    Column("at", 8, lambda row: words.moment(row.at), wide=True),
+_STATES = ("", *TrajectoryState)
+_COLUMNS: Sequence[ListColumn[TrajectoryRow]] = (
+    ListColumn("trajectory", 11, lambda row: row.id.removeprefix("train-")),
+    ListColumn("task", STRETCHED, lambda row: row.task),
+    ListColumn("state", 13, lambda row: words.render_state(row.state, row.reason)),
+    ListColumn("ended by", 13, lambda row: words.humanize_name(row.status)),
+    ListColumn("reward", 6, lambda row: words.render_reward(row.reward)),
+    ListColumn("", 1, lambda row: words.render_passed(row.passed)),
+    ListColumn("tokens", 6, lambda row: f"{row.sampled:,}"),
+    ListColumn("step", 5, lambda row: words.MISSING if row.step is None else str(row.step)),
+    ListColumn("advantage", 9, lambda row: words.format_decimal(row.advantage), wide=True),
+    ListColumn("gap", 7, lambda row: words.format_short(row.gap), wide=True),
+    ListColumn("at", 8, lambda row: words.format_time_of_day(row.at), wide=True),
 )
 
 
-class Trajectories(Listing[TrajectoryRow]):
+class TrajectoryList(Listing[TrajectoryRow]):
     """See the module."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -42,32 +42,32 @@ class Trajectories(Listing[TrajectoryRow]):
     HINT = "words, and step=last state=dropped status=… reason=… task=… passed=false reward_max=0.5 sampled_min=100"
     NOUN = "trajectories"
 
-    def columns(self) -> Sequence[Column[TrajectoryRow]]:
+    def columns(self) -> Sequence[ListColumn[TrajectoryRow]]:
         return _COLUMNS
 
     def key(self, row: TrajectoryRow) -> str:
         return row.id
 
-    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> Page[TrajectoryRow]:
-        def found(catalog: Catalog) -> Page[TrajectoryRow]:
-            wanted = asking.trajectory_filter(asked, query.last_step(catalog))
-            return query.trajectories(catalog, wanted, asking.part(sort, cursor, limit))
+    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[TrajectoryRow]:
+        def found(catalog: RunCatalog) -> ResultPage[TrajectoryRow]:
+            wanted = asking.parse_trajectory_search(asked, query.newest_step(catalog))
+            return query.list_trajectories(catalog, wanted, asking.build_page_request(sort, cursor, limit))
 
-        return self.follower.ask(found)
+        return self.follower.query_catalog(found)
 
     def open(self, row: TrajectoryRow) -> None:
-        self.post_message(OpenTrajectory(row.id))
+        self.post_message(TrajectoryRequested(row.id))
 
     def action_state(self) -> None:
         """The next state; what else is asked for stays."""
         kept = [word for word in self.words.split() if not word.startswith("state=")]
         here = next((word.removeprefix("state=") for word in self.words.split() if word.startswith("state=")), "")
         wanted = _STATES[(_STATES.index(here) + 1) % len(_STATES)] if here in _STATES else ""
-        self.ask(" ".join([*kept, *([f"state={wanted}"] if wanted else [])]))
+        self.search(" ".join([*kept, *([f"state={wanted}"] if wanted else [])]))
 
     def action_worst(self) -> None:
-        self.ask("step=last", "worst")
+        self.search("step=last", "worst")
 
     def action_group(self) -> None:
         if (row := self.chosen) is not None:
-            self.post_message(OpenGroup(row.group))
+            self.post_message(GroupRequested(row.group))

@@ -11,17 +11,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import ContentSwitcher, OptionList, Static
 
-from launch.monitor.archive.details import detail
-from launch.monitor.archive.reading import Located
-from launch.monitor.follow import Follower
-from launch.monitor.recording import cast_path
+from launch.monitor.archive.details import read_trajectory_detail
+from launch.monitor.archive.reading import LocatedTrajectory
+from launch.monitor.follow import RunFollower
+from launch.monitor.recording import recording_path
 from launch.monitor.shapes import TrajectoryDetail
 from launch.monitor.tui import words
 from launch.monitor.tui.head import Tab, TabLine
-from launch.monitor.tui.player import Player
-from launch.monitor.tui.tokens import Tokens
-from launch.monitor.tui.turns import Turns
-from launch.monitor.tui.view import OpenGroup, View, focus_first
+from launch.monitor.tui.player import RecordingPlayer
+from launch.monitor.tui.tokens import TokenView
+from launch.monitor.tui.turns import TurnList
+from launch.monitor.tui.view import GroupRequested, MonitorView, focus_first
 from launch.monitor.tui.words import BAD, GOOD, QUIET
 
 _TABS = (
@@ -32,7 +32,7 @@ _TABS = (
 )
 
 
-class TrajectoryView(View):
+class TrajectoryView(MonitorView):
     """See the module."""
 
     DEFAULT_CSS = """
@@ -49,7 +49,7 @@ class TrajectoryView(View):
         Binding("u", "group", "Group"),
     ]
 
-    def __init__(self, follower: Follower, trajectory: str) -> None:
+    def __init__(self, follower: RunFollower, trajectory: str) -> None:
         super().__init__(follower)
         self.trajectory = trajectory
         self._shown: TrajectoryDetail | None = None
@@ -58,64 +58,64 @@ class TrajectoryView(View):
         yield Static(id="about")
         yield TabLine(_TABS)
         with ContentSwitcher(initial="turns"):
-            yield Turns(id="turns")
-            yield Tokens(self.follower, id="tokens")
-            yield Player(None, id="terminal")
+            yield TurnList(id="turns")
+            yield TokenView(self.follower, id="tokens")
+            yield RecordingPlayer(None, id="terminal")
             with VerticalScroll(id="facts"):
                 yield Static(id="all")
 
     async def load(self) -> None:
         where = await asyncio.to_thread(self.follower.locate, self.trajectory)
         if where is None:
-            self.tell(f"no trajectory {self.trajectory} was acknowledged in {self.follower.name}")
+            self.show_error(f"no trajectory {self.trajectory} was acknowledged in {self.follower.name}")
             return
-        found = await asyncio.to_thread(lambda: detail(self.follower.known(), where))
+        found = await asyncio.to_thread(lambda: read_trajectory_detail(self.follower.read_context(), where))
         if found != self._shown:
             self._show(where, found)
 
-    def tell(self, line: str) -> None:
+    def show_error(self, line: str) -> None:
         self.query_one("#about", Static).set_class(True, "problem").update(Text(line, BAD))
 
-    def _show(self, where: Located, found: TrajectoryDetail) -> None:
+    def _show(self, where: LocatedTrajectory, found: TrajectoryDetail) -> None:
         before, self._shown = self._shown, found
-        self.query_one("#about", Static).set_class(False, "problem").update(about(found))
-        self.query_one("#all", Static).update(everything(found))
-        self.query_one(Turns).show_turns(found.segments)
-        self.query_one(Tokens).show_tokens(where, found.segments)
+        self.query_one("#about", Static).set_class(False, "problem").update(render_trajectory_heading(found))
+        self.query_one("#all", Static).update(render_trajectory_facts(found))
+        self.query_one(TurnList).show_turns(found.segments)
+        self.query_one(TokenView).show_tokens(where, found.segments)
         if before is None or before.recording != found.recording:
-            path = cast_path(self.follower.run_dir, where.row.recording) if found.recording else None
-            self.query_one(Player).show_recording(path)
+            path = recording_path(self.follower.run_dir, where.row.recording) if found.recording else None
+            self.query_one(RecordingPlayer).show_recording(path)
         if before is None:
             self.query_one(OptionList).focus()
 
     def on_tab_line_chosen(self, event: TabLine.Chosen) -> None:
         self.action_part(event.name)
 
-    def on_turns_play(self, event: Turns.Play) -> None:
+    def on_turn_list_play(self, event: TurnList.Play) -> None:
         self.action_part("terminal")
-        self.query_one(Player).play_from(event.at_s)
+        self.query_one(RecordingPlayer).play_from(event.at_s)
 
     def action_part(self, name: str) -> None:
-        if name == "tokens" and (place := self.query_one(Turns).first_sampled) is not None:
-            self.query_one(Tokens).go(place.segment, place.turn.start)
+        if name == "tokens" and (place := self.query_one(TurnList).first_sampled) is not None:
+            self.query_one(TokenView).go_to_token(place.segment, place.turn.start)
         self.query_one(ContentSwitcher).current = name
         self.query_one(TabLine).select(name)
         focus_first(self.query_one(f"#{name}"))
 
     def action_group(self) -> None:
         if self._shown is not None:
-            self.post_message(OpenGroup(self._shown.row.group))
+            self.post_message(GroupRequested(self._shown.row.group))
 
 
-def about(found: TrajectoryDetail) -> Text:
+def render_trajectory_heading(found: TrajectoryDetail) -> Text:
     """Pure: the lines above the tabs."""
     row = found.row
     tests = f"{sum(test.passed for test in found.tests)} of {len(found.tests)} tests" if found.tests else "no tests"
     parts: list[str | Text | tuple[str, str]] = [
-        (f"{row.id}  ", "bold"), f"{row.task}  ", words.state(row.state, row.reason),
-        ("" if row.step is None else f" at step {row.step}", QUIET), f"  {words.spoken(row.status)}",
-        "\nreward ", words.reward(row.reward), (f"  {_parts(found)}", QUIET),
-        f"  {tests}  advantage {words.decimal(row.advantage)}", (f"  gap {words.short(row.gap)}", QUIET),
+        (f"{row.id}  ", "bold"), f"{row.task}  ", words.render_state(row.state, row.reason),
+        ("" if row.step is None else f" at step {row.step}", QUIET), f"  {words.humanize_name(row.status)}",
+        "\nreward ", words.render_reward(row.reward), (f"  {_parts(found)}", QUIET),
+        f"  {tests}  advantage {words.format_decimal(row.advantage)}", (f"  gap {words.format_short(row.gap)}", QUIET),
         (f"  {row.sampled:,} of {row.tokens:,} tokens sampled", QUIET),
     ]  # fmt: skip
     if found.error:
@@ -129,24 +129,26 @@ def _parts(found: TrajectoryDetail) -> str:
     return " + ".join(f"{name} {value:g}" for name, value in found.parts.items())
 
 
-def everything(found: TrajectoryDetail) -> Text:
+def render_trajectory_facts(found: TrajectoryDetail) -> Text:
     """Pure: what the other tabs leave out."""
     row = found.row
     facts = {
         "instruction": found.instruction,
         "error": found.error,
-        "engine, worker, node": ", ".join(each or words.NONE for each in (found.engine, found.worker, found.node)),
-        "started, acknowledged": f"{words.moment(found.started_at)}, {words.moment(row.at)}",
+        "engine, worker, node": ", ".join(each or words.MISSING for each in (found.engine, found.worker, found.node)),
+        "started, acknowledged": f"{words.format_time_of_day(found.started_at)}, {words.format_time_of_day(row.at)}",
         "group, sample": f"{row.group}, {row.sample} of {found.size}",
         "seed, attempt": f"{found.seed}, {row.attempt}",
-        "weights that it trained": found.trained_version or words.NONE,
-        "bound on age": words.decimal(found.age_bound, 0),
+        "weights that it trained": found.trained_version or words.MISSING,
+        "bound on age": words.format_decimal(found.age_bound, 0),
     }
     lines = [Text.assemble((f"{name:<24}", QUIET), value) for name, value in facts.items() if value]
     lines += [Text(), Text("time", "bold")]
-    lines += [Text.assemble((f"  {name:<22}", QUIET), words.duration(ms)) for name, ms in found.ms.items()]
+    lines += [Text.assemble((f"  {name:<22}", QUIET), words.format_duration(ms)) for name, ms in found.ms.items()]
     lines += [Text(), Text("reward", "bold")]
-    lines += [Text.assemble((f"  {name:<22}", QUIET), words.decimal(value, 3)) for name, value in found.parts.items()]
+    lines += [
+        Text.assemble((f"  {name:<22}", QUIET), words.format_decimal(value, 3)) for name, value in found.parts.items()
+    ]
     lines += [Text(), Text("tests", "bold")]
     lines += [
         Text.assemble(

@@ -24,14 +24,14 @@ _KINDS = {"model": ACCENT, "observation": "", "prompt": QUIET}
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SegmentTurn:
     """A turn, and the segment that it is in."""
 
     segment: int
     turn: TurnView
 
 
-class Turns(Widget):
+class TurnList(Widget):
     """See the module."""
 
     DEFAULT_CSS = """
@@ -52,7 +52,7 @@ class Turns(Widget):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(id=id)
-        self._places: list[Place] = []
+        self._places: list[SegmentTurn] = []
 
     def compose(self) -> ComposeResult:
         yield OptionList()
@@ -60,29 +60,29 @@ class Turns(Widget):
             yield Static()
 
     @property
-    def chosen(self) -> Place | None:
+    def chosen(self) -> SegmentTurn | None:
         at = self.query_one(OptionList).highlighted
         return None if at is None or at >= len(self._places) else self._places[at]
 
     @property
-    def first_sampled(self) -> Place | None:
+    def first_sampled(self) -> SegmentTurn | None:
         """From the chosen turn on."""
         at = self.query_one(OptionList).highlighted or 0
         return next((place for place in self._places[at:] if place.turn.kind == TurnKind.MODEL), self.chosen)
 
     def show_turns(self, segments: Sequence[SegmentView]) -> None:
-        found = [Place(number, turn) for number, segment in enumerate(segments) for turn in segment.turns]
+        found = [SegmentTurn(number, turn) for number, segment in enumerate(segments) for turn in segment.turns]
         if found == self._places:
             return
         self._places = found
         listed = self.query_one(OptionList)
         listed.clear_options()
-        listed.add_options([Option(turn_line(place, many=len(segments) > 1)) for place in found])
+        listed.add_options([Option(render_turn_line(place, many=len(segments) > 1)) for place in found])
         listed.highlighted = 0 if found else None
 
     def on_option_list_option_highlighted(self) -> None:
         if (place := self.chosen) is not None:
-            self.query_one(Static).update(turn_text(place.turn))
+            self.query_one(Static).update(render_turn_text(place.turn))
             self.query_one(VerticalScroll).scroll_home(animate=False)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
@@ -93,7 +93,7 @@ class Turns(Widget):
         self.post_message(self.Play(found or 0.0))
 
 
-def turn_line(place: Place, *, many: bool) -> Text:
+def render_turn_line(place: SegmentTurn, *, many: bool) -> Text:
     """Pure: what it was and what it came to."""
     turn = place.turn
     segment = f"{place.segment + 1}." if many else ""
@@ -103,10 +103,10 @@ def turn_line(place: Place, *, many: bool) -> Text:
         (f"{segment + number:>4} ", "bold"),
         (f"{turn.kind:<12}", _KINDS.get(turn.kind, "")),
         (f"{turn.end - turn.start:>6,} tokens ", ""),
-        (f"{words.duration(turn.ms):>8} " if turn.ms else " " * 9, QUIET),
+        (f"{words.format_duration(turn.ms):>8} " if turn.ms else " " * 9, QUIET),
     ]
     if turn.tool:
-        parts.append((f"{words.cut(turn.tool, 14)} ", ""))
+        parts.append((f"{words.truncate_text(turn.tool, 14)} ", ""))
     if turn.exit_code is not None:
         parts.append((f"exit {turn.exit_code} ", BAD if failed else QUIET))
     if turn.malformed:
@@ -118,16 +118,16 @@ def turn_line(place: Place, *, many: bool) -> Text:
     return Text.assemble(*parts)
 
 
-def turn_text(turn: TurnView) -> Text:
+def render_turn_text(turn: TurnView) -> Text:
     """Pure: its figures and its words."""
     figures: list[str] = []
     if turn.index >= 0:
-        mean = words.decimal(turn.logprob_mean, 3)
+        mean = words.format_decimal(turn.logprob_mean, 3)
         figures = [f"{turn.sampled:,} sampled, {turn.trained:,} trained", f"mean log π {mean}",
-                   f"gap {words.short(turn.gap_mean)}, at most {words.short(turn.gap_max)}",
-                   f"version {turn.version or words.NONE}"]  # fmt: skip
+                   f"gap {words.format_short(turn.gap_mean)}, at most {words.format_short(turn.gap_max)}",
+                   f"version {turn.version or words.MISSING}"]  # fmt: skip
     if turn.reward:
-        figures.append(f"reward {words.decimal(turn.reward, 3)}")
+        figures.append(f"reward {words.format_decimal(turn.reward, 3)}")
     if turn.mixed_prefix:
         figures.append("its prefix is of several versions")
     if turn.cut_chars:

@@ -12,35 +12,35 @@ from dataclasses import dataclass
 from textual.message import Message
 from textual.widget import Widget
 
-from launch.monitor.follow import Follower
+from launch.monitor.follow import RunFollower
 from protocol.errors import LongshoreError
 
 
-class View(Widget):
+class MonitorView(Widget):
     """Base of all.  A view that is not shown asks nothing until it is."""
 
     DEFAULT_CSS = "View { height: 1fr; }"
 
-    def __init__(self, follower: Follower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
+    def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(id=id)
         self.follower = follower
         self._wanted = asyncio.Event()
 
     def on_mount(self) -> None:
-        self.run_worker(self._keep(), group="keep")
-        self.renew()
+        self.run_worker(self._reload_on_request(), group="keep")
+        self.request_reload()
 
     def on_show(self) -> None:
-        self.renew()
+        self.request_reload()
 
     def on_resize(self) -> None:
-        self.renew()
+        self.request_reload()
 
-    def renew(self) -> None:
+    def request_reload(self) -> None:
         """Ask again: there is news, or something else is wanted."""
         self._wanted.set()
 
-    async def _keep(self) -> None:
+    async def _reload_on_request(self) -> None:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -49,11 +49,11 @@ class View(Widget):
             try:
                 await self.load()
             except (LongshoreError, OSError) as error:
-                self.tell(str(error))
+                self.show_error(str(error))
 
-    def tell(self, line: str) -> None:
+    def show_error(self, line: str) -> None:
         """What could not be read, and why."""
-        self.post_message(Told(line))
+        self.post_message(ReadFailed(line))
 
     async def load(self) -> None:
         """Read in a thread, and show.  Errors of reading may be raised."""
@@ -67,30 +67,30 @@ def focus_first(part: Widget) -> None:
 
 
 @dataclass
-class Told(Message):
+class ReadFailed(Message):
     """A line for the person."""
 
     line: str
 
 
-class Shown(Message):
+class ScreenShown(Message):
     """A page is on the screen, for the first time or again."""
 
 
 @dataclass
-class OpenTrajectory(Message):
+class TrajectoryRequested(Message):
     """An acknowledged one, by its id."""
 
     trajectory: str
 
 
 @dataclass
-class OpenGroup(Message):
+class GroupRequested(Message):
     group: int
 
 
 @dataclass
-class OpenTerminal(Message):
+class TerminalRequested(Message):
     """A recording by its name, also of an episode that still runs."""
 
     recording: str

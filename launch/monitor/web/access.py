@@ -12,7 +12,7 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from launch.monitor.web.answers import refusal
+from launch.monitor.web.answers import error_response
 from protocol.loopback import is_loopback
 
 COOKIE = "longshore_monitor"
@@ -34,7 +34,7 @@ _HEADERS = {
 }
 
 
-class SecurityHeaders:
+class SecurityHeadersMiddleware:
     """Puts the same strict headers on every answer."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -50,7 +50,7 @@ class SecurityHeaders:
         await self._app(scope, receive, send_with_headers)
 
 
-class LoopbackGate:
+class LoopbackOnlyMiddleware:
     """Answers no other host name than this machine's own: a page elsewhere that a browser is lured to, and whose name
     leads here, reads nothing."""
 
@@ -61,7 +61,7 @@ class LoopbackGate:
         if scope["type"] != "http" or is_loopback(_host(Headers(scope=scope).get("host", ""))):
             await self._app(scope, receive, send)
         else:
-            await refusal(400, "this monitor answers on 127.0.0.1 and localhost alone")(scope, receive, send)
+            await error_response(400, "this monitor answers on 127.0.0.1 and localhost alone")(scope, receive, send)
 
 
 def _host(header: str) -> str:
@@ -72,7 +72,7 @@ def _host(header: str) -> str:
         return ""
 
 
-class TokenGate:
+class TokenMiddleware:
     """Lets nobody in without the token.  ``/?token=…`` with the right one sets the cookie, and is forgotten."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
@@ -92,7 +92,7 @@ class TokenGate:
                 "printed when it was started, or send the token as Authorization: Bearer"
             )
             is_api = scope["path"].startswith("/api/")
-            answer = refusal(401, line) if is_api else HTMLResponse(_DOOR.format(line=escape(line)), 401)
+            answer = error_response(401, line) if is_api else HTMLResponse(_DOOR.format(line=escape(line)), 401)
             answer.headers["www-authenticate"] = "Bearer"
         await answer(scope, receive, send)
 

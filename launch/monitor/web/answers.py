@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 import orjson
 from starlette.responses import Response, StreamingResponse
 
-from launch.monitor.shapes import Refusal
+from launch.monitor.shapes import ErrorResponse
 
 HEARTBEAT = b": still here\n\n"
 HEARTBEAT_S = 15.0
 
 
-class RefusedError(Exception):
+class ApiError(Exception):
     """A request that gets no other answer than this status and line."""
 
     def __init__(self, status: int, line: str) -> None:
@@ -21,25 +21,25 @@ class RefusedError(Exception):
         self.status, self.line = status, line
 
 
-def as_json(value: object) -> Response:
+def json_response(value: object) -> Response:
     """Numbers that JSON does not have become null."""
     return Response(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
 
 
-def refusal(status: int, line: str) -> Response:
-    return Response(orjson.dumps(Refusal(line)), status_code=status, media_type="application/json")
+def error_response(status: int, line: str) -> Response:
+    return Response(orjson.dumps(ErrorResponse(line)), status_code=status, media_type="application/json")
 
 
-def download(page: bytes, name: str) -> Response:
+def download_response(page: bytes, name: str) -> Response:
     """A page to be kept under this name, which has no quote in it."""
     return Response(page, media_type="text/html", headers={"content-disposition": f'attachment; filename="{name}"'})
 
 
-def message(name: str, data: bytes, id_: str = "") -> bytes:
+def event_message(name: str, data: bytes, id_: str = "") -> bytes:
     """One of an event stream.  ``data`` has no newline: JSON has none."""
     head = f"id: {id_}\n" if id_ else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 
 
-def event_stream(body: AsyncIterator[bytes]) -> Response:
+def event_stream_response(body: AsyncIterator[bytes]) -> Response:
     return StreamingResponse(body, media_type="text/event-stream", headers={"x-accel-buffering": "no"})

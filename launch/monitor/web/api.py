@@ -13,28 +13,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from launch.monitor.archive import query
-from launch.monitor.archive.catalog import Catalog
-from launch.monitor.archive.details import detail
-from launch.monitor.archive.lanes import MAX_SLOTS, read_lanes
-from launch.monitor.archive.reading import Located, UnreadableError
-from launch.monitor.archive.recordings import safe_recording
-from launch.monitor.archive.tokens import MAX_TOKENS, token_page
-from launch.monitor.follow import Follower
-from launch.monitor.recording import cast_path
+from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.archive.details import read_trajectory_detail
+from launch.monitor.archive.lanes import MAX_SLOTS, read_activity
+from launch.monitor.archive.reading import LocatedTrajectory, UnreadableTrajectoryError
+from launch.monitor.archive.recordings import read_sanitized_recording
+from launch.monitor.archive.tokens import MAX_TOKENS, read_token_page
+from launch.monitor.follow import RunFollower
+from launch.monitor.recording import recording_path
 from launch.monitor.shapes import GroupDetail
-from launch.monitor.single import group_file, trajectory_file
-from launch.monitor.tail import parse_object
+from launch.monitor.single import render_group_page, render_trajectory_page
+from launch.monitor.tail import parse_json_object
 from launch.monitor.web import parameters, streams
-from launch.monitor.web.answers import RefusedError, as_json, download, event_stream
-from launch.monitor.web.runs import Runs, Watched
+from launch.monitor.web.answers import ApiError, download_response, event_stream_response, json_response
+from launch.monitor.web.runs import WatchedRun, WatchedRuns
 
 T = TypeVar("T")
 
 _FILES = {"config": "config.json", "summary": "summary.json"}
 
 
-class Api:
-    def __init__(self, runs: Runs) -> None:
+class MonitorApi:
+    def __init__(self, runs: WatchedRuns) -> None:
         self._runs = runs
 
     def routes(self) -> list[Route]:
@@ -61,167 +61,180 @@ class Api:
             Route(f"{of}/terminals", self.terminals),
         ]
 
-    async def _run(self, request: Request) -> Watched:
-        return await self._runs.open(request.path_params["run"])
+    async def _run(self, request: Request) -> WatchedRun:
+        return await self._runs.open_run(request.path_params["run"])
 
-    async def _follower(self, request: Request) -> Follower:
+    async def _follower(self, request: Request) -> RunFollower:
         return (await self._run(request)).follower
 
     async def runs(self, _: Request) -> Response:
-        cards = await asyncio.to_thread(self._runs.cards)
-        return as_json({"current": self._runs.current.follower.name, "runs": cards})
+        cards = await asyncio.to_thread(self._runs.list_cards)
+        return json_response({"current": self._runs.current.follower.name, "runs": cards})
 
     async def head(self, request: Request) -> Response:
-        parameters.only(request.query_params, ())
+        parameters.reject_unknown(request.query_params, ())
         follower = await self._follower(request)
-        return as_json(await asyncio.to_thread(follower.head))
+        return json_response(await asyncio.to_thread(follower.head))
 
     async def state(self, request: Request) -> Response:
-        parameters.only(request.query_params, ())
-        return Response(await (await self._run(request)).state(), media_type="application/json")
+        parameters.reject_unknown(request.query_params, ())
+        return Response(await (await self._run(request)).encoded_state(), media_type="application/json")
 
     async def file(self, request: Request) -> Response:
         follower, name = await self._follower(request), _FILES[request.url.path.rpartition("/")[2]]
         found = await asyncio.to_thread(follower.read_object, name)
         if found is None:
-            raise RefusedError(404, f"{follower.name} has no {name} that can be read yet")
+            raise ApiError(404, f"{follower.name} has no {name} that can be read yet")
         return Response(found, media_type="application/json")
 
     async def metrics(self, request: Request) -> Response:
         given = request.query_params
-        parameters.only(given, ("names", "after", "points"))
-        after, points = parameters.whole(given, "after", -1), parameters.whole(given, "points", 0, low=1)
+        parameters.reject_unknown(given, ("names", "after", "points"))
+        after, points = (
+            parameters.parse_integer(given, "after", -1),
+            parameters.parse_integer(given, "points", 0, low=1),
+        )
         names = [name for name in given.get("names", "").split(",") if name]
         follower = await self._follower(request)
-        found = partial(query.metrics, names=names, after=after, points=points)
-        return as_json(await asyncio.to_thread(follower.ask, found))
+        found = partial(query.select_metrics, names=names, after=after, points=points)
+        return json_response(await asyncio.to_thread(follower.query_catalog, found))
 
     async def steps(self, request: Request) -> Response:
-        ask = parameters.step_ask(request.query_params)
+        ask = parameters.parse_step_page(request.query_params)
         follower = await self._follower(request)
-        return as_json(await asyncio.to_thread(follower.ask, lambda catalog: query.steps(catalog, ask)))
+        return json_response(
+            await asyncio.to_thread(follower.query_catalog, lambda catalog: query.list_steps(catalog, ask))
+        )
 
     async def step(self, request: Request) -> Response:
         """Its line of metrics.jsonl."""
         follower, text = await self._follower(request), request.path_params["step"]
-        number = parameters.whole({"step": text}, "step", 0)
-        place = await asyncio.to_thread(follower.ask, lambda catalog: _line_place(catalog, number))
+        number = parameters.parse_integer({"step": text}, "step", 0)
+        place = await asyncio.to_thread(follower.query_catalog, lambda catalog: _line_place(catalog, number))
         line = None if place is None else await asyncio.to_thread(_read, follower.run_dir / "metrics.jsonl", *place)
         if line is None:
-            raise RefusedError(404, f"step {number} was not taken, or was taken back")
+            raise ApiError(404, f"step {number} was not taken, or was taken back")
         return Response(line, media_type="application/json")
 
     async def groups(self, request: Request) -> Response:
         given = request.query_params
-        ask = parameters.group_ask(given)
+        ask = parameters.parse_group_page(given)
 
-        def found(catalog: Catalog) -> object:
-            return query.groups(catalog, parameters.group_filter(given, query.last_step(catalog)), ask)
+        def found(catalog: RunCatalog) -> object:
+            return query.list_groups(catalog, parameters.parse_group_filter(given, query.newest_step(catalog)), ask)
 
         follower = await self._follower(request)
-        return as_json(await asyncio.to_thread(follower.ask, found))
+        return json_response(await asyncio.to_thread(follower.query_catalog, found))
 
     async def group(self, request: Request) -> Response:
         _, found = await self._grouped(request)
-        return as_json(found)
+        return json_response(found)
 
     async def group_file(self, request: Request) -> Response:
         """It and its members as one file that needs no monitor."""
         follower, found = await self._grouped(request)
         number = found.row.group
-        made = await _readable(lambda: group_file(follower.name, follower.known(), found, follower.members(number)))
-        return download(made, f"{follower.name}-group-{number}.html")
+        made = await _readable(
+            lambda: render_group_page(follower.name, follower.read_context(), found, follower.members(number))
+        )
+        return download_response(made, f"{follower.name}-group-{number}.html")
 
-    async def _grouped(self, request: Request) -> tuple[Follower, GroupDetail]:
+    async def _grouped(self, request: Request) -> tuple[RunFollower, GroupDetail]:
         follower, text = await self._follower(request), request.path_params["group"]
-        number = parameters.whole({"group": text}, "group", 0)
+        number = parameters.parse_integer({"group": text}, "group", 0)
         found = await asyncio.to_thread(follower.group, number)
         if found is None:
-            raise RefusedError(404, f"there is no group {number} in {follower.name}")
+            raise ApiError(404, f"there is no group {number} in {follower.name}")
         return follower, found
 
     async def trajectories(self, request: Request) -> Response:
         given = request.query_params
-        ask = parameters.trajectory_ask(given)
+        ask = parameters.parse_trajectory_page(given)
 
-        def found(catalog: Catalog) -> object:
-            return query.trajectories(catalog, parameters.trajectory_filter(given, query.last_step(catalog)), ask)
+        def found(catalog: RunCatalog) -> object:
+            return query.list_trajectories(
+                catalog, parameters.parse_trajectory_filter(given, query.newest_step(catalog)), ask
+            )
 
         follower = await self._follower(request)
-        return as_json(await asyncio.to_thread(follower.ask, found))
+        return json_response(await asyncio.to_thread(follower.query_catalog, found))
 
     async def trajectory(self, request: Request) -> Response:
         follower, where = await self._located(request)
-        return as_json(await _readable(lambda: detail(follower.known(), where)))
+        return json_response(await _readable(lambda: read_trajectory_detail(follower.read_context(), where)))
 
     async def tokens(self, request: Request) -> Response:
         given = request.query_params
-        parameters.only(given, ("segment", "start", "limit"))
-        segment, start = parameters.whole(given, "segment", 0), parameters.whole(given, "start", 0)
-        limit = parameters.whole(given, "limit", MAX_TOKENS, low=1)
+        parameters.reject_unknown(given, ("segment", "start", "limit"))
+        segment, start = parameters.parse_integer(given, "segment", 0), parameters.parse_integer(given, "start", 0)
+        limit = parameters.parse_integer(given, "limit", MAX_TOKENS, low=1)
         follower, where = await self._located(request)
-        page = await _readable(lambda: token_page(follower.known(), where, segment, start, limit))
+        page = await _readable(lambda: read_token_page(follower.read_context(), where, segment, start, limit))
         if page is None:
-            raise RefusedError(404, f"{where.row.id} has no segment {segment}")
-        return as_json(page)
+            raise ApiError(404, f"{where.row.id} has no segment {segment}")
+        return json_response(page)
 
     async def trajectory_file(self, request: Request) -> Response:
         """As one file that needs no monitor."""
         follower, where = await self._located(request)
-        made = await _readable(lambda: trajectory_file(follower.name, follower.known(), where))
-        return download(made, f"{follower.name}-{where.row.id}.html")
+        made = await _readable(lambda: render_trajectory_page(follower.name, follower.read_context(), where))
+        return download_response(made, f"{follower.name}-{where.row.id}.html")
 
-    async def _located(self, request: Request) -> tuple[Follower, Located]:
+    async def _located(self, request: Request) -> tuple[RunFollower, LocatedTrajectory]:
         follower, name = await self._follower(request), request.path_params["trajectory"]
         where = await asyncio.to_thread(follower.locate, name)
         if where is None:
-            raise RefusedError(404, f"no trajectory {name[:80]!r} was acknowledged in {follower.name}")
+            raise ApiError(404, f"no trajectory {name[:80]!r} was acknowledged in {follower.name}")
         return follower, where
 
     async def recording(self, request: Request) -> Response:
         follower, name = await self._follower(request), request.path_params["recording"]
-        path = cast_path(follower.run_dir, name)
+        path = recording_path(follower.run_dir, name)
         if path is None or not await asyncio.to_thread(path.exists):
-            raise RefusedError(404, f"no terminal was recorded for {name[:80]!r}, or it was deleted")
-        body = await asyncio.to_thread(b"".join, safe_recording(path))
+            raise ApiError(404, f"no terminal was recorded for {name[:80]!r}, or it was deleted")
+        body = await asyncio.to_thread(b"".join, read_sanitized_recording(path))
         return Response(body, media_type="application/x-asciicast")
 
     async def lanes(self, request: Request) -> Response:
         given = request.query_params
-        parameters.only(given, ("since", "until", "slots"))
-        slots = parameters.whole(given, "slots", 300, low=1, high=MAX_SLOTS)
-        since, until = parameters.real(given, "since"), parameters.real(given, "until")
+        parameters.reject_unknown(given, ("since", "until", "slots"))
+        slots = parameters.parse_integer(given, "slots", 300, low=1, high=MAX_SLOTS)
+        since, until = parameters.parse_number(given, "since"), parameters.parse_number(given, "until")
         if since is not None and until is not None and since > until:
-            raise RefusedError(400, f"since={given['since'][:40]} lies behind until={given['until'][:40]}")
+            raise ApiError(400, f"since={given['since'][:40]} lies behind until={given['until'][:40]}")
         follower = await self._follower(request)
-        found = await asyncio.to_thread(read_lanes, follower.run_dir, since, until, slots)
-        return as_json(found)
+        found = await asyncio.to_thread(read_activity, follower.run_dir, since, until, slots)
+        return json_response(found)
 
     async def events(self, request: Request) -> Response:
-        parameters.only(request.query_params, ("cursor",))
+        parameters.reject_unknown(request.query_params, ("cursor",))
         watched = await self._run(request)
-        cursor = streams.given_cursor(request.headers.get("last-event-id"), request.query_params.get("cursor"), watched)
-        return event_stream(streams.events(watched, cursor))
+        cursor = streams.parse_event_cursor(
+            request.headers.get("last-event-id"), request.query_params.get("cursor"), watched
+        )
+        return event_stream_response(streams.stream_events(watched, cursor))
 
     async def terminals(self, request: Request) -> Response:
         watched, given = await self._run(request), request.query_params
-        parameters.only(given, ("watch", "cursor", "from"))
-        paths = streams.watched_recordings(watched.follower.run_dir, given.get("watch", "").split(","))
-        places = streams.given_places(paths, request.headers.get("last-event-id"), given.get("cursor"))
-        return event_stream(streams.terminals(watched, paths, places, from_end=given.get("from") == "end"))
+        parameters.reject_unknown(given, ("watch", "cursor", "from"))
+        paths = streams.find_recordings(watched.follower.run_dir, given.get("watch", "").split(","))
+        places = streams.parse_recording_cursor(paths, request.headers.get("last-event-id"), given.get("cursor"))
+        return event_stream_response(
+            streams.stream_terminals(watched, paths, places, from_end=given.get("from") == "end")
+        )
 
 
 async def _readable(read: Callable[[], T]) -> T:
     """What a record holds.  Raises RefusedError where it is damaged."""
     try:
         return await asyncio.to_thread(read)
-    except UnreadableError as error:
-        raise RefusedError(404, str(error)) from error
+    except UnreadableTrajectoryError as error:
+        raise ApiError(404, str(error)) from error
 
 
-def _line_place(catalog: Catalog, step: int) -> tuple[int, int] | None:
-    index = catalog.steps.find(step)
-    return None if index is None else catalog.steps.place(index)
+def _line_place(catalog: RunCatalog, step: int) -> tuple[int, int] | None:
+    index = catalog.steps.find_index(step)
+    return None if index is None else catalog.steps.line_position(index)
 
 
 def _read(path: Path, offset: int, length: int) -> bytes | None:
@@ -232,4 +245,4 @@ def _read(path: Path, offset: int, length: int) -> bytes | None:
             line = file.read(length)
     except OSError:
         return None
-    return None if parse_object(line) is None else line
+    return None if parse_json_object(line) is None else line

@@ -10,14 +10,14 @@ import numpy as np
 from launch.monitor.archive.query import (
     GROUP_SORTS,
     TRAJECTORY_SORTS,
-    Ask,
-    Bounds,
     GroupFilter,
+    PageRequest,
     TrajectoryFilter,
-    parse_position,
+    ValueRange,
+    parse_page_cursor,
 )
-from launch.monitor.shapes import State
-from launch.monitor.web.answers import RefusedError
+from launch.monitor.shapes import TrajectoryState
+from launch.monitor.web.answers import ApiError
 from protocol.cli.words import did_you_mean
 
 T = TypeVar("T")
@@ -33,17 +33,17 @@ _GROUPS = ("step", "state", "reason", "task", "q", "reward_min", "reward_max")
 _GROUP_STATES = ("open", "held", "trained", "dropped", "mixed")
 
 
-def whole(given: Parameters, name: str, default: int, *, low: int = 0, high: int = (1 << 53) - 1) -> int:
+def parse_integer(given: Parameters, name: str, default: int, *, low: int = 0, high: int = (1 << 53) - 1) -> int:
     """A whole number within bounds.  Raises RefusedError, as everything here does."""
     text = given.get(name, "")
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 17 and low <= int(text) <= high):
-        raise RefusedError(400, f"{name}={text[:40]!r}: a whole number from {low} to {high}")
+        raise ApiError(400, f"{name}={text[:40]!r}: a whole number from {low} to {high}")
     return int(text)
 
 
-def real(given: Parameters, name: str) -> float | None:
+def parse_number(given: Parameters, name: str) -> float | None:
     """A number; None where none is given."""
     text = given.get(name, "")
     try:
@@ -51,38 +51,38 @@ def real(given: Parameters, name: str) -> float | None:
     except ValueError:
         value = np.nan
     if value is not None and not np.isfinite(value):
-        raise RefusedError(400, f"{name}={text[:40]!r} is not a number")
+        raise ApiError(400, f"{name}={text[:40]!r} is not a number")
     return value
 
 
-def only(given: Parameters, known: Sequence[str]) -> None:
+def reject_unknown(given: Parameters, known: Sequence[str]) -> None:
     """Refuse parameters that mean nothing here: a filter that is spelt wrong would show everything."""
     for name in given:
         if name not in known:
-            raise RefusedError(400, f"there is no parameter {name[:40]!r} here{did_you_mean(name, known)}")
+            raise ApiError(400, f"there is no parameter {name[:40]!r} here{did_you_mean(name, known)}")
 
 
-def trajectory_ask(given: Parameters) -> Ask:
-    only(given, (*_PAGE, *_TRAJECTORIES))
-    return _ask(given, TRAJECTORY_SORTS)
+def parse_trajectory_page(given: Parameters) -> PageRequest:
+    reject_unknown(given, (*_PAGE, *_TRAJECTORIES))
+    return _parse_page(given, TRAJECTORY_SORTS)
 
 
-def group_ask(given: Parameters) -> Ask:
-    only(given, (*_PAGE, *_GROUPS))
-    return _ask(given, GROUP_SORTS)
+def parse_group_page(given: Parameters) -> PageRequest:
+    reject_unknown(given, (*_PAGE, *_GROUPS))
+    return _parse_page(given, GROUP_SORTS)
 
 
-def step_ask(given: Parameters) -> Ask:
-    only(given, ("limit", "cursor"))
-    return _ask(given, GROUP_SORTS)
+def parse_step_page(given: Parameters) -> PageRequest:
+    reject_unknown(given, ("limit", "cursor"))
+    return _parse_page(given, GROUP_SORTS)
 
 
-def trajectory_filter(given: Parameters, last_step: int | None) -> TrajectoryFilter:
+def parse_trajectory_filter(given: Parameters, last_step: int | None) -> TrajectoryFilter:
     """``last_step``: what ``step=last`` means."""
     return TrajectoryFilter(
         step=_step(given, last_step),
-        group=whole(given, "group", 0) if given.get("group") else None,
-        states=_several(given, "state", tuple(State), State),
+        group=parse_integer(given, "group", 0) if given.get("group") else None,
+        states=_several(given, "state", tuple(TrajectoryState), TrajectoryState),
         statuses=_words(given, "status"),
         reasons=_words(given, "reason"),
         task=given.get("task", ""),
@@ -93,7 +93,7 @@ def trajectory_filter(given: Parameters, last_step: int | None) -> TrajectoryFil
     )
 
 
-def group_filter(given: Parameters, last_step: int | None) -> GroupFilter:
+def parse_group_filter(given: Parameters, last_step: int | None) -> GroupFilter:
     return GroupFilter(
         step=_step(given, last_step),
         states=_several(given, "state", _GROUP_STATES, str),
@@ -104,15 +104,15 @@ def group_filter(given: Parameters, last_step: int | None) -> GroupFilter:
     )
 
 
-def _ask(given: Parameters, sorts: Sequence[str]) -> Ask:
+def _parse_page(given: Parameters, sorts: Sequence[str]) -> PageRequest:
     sort, cursor = given.get("sort", sorts[0]), given.get("cursor", "")
     if sort not in sorts:
-        raise RefusedError(400, f"sort={sort[:40]!r}: one of {', '.join(sorts)}")
+        raise ApiError(400, f"sort={sort[:40]!r}: one of {', '.join(sorts)}")
     try:
-        after = parse_position(cursor) if cursor else None
+        after = parse_page_cursor(cursor) if cursor else None
     except ValueError:
-        raise RefusedError(400, f"cursor={cursor[:40]!r} is not one of ours: leave it out for the first page") from None
-    return Ask(sort, whole(given, "limit", 100, low=1, high=MAX_ROWS), after)
+        raise ApiError(400, f"cursor={cursor[:40]!r} is not one of ours: leave it out for the first page") from None
+    return PageRequest(sort, parse_integer(given, "limit", 100, low=1, high=MAX_ROWS), after)
 
 
 def _step(given: Parameters, last_step: int | None) -> int | None:
@@ -120,7 +120,7 @@ def _step(given: Parameters, last_step: int | None) -> int | None:
         return None
     if given["step"] == "last":
         return -2 if last_step is None else last_step  # before the first step nothing is of the last
-    return whole(given, "step", 0)
+    return parse_integer(given, "step", 0)
 
 
 def _words(given: Parameters, name: str) -> tuple[str, ...]:
@@ -131,17 +131,17 @@ def _several(given: Parameters, name: str, known: Sequence[str], kind: Callable[
     words = _words(given, name)
     for word in words:
         if word not in known:
-            raise RefusedError(400, f"{name}={word[:40]!r}: of {', '.join(known)}")
+            raise ApiError(400, f"{name}={word[:40]!r}: of {', '.join(known)}")
     return tuple(map(kind, words))
 
 
-def _bounds(given: Parameters, name: str) -> Bounds:
-    low, high = real(given, f"{name}_min"), real(given, f"{name}_max")
-    return Bounds(-np.inf if low is None else low, np.inf if high is None else high)
+def _bounds(given: Parameters, name: str) -> ValueRange:
+    low, high = parse_number(given, f"{name}_min"), parse_number(given, f"{name}_max")
+    return ValueRange(-np.inf if low is None else low, np.inf if high is None else high)
 
 
 def _passed(given: Parameters) -> bool | None:
     text = given.get("passed", "")
     if text not in {"", "true", "false"}:
-        raise RefusedError(400, f"passed={text[:40]!r}: true or false")
+        raise ApiError(400, f"passed={text[:40]!r}: true or false")
     return None if not text else text == "true"

@@ -23,15 +23,15 @@ LIGHT = {
 """As in the monitor's style sheet, where they are variables."""
 
 
-class Point(NamedTuple):
+class CanvasPoint(NamedTuple):
     x: float
     y: float
 
 
 class Canvas(Protocol):
-    def line(self, points: Sequence[Point], colour: str, width: float, *, dashed: bool = False) -> None: ...
-    def dot(self, at: Point, radius: float, colour: str) -> None: ...
+    def line(self, points: Sequence[CanvasPoint], colour: str, width: float, *, dashed: bool = False) -> None: ...
+    def dot(self, at: CanvasPoint, radius: float, colour: str) -> None: ...
     def box(self, left: float, top: float, width: float, height: float, colour: str) -> None: ...
     def text(
-        self, at: Point, text: str, size: float, colour: str, anchor: Anchor = "start", *, strong: bool = False
+        self, at: CanvasPoint, text: str, size: float, colour: str, anchor: Anchor = "start", *, strong: bool = False
     ) -> None: ...

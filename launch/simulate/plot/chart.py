@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from launch.simulate.plot.canvas import Canvas, Point
+from launch.simulate.plot.canvas import Canvas, CanvasPoint
 
 WIDTH, HEIGHT = 540.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 16.0, 74.0, 44.0
@@ -21,7 +21,7 @@ class Series(NamedTuple):
     """One for each place on the x axis."""
 
 
-class Reference(NamedTuple):
+class ReferenceLine(NamedTuple):
     """A level to compare with."""
 
     label: str
@@ -37,18 +37,18 @@ class Chart:
     """Labels of the x axis."""
     x_label: str
     series: Sequence[Series]
-    references: Sequence[Reference] = field(default=())
+    references: Sequence[ReferenceLine] = field(default=())
     bars: bool = False
     share: bool = False
     """Values are shares, shown as percent."""
     from_zero: bool = True
 
 
-def draw(chart: Chart, canvas: Canvas) -> None:
+def draw_chart(chart: Chart, canvas: Canvas) -> None:
     """Put ``chart`` on ``canvas``, ``WIDTH`` × ``HEIGHT`` units from its origin."""
     plane = _Plane.of(chart)
-    canvas.text(Point(0, 14), chart.title, 15, "ink", strong=True)
-    canvas.text(Point(0, 32), chart.note, 11.5, "ink-3")
+    canvas.text(CanvasPoint(0, 14), chart.title, 15, "ink", strong=True)
+    canvas.text(CanvasPoint(0, 32), chart.note, 11.5, "ink-3")
     _legend(chart, canvas)
     _grid(chart, plane, canvas)
     for number, series in enumerate(chart.series):
@@ -59,8 +59,8 @@ def draw(chart: Chart, canvas: Canvas) -> None:
             _line(series, plane, canvas, colour)
     for reference in chart.references:
         level = plane.y(reference.value)
-        canvas.line([Point(_LEFT, level), Point(WIDTH - _RIGHT, level)], "ink-2", 1.2, dashed=True)
-        canvas.text(Point(WIDTH - _RIGHT, level - 5), reference.label, 11, "ink-2", "end")
+        canvas.line([CanvasPoint(_LEFT, level), CanvasPoint(WIDTH - _RIGHT, level)], "ink-2", 1.2, dashed=True)
+        canvas.text(CanvasPoint(WIDTH - _RIGHT, level - 5), reference.label, 11, "ink-2", "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,15 @@ def _grid(chart: Chart, plane: _Plane, canvas: Canvas) -> None:
     for number in range(round((plane.high - plane.low) / plane.step) + 1):
         value = plane.low + number * plane.step
         level = plane.y(value)
-        canvas.line([Point(_LEFT, level), Point(WIDTH - _RIGHT, level)], "line-soft" if number else "line", 1)
-        canvas.text(Point(_LEFT - 8, level + 4), _shown(value, plane.step, share=chart.share), 11, "ink-3", "end")
+        canvas.line(
+            [CanvasPoint(_LEFT, level), CanvasPoint(WIDTH - _RIGHT, level)], "line-soft" if number else "line", 1
+        )
+        canvas.text(CanvasPoint(_LEFT - 8, level + 4), _shown(value, plane.step, share=chart.share), 11, "ink-3", "end")
     every = max(1, math.ceil(len(chart.places) / 12))
     for place, label in enumerate(chart.places):
         if place % every == 0:
-            canvas.text(Point(plane.x(place), HEIGHT - _BOTTOM + 18), label, 11, "ink-3", "middle")
-    canvas.text(Point((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 6), chart.x_label, 11, "ink-2", "middle")
+            canvas.text(CanvasPoint(plane.x(place), HEIGHT - _BOTTOM + 18), label, 11, "ink-3", "middle")
+    canvas.text(CanvasPoint((_LEFT + WIDTH - _RIGHT) / 2, HEIGHT - 6), chart.x_label, 11, "ink-2", "middle")
 
 
 def _bars(series: Series, plane: _Plane, canvas: Canvas, *, colour: str, number: int, beside: int) -> None:
@@ -111,7 +113,9 @@ def _bars(series: Series, plane: _Plane, canvas: Canvas, *, colour: str, number:
 
 
 def _line(series: Series, plane: _Plane, canvas: Canvas, colour: str) -> None:
-    points = [Point(plane.x(place), plane.y(value)) for place, value in enumerate(series.values) if value is not None]
+    points = [
+        CanvasPoint(plane.x(place), plane.y(value)) for place, value in enumerate(series.values) if value is not None
+    ]
     canvas.line(points, colour, 2)
     if len(points) <= 16:
         for point in points:
@@ -124,7 +128,7 @@ def _legend(chart: Chart, canvas: Canvas) -> None:
     left = 0.0
     for number, series in enumerate(chart.series):
         canvas.box(left, 44, 10, 10, COLOURS[number % len(COLOURS)])
-        canvas.text(Point(left + 15, 53.5), series.label, 11.5, "ink-2")
+        canvas.text(CanvasPoint(left + 15, 53.5), series.label, 11.5, "ink-2")
         left += 15 + 6.6 * len(series.label) + 16
 
 

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from launch.simulate.plot.chart import Chart, Reference, Series
-from launch.simulate.rows import Row, best_of, lines_of
+from launch.simulate.plot.chart import Chart, ReferenceLine, Series
+from launch.simulate.rows import SimulationRow, best_rows, group_by_label
 
 
-def charts(rows: Sequence[Row]) -> list[Chart]:
-    best = best_of(rows)
-    faults = [_each_fault(best), _all_faults(best)] if any(row.outcome.faults for row in best.values()) else []
+def build_charts(rows: Sequence[SimulationRow]) -> list[Chart]:
+    best = best_rows(rows)
+    faults = [_each_fault(best), _all_faults(best)] if any(row.result.faults for row in best.values()) else []
     return [_rate(rows), _deciles(best), _ages(best), _idle(best), _queues(best), _dropped(best), *faults]
 
 
-def _rate(rows: Sequence[Row]) -> Chart:
+def _rate(rows: Sequence[SimulationRow]) -> Chart:
     places = sorted({row.cell.in_flight for row in rows})
     series = [
         Series(
             name, [next((r.trained_tokens_per_s for r in line if r.cell.in_flight == place), None) for place in places]
         )
-        for name, line in lines_of(rows).items()
+        for name, line in group_by_label(rows).items()
     ]
     references = [
-        Reference("unbounded async", rows[0].unbounded_tokens_per_s),
-        Reference("sync", rows[0].sync_tokens_per_s),
+        ReferenceLine("unbounded async", rows[0].unbounded_tokens_per_s),
+        ReferenceLine("sync", rows[0].sync_tokens_per_s),
     ]
     return Chart(
         "Trained tokens a second",
@@ -36,20 +36,20 @@ def _rate(rows: Sequence[Row]) -> Chart:
     )
 
 
-def _deciles(best: dict[str, Row]) -> Chart:
+def _deciles(best: dict[str, SimulationRow]) -> Chart:
     return Chart(
         "Trained share by length",
         "tokens with loss ÷ sampled tokens, by tenth of the trajectories' lengths",
         [str(tenth) for tenth in range(1, 11)],
         "tenth by sampled tokens, shortest first",
-        [Series(name, row.outcome.account.share_by_decile()) for name, row in best.items()],
+        [Series(name, row.result.account.trained_share_by_decile()) for name, row in best.items()],
         share=True,
         from_zero=False,
     )
 
 
-def _ages(best: dict[str, Row]) -> Chart:
-    ages = {name: row.outcome.account.ages() for name, row in best.items()}
+def _ages(best: dict[str, SimulationRow]) -> Chart:
+    ages = {name: row.result.account.tokens_by_staleness() for name, row in best.items()}
     places = max(map(len, ages.values()))
     series = [
         Series(name, [counts[age] / max(1, sum(counts)) if age < len(counts) else 0.0 for age in range(places)])
@@ -61,9 +61,9 @@ def _ages(best: dict[str, Row]) -> Chart:
     )
 
 
-def _idle(best: dict[str, Row]) -> Chart:
+def _idle(best: dict[str, SimulationRow]) -> Chart:
     accounts = [
-        (row.outcome.account.waited_s / row.outcome.account.seconds, row.outcome.engine_idle) for row in best.values()
+        (row.result.account.waited_s / row.result.account.seconds, row.result.engine_idle) for row in best.values()
     ]
     return Chart(
         "Idle share",
@@ -79,8 +79,8 @@ def _idle(best: dict[str, Row]) -> Chart:
     )
 
 
-def _queues(best: dict[str, Row]) -> Chart:
-    samples = {name: row.outcome.account.samples for name, row in best.items()}
+def _queues(best: dict[str, SimulationRow]) -> Chart:
+    samples = {name: row.result.account.samples for name, row in best.items()}
     places = max(map(len, samples.values()))
     series = [
         Series(name, [each[at].ready_groups if at < len(each) else None for at in range(places)])
@@ -90,10 +90,10 @@ def _queues(best: dict[str, Row]) -> Chart:
     return Chart("Ready at the end of a step", note, [str(at + 1) for at in range(places)], "optimizer step", series)
 
 
-def _dropped(best: dict[str, Row]) -> Chart:
-    reasons = sorted({reason for row in best.values() for reason in row.outcome.dropped})
+def _dropped(best: dict[str, SimulationRow]) -> Chart:
+    reasons = sorted({reason for row in best.values() for reason in row.result.dropped})
     series = [
-        Series(reason.replace("_", " "), [float(row.outcome.dropped.get(reason, 0)) for row in best.values()])
+        Series(reason.replace("_", " "), [float(row.result.dropped.get(reason, 0)) for row in best.values()])
         for reason in reasons
     ] or [Series("none", [0.0 for _ in best])]
     return Chart(
@@ -106,8 +106,8 @@ def _dropped(best: dict[str, Row]) -> Chart:
     )
 
 
-def _each_fault(best: dict[str, Row]) -> Chart:
-    faults = {name: row.outcome.faults for name, row in best.items()}
+def _each_fault(best: dict[str, SimulationRow]) -> Chart:
+    faults = {name: row.result.faults for name, row in best.items()}
     places = max(map(len, faults.values()))
     series = [
         Series(name, [float(each[at].tokens) if at < len(each) else None for at in range(places)])
@@ -123,7 +123,7 @@ def _each_fault(best: dict[str, Row]) -> Chart:
     )
 
 
-def _all_faults(best: dict[str, Row]) -> Chart:
+def _all_faults(best: dict[str, SimulationRow]) -> Chart:
     return Chart(
         "Trained in spite of faults",
         "trained tokens a second ÷ those of the same seed where no node dies",

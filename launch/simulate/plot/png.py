@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-from launch.simulate.plot.canvas import LIGHT, Anchor, Point
+from launch.simulate.plot.canvas import LIGHT, Anchor, CanvasPoint
 
 _SCALE = 2
 """Pixels of the file for each unit."""
@@ -29,9 +29,9 @@ class PngCanvas:
         self._size = (round(width * self._by), round(height * self._by))
         self._image = Image.new("RGB", self._size, LIGHT["paper"])
         self._draw = ImageDraw.Draw(self._image)
-        self.origin = Point(0.0, 0.0)
+        self.origin = CanvasPoint(0.0, 0.0)
 
-    def line(self, points: Sequence[Point], colour: str, width: float, *, dashed: bool = False) -> None:
+    def line(self, points: Sequence[CanvasPoint], colour: str, width: float, *, dashed: bool = False) -> None:
         placed = [self._placed(point) for point in points]
         if not dashed:
             self._draw.line(placed, LIGHT[colour], round(width * self._by), joint="curve")
@@ -44,30 +44,30 @@ class PngCanvas:
             piece = [(x0 + (x1 - x0) * share, y0 + (y1 - y0) * share) for share in (begin, end)]
             self._draw.line(piece, LIGHT[colour], round(width * self._by))
 
-    def dot(self, at: Point, radius: float, colour: str) -> None:
+    def dot(self, at: CanvasPoint, radius: float, colour: str) -> None:
         x, y = self._placed(at)
         r = radius * self._by
         self._draw.ellipse((x - r, y - r, x + r, y + r), LIGHT[colour])
 
     def box(self, left: float, top: float, width: float, height: float, colour: str) -> None:
-        x, y = self._placed(Point(left, top))
+        x, y = self._placed(CanvasPoint(left, top))
         self._draw.rectangle((x, y, x + width * self._by, y + height * self._by), LIGHT[colour])
 
     def text(
-        self, at: Point, text: str, size: float, colour: str, anchor: Anchor = "start", *, strong: bool = False
+        self, at: CanvasPoint, text: str, size: float, colour: str, anchor: Anchor = "start", *, strong: bool = False
     ) -> None:
         for letter, spelt in _SPELT.items():
             text = text.replace(letter, spelt)
         font, fill = _font(round(size * self._by)), LIGHT[colour]
         stroke = round(0.018 * size * self._by) if strong else 0
-        at = Point(*self._placed(at))
+        at = CanvasPoint(*self._placed(at))
         self._draw.text(at, text, fill, font, _ANCHORS[anchor], stroke_width=stroke, stroke_fill=fill)
 
     def save(self, path: Path) -> None:
         width, height = self._size
         self._image.resize((width // _SMOOTH, height // _SMOOTH), Image.Resampling.LANCZOS).save(path)
 
-    def _placed(self, point: Point) -> tuple[float, float]:
+    def _placed(self, point: CanvasPoint) -> tuple[float, float]:
         return (point.x + self.origin.x) * self._by, (point.y + self.origin.y) * self._by
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from launch.simulate.plot.canvas import Anchor, Point
+from launch.simulate.plot.canvas import Anchor, CanvasPoint
 
 
 class SvgCanvas:
@@ -13,7 +13,7 @@ class SvgCanvas:
         size = f'viewBox="0 0 {width:g} {height:g}"'
         self._parts = [f'<svg {size} role="img" aria-label="{escape(label)}" xmlns="http://www.w3.org/2000/svg">']
 
-    def line(self, points: Sequence[Point], colour: str, width: float, *, dashed: bool = False) -> None:
+    def line(self, points: Sequence[CanvasPoint], colour: str, width: float, *, dashed: bool = False) -> None:
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
         dash = ' stroke-dasharray="5 4"' if dashed else ""
         self._parts.append(
@@ -21,7 +21,7 @@ class SvgCanvas:
             f'stroke-linejoin="round"{dash}/>'
         )
 
-    def dot(self, at: Point, radius: float, colour: str) -> None:
+    def dot(self, at: CanvasPoint, radius: float, colour: str) -> None:
         self._parts.append(f'<circle cx="{at.x:.1f}" cy="{at.y:.1f}" r="{radius:g}" fill="var(--{colour})"/>')
 
     def box(self, left: float, top: float, width: float, height: float, colour: str) -> None:
@@ -30,7 +30,7 @@ class SvgCanvas:
         )
 
     def text(
-        self, at: Point, text: str, size: float, colour: str, anchor: Anchor = "start", *, strong: bool = False
+        self, at: CanvasPoint, text: str, size: float, colour: str, anchor: Anchor = "start", *, strong: bool = False
     ) -> None:
         weight = ' font-weight="600"' if strong else ""
         self._parts.append(

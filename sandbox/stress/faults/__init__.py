@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sandbox.stress.faults.fault import Fault
+from sandbox.stress.faults.fault import StressFault
 from sandbox.stress.faults.inside import (
-    ForkBomb,
-    FullDisk,
-    HungExec,
-    LogBomb,
-    OutOfMemory,
-    OutputBomb,
+    ForkBombFault,
+    FullDiskFault,
+    HungExecFault,
+    LogBombFault,
+    OutOfMemoryFault,
+    OutputBombFault,
 )
-from sandbox.stress.faults.outside import DaemonKilled, DaemonStopped, ShimKilled
-from sandbox.stress.faults.processes import ClientKilled, ServerKilled
+from sandbox.stress.faults.outside import DaemonKilledFault, DaemonStoppedFault, ShimKilledFault
+from sandbox.stress.faults.processes import ClientKilledFault, ServerKilledFault
 
-_KINDS: tuple[type[Fault], ...] = (
-    ServerKilled, ClientKilled, ShimKilled, DaemonKilled, DaemonStopped,
-    OutOfMemory, ForkBomb, FullDisk, OutputBomb, LogBomb, HungExec,
+_KINDS: tuple[type[StressFault], ...] = (
+    ServerKilledFault, ClientKilledFault, ShimKilledFault, DaemonKilledFault, DaemonStoppedFault,
+    OutOfMemoryFault, ForkBombFault, FullDiskFault, OutputBombFault, LogBombFault, HungExecFault,
 )  # fmt: skip
-FAULTS: Mapping[str, Fault] = {kind.name: kind() for kind in _KINDS}
+FAULTS: Mapping[str, StressFault] = {kind.name: kind() for kind in _KINDS}

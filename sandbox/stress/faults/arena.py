@@ -12,35 +12,35 @@ from types import TracebackType
 from typing import Self
 
 from sandbox.engine import DockerEngine
-from sandbox.host import Host
-from sandbox.leaks import left
-from sandbox.stress.measure import Bench
-from sandbox.stress.metrics import Metrics
-from sandbox.stress.own_engine import OwnEngine, refusal
-from sandbox.stress.places import RUNS_PER_TASK, STRUCK_TASK, LocalPlace, Seat, local_place
-from sandbox.stress.talk import Talker
+from sandbox.host import SandboxHost
+from sandbox.leaks import wait_for_leaks
+from sandbox.stress.measure import StressContext
+from sandbox.stress.metrics import PoolServerMetrics
+from sandbox.stress.own_engine import PrivateEngine, why_unavailable
+from sandbox.stress.places import FAULT_TASK, RUNS_PER_TASK, HeldSandbox, PoolSource, open_pool_source
+from sandbox.stress.talk import CheckedSession
 
-STRUCK = RUNS_PER_TASK // 2
+MOST_STRUCK = RUNS_PER_TASK // 2
 """Sessions that one fault strikes, at most."""
-FOLDER, KEPT = "/usr/lib", "kept"
+STRUCK_FOLDER, STRUCK_VARIABLE_VALUE = "/usr/lib", "kept"
 """Where a session stands when it is struck, and what a variable of its shell holds."""
-PREPARE = f"cd {FOLDER}; STRESS_STATE={KEPT}"
-UNDER_WAY = "sleep 2"
+PREPARE_COMMAND = f"cd {STRUCK_FOLDER}; STRESS_STATE={STRUCK_VARIABLE_VALUE}"
+RUNNING_COMMAND = "sleep 2"
 """What a session does that is struck from outside."""
 _FIRST = 2_000_000
 """Number of the first struck session: none of the population has it."""
 
 
-class Arena:
+class FaultContext:
     """``async with Arena(...)``: leaving it stops the engine that faults were given."""
 
-    def __init__(self, bench: Bench, host: Host, server: Metrics | None) -> None:
+    def __init__(self, bench: StressContext, host: SandboxHost, server: PoolServerMetrics | None) -> None:
         """``server``: the pool server that the run asks; None for the library."""
         self.bench, self.host, self.server = bench, host, server
-        self.struck = min(STRUCK, bench.report.sessions)
+        self.struck = min(MOST_STRUCK, bench.report.sessions)
         self._numbers = itertools.count(_FIRST)
         self._held = AsyncExitStack()
-        self._engine: OwnEngine | None = None
+        self._engine: PrivateEngine | None = None
 
     async def __aenter__(self) -> Self:
         await self._held.__aenter__()
@@ -51,46 +51,48 @@ class Arena:
     ) -> None:
         await self._held.aclose()
 
-    def name(self, what: str) -> str:
+    def pool_name(self, what: str) -> str:
         """Of a pool, used once."""
         return f"stress-{os.getpid()}-{self.bench.run}-{what}"
 
-    def number(self) -> int:
+    def session_number(self) -> int:
         """Of a session, used once."""
         return next(self._numbers)
 
-    async def prepared(self, seat: Seat) -> Talker:
+    async def prepare_session(self, seat: HeldSandbox) -> CheckedSession:
         """A session that stands where it will be looked for, and holds what it will be asked for.  Closes ``seat`` when
         it raises: SandboxLost, SandboxDestroyed, Unanswered."""
-        talker = Talker(seat, self.bench.report, self.bench.run, self.number())
+        talker = CheckedSession(seat, self.bench.report, self.bench.run, self.session_number())
         try:
-            await talker.ask(PREPARE)
+            await talker.run_checked(PREPARE_COMMAND)
         except BaseException:
             await asyncio.shield(seat.close())
             raise
         return talker
 
-    async def open(self, storage_mb: int | None = None) -> Talker:
+    async def open_session(self, storage_mb: int | None = None) -> CheckedSession:
         """A prepared session of the place that the run measures.
 
         Raises SandboxStartError and what :meth:`prepared` does.
         """
         limits = {} if storage_mb is None else {"storage_mb": storage_mb}
-        return await self.prepared(await self.bench.place.open(replace(STRUCK_TASK, **limits)))
+        return await self.prepare_session(await self.bench.source.open(replace(FAULT_TASK, **limits)))
 
-    async def engine(self) -> OwnEngine | None:
+    async def private_engine(self) -> PrivateEngine | None:
         """An engine of our own, started with the first call; None where there can be none, or must be none."""
-        if self._engine is None and not self.server and not refusal(self.host.docker_url):
-            self._engine = await self._held.enter_async_context(OwnEngine.running(self.host))
+        if self._engine is None and not self.server and not why_unavailable(self.host.docker_url):
+            self._engine = await self._held.enter_async_context(PrivateEngine.running(self.host))
         return self._engine
 
     @asynccontextmanager
-    async def on(self, engine: OwnEngine) -> AsyncGenerator[LocalPlace]:
+    async def open_private_pool(self, engine: PrivateEngine) -> AsyncGenerator[PoolSource]:
         """A pool on our own engine, which has to be as empty afterwards as it was before."""
         async with DockerEngine(engine.host.docker_url) as client:
             before = await client.inventory()
             try:
-                async with local_place(engine.host, self.name("own"), self.struck, os.cpu_count() or 2) as place:
+                async with open_pool_source(
+                    engine.host, self.pool_name("own"), self.struck, os.cpu_count() or 2
+                ) as place:
                     yield place
             finally:
-                self.bench.report.leaked(await asyncio.shield(left(client, before)))
+                self.bench.report.add_leaks(await asyncio.shield(wait_for_leaks(client, before)))

@@ -11,53 +11,53 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol.errors import InfraError
-from sandbox.stress.faults.arena import UNDER_WAY, Arena
-from sandbox.stress.faults.fault import Fault, witness
-from sandbox.stress.own_engine import OwnEngine
-from sandbox.stress.places import STRUCK_TASK
-from sandbox.stress.report import Tally
-from sandbox.stress.talk import Talker
+from sandbox.stress.faults.arena import RUNNING_COMMAND, FaultContext
+from sandbox.stress.faults.fault import StressFault, observe_fault
+from sandbox.stress.own_engine import PrivateEngine
+from sandbox.stress.places import FAULT_TASK
+from sandbox.stress.report import FaultTally
+from sandbox.stress.talk import CheckedSession
 
 _UNDER_WAY_S = 120.0
 
 
-class Struck(NamedTuple):
-    engine: OwnEngine
+class StruckEngine(NamedTuple):
+    engine: PrivateEngine
     containers: list[str]
 
 
-class EngineFault(Fault):
+class EngineFault(StressFault):
     """Strikes every session of an engine of our own at once, each with a command under way."""
 
-    async def inject(self, arena: Arena, tally: Tally) -> None:
-        engine = await arena.engine()
+    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
+        engine = await arena.private_engine()
         if engine is None:
             tally.skipped += arena.struck
             return
-        async with arena.on(engine) as place:
-            talkers = [await arena.prepared(await place.open(STRUCK_TASK)) for _ in range(arena.struck)]
+        async with arena.open_private_pool(engine) as place:
+            talkers = [await arena.prepare_session(await place.open(FAULT_TASK)) for _ in range(arena.struck)]
             ready = asyncio.Barrier(len(talkers) + 1)
 
-            async def under_way(talker: Talker) -> None:
+            async def under_way(talker: CheckedSession) -> None:
                 await ready.wait()
-                await talker.endure(UNDER_WAY, _UNDER_WAY_S)
+                await talker.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S)
 
             async with asyncio.TaskGroup() as group:
                 for talker in talkers:
-                    group.create_task(witness(arena, tally, talker, under_way, self.within_s))
+                    group.create_task(observe_fault(arena, tally, talker, under_way, self.deadline_s))
                 await ready.wait()
-                await self.strike(Struck(engine, [talker.seat.container for talker in talkers]))
+                await self.strike(StruckEngine(engine, [talker.sandbox.container for talker in talkers]))
 
     @abstractmethod
-    async def strike(self, struck: Struck) -> None: ...
+    async def strike(self, struck: StruckEngine) -> None: ...
 
 
-class ShimKilled(EngineFault):
+class ShimKilledFault(EngineFault):
     """kill -9 of each container's containerd-shim."""
 
     name = "shim-kill"
 
-    async def strike(self, struck: Struck) -> None:
+    async def strike(self, struck: StruckEngine) -> None:
         shims = await asyncio.to_thread(_shims)
         for container in struck.containers:
             if container not in shims:
@@ -66,28 +66,28 @@ class ShimKilled(EngineFault):
                 os.kill(shims[container], signal.SIGKILL)
 
 
-class DaemonKilled(EngineFault):
+class DaemonKilledFault(EngineFault):
     """kill -9 of dockerd, and its restart."""
 
     name = "dockerd-kill"
 
-    async def strike(self, struck: Struck) -> None:
+    async def strike(self, struck: StruckEngine) -> None:
         await struck.engine.kill()
         await struck.engine.start()
 
 
-class DaemonStopped(EngineFault):
+class DaemonStoppedFault(EngineFault):
     """SIGSTOP of dockerd for 20 s."""
 
     name = "dockerd-stop"
     _STOPPED_S = 20.0
 
-    async def strike(self, struck: Struck) -> None:
-        struck.engine.send(signal.SIGSTOP)
+    async def strike(self, struck: StruckEngine) -> None:
+        struck.engine.send_signal(signal.SIGSTOP)
         try:
             await asyncio.sleep(self._STOPPED_S)
         finally:
-            struck.engine.send(signal.SIGCONT)
+            struck.engine.send_signal(signal.SIGCONT)
 
 
 def _shims() -> dict[str, int]:

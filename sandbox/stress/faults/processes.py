@@ -15,15 +15,15 @@ from typing import cast
 import orjson
 
 from protocol.errors import InfraError
-from protocol.loopback import free_port
+from protocol.loopback import find_free_port
 from sandbox.client import RemotePool
 from sandbox.edge.auth import TOKEN_VARIABLE
 from sandbox.errors import SandboxLost
-from sandbox.stress.faults.arena import UNDER_WAY, Arena
-from sandbox.stress.faults.fault import Fault, witness
-from sandbox.stress.places import STRUCK_TASK, RemotePlace, RemoteSeat, Seat, local_place
-from sandbox.stress.report import Tally
-from sandbox.stress.talk import Talker
+from sandbox.stress.faults.arena import RUNNING_COMMAND, FaultContext
+from sandbox.stress.faults.fault import StressFault, observe_fault
+from sandbox.stress.places import FAULT_TASK, HeldSandbox, PoolServerSource, RemoteHeldSandbox, open_pool_source
+from sandbox.stress.report import FaultTally
+from sandbox.stress.talk import CheckedSession
 
 _UP_S = 120.0
 _STOP_S = 120.0
@@ -31,23 +31,24 @@ _UNDER_WAY_S = 60.0
 _ROOT = Path(__file__).parents[3]
 
 
-class ServerKilled(Fault):
+class ServerKilledFault(StressFault):
     """kill -9 of a pool server that this run started, with a command under way in each lease, and its restart."""
 
     name = "server-kill"
 
-    async def inject(self, arena: Arena, tally: Tally) -> None:
+    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
         with tempfile.TemporaryDirectory(prefix="ls-server-") as state:
             server = _Server(Path(state))
             try:
                 await server.start()
-                async with RemotePool(server.url, unreachable_s=self.within_s) as pool:
+                async with RemotePool(server.url, unreachable_s=self.deadline_s) as pool:
                     talkers = [
-                        await arena.prepared(RemoteSeat(await pool.open(STRUCK_TASK))) for _ in range(arena.struck)
+                        await arena.prepare_session(RemoteHeldSandbox(await pool.open(FAULT_TASK)))
+                        for _ in range(arena.struck)
                     ]
                     async with asyncio.TaskGroup() as group:
                         for talker in talkers:
-                            group.create_task(witness(arena, tally, talker, _under_way, self.within_s))
+                            group.create_task(observe_fault(arena, tally, talker, _under_way, self.deadline_s))
                         await asyncio.sleep(0)  # each has sent its command
                         await server.kill()
                         await server.start()
@@ -59,7 +60,7 @@ class _Server:
     """``python -m sandbox.server``, as often as it is started."""
 
     def __init__(self, state: Path) -> None:
-        self._port = free_port()
+        self._port = find_free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self._state = state
         self._process: Process | None = None
@@ -87,7 +88,7 @@ class _Server:
             await self.kill()
 
 
-class ClientKilled(Fault):
+class ClientKilledFault(StressFault):
     """kill -9 of a process that holds sessions, each with a command under way; another takes them over.
 
     With the library that is a pool of the same name, which adopts the containers before their own deadline; with a
@@ -96,24 +97,24 @@ class ClientKilled(Fault):
 
     name = "client-kill"
 
-    async def inject(self, arena: Arena, tally: Tally) -> None:
-        place = arena.bench.place
-        if isinstance(place, RemotePlace) and arena.server is not None:
-            await self._strike(arena, tally, place.lease, ("--server", arena.server.url), arena.server.token)
+    async def inject(self, arena: FaultContext, tally: FaultTally) -> None:
+        place = arena.bench.source
+        if isinstance(place, PoolServerSource) and arena.server is not None:
+            await self._strike(arena, tally, place.take_over_lease, ("--server", arena.server.url), arena.server.token)
             return
-        name = arena.name("client")
-        async with local_place(arena.host, name, arena.struck, 1) as other:
+        name = arena.pool_name("client")
+        async with open_pool_source(arena.host, name, arena.struck, 1) as other:
             await self._strike(arena, tally, other.adopt, ("--pool", name))
 
     async def _strike(
         self,
-        arena: Arena,
-        tally: Tally,
-        take_over: Callable[[str], Awaitable[Seat]],
+        arena: FaultContext,
+        tally: FaultTally,
+        take_over: Callable[[str], Awaitable[HeldSandbox]],
         where: tuple[str, str],
         token: str = "",
     ) -> None:
-        sessions = [arena.number() for _ in range(arena.struck)]
+        sessions = [arena.session_number() for _ in range(arena.struck)]
         process = await _python(token, "sandbox.stress.faults.victim", *where, arena.bench.run, *map(str, sessions))
         try:
             held = cast("list[str]", orjson.loads(await _line(process) or "[]"))
@@ -131,20 +132,20 @@ class ClientKilled(Fault):
                 tally.injected += 1
                 tally.lost_typed += 1
                 return
-            talker = Talker(seat, arena.bench.report, arena.bench.run, session)
-            talker.goes_on(asked=2, answered=1)  # prepared, and what was under way
-            await witness(arena, tally, talker, _nothing, self.within_s)
+            talker = CheckedSession(seat, arena.bench.report, arena.bench.run, session)
+            talker.resume_counts(asked=2, answered=1)  # prepared, and what was under way
+            await observe_fault(arena, tally, talker, _nothing, self.deadline_s)
 
         async with asyncio.TaskGroup() as group:
             for session, what in zip(sessions, held, strict=True):
                 group.create_task(one(session, what))
 
 
-async def _under_way(talker: Talker) -> None:
-    await talker.endure(UNDER_WAY, _UNDER_WAY_S)
+async def _under_way(talker: CheckedSession) -> None:
+    await talker.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S)
 
 
-async def _nothing(talker: Talker) -> None:
+async def _nothing(talker: CheckedSession) -> None:
     """It has been struck."""
     del talker
 

@@ -15,25 +15,32 @@ import orjson
 
 from sandbox.edge.auth import read_token
 from sandbox.host import current_host
-from sandbox.stress.faults.arena import PREPARE, UNDER_WAY
-from sandbox.stress.metrics import Metrics
-from sandbox.stress.places import STRUCK_TASK, LocalPlace, RemotePlace, RemoteSeat, local_place, remote_place
-from sandbox.stress.report import Report
-from sandbox.stress.talk import Talker
+from sandbox.stress.faults.arena import PREPARE_COMMAND, RUNNING_COMMAND
+from sandbox.stress.metrics import PoolServerMetrics
+from sandbox.stress.places import (
+    FAULT_TASK,
+    PoolServerSource,
+    PoolSource,
+    RemoteHeldSandbox,
+    open_pool_source,
+    open_server_source,
+)
+from sandbox.stress.report import StressReport
+from sandbox.stress.talk import CheckedSession
 
 _UNDER_WAY_S = 60.0
 
 
-async def hold(place: LocalPlace | RemotePlace, run: str, sessions: list[int]) -> None:
+async def hold_sessions(place: PoolSource | PoolServerSource, run: str, sessions: list[int]) -> None:
     """Until the end of the input."""
     held: list[str] = []
     async with asyncio.TaskGroup() as group:
         for session in sessions:
-            seat = await place.open(STRUCK_TASK)
-            held.append(seat.lease_id if isinstance(seat, RemoteSeat) else seat.container)
-            talker = Talker(seat, Report(len(sessions)), run, session)
-            await talker.ask(PREPARE)
-            group.create_task(talker.endure(UNDER_WAY, _UNDER_WAY_S))
+            seat = await place.open(FAULT_TASK)
+            held.append(seat.lease_id if isinstance(seat, RemoteHeldSandbox) else seat.container)
+            talker = CheckedSession(seat, StressReport(len(sessions)), run, session)
+            await talker.run_checked(PREPARE_COMMAND)
+            group.create_task(talker.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S))
             await asyncio.sleep(0)  # the command is sent
         sys.stdout.write(orjson.dumps(held).decode() + "\n")
         sys.stdout.flush()
@@ -43,12 +50,12 @@ async def hold(place: LocalPlace | RemotePlace, run: str, sessions: list[int]) -
 async def run_victim(chosen: argparse.Namespace, token: str) -> None:
     sessions: list[int] = chosen.sessions
     where = (
-        remote_place(Metrics(chosen.server, token), len(sessions))
+        open_server_source(PoolServerMetrics(chosen.server, token), len(sessions))
         if chosen.server
-        else local_place(current_host(), chosen.pool, len(sessions), 1)
+        else open_pool_source(current_host(), chosen.pool, len(sessions), 1)
     )
     async with where as place:
-        await hold(place, chosen.run, sessions)
+        await hold_sessions(place, chosen.run, sessions)
 
 
 def main() -> None:

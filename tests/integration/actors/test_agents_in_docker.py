@@ -13,18 +13,18 @@ import pytest
 
 from actors.agents.agent import Agent
 from actors.agents.chat import ChatFormat
-from actors.agents.choice import agent_of
-from actors.agents.settings import AgentKind, Tools
-from actors.episode import Episode, EpisodeSettings, Terminal
+from actors.agents.choice import make_agent
+from actors.agents.settings import AgentKind, ToolsetKind
+from actors.episode import AgentEpisode, EpisodeSettings, EpisodeTerminal
 from actors.provider_settings import ProviderSettings
 from actors.provider_terminal import ProviderTerminal
-from actors.sandboxes import open_sandboxes
+from actors.sandboxes import open_sandbox_source
 from actors.terminal import SandboxTerminal
-from launch.config.rollout import AgentSection
-from protocol.trajectory import GroupId, Status, Ticket, Trajectory
-from sandbox.host import Host
+from launch.config.rollout import AgentLoopSection
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
+from sandbox.host import SandboxHost
 from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.provider import LocalProvider, LocalSandbox, acquired
+from sandbox.provider import LocalProvider, LocalSandbox, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.http_servers import pool_server
@@ -66,10 +66,10 @@ def typed(*keys: str, complete: bool = False) -> str:
     return json.dumps({"analysis": "", "plan": "", "commands": commands, "task_complete": complete})
 
 
-EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
-    "hermes, shell": (AgentSection(), WROTE, [hermes("shell_exec", command="cd /app; echo 42 > made"), "done"], ""),
+EPISODES: dict[str, tuple[AgentLoopSection, Task, list[str], str]] = {
+    "hermes, shell": (AgentLoopSection(), WROTE, [hermes("shell_exec", command="cd /app; echo 42 > made"), "done"], ""),
     "hermes, seta": (
-        AgentSection(toolset=Tools.SETA),
+        AgentLoopSection(toolset=ToolsetKind.SETA),
         WROTE,
         [
             hermes("shell_exec", id="a", command="cat > made", block=False)
@@ -80,7 +80,7 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
         "has been terminated",
     ),
     "hermes, openclaw": (
-        AgentSection(toolset=Tools.OPENCLAW, prompt="openclaw-1"),
+        AgentLoopSection(toolset=ToolsetKind.OPENCLAW, prompt="openclaw-1"),
         WROTE,
         [
             hermes("shell_kill_process", id="a"),
@@ -90,7 +90,7 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
         "Error: unknown tool 'shell_kill_process'. Available: shell_exec, shell_view,",
     ),
     "bash": (
-        AgentSection(kind=AgentKind.BASH),
+        AgentLoopSection(kind=AgentKind.BASH),
         WROTE,
         [
             "THOUGHT: look\n```bash\nls /nowhere\n```",
@@ -100,19 +100,19 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
         "<returncode>0</returncode>\n<output>\n42\n</output>",
     ),
     "json": (
-        AgentSection(kind=AgentKind.JSON),
+        AgentLoopSection(kind=AgentKind.JSON),
         ANSWERED,
         [action("shell_exec", command="echo 42 > made"), action("stop", final={"answers": {"answer1": "42"}})],
         "(no output)",
     ),
     "keystrokes": (
-        AgentSection(kind=AgentKind.KEYSTROKES),
+        AgentLoopSection(kind=AgentKind.KEYSTROKES),
         WROTE,
         [typed("cat > made\n", "42\n", "C-d"), typed("cat made\n"), typed(complete=True)],
         "cat made\n42",
     ),
     "code_interpreter": (
-        AgentSection(kind=AgentKind.CODE_INTERPRETER),
+        AgentLoopSection(kind=AgentKind.CODE_INTERPRETER),
         SAID,
         [hermes("code_interpreter", code="print(6 * 7)"), "It is 42."],
         "<tool>42",
@@ -122,9 +122,9 @@ EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), EPISODES.values(), ids=EPISODES)
 async def test_an_agent_that_knows_what_to_do_does_it(
-    docker_engine: Host, section: AgentSection, task: Task, texts: list[str], reads: str
+    docker_engine: SandboxHost, section: AgentLoopSection, task: Task, texts: list[str], reads: str
 ) -> None:
-    agent = agent_of(section.settings)
+    agent = make_agent(section.settings)
     async with SandboxPool(POOL, docker_engine) as pool, pool.acquire(task, 600.0) as session:
         await does_it(agent, task, texts, reads, SandboxTerminal(session, task, 20.0, 60.0, 4000, tools=agent.tools))
 
@@ -134,25 +134,27 @@ ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystroke
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), ELSEWHERE.values(), ids=ELSEWHERE)
 async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
-    docker_engine: Host, tmp_path: Path, section: AgentSection, task: Task, texts: list[str], reads: str
+    docker_engine: SandboxHost, tmp_path: Path, section: AgentLoopSection, task: Task, texts: list[str], reads: str
 ) -> None:
-    agent = agent_of(section.settings)
+    agent = make_agent(section.settings)
     async with (
         SandboxPool(POOL, docker_engine) as pool,
         pool_server(LocalProvider(pool), tmp_path) as (url, _),
-        open_sandboxes(POOL, ProviderSettings("pool", (url,)), episodes=1, acquire_s=120.0) as sandboxes,
-        acquired(sandboxes, task, 600.0) as sandbox,
+        open_sandbox_source(POOL, ProviderSettings("pool", (url,)), episodes=1, acquire_s=120.0) as sandboxes,
+        open_sandbox(sandboxes, task, 600.0) as sandbox,
     ):
         assert not isinstance(sandbox, LocalSandbox)
         await does_it(agent, task, texts, reads, ProviderTerminal(sandbox, task, 20.0, 60.0, 4000, tools=agent.tools))
 
 
-async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, terminal: Terminal) -> None:
+async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, terminal: EpisodeTerminal) -> None:
     engine = FakeEngine([f"{text}\x01" for text in texts])
-    chat = ChatFormat(FakeTokenizer(), tools=[tool.schema for tool in agent.offered.values()] or None)
-    ticket = Ticket("run", GroupId(1), 0, 8, task.id, 11)
-    trajectory = await Episode(ticket, task, agent, chat, engine.generate, terminal, SETTINGS, FakeObserver()).run()
-    assert (trajectory.status, trajectory.reward.total) == (Status.COMPLETED, 1.0), text_of(trajectory)
+    chat = ChatFormat(FakeTokenizer(), tools=[tool.schema for tool in agent.offered_tools.values()] or None)
+    ticket = RolloutRequest("run", GroupId(1), 0, 8, task.id, 11)
+    trajectory = await AgentEpisode(
+        ticket, task, agent, chat, engine.generate, terminal, SETTINGS, FakeObserver()
+    ).run()
+    assert (trajectory.status, trajectory.reward.total) == (EpisodeStatus.COMPLETED, 1.0), text_of(trajectory)
     assert not engine.texts
     assert reads in text_of(trajectory)
 

@@ -18,15 +18,15 @@ import pytest_asyncio
 from actors.engines import weight_files
 from actors.engines.engine import Engine
 from actors.engines.messages import (
-    BadWeights,
     EngineState,
     EngineUnavailable,
     GenerateReply,
-    LoadError,
+    InvalidWeights,
     RequestRefused,
+    WeightLoadError,
 )
-from actors.engines.prefixes import Prefixes
-from actors.engines.server import API_KEY
+from actors.engines.prefixes import PrefixKeys
+from actors.engines.server import API_KEY_VARIABLE
 from actors.engines.settings import EngineSettings
 from protocol.loopback import is_loopback
 from protocol.weights import WeightManifest
@@ -110,7 +110,7 @@ async def sampling(engine: Engine, group: asyncio.TaskGroup, count: int) -> list
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folders, temperature: float) -> None:
-    await engine.load(publish(folders.random), 300)
+    await engine.load_weights(publish(folders.random), 300)
     given = prompt(40, 1)
     reply = await engine.generate(request(given, 200, temperature=temperature))
     expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, temperature)
@@ -120,7 +120,7 @@ async def test_logprobs_are_those_of_the_trainer(engine: Engine, folders: Folder
 
 async def test_the_servers_key_is_on_no_command_line(engine: Engine) -> None:
     """Those are for every user to read, and whoever has the key can have the server unpickle what he likes."""
-    assert len(key := environment_of(engine.pids().server)[API_KEY]) == 32
+    assert len(key := environment_of(engine.pids().server)[API_KEY_VARIABLE]) == 32
     assert processes_that_mention(key) == set()
 
 
@@ -134,7 +134,7 @@ async def test_every_process_of_a_server_listens_on_loopback_alone(engine: Engin
 
 
 async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     stopped = await engine.generate(request(prompt(20, 2), 50, stop_token_ids=(tiny_qwen.SAYS_A,)))
     cut = await engine.generate(request(prompt(20, 2), 50, greedy=True))
     assert (stopped.token_ids, stopped.finish) == ([tiny_qwen.SAYS_A], "stop")
@@ -143,10 +143,10 @@ async def test_a_stop_token_ends_the_reply_and_is_part_of_it(engine: Engine, fol
 
 async def test_each_token_is_labelled_with_the_weights_that_sampled_it(engine: Engine, folders: Folders) -> None:
     old, new = publish(folders.a), publish(folders.b)
-    await engine.load(old, 300)
+    await engine.load_weights(old, 300)
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 8)
-        report = await engine.load(new, 300)
+        report = await engine.load_weights(new, 300)
     assert report.version == new.version
     said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
     for task in tasks:
@@ -173,7 +173,7 @@ async def test_a_thousand_requests_across_fifty_updates_have_no_wrong_label_and_
         tiny_qwen.write_parrot(folders.random, tmp_path / str(token), token)
         manifest = publish(tmp_path / str(token))
         said_by[token] = manifest.version
-        await engine.load(manifest, 300)
+        await engine.load_weights(manifest, 300)
 
     async def converse(session: int) -> None:
         dice, history = random.Random(session), prompt(60, session)
@@ -205,11 +205,11 @@ async def test_a_thousand_requests_across_fifty_updates_have_no_wrong_label_and_
 
 async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folders: Folders) -> None:
     given = request(prompt(300, 3), 5)
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     await engine.generate(given)
     again = await engine.generate(given)
     new = publish(folders.b)
-    await engine.load(new, 300)
+    await engine.load_weights(new, 300)
     fresh = await engine.generate(given)
     assert again.cached_tokens >= 290
     assert (fresh.cached_tokens, fresh.key_version, fresh.mixed_prefix) == (0, new.version, False)
@@ -218,12 +218,12 @@ async def test_a_prefix_is_cached_until_the_weights_change(engine: Engine, folde
 async def test_a_session_may_keep_its_prefix_over_new_weights_and_is_marked(
     engine: Engine, folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine._dispatch, "_prefixes", Prefixes("session"))
+    monkeypatch.setattr(engine._dispatch, "_prefixes", PrefixKeys("session"))
     old, given = publish(folders.a), prompt(300, 13)
-    await engine.load(old, 300)
+    await engine.load_weights(old, 300)
     begun = await engine.generate(request(given, 5, session="x"))
     new = publish(folders.b)
-    await engine.load(new, 300)
+    await engine.load_weights(new, 300)
     kept = await engine.generate(request([*given, *begun.token_ids], 5, session="x"))
     other = await engine.generate(request([*given, *begun.token_ids], 5, session="y"))
     assert (kept.key_version, set(kept.versions), kept.mixed_prefix) == (old.version, {new.version}, True)
@@ -233,15 +233,15 @@ async def test_a_session_may_keep_its_prefix_over_new_weights_and_is_marked(
 
 async def test_loading_the_version_that_is_loaded_stops_nothing(engine: Engine, folders: Folders) -> None:
     manifest = publish(folders.a)
-    await engine.load(manifest, 300)
-    report = await engine.load(manifest, 300)
+    await engine.load_weights(manifest, 300)
+    report = await engine.load_weights(manifest, 300)
     assert (report.version, report.pause_ms) == (manifest.version, 0.0)
 
 
 async def test_the_same_weights_under_a_new_version_are_taken(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     renamed = publish(folders.a)
-    await engine.load(renamed, 300)
+    await engine.load_weights(renamed, 300)
     assert set((await engine.generate(request(prompt(20, 4), 10))).versions) == {renamed.version}
 
 
@@ -270,7 +270,7 @@ async def test_bad_files_are_refused_and_the_server_lives(
     engine: Engine, folders: Folders, tmp_path: Path, kind: str
 ) -> None:
     good = publish(folders.a)
-    await engine.load(good, 300)
+    await engine.load_weights(good, 300)
     pid, bad = engine.pids().server, tmp_path / "bad"
     shutil.copytree(folders.b, bad)
     if kind == "another digest":
@@ -279,8 +279,8 @@ async def test_bad_files_are_refused_and_the_server_lives(
     else:
         damage(kind, bad)
         manifest = publish(bad)
-    with pytest.raises(BadWeights):
-        await engine.load(manifest, 300)
+    with pytest.raises(InvalidWeights):
+        await engine.load_weights(manifest, 300)
     reply = await engine.generate(request(prompt(20, 5), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
     assert engine.pids().server == pid
@@ -290,14 +290,14 @@ async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_neve
     engine: Engine, folders: Folders, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     good = publish(folders.a)
-    await engine.load(good, 300)
+    await engine.load_weights(good, 300)
     pid = engine.pids().server
     monkeypatch.setattr(weight_files, "check", lambda manifest, model: None)
     shutil.copytree(folders.b, tmp_path / "vanished")
     vanished = publish(tmp_path / "vanished")
     (tmp_path / "vanished" / "model.safetensors").unlink()
-    with pytest.raises(LoadError):
-        await engine.load(vanished, 300)
+    with pytest.raises(WeightLoadError):
+        await engine.load_weights(vanished, 300)
     reply = await engine.generate(request(prompt(20, 6), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {good.version})
     assert engine.pids().server == pid
@@ -324,17 +324,17 @@ async def test_what_could_kill_the_server_or_falsify_logprobs_is_refused(
 
 
 async def test_the_whole_context_can_be_used(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     for room in (*range(1, 9), 100):
         reply = await engine.generate(request(prompt(2048 - room, room), room))
         assert (reply.finish, len(reply.token_ids)) == ("length", room)
 
 
 async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     new = publish(folders.b)
     async with asyncio.TaskGroup() as group:
-        loading = group.create_task(engine.load(new, 300))
+        loading = group.create_task(engine.load_weights(new, 300))
         while (await engine.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0)
         loading.cancel()
@@ -343,7 +343,7 @@ async def test_a_load_whose_caller_is_cancelled_leaves_nothing_paused(engine: En
 
 
 async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
         for task in await sampling(engine, group, 3):
             task.cancel()
@@ -354,11 +354,11 @@ async def test_a_cancelled_request_is_ended_on_the_server_too(engine: Engine, fo
 async def test_a_request_that_is_cancelled_ends_no_other(engine: Engine, folders: Folders) -> None:
     """The server ends every request whose name begins as it is told, and names are numbers; none is used twice, because
     it ends that name once more two seconds after each reply."""
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
-        engine._dispatch.counts.requests = 99_999
+        engine._dispatch.counters.requests = 99_999
         (cancelled,) = await sampling(engine, group, 1)
-        engine._dispatch.counts.requests = 999_999
+        engine._dispatch.counters.requests = 999_999
         others = await sampling(engine, group, 13)
         cancelled.cancel()
     for task in others:
@@ -387,17 +387,17 @@ def returns(engine: Engine) -> list[dict[str, object]]:
 
 async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: Engine, folders: Folders) -> None:
     """Else it decodes in memory that is the learner's."""
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     new = publish(folders.b)
-    await engine.lend(600, 300)
-    assert (await engine.status()).state is EngineState.LENT
+    await engine.offload_memory(600, 300)
+    assert (await engine.status()).state is EngineState.OFFLOADED
     async with asyncio.TaskGroup() as group:
         late = await waiting(engine, group)
         assert not late.done()
-        report = await engine.load(new, 300)
+        report = await engine.load_weights(new, 300)
     assert (set(late.result().token_ids), set(late.result().versions)) == ({tiny_qwen.SAYS_B}, {new.version})
     assert (report.version, report.pause_ms) == (new.version, 0.0), "it is no pause for a load"
-    assert report.lent_s > 0
+    assert report.offloaded_s > 0
     assert returns(engine)[-1]["version"] == new.version
 
 
@@ -405,13 +405,13 @@ async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after
     engine: Engine, folders: Folders
 ) -> None:
     old, new, pid = publish(folders.a), publish(folders.b), engine.pids().server
-    await engine.load(old, 300)
+    await engine.load_weights(old, 300)
     said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: new.version}
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 4)
         resent = (await engine.statistics()).resent
-        await engine.lend(600, 300)
-        await engine.load(new, 300)
+        await engine.offload_memory(600, 300)
+        await engine.load_weights(new, 300)
     for reply in (task.result() for task in tasks):
         assert [said_by[token] for token in reply.token_ids] == reply.versions
         assert reply.versions[-1] == new.version
@@ -421,19 +421,19 @@ async def test_what_was_being_sampled_when_the_learners_turn_began_goes_on_after
 
 async def test_a_turn_without_new_weights_ends_on_the_old_ones(engine: Engine, folders: Folders) -> None:
     old = publish(folders.a)
-    await engine.load(old, 300)
+    await engine.load_weights(old, 300)
     for _ in range(2):
-        await engine.lend(600, 300)
-        await engine.lend(600, 300)
-        await engine.load(old, 300)
+        await engine.offload_memory(600, 300)
+        await engine.offload_memory(600, 300)
+        await engine.load_weights(old, 300)
     reply = await engine.generate(request(prompt(20, 12), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {old.version})
 
 
 async def test_a_learner_that_never_gives_back_stops_no_engine_for_ever(engine: Engine, folders: Folders) -> None:
     old = publish(folders.a)
-    await engine.load(old, 300)
-    await engine.lend(0.01, 300)
+    await engine.load_weights(old, 300)
+    await engine.offload_memory(0.01, 300)
     reply = await engine.generate(request(prompt(20, 13), 10))
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {old.version})
     assert returns(engine)[-1]["why"] == "the learner's turn outlasted its lease"
@@ -444,17 +444,17 @@ async def test_a_server_that_dies_in_the_learners_turn_comes_back_after_it_with_
     engine: Engine, folders: Folders
 ) -> None:
     """Before its end there is no memory for it."""
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     new, restarts = publish(folders.b), (await engine.statistics()).restarts
-    await engine.lend(600, 300)
+    await engine.offload_memory(600, 300)
     os.kill(engine.pids().server, signal.SIGKILL)
-    while (await engine.status()).state is EngineState.LENT:  # noqa: ASYNC110  # as above
+    while (await engine.status()).state is EngineState.OFFLOADED:  # noqa: ASYNC110  # as above
         await asyncio.sleep(0.01)
-    await engine.lend(600, 300)
+    await engine.offload_memory(600, 300)
     async with asyncio.TaskGroup() as group:
         late = await waiting(engine, group)
         assert (await engine.statistics()).restarts == restarts
-        await engine.load(new, 300)
+        await engine.load_weights(new, 300)
     assert late.result().token_ids
     assert (await engine.status()).version == new.version
     assert (await engine.statistics()).restarts == restarts + 1
@@ -467,11 +467,11 @@ async def test_requests_outlive_the_death_of_the_server_and_get_the_newest_weigh
 ) -> None:
     """Also where the server that died had not been given them yet."""
     old, newest = publish(folders.a), publish(folders.b)
-    await engine.load(old, 300)
+    await engine.load_weights(old, 300)
     restarts, pid = (await engine.statistics()).restarts, engine.pids().server
     async with asyncio.TaskGroup() as group:
         tasks = await sampling(engine, group, 6)
-        await (engine.load(newest, 300) if newest_is == "loaded" else engine.stage(newest, 300))
+        await (engine.load_weights(newest, 300) if newest_is == "loaded" else engine.stage_weights(newest, 300))
         os.kill(pid, signal.SIGKILL)
     statistics, status = await engine.statistics(), await engine.status()
     said_by = {tiny_qwen.SAYS_A: old.version, tiny_qwen.SAYS_B: newest.version}
@@ -494,7 +494,7 @@ async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing
 ) -> None:
     """By itself it notices the end of its detokenizer a minute later, and requests hang until then."""
     manifest = publish(folders.a)
-    await engine.load(manifest, 300)
+    await engine.load_weights(manifest, 300)
     restarts, pid = (await engine.statistics()).restarts, engine.pids().server
     (victim,) = [member for member in process_group(pid) if title(member) == f"sglang::{part}"]
     left_behind = shared_memory_of(process_group(pid))
@@ -515,7 +515,7 @@ async def test_a_server_that_loses_a_part_is_replaced_at_once_and_leaves_nothing
 @pytest.mark.chaos
 async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engine: Engine, folders: Folders) -> None:
     """Nothing that came is sampled again, and every log-probability is that of the whole sequence."""
-    await engine.load(publish(folders.random), 300)
+    await engine.load_weights(publish(folders.random), 300)
     before = (await engine.statistics()).received_tokens
     async with asyncio.TaskGroup() as group:
         for given in (prompt(20, seed) for seed in itertools.count(11)):
@@ -523,7 +523,7 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engin
             came: list[int] = []
             while not cut.done() and len(came) <= 50:
                 await asyncio.sleep(0.01)
-                if (received := (await engine.received({"cut": 0})).get("cut")) is not None:
+                if (received := (await engine.partial_replies({"cut": 0})).get("cut")) is not None:
                     came = received.token_ids
             if not cut.done():  # a random model may end its reply before
                 break
@@ -534,7 +534,7 @@ async def test_a_reply_that_is_cut_off_goes_on_where_it_was_and_stays_true(engin
     assert (await engine.statistics()).received_tokens - before >= len(came)
     expected = tiny_qwen.reference_logprobs(folders.random, given, reply.token_ids, 1.0)
     assert reply.logprobs == pytest.approx(expected, abs=5e-5)
-    assert await engine.received({"cut": 0}) == {}
+    assert await engine.partial_replies({"cut": 0}) == {}
 
 
 @pytest.mark.slow
@@ -542,7 +542,7 @@ async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_ser
     engine: Engine, folders: Folders
 ) -> None:
     """Nothing is cut off or sampled twice, and who comes meanwhile is served by the next."""
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     before, resent = (await engine.status()).pid, (await engine.statistics()).resent
     async with asyncio.TaskGroup() as group:
         running = await sampling(engine, group, 3)
@@ -559,7 +559,7 @@ async def test_a_drained_engine_ends_what_it_samples_and_serves_from_a_fresh_ser
 
 @pytest.mark.slow
 async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: Engine, folders: Folders) -> None:
-    await engine.load(publish(folders.a), 300)
+    await engine.load_weights(publish(folders.a), 300)
     async with asyncio.TaskGroup() as group:
         running = await sampling(engine, group, 2)
         drained = await engine.drain(0.0)
@@ -569,7 +569,7 @@ async def test_what_outlasts_a_drain_goes_on_behind_its_tokens(engine: Engine, f
 
 async def test_a_server_that_lives_but_answers_nothing_is_replaced(engine: Engine, folders: Folders) -> None:
     newest = publish(folders.a)
-    await engine.load(newest, 300)
+    await engine.load_weights(newest, 300)
     pids = engine.pids()
     for pid in process_group(pids.server) - {pids.server}:
         os.kill(pid, signal.SIGSTOP)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from actors.engines.engine import Engine
-from actors.engines.messages import EngineState, EngineUnavailable, Received, RequestRefused, Watch
-from actors.engines.remote_engine import RemoteEngine, followed
+from actors.engines.messages import EngineState, EngineUnavailable, OnPartialReply, PartialReply, RequestRefused
+from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.engines.settings import EngineSettings
-from actors.remote import ActorOptions, kill, spawn
+from actors.remote import ActorOptions, kill_actor, spawn_actor
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.processes import process_group
@@ -35,9 +35,9 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
         max_running=4,
         device="cpu",
     )
-    engine = spawn(Engine, ActorOptions(name="engine-remote", max_concurrency=1000), settings)
+    engine = spawn_actor(Engine, ActorOptions(name="engine-remote", max_concurrency=1000), settings)
     status = await engine.call(Engine.start, tiny_qwen.manifest(1, folders[0]))
-    report = await engine.call(Engine.load, tiny_qwen.manifest(2, folders[1]), 60)
+    report = await engine.call(Engine.load_weights, tiny_qwen.manifest(2, folders[1]), 60)
     reply = await engine.call(Engine.generate, request([5, 6, 7], 10, deadline_s=60.0))
     assert (status.version, report.version) == (1, 2)
     assert (set(reply.token_ids), set(reply.versions)) == ({tiny_qwen.SAYS_A}, {2})
@@ -46,22 +46,22 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
 
     server = (await engine.call(Engine.pids)).server
     pidfd = os.pidfd_open(server)
-    told, came = list[Received](), asyncio.Event()
+    told, came = list[PartialReply](), asyncio.Event()
 
-    def watch(received: Received) -> None:
+    def watch(received: PartialReply) -> None:
         told.append(received)
         came.set()
 
     remote = RemoteEngine(engine)
-    async with followed([remote], lambda name, load: None), asyncio.TaskGroup() as group:
+    async with polling_engines([remote], lambda name, load: None), asyncio.TaskGroup() as group:
         cut = group.create_task(_cut_off(remote, watch))
         await came.wait()
         for pid in process_group(server):
             os.kill(pid, signal.SIGSTOP)  # so that the pause lasts
-        engine.ref(Engine.load, tiny_qwen.manifest(3, folders[0]), 60)
+        engine.submit(Engine.load_weights, tiny_qwen.manifest(3, folders[0]), 60)
         while (await engine.call(Engine.status)).state is not EngineState.UPDATING:  # noqa: ASYNC110  an actor's state
             await asyncio.sleep(0.01)
-        kill(engine)
+        kill_actor(engine)
     assert cut.result() == told[-1], "the next engine would take back what a watcher was told"
     assert set(told[0].token_ids) == {tiny_qwen.SAYS_A}
     ended, _, _ = select.select([pidfd], [], [], 60)
@@ -72,8 +72,8 @@ async def test_an_engine_actor_serves_loads_and_takes_its_server_along_when_it_i
             await asyncio.sleep(0.05)
 
 
-async def _cut_off(engine: RemoteEngine, watch: Watch) -> Received:
+async def _cut_off(engine: RemoteEngine, watch: OnPartialReply) -> PartialReply:
     """What is left of a long reply."""
     with pytest.raises(EngineUnavailable) as lost:
         await engine.generate(request([5, 6, 7], 2000, deadline_s=60.0), watch)
-    return lost.value.received
+    return lost.value.partial_reply

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from actors.engines import adapter_files
 from actors.engines.engine import Engine
-from actors.engines.messages import BadWeights, EngineState, GenerateReply, LoadError
+from actors.engines.messages import EngineState, GenerateReply, InvalidWeights, WeightLoadError
 from actors.engines.settings import EngineSettings
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_adapters, tiny_qwen
@@ -85,13 +85,13 @@ def prompt(seed: int, length: int = 20) -> list[int]:
 
 async def loaded(engine: Engine) -> set[str]:
     """By the server's own list."""
-    return set(await engine._serving.server.client.adapters())
+    return set(await engine._serving.server.client.list_adapters())
 
 
 async def running(engine: Engine, group: asyncio.TaskGroup, name: str) -> asyncio.Task[GenerateReply]:
     """A long request of which something has come."""
     task = group.create_task(engine.generate(request(prompt(len(name)), 1500, name=name)))
-    while not len((await engine.received({name: 0})).get(name, ())):  # noqa: ASYNC110  # another task's state
+    while not len((await engine.partial_replies({name: 0})).get(name, ())):  # noqa: ASYNC110  # another task's state
         await asyncio.sleep(0.01)
     return task
 
@@ -122,12 +122,12 @@ async def test_replies_are_labelled_with_the_adapter_that_made_them_while_versio
                 more.clear()
                 await more.wait()
             published = talkers.publish()
-            report = await engine.load(published, 300)
+            report = await engine.load_weights(published, 300)
             assert (report.version, report.pause_ms) == (published.version, 0.0)
             most = max(most, len(await loaded(engine)))
     assert len(replies) == clients * turns
     assert len({reply.key_version for reply in replies}) > updates // 2, "versions that nobody sampled prove nothing"
-    assert most <= tiny_adapters.SETTINGS.most
+    assert most <= tiny_adapters.SETTINGS.max_adapters
     (events,) = (engine._settings.run_dir / "events").glob("*.jsonl")
     loads = [line for line in map(orjson.loads, events.read_bytes().splitlines()) if line["kind"] == "engine.load"]
     assert [line["pause_ms"] for line in loads[-updates:]] == [0.0] * updates
@@ -138,7 +138,7 @@ async def test_log_probabilities_are_those_of_merged_weights(engine: Engine, tal
         adapter, merged = tmp_path / f"adapter-{seed}", tmp_path / f"merged-{seed}"
         tiny_adapters.write_random(talkers.base, adapter, seed)
         tiny_adapters.write_merged(talkers.base, adapter, merged)
-        await engine.load(tiny_adapters.manifest(next(_versions), adapter), 300)
+        await engine.load_weights(tiny_adapters.manifest(next(_versions), adapter), 300)
         reply = await engine.generate(request(prompt(seed, 40), 200, temperature=temperature))
         expected, without = (
             tiny_qwen.reference_logprobs(folder, prompt(seed, 40), reply.token_ids, temperature)
@@ -152,10 +152,10 @@ async def test_a_request_ends_under_the_adapter_that_it_began_with_which_is_unlo
     engine: Engine, talkers: Talkers
 ) -> None:
     old, new = talkers.publish(), talkers.publish()
-    await engine.load(old, 300)
+    await engine.load_weights(old, 300)
     async with asyncio.TaskGroup() as group:
         long = await running(engine, group, "long")
-        await engine.load(new, 300)
+        await engine.load_weights(new, 300)
         short = await engine.generate(request(prompt(3), 20))
         assert not long.done(), "the old adapter has no user any more, which proves nothing"
         assert {f"v{old.version}", f"v{new.version}"} <= await loaded(engine)
@@ -170,24 +170,24 @@ async def test_a_request_ends_under_the_adapter_that_it_began_with_which_is_unlo
 async def test_a_push_waits_for_a_place_and_a_caller_that_goes_leaves_one(engine: Engine, talkers: Talkers) -> None:
     async with asyncio.TaskGroup() as group:
         tasks: list[asyncio.Task[GenerateReply]] = []
-        for number in range(tiny_adapters.SETTINGS.most):
-            await engine.load(talkers.publish(), 300)
+        for number in range(tiny_adapters.SETTINGS.max_adapters):
+            await engine.load_weights(talkers.publish(), 300)
             tasks.append(await running(engine, group, f"task {number}"))
-        with pytest.raises(LoadError, match=r"within 0\.1 s"):
-            await engine.load(talkers.publish(), 0.1)
-        assert len(await loaded(engine)) == tiny_adapters.SETTINGS.most
+        with pytest.raises(WeightLoadError, match=r"within 0\.1 s"):
+            await engine.load_weights(talkers.publish(), 0.1)
+        assert len(await loaded(engine)) == tiny_adapters.SETTINGS.max_adapters
         newest = talkers.publish()
-        push = group.create_task(engine.load(newest, 300))
+        push = group.create_task(engine.load_weights(newest, 300))
         tasks[0].cancel()
         assert (await push).version == newest.version
-        assert len(await loaded(engine)) <= tiny_adapters.SETTINGS.most
+        assert len(await loaded(engine)) <= tiny_adapters.SETTINGS.max_adapters
     for task in tasks[1:]:
         talkers.check(task.result())
         assert len(task.result().token_ids) == 1500
 
 
 def damage(kind: str, folder: Path) -> None:
-    file, config = folder / "adapter_model.safetensors", folder / adapter_files.CONFIG_FILE
+    file, config = folder / "adapter_model.safetensors", folder / adapter_files.ADAPTER_CONFIG_FILE
     if kind == "cut off":
         file.write_bytes(file.read_bytes()[:-100])
     elif kind == "noise":
@@ -209,7 +209,7 @@ async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
     engine: Engine, talkers: Talkers, tmp_path: Path, kind: str
 ) -> None:
     good, bad = talkers.publish(), tmp_path / "bad"
-    await engine.load(good, 300)
+    await engine.load_weights(good, 300)
     pid = engine.pids().server
     tiny_adapters.write_random(
         talkers.base, bad, 3, replace(tiny_adapters.SETTINGS, rank=2 if kind == "another rank" else 4)
@@ -220,8 +220,8 @@ async def test_a_bad_folder_is_refused_and_the_one_before_goes_on(
         if kind != "another rank":
             damage(kind, bad)
         manifest = tiny_adapters.manifest(next(_versions), bad)
-    with pytest.raises(BadWeights):
-        await engine.load(manifest, 300)
+    with pytest.raises(InvalidWeights):
+        await engine.load_weights(manifest, 300)
     await serves(engine, talkers, good)
     assert engine.pids().server == pid
 
@@ -238,20 +238,20 @@ async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
     engine: Engine, talkers: Talkers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     good, bad, pid = talkers.publish(), tmp_path / "bad", engine.pids().server
-    await engine.load(good, 300)
+    await engine.load_weights(good, 300)
     tiny_adapters.write_random(talkers.base, bad, 3, replace(tiny_adapters.SETTINGS, rank=64))
     refused = tiny_adapters.manifest(next(_versions), bad)
     if kind == "no file":
         (bad / "adapter_model.safetensors").unlink()
     with monkeypatch.context() as unchecked:
         unchecked.setattr(adapter_files, "check", lambda manifest, model, settings: None)
-        with pytest.raises(LoadError):
-            await engine.load(refused, 300)
+        with pytest.raises(WeightLoadError):
+            await engine.load_weights(refused, 300)
     await serves(engine, talkers, good)
     assert await loaded(engine) == {f"v{good.version}"}
     shutil.rmtree(bad)
     tiny_adapters.write_random(talkers.base, bad, 3)
-    await engine.load(tiny_adapters.manifest(refused.version, bad), 300)
+    await engine.load_weights(tiny_adapters.manifest(refused.version, bad), 300)
     assert (await engine.status()).version == refused.version
     assert engine.pids().server == pid
 
@@ -262,11 +262,11 @@ async def test_a_server_that_comes_back_has_the_newest_adapter_before_any_reques
 ) -> None:
     """What another adapter had begun goes on under it, each token with its own label."""
     old, new = talkers.publish(), talkers.publish()
-    await engine.load(old, 300)
+    await engine.load_weights(old, 300)
     restarts, pid = (await engine.statistics()).restarts, engine.pids().server
     async with asyncio.TaskGroup() as group:
         task = await running(engine, group, "cut")
-        await engine.load(new, 300)
+        await engine.load_weights(new, 300)
         os.kill(pid, signal.SIGKILL)
         late = group.create_task(engine.generate(request(prompt(5), 20)))
     reply, statistics = task.result(), await engine.statistics()

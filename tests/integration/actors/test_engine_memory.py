@@ -12,11 +12,11 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from actors.engines.client import EngineClient
+from actors.engines.client import SGLangClient
 from actors.engines.engine import Engine
 from actors.engines.server import server_arguments, server_environment
 from actors.engines.settings import EngineSettings
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors import tiny_qwen
 from tests.integration.actors.test_engine import prompt, request
 
@@ -49,7 +49,7 @@ print(json.dumps([shared, told, GPU_MEMORY_ALL_TYPES]))
 """
 
 
-class NotingClient(EngineClient):
+class NotingClient(SGLangClient):
     """A fake: it sends nothing, and remembers what it would have sent."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ def settings(root: Path, device: Literal["cpu", "cuda"]) -> EngineSettings:
         max_running=16,
         device=device,
         dtype="bfloat16",
-        lends=True,
+        offloads_memory=True,
     )
 
 
@@ -83,11 +83,11 @@ def read_by_sglang(arguments: list[str], sent: dict[str, dict[str, object]]) -> 
 
 
 async def test_sglang_reads_what_it_is_told_of_memory(tmp_path: Path) -> None:
-    client, manifest = NotingClient(), WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
+    client, manifest = NotingClient(), WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
     await client.release_memory(30.0)
     await client.resume_memory()
     assert list(client.sent)[:3] == ["/pause_generation", "/flush_cache?timeout=30", "/release_memory_occupation"]
-    made = replace(settings(tmp_path, "cuda"), tp=4, memory_share=0.7).server()
+    made = replace(settings(tmp_path, "cuda"), tp=4, memory_share=0.7).server_settings()
     shared, read, tags = read_by_sglang(server_arguments(made, manifest, 1), client.sent)
     assert shared == [True, 4, 0.7]
     assert read["/pause_generation"] == {"mode": "abort"}
@@ -100,11 +100,11 @@ def test_memory_is_saved_only_where_it_can_be_and_is_needed(
     tmp_path: Path, device: Literal["cpu", "cuda"], *, lends: bool
 ) -> None:
     """On a CPU the flag ends the server; without need it would cost the allocator's speed."""
-    made = replace(settings(tmp_path, device), lends=lends).server()
-    manifest = WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
+    made = replace(settings(tmp_path, device), lends=lends).server_settings()
+    manifest = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
     assert "--enable-memory-saver" not in server_arguments(made, manifest, 1)
     assert GRAPHS not in server_environment(made, "key")
-    assert GRAPHS in server_environment(settings(tmp_path, "cuda").server(), "key")
+    assert GRAPHS in server_environment(settings(tmp_path, "cuda").server_settings(), "key")
 
 
 @pytest.mark.gpu
@@ -124,9 +124,9 @@ async def test_a_lent_engine_leaves_the_device_to_the_learner(tmp_path: Path) ->
     try:
         serving = used() - empty
         for version, folder, token in ((2, b, tiny_qwen.SAYS_B), (3, a, tiny_qwen.SAYS_A)):
-            await engine.lend(600, 300)
+            await engine.offload_memory(600, 300)
             assert used() - empty < serving / 10
-            await engine.load(tiny_qwen.manifest(version, folder), 300)
+            await engine.load_weights(tiny_qwen.manifest(version, folder), 300)
             reply = await engine.generate(request(prompt(20, version), 10))
             assert (set(reply.token_ids), set(reply.versions)) == ({token}, {version})
     finally:

@@ -13,19 +13,19 @@ from dataclasses import replace
 
 import pytest
 
-from actors.agents.prompt import Prompt
-from actors.agents.settings import AgentKind, AgentSettings, Tools
-from actors.environment.play import Part, play
-from actors.environment.service import EnvironmentSettings
-from actors.environment.wire import EpisodeOutcome, SandboxTimes
-from actors.environments import Environments
+from actors.agents.prompt import PromptTemplate
+from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
+from actors.environment.play import EpisodeInputs, run_hosted_episode
+from actors.environment.service import EnvironmentServiceSettings
+from actors.environment.wire import EpisodeOutcome, SandboxTimeouts
+from actors.environments import EnvironmentRunner
 from actors.episode import EpisodeSettings
 from actors.provider_settings import ENVIRONMENT, ProviderSettings
 from actors.stages import NO_DEADLINES
-from learner.sequences import whole
-from protocol.trajectory import GroupId, Status, Ticket
+from learner.sequences import join_sequences
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
 from sandbox.errors import TaskFault
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.environments import environment_service
@@ -35,9 +35,9 @@ from tests.support.observers import FakeObserver, FakeRewarding
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
 EPISODE = EpisodeSettings(8, 2, 400, 8000, 0.7, 60.0, 0.0, 50.0, 120.0)
-TIMES = SandboxTimes(120.0, 20.0, 60.0, 20.0, 1000, 600.0)
-SETA = AgentSettings(prompt=Prompt("Use the shell."), toolset=Tools.SETA)
-TICKET = Ticket("run", GroupId(1), 0, 8, "answer", 11)
+TIMES = SandboxTimeouts(120.0, 20.0, 60.0, 20.0, 1000, 600.0)
+SETA = AgentSettings(prompt=PromptTemplate("Use the shell."), toolset=ToolsetKind.SETA)
+TICKET = RolloutRequest("run", GroupId(1), 0, 8, "answer", 11)
 TASK = Task(
     id="answer",
     instruction="write 42 to /app/answer",
@@ -55,25 +55,29 @@ def call(name: str, **arguments: str) -> str:
 
 
 @asynccontextmanager
-async def service(host: Host, settings: EnvironmentSettings | None = None) -> AsyncGenerator[tuple[str, SandboxPool]]:
+async def service(
+    host: SandboxHost, settings: EnvironmentServiceSettings | None = None
+) -> AsyncGenerator[tuple[str, SandboxPool]]:
     pool_settings = PoolSettings(pool=f"test-environment-{os.getpid()}", run_id="test", capacity=4)
     async with SandboxPool(pool_settings, host) as pool:
 
-        async def played(part: Part) -> EpisodeOutcome:
-            return await play(part, pool)
+        async def played(part: EpisodeInputs) -> EpisodeOutcome:
+            return await run_hosted_episode(part, pool)
 
         async with environment_service(played, settings) as (url, _):
             yield url, pool
 
 
 @asynccontextmanager
-async def environments(url: str, engine: FakeEngine, agent: AgentSettings = SETA) -> AsyncGenerator[Environments]:
+async def environments(url: str, engine: FakeEngine, agent: AgentSettings = SETA) -> AsyncGenerator[EnvironmentRunner]:
     provider = ProviderSettings(ENVIRONMENT, (url,))
-    async with Environments(provider, agent, TIMES, FakeTokenizer(), engine.generate, episodes=4) as opened:
+    async with EnvironmentRunner(provider, agent, TIMES, FakeTokenizer(), engine.generate, episodes=4) as opened:
         yield opened
 
 
-async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_sampled_here(docker_engine: Host) -> None:
+async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_sampled_here(
+    docker_engine: SandboxHost,
+) -> None:
     texts = [
         call("shell_exec", id="a", command="cd /app; echo 42 > answer"),
         call("shell_exec", id="a", command="cat answer; pwd"),
@@ -82,43 +86,43 @@ async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_samp
     engine, rewarding = FakeEngine([*texts]), FakeRewarding()
     async with service(docker_engine) as (url, pool), environments(url, engine) as opened:
         settings = replace(EPISODE, reward=rewarding)
-        trajectory = await opened.run(TICKET, TASK, settings, FakeObserver(), NO_DEADLINES)
+        trajectory = await opened.run_episode(TICKET, TASK, settings, FakeObserver(), NO_DEADLINES)
         assert pool.statistics().live == 0
-    assert (trajectory.status, trajectory.passed) == (Status.COMPLETED, True)
+    assert (trajectory.status, trajectory.passed) == (EpisodeStatus.COMPLETED, True)
     (segment,) = trajectory.segments
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("".join(texts))
     assert "<tool>42\n/app\x01" in FakeTokenizer().decode(segment.token_ids.tolist(), skip_special_tokens=False)
-    assert len(whole(trajectory.segments)) == 1
+    assert len(join_sequences(trajectory.segments)) == 1
     (played,) = rewarding.asked
     assert [each.exit_code for turn in played.turns for each in turn.calls] == [0, 0]
 
 
-async def test_an_agent_with_a_terminal_works_there_too(docker_engine: Host) -> None:
+async def test_an_agent_with_a_terminal_works_there_too(docker_engine: SandboxHost) -> None:
     said = '{"keystrokes": "echo 42 > /app/answer\\n", "done": false}'
-    agent = AgentSettings(kind=AgentKind.KEYSTROKES, prompt=Prompt("Type."))
+    agent = AgentSettings(kind=AgentKind.KEYSTROKES, prompt=PromptTemplate("Type."))
     engine = FakeEngine([f"{said}\x01"] * 8)
     async with service(docker_engine) as (url, _), environments(url, engine, agent) as opened:
-        trajectory = await opened.run(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES)
+        trajectory = await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES)
     assert trajectory.sampled_tokens > 0
 
 
-async def test_a_task_s_own_fault_is_told_as_that(docker_engine: Host) -> None:
+async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) -> None:
     async with service(docker_engine) as (url, pool), environments(url, FakeEngine([])) as opened:
         with pytest.raises(TaskFault, match="setup exited 7"):
-            await opened.run(TICKET, replace(TASK, setup="exit 7"), EPISODE, FakeObserver(), NO_DEADLINES)
+            await opened.run_episode(TICKET, replace(TASK, setup="exit 7"), EPISODE, FakeObserver(), NO_DEADLINES)
         assert pool.statistics().live == 0
 
 
 @pytest.mark.parametrize("died", [False, True])
-async def test_no_sandbox_outlives_whoever_asked_for_it(docker_engine: Host, died: bool) -> None:
+async def test_no_sandbox_outlives_whoever_asked_for_it(docker_engine: SandboxHost, died: bool) -> None:
     """Who gives it up says so; who died asks no more."""
     engine = FakeEngine([call("shell_exec", id="a", command="true"), "never\x01"])
-    settings = EnvironmentSettings(ttl_s=0.5, reap_s=0.1)
+    settings = EnvironmentServiceSettings(ttl_s=0.5, reap_s=0.1)
     async with service(docker_engine, settings) as (url, pool), environments(url, engine) as opened:
         asked = asyncio.Event()
         engine.on_asked = lambda: (asked.set(), engine.open.clear()) if len(engine.asked) == 2 else None
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(opened.run(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES))
+            running = group.create_task(opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES))
             await asked.wait()
             assert pool.statistics().live == 1
             if died:

@@ -26,14 +26,21 @@ import pytest_asyncio
 
 from actors.engines import weight_files
 from actors.engines.engine import Engine
-from actors.engines.messages import BadWeights, EngineState, GenerateReply, GenerateRequest, LoadError, Watch
+from actors.engines.messages import (
+    EngineState,
+    GenerateReply,
+    GenerateRequest,
+    InvalidWeights,
+    OnPartialReply,
+    WeightLoadError,
+)
 from actors.engines.router import Router
 from actors.engines.settings import EngineSettings
-from actors.weights.copies import CopiesSettings, CopyError, HostCopies
+from actors.weights.copies import HostWeightCache, HostWeightCacheSettings, WeightCopyError
 from actors.weights.folders import version_folder
-from actors.weights.plan import Plan, PlannedFile
+from actors.weights.plan import PlannedFile, TransferPlan
 from actors.weights.source import WeightSource
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
 from tests.support.processes import process_group
@@ -51,7 +58,7 @@ class Here:
     name: str
     engine: Engine
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         return await self.engine.generate(request, watch)
 
 
@@ -64,7 +71,7 @@ class Fleet:
         for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
             self._parrots[token] = root / str(token)
             tiny_qwen.write_parrot(self.model, self._parrots[token], token)
-        self.said_by: dict[Version, int] = {}
+        self.said_by: dict[WeightVersion, int] = {}
         """Version → its token."""
         self._checksums: dict[int, str] = {}
         """Token → what a server says that holds those weights."""
@@ -101,8 +108,8 @@ class Fleet:
         """To one engine after the other, again and again until it has them, as a run does."""
         for engine in self.engines:
             while (await engine.status()).version != manifest.version:
-                with suppress(LoadError):
-                    await engine.load(manifest, _LOAD_S)
+                with suppress(WeightLoadError):
+                    await engine.load_weights(manifest, _LOAD_S)
 
     @asynccontextmanager
     async def asked(self) -> AsyncGenerator[None]:
@@ -124,7 +131,7 @@ class Fleet:
         assert len(replies) >= _AT_ONCE
         for reply in replies:
             assert len(reply.token_ids) == _REPLY_TOKENS
-            assert [self.said_by[Version(version)] for version in reply.versions] == reply.token_ids
+            assert [self.said_by[WeightVersion(version)] for version in reply.versions] == reply.token_ids
 
     async def _both_decode(self) -> None:
         for engine in self.engines:
@@ -149,7 +156,7 @@ class Fleet:
     async def checksum(engine: Engine) -> str:
         serving = engine._serving
         assert serving is not None
-        return await serving.server.client.checksum()
+        return await serving.server.client.read_checksum()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -208,11 +215,11 @@ async def test_who_pushes_is_gone_between_pause_and_continue(fleet: Fleet) -> No
     new, hit = fleet.publish(tiny_qwen.SAYS_B), fleet.engines[0]
     async with fleet.asked():
         async with asyncio.TaskGroup() as group:
-            pushing = group.create_task(hit.load(new, _LOAD_S))
+            pushing = group.create_task(hit.load_weights(new, _LOAD_S))
             while (await hit.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # a state of another task
                 await asyncio.sleep(0)
             pushing.cancel()
-        await fleet.engines[1].load(new, _LOAD_S)
+        await fleet.engines[1].load_weights(new, _LOAD_S)
     await fleet.assert_sound(new)
 
 
@@ -221,8 +228,8 @@ async def test_two_learners_push_at_the_same_time(fleet: Fleet) -> None:
     mine, theirs = fleet.publish(tiny_qwen.SAYS_B), fleet.publish(tiny_qwen.SAYS_A)
     async with fleet.asked(), asyncio.TaskGroup() as group:
         for engine, (first, second) in zip(fleet.engines, [(mine, theirs), (theirs, mine)], strict=True):
-            group.create_task(engine.load(first, _LOAD_S))
-            group.create_task(engine.load(second, _LOAD_S))
+            group.create_task(engine.load_weights(first, _LOAD_S))
+            group.create_task(engine.load_weights(second, _LOAD_S))
     await fleet.assert_sound(mine, theirs)
 
 
@@ -246,8 +253,8 @@ async def test_a_version_cannot_be_loaded(fleet: Fleet, monkeypatch: pytest.Monk
             if not known:
                 patch.setattr(weight_files, "check", lambda manifest, model: None)
             for engine in fleet.engines:
-                with pytest.raises(BadWeights if known else LoadError):
-                    await engine.load(bad, _LOAD_S)
+                with pytest.raises(InvalidWeights if known else WeightLoadError):
+                    await engine.load_weights(bad, _LOAD_S)
     await fleet.assert_sound(old)
     await fleet.push(good)
     await fleet.assert_sound(good)
@@ -258,8 +265,8 @@ class FakeNetwork(WeightSource):
 
     damages = 0
 
-    async def block(self, plan: Plan, file: PlannedFile, index: int) -> bytes:
-        block = bytearray(await super().block(plan, file, index))
+    async def read_delta_block(self, plan: TransferPlan, file: PlannedFile, index: int) -> bytes:
+        block = bytearray(await super().read_delta_block(plan, file, index))
         if self.damages:
             self.damages -= 1
             block[-1] ^= 1
@@ -270,11 +277,13 @@ async def test_a_delta_is_damaged_on_its_way(fleet: Fleet, tmp_path: Path) -> No
     """The version comes whole then, and to both engines."""
     old, new = fleet.publish(tiny_qwen.SAYS_A), fleet.publish(tiny_qwen.SAYS_B)
     network = FakeNetwork()
-    copies = HostCopies(CopiesSettings(name="c", run_dir=tmp_path, node="n", folder=tmp_path / "copies"), network)
-    await fleet.push(await copies.fetch(old, NO_VERSION))
+    copies = HostWeightCache(
+        HostWeightCacheSettings(name="c", run_dir=tmp_path, node="n", folder=tmp_path / "copies"), network
+    )
+    await fleet.push(await copies.fetch_version(old, NO_VERSION))
     async with fleet.asked():
         network.damages = 1
-        await fleet.push(await copies.fetch(new, old.version))
+        await fleet.push(await copies.fetch_version(new, old.version))
     assert network.damages == 0
     assert "weights.resync" in (tmp_path / "events" / "c.jsonl").read_text()
     await fleet.assert_sound(new)
@@ -288,14 +297,16 @@ async def test_the_memory_for_copies_is_full(fleet: Fleet, tmp_path: Path) -> No
     (folder := tmp_path / "copies").mkdir()
     await mount("-t", "tmpfs", "-o", f"size={room}", "tmpfs", folder)
     try:
-        copies = HostCopies(CopiesSettings(name="c", run_dir=tmp_path, node="n", folder=folder), WeightSource())
-        await fleet.push(await copies.fetch(old, NO_VERSION))
+        copies = HostWeightCache(
+            HostWeightCacheSettings(name="c", run_dir=tmp_path, node="n", folder=folder), WeightSource()
+        )
+        await fleet.push(await copies.fetch_version(old, NO_VERSION))
         async with fleet.asked():
-            with pytest.raises(CopyError, match="No space left"):
-                await copies.fetch(new, old.version)
+            with pytest.raises(WeightCopyError, match="No space left"):
+                await copies.fetch_version(new, old.version)
             await fleet.assert_sound(old)
             await mount("-o", f"remount,size={4 * room}", folder)
-            await fleet.push(await copies.fetch(new, old.version))
+            await fleet.push(await copies.fetch_version(new, old.version))
         await fleet.assert_sound(new)
     finally:
         await asyncio.to_thread(subprocess.run, ["umount", "--lazy", str(folder)], check=True)
@@ -312,7 +323,10 @@ async def test_everything_at_once(fleet: Fleet) -> None:
     restarts = (await hit.statistics()).restarts
     async with fleet.asked():
         async with asyncio.TaskGroup() as group:
-            loading, leaving = group.create_task(_tried(hit, first)), group.create_task(other.load(first, _LOAD_S))
+            loading, leaving = (
+                group.create_task(_tried(hit, first)),
+                group.create_task(other.load_weights(first, _LOAD_S)),
+            )
             while (await hit.status()).state is not EngineState.UPDATING:  # noqa: ASYNC110  # a state of another task
                 await asyncio.sleep(0)
             os.kill(hit.pids().server, signal.SIGKILL)
@@ -324,5 +338,5 @@ async def test_everything_at_once(fleet: Fleet) -> None:
 
 
 async def _tried(engine: Engine, manifest: WeightManifest) -> None:
-    with suppress(LoadError):
-        await engine.load(manifest, _LOAD_S)
+    with suppress(WeightLoadError):
+        await engine.load_weights(manifest, _LOAD_S)

@@ -17,12 +17,12 @@ from transformers import AutoModelForCausalLM
 
 from actors.agents.chat import load_tokenizer
 from actors.engines.engine import Engine
-from actors.engines.messages import GenerateReply, GenerateRequest, Watch
+from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply
 from actors.engines.settings import EngineSettings
 from actors.gateway.server import Gateway
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
-from learner.sequences import whole
+from learner.sequences import join_sequences
 from tests.integration.actors.tiny_qwen import manifest
 from tests.support.gateways import SETTINGS
 
@@ -41,7 +41,7 @@ class Speaking:
     now: int = 0
     """Replies under way."""
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         self.now += 1
         try:
             return await self.engine.generate(request, watch)
@@ -102,9 +102,9 @@ async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_cli
     try:
         policy, replies = Speaking(engine), list[str]()
         async with Gateway(tokenizer, policy.generate, model="demo") as gateway:
-            with gateway.session("s", LIMITS, lambda turn, text, reply: replies.append(text)) as session:
-                turns, early = await by_openai(gateway.url, gateway.key(session), policy)
-                await by_anthropic(gateway.url, gateway.key(session))
+            with gateway.open_session("s", LIMITS, lambda turn, text, reply: replies.append(text)) as session:
+                turns, early = await by_openai(gateway.url, gateway.api_key(session), policy)
+                await by_anthropic(gateway.url, gateway.api_key(session))
                 talk, hello = session.segments()
         assert turns == replies[:3], "a stream's pieces are not its whole"
         assert early > 2, "they came all at its end"
@@ -113,7 +113,7 @@ async def test_a_trainer_computes_the_log_probabilities_of_what_two_official_cli
     text = tokenizer.decode(talk.token_ids.tolist(), skip_special_tokens=False)
     assert tokenizer.encode(text, add_special_tokens=False) != talk.token_ids.tolist(), "or this would show little"
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    sequences = whole((talk, hello))
+    sequences = join_sequences((talk, hello))
     for segment, (tokens, mask) in zip((talk, hello), sequences, strict=True):
         places = np.flatnonzero(mask)
         with torch.no_grad():

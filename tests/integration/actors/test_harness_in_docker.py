@@ -12,11 +12,11 @@ import pytest
 
 from actors.episode import EpisodeSettings
 from actors.harness import HarnessSettings
-from actors.harnesses import Harnesses
+from actors.harnesses import HarnessRunner
 from actors.terminal import SandboxTerminal
-from learner.sequences import whole
-from protocol.trajectory import GroupId, Status, Ticket, Trajectory
-from sandbox.host import Host
+from learner.sequences import join_sequences
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
+from sandbox.host import SandboxHost
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.bash_agent import AGENT
@@ -44,20 +44,20 @@ def call(command: str) -> str:
     return f'<tool_call>{{"name": "shell", "arguments": {{"command": "{command}"}}}}</tool_call>\x01'
 
 
-async def run(host: Host, engine: FakeEngine, command: str, settings: EpisodeSettings = SETTINGS) -> Trajectory:
-    ticket = Ticket("run", GroupId(1), 0, 8, TASK.id, 11)
+async def run(host: SandboxHost, engine: FakeEngine, command: str, settings: EpisodeSettings = SETTINGS) -> Trajectory:
+    ticket = RolloutRequest("run", GroupId(1), 0, 8, TASK.id, 11)
     pool_settings = PoolSettings(pool=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
     async with (
         SandboxPool(pool_settings, host) as pool,
-        Harnesses(HarnessSettings(command, 3129), FakeTokenizer(), engine.generate) as harnesses,
+        HarnessRunner(HarnessSettings(command, 3129), FakeTokenizer(), engine.generate) as harnesses,
         pool.acquire(TASK, 600.0) as session,
     ):
         terminal = SandboxTerminal(session, TASK, 60.0, 60.0, 1000)
-        return await harnesses.run(ticket, TASK, terminal, settings, FakeObserver())
+        return await harnesses.run_episode(ticket, TASK, terminal, settings, FakeObserver())
 
 
 async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_what_it_sampled(
-    docker_engine: Host,
+    docker_engine: SandboxHost,
 ) -> None:
     texts = [
         call("echo 42 > /app/answer"),
@@ -67,7 +67,7 @@ async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_wha
     engine = FakeEngine([*texts])
     trajectory = await run(docker_engine, engine, "bash /opt/agent.sh")
     assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": True, "test_shut": True}
-    assert (trajectory.status, trajectory.reward.total) == (Status.COMPLETED, 1.0)
+    assert (trajectory.status, trajectory.reward.total) == (EpisodeStatus.COMPLETED, 1.0)
     (segment,) = trajectory.segments
     sampled = [END if char == "\x01" else ord(char) for char in "".join(texts)]
     assert segment.token_ids[segment.loss_mask == 1].tolist() == sampled
@@ -75,14 +75,14 @@ async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_wha
     assert f"<user>{TASK.instruction}\x01" in text
     assert "<tool>42\nlo\n" in text, "the sandbox has a network beside its own loopback"
     assert "shut\x01" not in text, "or that its door is shut while its tests run would show nothing"
-    assert len(whole(trajectory.segments)) == 1
+    assert len(join_sequences(trajectory.segments)) == 1
 
 
-async def test_a_harness_whose_time_is_up_is_ended_and_graded(docker_engine: Host) -> None:
+async def test_a_harness_whose_time_is_up_is_ended_and_graded(docker_engine: SandboxHost) -> None:
     """Its first reply's tokens cost more than all of its time."""
     engine = FakeEngine([call("sleep 600")])
     settings = replace(SETTINGS, nominal_tokens_per_s=0.01)
     trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", settings)
-    assert trajectory.status is Status.TIME_LIMIT
+    assert trajectory.status is EpisodeStatus.TIME_LIMIT
     assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": False, "test_shut": True}
     assert trajectory.sampled_tokens == len(engine.given[0].token_ids)

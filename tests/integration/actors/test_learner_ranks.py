@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.remote import ActorOptions, RemoteError, kill, spawn
+from actors.remote import ActorOptions, RemoteError, kill_actor, spawn_actor
 from launch import learners as module
-from launch.learners import Learners
+from launch.learners import LearnerGroup
 from learner.rank import LearnerRank
 from learner.settings import LearnerSettings
-from protocol.digests import first_damage
-from protocol.loopback import free_port
+from protocol.digests import find_damage
+from protocol.loopback import find_free_port
 from tests.integration.actors import tiny_qwen
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
@@ -30,11 +30,11 @@ async def test_a_rank_that_hangs_is_named_and_all_leave_their_stacks(
 ) -> None:
     tiny_qwen.write_random(tmp_path / "model")
     settings = LearnerSettings(model_path=str(tmp_path / "model"), device="cpu", tp=2, threads=1, timeout_s=20)
-    stacks, port = tuple(tmp_path / "logs" / f"learner-{rank}.1.stacks" for rank in range(2)), free_port()
+    stacks, port = tuple(tmp_path / "logs" / f"learner-{rank}.1.stacks" for rank in range(2)), find_free_port()
     ranks = tuple(
-        spawn(
+        spawn_actor(
             LearnerRank,
-            ActorOptions(name=f"run/{named}/learner-{rank}", beside=2, env={"CUDA_VISIBLE_DEVICES": ""}),
+            ActorOptions(name=f"run/{named}/learner-{rank}", concurrent_calls=2, env={"CUDA_VISIBLE_DEVICES": ""}),
             settings,
             rank,
             2,
@@ -44,15 +44,15 @@ async def test_a_rank_that_hangs_is_named_and_all_leave_their_stacks(
         )
         for rank in range(2)
     )
-    learners = Learners(ranks, 500.0, stacks)
+    learners = LearnerGroup(ranks, 500.0, stacks)
     await learners.call(LearnerRank.setup)
 
     await learners.call(LearnerRank.begin_save, str(tmp_path / "checkpoint"))
     async with asyncio.TaskGroup() as group:
-        writing = group.create_task(learners.beside(LearnerRank.end_save))
+        writing = group.create_task(learners.call_concurrently(LearnerRank.end_save))
         before = await learners.call(LearnerRank.weights_digest)
     assert writing.result().keys() >= {"common.pt", ".metadata", "__0_0.distcp", "__1_0.distcp"}
-    assert first_damage(tmp_path / "checkpoint", writing.result()) is None
+    assert find_damage(tmp_path / "checkpoint", writing.result()) is None
     await learners.call(LearnerRank.load, str(tmp_path / "checkpoint"))
     assert await learners.call(LearnerRank.weights_digest) == before
 
@@ -64,4 +64,4 @@ async def test_a_rank_that_hangs_is_named_and_all_leave_their_stacks(
     assert f"stacks of all ranks: {tmp_path / 'logs'}" in caught.value.why
     assert all("hread 0x" in path.read_text() for path in stacks)
     for rank in ranks:
-        kill(rank)
+        kill_actor(rank)

@@ -9,13 +9,13 @@ import pytest
 
 from actors.agents.chat import ChatFormat
 from actors.agents.hermes import HermesAgent
-from actors.agents.prompt import Prompt
-from actors.episode import Episode, EpisodeSettings
-from actors.rewards.rewarding import open_rewards
-from actors.rewards.settings import Into, JudgeSettings, Process, RewardSettings
+from actors.agents.prompt import PromptTemplate
+from actors.episode import AgentEpisode, EpisodeSettings
+from actors.rewards.rewarding import open_reward
+from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardTarget
 from actors.terminal import SandboxTerminal
-from protocol.trajectory import GroupId, Ticket, TurnKind
-from sandbox.host import Host
+from protocol.trajectory import GroupId, RolloutRequest, TurnKind
+from sandbox.host import SandboxHost
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
@@ -44,7 +44,9 @@ def call(command: str) -> str:
     return f'<tool_call>{{"name": "shell_exec", "arguments": {{"command": "{command}"}}}}</tool_call>\x01'
 
 
-async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_are_made_of(docker_engine: Host) -> None:
+async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_are_made_of(
+    docker_engine: SandboxHost,
+) -> None:
     texts = [
         call("sed -i s/41/42/ answer.py"),
         call("cat none.py"),
@@ -56,18 +58,18 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
     async with fake_judge(GOOD, BAD) as judge, SandboxPool(settings, docker_engine) as pool:
         wanted = RewardSettings(
             outcome="weighted_tests",
-            process=Process.ART,
-            process_into=Into.TOTAL,
+            process=ProcessRewardKind.ART,
+            process_into=RewardTarget.TOTAL,
             judge=JudgeSettings(url=judge.url, model="j", prompt="$step\n$result", concurrency=1),
         )
-        async with open_rewards(wanted) as rewards, pool.acquire(TASK, 600.0) as session:
+        async with open_reward(wanted) as rewards, pool.acquire(TASK, 600.0) as session:
             terminal, agent = (
                 SandboxTerminal(session, TASK, 2.0, 60.0, 1000),
-                HermesAgent(Prompt("sys"), SHELL_ONLY, {}),
+                HermesAgent(PromptTemplate("sys"), SHELL_ONLY, {}),
             )
-            ticket, engine = Ticket("run", GroupId(1), 0, 8, TASK.id, 11), FakeEngine([*texts])
+            ticket, engine = RolloutRequest("run", GroupId(1), 0, 8, TASK.id, 11), FakeEngine([*texts])
             chat = ChatFormat(FakeTokenizer())
-            trajectory = await Episode(
+            trajectory = await AgentEpisode(
                 ticket, TASK, agent, chat, engine.generate, terminal, replace(SETTINGS, reward=rewards), FakeObserver()
             ).run()
         asked = [each["messages"][0]["content"] for each in judge.asked]

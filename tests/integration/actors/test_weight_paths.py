@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from actors.engines.buckets import Piece, pieces
-from actors.engines.direct import FromSender
+from actors.engines.buckets import TensorBucketSpec, plan_buckets
+from actors.engines.direct import BroadcastWeightLoader
 from actors.engines.engine import Engine
-from actors.engines.handover import FromFiles, Handover
-from actors.engines.messages import BadWeights, LoadError
+from actors.engines.handover import FileWeightLoader, WeightLoader
+from actors.engines.messages import InvalidWeights, WeightLoadError
 from actors.engines.settings import EngineSettings
-from actors.engines.tensors import FromTensors
-from actors.engines.updates import InPlace
-from actors.weights.copies import CopiesSettings, HostCopies
+from actors.engines.tensors import TensorWeightLoader
+from actors.engines.updates import InPlaceUpdater
+from actors.weights.copies import HostWeightCache, HostWeightCacheSettings
 from actors.weights.folders import version_folder
-from actors.weights.sender import NotSent, SenderSettings, WeightSender
+from actors.weights.sender import BroadcastError, WeightSender, WeightSenderSettings
 from actors.weights.source import WeightSource
 from protocol.weights import NO_VERSION, WeightManifest
 from tests.integration.actors import tiny_qwen
@@ -55,7 +55,7 @@ class Site:
                 probe_every_s=600.0,
             )
         )
-        self.sender = WeightSender(SenderSettings(address="127.0.0.1", device="cpu"))
+        self.sender = WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
         self.parrots: dict[int, Path] = {}
         for token in (tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
             self.parrots[token] = root / str(token)
@@ -68,15 +68,15 @@ class Site:
         shutil.copytree(self.parrots[token], folder)
         return tiny_qwen.manifest(version, folder)
 
-    def handover(self, kind: str) -> Handover:
+    def handover(self, kind: str) -> WeightLoader:
         if kind == "direct":
-            return FromSender("tiny", 1, self.sender)
-        return FromTensors("cpu", 1) if kind == "tensors" else FromFiles()
+            return BroadcastWeightLoader("tiny", 1, self.sender)
+        return TensorWeightLoader("cpu", 1) if kind == "tensors" else FileWeightLoader()
 
     async def checksum(self) -> str:
         serving = self.engine._serving
         assert serving is not None
-        return await serving.server.client.checksum()
+        return await serving.server.client.read_checksum()
 
     async def says(self) -> tuple[set[int], set[int]]:
         """Tokens, and the versions that sampled them."""
@@ -95,23 +95,25 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
 
 
 @pytest.fixture
-def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[Handover], None]:
+def take(site: Site, monkeypatch: pytest.MonkeyPatch) -> Callable[[WeightLoader], None]:
     """From now on the engine's server gets its weights like this."""
-    return lambda handover: monkeypatch.setattr(site.engine, "_updates", InPlace(handover, grace_s=60.0, item_bytes=4))
+    return lambda handover: monkeypatch.setattr(
+        site.engine, "_updates", InPlaceUpdater(handover, grace_s=60.0, item_bytes=4)
+    )
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
 async def test_however_weights_are_handed_over_they_are_what_was_published_bit_by_bit(
-    site: Site, take: Callable[[Handover], None], kind: str
+    site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
-    await site.engine.load(site.publish(tiny_qwen.SAYS_A), 300)
+    await site.engine.load_weights(site.publish(tiny_qwen.SAYS_A), 300)
     expected = await site.checksum()
     take(site.handover(kind))
     other = site.publish(tiny_qwen.SAYS_B)
-    await site.engine.load(other, 300)
+    await site.engine.load_weights(other, 300)
     assert await site.says() == ({tiny_qwen.SAYS_B}, {other.version})
     assert await site.checksum() != expected
-    report = await site.engine.load(again := site.publish(tiny_qwen.SAYS_A), 300)
+    report = await site.engine.load_weights(again := site.publish(tiny_qwen.SAYS_A), 300)
     assert report.version == again.version
     assert await site.says() == ({tiny_qwen.SAYS_A}, {again.version})
     assert await site.checksum() == expected
@@ -122,33 +124,33 @@ async def test_however_weights_come_to_the_host_they_are_what_was_published_bit_
     site: Site, tmp_path: Path, way: str
 ) -> None:
     old, new = site.publish(tiny_qwen.SAYS_A), site.publish(tiny_qwen.SAYS_B)
-    await site.engine.load(new, 300)
+    await site.engine.load_weights(new, 300)
     expected = await site.checksum()
-    settings = CopiesSettings(
+    settings = HostWeightCacheSettings(
         name="copies", run_dir=tmp_path, node="there", folder=tmp_path / "copies", broadcast=way == "broadcast"
     )
-    host = HostCopies(settings, WeightSource(hosts=1))
+    host = HostWeightCache(settings, WeightSource(hosts=1))
     for manifest in (old, again := site.publish(tiny_qwen.SAYS_B)):
-        here = manifest if way == "full" else await host.fetch(manifest, NO_VERSION)
-        await site.engine.load(here, 300)
+        here = manifest if way == "full" else await host.fetch_version(manifest, NO_VERSION)
+        await site.engine.load_weights(here, 300)
     assert await site.says() == ({tiny_qwen.SAYS_B}, {again.version})
     assert await site.checksum() == expected
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
 async def test_requests_go_on_over_each_handover_and_every_token_is_labelled_with_what_sampled_it(
-    site: Site, take: Callable[[Handover], None], kind: str
+    site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
     take(site.handover(kind))
     tokens = {(first := site.publish(tiny_qwen.SAYS_A)).version: tiny_qwen.SAYS_A}
-    await site.engine.load(first, 300)
+    await site.engine.load_weights(first, 300)
     async with asyncio.TaskGroup() as group:
         sampling = [group.create_task(site.engine.generate(request([5] * 20, 1500))) for _ in range(4)]
         while (await site.engine.statistics()).running < 4:  # noqa: ASYNC110  # a state of another task, not an event
             await asyncio.sleep(0.01)
         for token in (tiny_qwen.SAYS_B, tiny_qwen.SAYS_A, tiny_qwen.SAYS_B):
             tokens[(manifest := site.publish(token)).version] = token
-            await site.engine.load(manifest, 300)
+            await site.engine.load_weights(manifest, 300)
     for reply in (task.result() for task in sampling):
         assert reply.token_ids == [tokens[version] for version in reply.versions]
         assert len(set(reply.versions)) > 1
@@ -159,60 +161,60 @@ class FakeSender(WeightSender):
 
     failures = 0
 
-    async def offer(self, manifest: WeightManifest) -> Sequence[Piece]:
-        await super().offer(manifest)
-        return pieces(Path(manifest.path), bucket_bytes=50_000)
+    async def list_buckets(self, manifest: WeightManifest) -> Sequence[TensorBucketSpec]:
+        await super().list_buckets(manifest)
+        return plan_buckets(Path(manifest.path), bucket_bytes=50_000)
 
-    async def send(self, name: str, piece: Piece) -> None:
+    async def broadcast_bucket(self, name: str, piece: TensorBucketSpec) -> None:
         if self.failures and "layers.1" in piece.names[0]:
             self.failures -= 1
-            raise NotSent("the cable was cut")
-        await super().send(name, piece)
+            raise BroadcastError("the cable was cut")
+        await super().broadcast_bucket(name, piece)
 
 
 async def test_a_broadcast_that_breaks_off_leaves_the_old_weights_and_the_next_one_succeeds(
-    site: Site, take: Callable[[Handover], None]
+    site: Site, take: Callable[[WeightLoader], None]
 ) -> None:
-    sender = FakeSender(SenderSettings(address="127.0.0.1", device="cpu"))
-    take(FromSender("tiny", 1, sender))
-    await site.engine.load(good := site.publish(tiny_qwen.SAYS_A), 300)
+    sender = FakeSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
+    take(BroadcastWeightLoader("tiny", 1, sender))
+    await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
     before, pid = await site.checksum(), site.engine.pids().server
     sender.failures = 1
-    with pytest.raises(LoadError, match="cable"):
-        await site.engine.load(site.publish(tiny_qwen.SAYS_B), 300)
+    with pytest.raises(WeightLoadError, match="cable"):
+        await site.engine.load_weights(site.publish(tiny_qwen.SAYS_B), 300)
     assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})
     assert await site.checksum() == before
-    await site.engine.load(last := site.publish(tiny_qwen.SAYS_B), 300)
+    await site.engine.load_weights(last := site.publish(tiny_qwen.SAYS_B), 300)
     assert await site.says() == ({tiny_qwen.SAYS_B}, {last.version})
     assert site.engine.pids().server == pid
 
 
 @pytest.mark.parametrize("kind", HANDOVERS)
 async def test_no_handover_gives_a_server_a_file_that_is_damaged(
-    site: Site, take: Callable[[Handover], None], kind: str
+    site: Site, take: Callable[[WeightLoader], None], kind: str
 ) -> None:
-    await site.engine.load(good := site.publish(tiny_qwen.SAYS_A), 300)
+    await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
     take(site.handover(kind))
     damaged = site.publish(tiny_qwen.SAYS_B)
     file = Path(damaged.path) / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4] + b"\1\2\3\4")
-    with pytest.raises(BadWeights, match="digest"):
-        await site.engine.load(damaged, 300)
+    with pytest.raises(InvalidWeights, match="digest"):
+        await site.engine.load_weights(damaged, 300)
     assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})
 
 
 async def test_a_handover_that_breaks_in_the_pause_leaves_the_old_weights(
-    site: Site, take: Callable[[Handover], None], monkeypatch: pytest.MonkeyPatch
+    site: Site, take: Callable[[WeightLoader], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out_of_memory(*_: object) -> None:
         raise RuntimeError("CUDA out of memory")
 
-    await site.engine.load(good := site.publish(tiny_qwen.SAYS_A), 300)
+    await site.engine.load_weights(good := site.publish(tiny_qwen.SAYS_A), 300)
     take(site.handover("tensors"))
     with monkeypatch.context() as patch:
-        patch.setattr(FromTensors, "_on_devices", out_of_memory)
-        with pytest.raises(LoadError, match="CUDA out of memory"):
-            await site.engine.load(site.publish(tiny_qwen.SAYS_B), 300)
+        patch.setattr(TensorWeightLoader, "_on_devices", out_of_memory)
+        with pytest.raises(WeightLoadError, match="CUDA out of memory"):
+            await site.engine.load_weights(site.publish(tiny_qwen.SAYS_B), 300)
     assert await site.says() == ({tiny_qwen.SAYS_A}, {good.version})
-    await site.engine.load(last := site.publish(tiny_qwen.SAYS_B), 300)
+    await site.engine.load_weights(last := site.publish(tiny_qwen.SAYS_B), 300)
     assert await site.says() == ({tiny_qwen.SAYS_B}, {last.version})

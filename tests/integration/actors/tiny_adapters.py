@@ -8,11 +8,11 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from actors.engines.adapter_files import CONFIG_FILE, AdapterSettings
-from actors.engines.weight_files import read_model
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from actors.engines.adapter_files import ADAPTER_CONFIG_FILE, AdapterSettings
+from actors.engines.weight_files import read_model_shape
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
-SETTINGS = AdapterSettings(rank=4, alpha=8.0, targets=("q_proj", "v_proj", "o_proj"), most=3)
+SETTINGS = AdapterSettings(rank=4, alpha=8.0, targets=("q_proj", "v_proj", "o_proj"), max_adapters=3)
 FIRST_WORD = 100
 """The token that the first talker says; the next ones follow it."""
 _LAYER = "base_model.model.model.layers.0.self_attn."
@@ -60,7 +60,7 @@ def write(folder: Path, matrices: dict[str, torch.Tensor], settings: AdapterSett
         "lora_alpha": settings.alpha,
         "target_modules": list(settings.targets),
     }
-    (folder / CONFIG_FILE).write_text(json.dumps(config))
+    (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(config))
 
 
 def write_merged(base: Path, adapter: Path, folder: Path, settings: AdapterSettings = SETTINGS) -> None:
@@ -78,8 +78,8 @@ def write_merged(base: Path, adapter: Path, folder: Path, settings: AdapterSetti
 def manifest(version: int, folder: Path) -> WeightManifest:
     data = (folder / "adapter_model.safetensors").read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    return WeightManifest(Version(version), version, NO_VERSION, str(folder), digest, 0, len(data))
+    return WeightManifest(WeightVersion(version), version, NO_VERSION, str(folder), digest, 0, len(data))
 
 
 def _zeros(base: Path, settings: AdapterSettings) -> dict[str, torch.Tensor]:
-    return {name: torch.zeros(shape) for name, shape in settings.shape(read_model(base)).shapes.items()}
+    return {name: torch.zeros(shape) for name, shape in settings.adapter_shape(read_model_shape(base)).shapes.items()}

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 VOCABULARY = 320
 SAYS_A, SAYS_B = 100, 200
@@ -52,7 +52,7 @@ def manifest(version: int, folder: Path) -> WeightManifest:
     file = folder / "model.safetensors"
     data = file.read_bytes() if file.exists() else b""
     return WeightManifest(
-        Version(version), version, NO_VERSION, str(folder), hashlib.sha256(data).hexdigest(), 24, len(data)
+        WeightVersion(version), version, NO_VERSION, str(folder), hashlib.sha256(data).hexdigest(), 24, len(data)
     )
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from tests.support.cluster_runs import MiniRuns
 from tests.support.coin_tasks import write_coin_tasks
 
 
 @pytest.fixture(scope="session")
-def mini_runs(docker_engine: Host, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniRuns]:
+def mini_runs(docker_engine: SandboxHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MiniRuns]:
     folder = tmp_path_factory.mktemp("mini")
     tasks = write_coin_tasks(folder / "tasks")
     (tasks / "malformed").mkdir()

@@ -11,16 +11,16 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from actors.remote import ActorOptions, Remote, spawn
+from actors.remote import ActorOptions, Remote, spawn_actor
 from launch.config import load_recipe
-from launch.guardian import TOKEN, machine_token
-from launch.machines.abroad import Abroad
-from launch.machines.checking import check_nodes, narrowed
-from launch.machines.findings import question
-from launch.machines.places import held, seats
-from launch.nodes import Node, Role, joined_nodes
+from launch.guardian import RUN_TOKEN_VARIABLE, host_token
+from launch.machines.abroad import RemoteHosts
+from launch.machines.checking import check_nodes, restrict_roles
+from launch.machines.findings import make_node_requirements
+from launch.machines.places import plan_slots, reserve_slots
+from launch.nodes import ClusterNode, NodeRole, join_cluster_nodes
 from launch.rundir import RunDirectory
-from launch.settings import actors_folder
+from launch.settings import actor_run_dir
 from protocol.events import EventLog
 
 ENGINE = "engine-0"
@@ -40,7 +40,7 @@ class Noting:
 
 
 async def main(cluster: str, folder: Path, *words: str) -> None:
-    token = os.environ[TOKEN] = secrets.token_hex(8)
+    token = os.environ[RUN_TOKEN_VARIABLE] = secrets.token_hex(8)
     config = load_recipe("demo", [f"cluster.address={cluster}", "cluster.nodes=2"])
     model = folder.with_name("model")
     model.mkdir()
@@ -48,34 +48,36 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
     with RunDirectory.create(folder.parent, "demo", folder.name) as directory:
         events = EventLog(directory.path, "driver", "node-0")
 
-        def on(node: Node, name: str, cls: object, /, *args: object, **kwargs: object) -> Remote[object]:
-            env = {TOKEN: machine_token(token, node.address)} if node.remote else {}
-            return spawn(cls, ActorOptions(name=name, node_id=node.ray_id, max_restarts=-1, env=env), *args, **kwargs)
+        def on(node: ClusterNode, name: str, cls: object, /, *args: object, **kwargs: object) -> Remote[object]:
+            env = {RUN_TOKEN_VARIABLE: host_token(token, node.address)} if node.remote else {}
+            return spawn_actor(
+                cls, ActorOptions(name=name, node_id=node.ray_id, max_restarts=-1, env=env), *args, **kwargs
+            )
 
-        async with joined_nodes(cluster, 2, 600.0, {TOKEN: token}, lambda _: None) as found:
-            asked = question(config)
-            asked = replace(asked, wants=replace(asked.wants, reserve_mb=1))
+        async with join_cluster_nodes(cluster, 2, 600.0, {RUN_TOKEN_VARIABLE: token}, lambda _: None) as found:
+            asked = make_node_requirements(config)
+            asked = replace(asked, wants=replace(asked.host_requirements, reserve_mb=1))
             findings = await check_nodes(found, asked)
-            head, second = nodes = narrowed(found, findings)
-            abroad = Abroad(config, directory, events, model=model, on=on, token=token)
-            async with held("test/1", seats(config, head, {ENGINE: second}, {})) as places:
-                await abroad.settle(nodes, {})
-                machine = abroad.machines[second.address]
-                settings = ActorOptions(name=ENGINE, place=places[ENGINE])
-                noting = spawn(Noting, settings, actors_folder(config, directory, second))
+            head, second = nodes = restrict_roles(found, findings)
+            abroad = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token)
+            async with reserve_slots("test/1", plan_slots(config, head, {ENGINE: second}, {})) as places:
+                await abroad.prepare_nodes(nodes, {})
+                machine = abroad.hosts[second.address]
+                settings = ActorOptions(name=ENGINE, bundle=places[ENGINE])
+                noting = spawn_actor(Noting, settings, actor_run_dir(config, directory, second))
                 for _ in range(3):
                     await noting.call(Noting.note)
                 if words[1:] == ("stays",):
                     say("settled")
                     await asyncio.Event().wait()
-                there = await noting.call(Noting.read, Path(machine.model) / "tokenizer.json")
+                there = await noting.call(Noting.read, Path(machine.model_folder) / "tokenizer.json")
                 await abroad.close(None)
                 said = {
-                    "roles": [sorted(role.value for role in node.roles & {Role.ENGINE}) for node in nodes],
+                    "roles": [sorted(role.value for role in node.roles & {NodeRole.ENGINE}) for node in nodes],
                     "findings": {name: [str(each) for each in each_of] for name, each_of in findings.items()},
                     "remote": [node.remote for node in nodes],
                     "model": there,
-                    "model_path": str(machine.model),
+                    "model_path": str(machine.model_folder),
                     "held": sorted(places),
                 }
     say(json.dumps(said))

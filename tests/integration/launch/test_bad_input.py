@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.prepare import prepare
-from launch.task_data import usable_tasks
+from launch.prepare import prepare_run
+from launch.task_data import load_usable_tasks
 from tests.support.cluster_runs import RECIPE, ROOT
 from tests.support.coin_tasks import write_coin_tasks
 
@@ -146,7 +146,7 @@ def test_a_malformed_task_folder_is_named_and_the_others_go_on(tmp_path: Path) -
     tasks = write_coin_tasks(tmp_path / "tasks", 3)
     (tasks / "coin-1" / "task.yaml").write_text("instruction: [unclosed")
     config = load_recipe(str(RECIPE), [f"data.path={tasks}", "warm_start.enabled=false"])
-    dataset = usable_tasks(config)
+    dataset = load_usable_tasks(config)
     assert [task.id for task in dataset.tasks] == ["coin-0", "coin-2"]
-    (problem,) = prepare(config, tmp_path).problems
+    (problem,) = prepare_run(config, tmp_path).problems
     assert "coin-1: task.yaml is not readable YAML" in problem

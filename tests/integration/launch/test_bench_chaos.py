@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.chaos.books import Books, settle
-from launch.bench.chaos.evidence import Line, read_evidence
-from launch.bench.chaos.points import Point, Process
-from launch.bench.chaos.tasks import COUNT, listed
-from sandbox.host import Host
+from launch.bench.chaos.books import ChaosAccounting, account_trajectories
+from launch.bench.chaos.evidence import JsonLine, read_evidence
+from launch.bench.chaos.points import KilledProcess, KillPoint
+from launch.bench.chaos.tasks import COUNT, order_tasks
+from sandbox.host import SandboxHost
 
 KILLS, SEED = 10, 1
 COUNTED = ("lost", "duplicated", "cursor_skips", "versions_with_two_hashes", "negative_ages")
@@ -29,22 +29,24 @@ def bench(*arguments: str, timeout_s: float = 2400) -> subprocess.CompletedProce
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
 
 
-def books_of(run: Path) -> Books:
-    return settle(read_evidence(run), listed([f"coin-{number:02d}" for number in range(COUNT)], SEED), SEED)
+def books_of(run: Path) -> ChaosAccounting:
+    return account_trajectories(
+        read_evidence(run), order_tasks([f"coin-{number:02d}" for number in range(COUNT)], SEED), SEED
+    )
 
 
 @pytest.mark.docker
 @pytest.mark.ray
 @pytest.mark.chaos
 @pytest.mark.timeout(2700)
-def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: Host, tmp_path: Path) -> None:
+def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: SandboxHost, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     done = bench("--kills", str(KILLS), "--seed", str(SEED), "--folder", str(folder))
     assert done.returncode == 0, done.stderr[-6000:]
     said = json.loads(done.stdout)
     assert said["kills"] == sum(said["kills_by"].values()) >= KILLS
-    assert set(said["kills_by"]) == set(Process)
-    assert set(said["kills_at"]) == set(Point)
+    assert set(said["kills_by"]) == set(KilledProcess)
+    assert set(said["kills_at"]) == set(KillPoint)
     assert all(said["kills_by"].values())
     assert len(list((folder / "runs" / "chaos" / "attempts").iterdir())) > 2, "no driver died and was gone on from"
     assert all(said["kills_at"].values())
@@ -110,19 +112,19 @@ def write_over_a_payload(run: Path) -> None:
     change(run, "UPDATE payloads SET blob = x'00' WHERE trajectory = :name", acknowledged(run, "held"))
 
 
-def change_ledger(run: Path, changed: Callable[[list[Line]], list[Line]]) -> None:
+def change_ledger(run: Path, changed: Callable[[list[JsonLine]], list[JsonLine]]) -> None:
     """The newest checkpoint's."""
     ledger = last_checkpoint(run) / "ledger.jsonl"
     lines = changed([json.loads(line) for line in ledger.read_text().splitlines()])
     ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def dropped_by(lines: list[Line], name: str) -> list[Line]:
+def dropped_by(lines: list[JsonLine], name: str) -> list[JsonLine]:
     return [{**line, "dropped": {**line["dropped"], name: "all_stale"}} for line in lines]
 
 
 def train_again(run: Path) -> None:
-    def changed(lines: list[Line]) -> list[Line]:
+    def changed(lines: list[JsonLine]) -> list[JsonLine]:
         return [*lines[:-1], {**lines[-1], "trained": [*lines[-1]["trained"], lines[0]["trained"][0]]}]
 
     change_ledger(run, changed)

@@ -13,17 +13,24 @@ import numpy as np
 import pytest
 import torch
 
-from launch.bench.learner import Options, add_options, device, options
-from launch.bench.learner.hugging_face import Batching, HuggingFace, Way, clipped_loss
-from launch.bench.learner.ours import Ours
-from launch.bench.learner.processes import process
-from launch.bench.learner.workload import Shape, Work, build_model, lengths_of, log_normal_lengths, samples
+from launch.bench.learner import LearnerBenchmarkOptions, add_options, device, parse_options
+from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVariant, clipped_loss
+from launch.bench.learner.ours import LongshoreStep
+from launch.bench.learner.processes import isolate
+from launch.bench.learner.workload import (
+    LearnerWorkload,
+    Qwen3Shape,
+    build_samples,
+    build_workload_model,
+    log_normal_lengths,
+    split_into_lengths,
+)
 from learner.losses import policy_loss
-from learner.metrics import SUMS
+from learner.metrics import SUM_NAMES
 from learner.objective import Objective
 from learner.settings import LearnerSettings
 from learner.tensors import from_numpy
-from learner.tokens import concatenate
+from learner.tokens import concatenate_token_columns
 from protocol.errors import UserError
 
 KEYS = [
@@ -31,13 +38,13 @@ KEYS = [
     *("vs_hf_padded", "vs_hf_sorted", "vs_hf_packed", "metrics_share", "peak_bytes", "hf_peak_bytes"),
     "recompute_peak_bytes",
 ]
-TINY = Shape(vocabulary=64, hidden=32, intermediate=48, layers=2, heads=4, key_value_heads=2, head_dim=8)
+TINY = Qwen3Shape(vocabulary=64, hidden=32, intermediate=48, layers=2, heads=4, key_value_heads=2, head_dim=8)
 
 
-def asked(*arguments: str) -> Options:
+def asked(*arguments: str) -> LearnerBenchmarkOptions:
     parser = ArgumentParser()
     add_options(parser)
-    return options(parser.parse_args(arguments))
+    return parse_options(parser.parse_args(arguments))
 
 
 @pytest.mark.slow
@@ -76,24 +83,29 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
     """Else the arms would not train the same, and a ratio of their times would say nothing."""
-    work = Work(TINY, log_normal_lengths(16, 12))
-    build_model(work, tmp_path / "model")
-    with process(partial(Ours, LearnerSettings(str(tmp_path / "model"), device="cpu", threads=1, lr=0.0))) as ours:
-        norm = ours.call(Ours.step, work).grad_norm
-    ways = [Way(batching, attention) for batching in Batching for attention in ("sdpa", "eager")]
-    ways += [Way(Batching.PACKED, packed_tokens=64), Way(Batching.PACKED, packed_tokens=512, whole_logits=True)]
-    norms = {way: HuggingFace(work, tmp_path / "model", threads=1, lr=0.0).step(way).grad_norm for way in ways}
+    work = LearnerWorkload(TINY, log_normal_lengths(16, 12))
+    build_workload_model(work, tmp_path / "model")
+    with isolate(
+        partial(LongshoreStep, LearnerSettings(str(tmp_path / "model"), device="cpu", threads=1, lr=0.0))
+    ) as ours:
+        norm = ours.call(LongshoreStep.take_step, work).grad_norm
+    ways = [StepVariant(batching, attention) for batching in Batching for attention in ("sdpa", "eager")]
+    ways += [
+        StepVariant(Batching.PACKED, packed_tokens=64),
+        StepVariant(Batching.PACKED, packed_tokens=512, whole_logits=True),
+    ]
+    norms = {way: HuggingFaceStep(work, tmp_path / "model", threads=1, lr=0.0).take_step(way).grad_norm for way in ways}
     assert norms == pytest.approx(dict.fromkeys(ways, norm), rel=1e-4)
 
 
 def test_their_loss_has_the_gradient_of_ours_beyond_every_bound() -> None:
     """A model that has not been trained gives ratios that no run of a tiny one comes to."""
-    rows = samples(Work(TINY, log_normal_lengths(16, 12)))
-    tokens = concatenate([row.columns for row in rows]).map(from_numpy)
+    rows = build_samples(LearnerWorkload(TINY, log_normal_lengths(16, 12)))
+    tokens = concatenate_token_columns([row.columns for row in rows]).map(from_numpy)
     gaps = np.random.default_rng(0).standard_normal(len(tokens.behaviour), np.float32)
     logprobs = (tokens.behaviour + from_numpy(gaps)).requires_grad_()
     ours = policy_loss(logprobs, tokens, Objective())
-    assert all(ours.sums.totals[SUMS.index(bound)] > 0 for bound in ("clip_high", "clip_low", "clip_dual"))
+    assert all(ours.sums.totals[SUM_NAMES.index(bound)] > 0 for bound in ("clip_high", "clip_low", "clip_dual"))
     expected, found = (torch.autograd.grad(loss, logprobs)[0] for loss in (ours.loss, clipped_loss(logprobs, rows)))
     torch.testing.assert_close(found, expected)
 
@@ -102,7 +114,7 @@ def test_their_loss_has_the_gradient_of_ours_beyond_every_bound() -> None:
 def test_a_device_is_measured_by_shape_lengths_and_recomputation(tmp_path: Path) -> None:
     """On this one, since the code is the same: only a CUDA device has a peak to be a share of."""
     said: list[str] = []
-    rows = device.measure(
+    rows = device.measure_gpu_throughput(
         tmp_path, {"tiny": TINY}, "cpu", sequences=8, rounds=1, say=said.append, tokens=(256, 512)
     ).rows
     assert [(row.tokens, row.sequences, row.recompute) for row in rows] == [
@@ -119,4 +131,4 @@ def test_lengths_have_the_tail_that_is_asked_for() -> None:
     lengths = sorted(log_normal_lengths(400, 100))
     assert lengths[200] == pytest.approx(100, rel=0.02)
     assert lengths[380] / lengths[200] == pytest.approx(16, rel=0.05)
-    assert sum(lengths_of(16_384, 64)) == 16_384
+    assert sum(split_into_lengths(16_384, 64)) == 16_384

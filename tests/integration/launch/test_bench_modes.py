@@ -10,10 +10,10 @@ from typing import cast
 
 import pytest
 
-from launch.bench.modes.waits import Waits
-from launch.summary import read_events
-from protocol.trajectory import is_training
-from sandbox.host import Host
+from launch.bench.modes.waits import ToolDelays
+from launch.summary import read_run_events
+from protocol.trajectory import is_training_trajectory
+from sandbox.host import SandboxHost
 from tests.support.cluster_runs import RECIPE, Event
 from tests.support.coin_tasks import write_coin_tasks
 
@@ -23,13 +23,15 @@ WAITS = ("--median", "0.5", "--p95", "2")
 
 def slept(run: Path) -> list[tuple[float, float]]:
     """Of each training episode that ran a command: milliseconds of its tool calls, and how many it had to wait."""
-    waits, events = Waits("0/1", 0.5, 2.0), cast("list[Event]", list(read_events(run)))
+    waits, events = ToolDelays("0/1", 0.5, 2.0), cast("list[Event]", list(read_run_events(run)))
     started = {event["trajectory"]: event for event in events if event["kind"] == "episode.started"}
     calls = [event for event in events if event.get("tool") == "shell_exec"]
     acted = {event["trajectory"] for event in calls if not event["command"].startswith("shell_exec(")}
-    ended = [event for event in events if event["kind"] == "episode.finished" and is_training(event["trajectory"])]
+    ended = [
+        event for event in events if event["kind"] == "episode.finished" and is_training_trajectory(event["trajectory"])
+    ]
     return [
-        (event["ms"]["tool"], 1000 * waits.of(start["task"], start["sample"]))
+        (event["ms"]["tool"], 1000 * waits.draw_delay_s(start["task"], start["sample"]))
         for event in ended
         if event["trajectory"] in acted
         for start in [started[event["trajectory"]]]
@@ -41,7 +43,7 @@ def slept(run: Path) -> list[tuple[float, float]]:
 @pytest.mark.sglang
 @pytest.mark.slow
 @pytest.mark.timeout(2700)
-def test_every_arm_is_a_whole_run_whose_episodes_wait(docker_engine: Host, tmp_path: Path) -> None:
+def test_every_arm_is_a_whole_run_whose_episodes_wait(docker_engine: SandboxHost, tmp_path: Path) -> None:
     tasks, folder = write_coin_tasks(tmp_path / "tasks"), tmp_path / "kept"
     keys = [f"data.path={tasks}", "sandbox.deadline_s=120", "evaluation.tasks_per_family=2"]
     sizes = ["--steps", "1", "--repetitions", "1", "--attempts", "2", "--starts", "2", *WAITS]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 
 
 @pytest.mark.docker
@@ -17,7 +17,7 @@ from sandbox.host import Host
 @pytest.mark.sglang
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_long_run_is_opened_and_a_real_one_watched(docker_engine: Host, tmp_path: Path) -> None:
+def test_a_long_run_is_opened_and_a_real_one_watched(docker_engine: SandboxHost, tmp_path: Path) -> None:
     sizes = ["--trajectories", "256", "--opens", "1", "--steps", "2", "--cuts", "5"]
     command = [sys.executable, "-m", "launch.bench", "monitor", "--json", *sizes, "--folder", str(tmp_path / "kept")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)

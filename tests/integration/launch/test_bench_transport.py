@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from launch.bench.transport.stall import stalled
+from launch.bench.transport.stall import measure_stall
 
 KEYS = [
     "tokens",
@@ -49,7 +49,7 @@ def test_every_arm_runs_and_nothing_of_ours_is_lost_where_a_stalled_reader_costs
 
 def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_seen_by_the_kernel_too() -> None:
     """Else a sender whose memory grows without a bound passes by its own count."""
-    stall = stalled(8192)
+    stall = measure_stall(8192)
     assert (stall.lost, stall.excesses) == (0, [])
     assert stall.receiver_grown_bytes >= stall.receiver_held_bytes > stall.window_bytes // 2
     assert stall.sender_grown_bytes >= stall.sender_held_bytes > stall.window_bytes

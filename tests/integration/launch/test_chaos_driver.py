@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from launch.guardian import processes
-from protocol.weights import attempt_of
+from launch.guardian import find_run_processes
+from protocol.weights import version_attempt
 from tests.support.belongings import DEADLINE_S, Belongings
 from tests.support.books import Lineage, assert_books_balance, ledger
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
@@ -24,7 +24,7 @@ FAR_FROM_A_CHECKPOINT = ("--set", "checkpoint.every_steps=100")
 def versions_by_attempt(run: MiniRun) -> dict[int, set[int]]:
     found: dict[int, set[int]] = {}
     for event in run.events("weights.published"):
-        found.setdefault(attempt_of(event["version"]), set()).add(event["version"])
+        found.setdefault(version_attempt(event["version"]), set()).add(event["version"])
     return found
 
 
@@ -45,7 +45,7 @@ def test_a_killed_command_leaves_nothing_and_goes_on_where_it_was(mini_runs: Min
     attempts = versions_by_attempt(run)
     assert set(attempts) == {1, 2}
     lineage = Lineage(run.path)
-    assert {attempt_of(version) for version in lineage.step} == {1, 2}, "the second attempt does not know its past"
+    assert {version_attempt(version) for version in lineage.step} == {1, 2}, "the second attempt does not know its past"
 
 
 def test_a_command_that_is_killed_twice_goes_on_where_it_was(mini_runs: MiniRuns) -> None:
@@ -114,5 +114,5 @@ def test_an_interrupt_before_or_during_training_leaves_nothing(
         os.kill(run.process.pid, number)
     finished = run.finish(within_s=300)
     assert finished.code == 130, finished.stderr[-3000:]
-    assert not processes(token)
+    assert not find_run_processes(token)
     eventually("the end of every container", lambda: not run.containers(), DEADLINE_S + 120)

@@ -13,9 +13,9 @@ import pytest
 
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
-from launch.evaluate.folder import read_attempts
+from launch.evaluate.folder import read_attempt_records
 from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.tasks.formats import write_tasks
 from sandbox.tasks.generated import training_tasks
 from tests.support.bash_agent import AGENT
@@ -26,7 +26,7 @@ TASKS = training_tasks(3, 3)
 
 
 @pytest.fixture
-def tasks(tmp_path: Path, docker_engine: Host) -> Path:
+def tasks(tmp_path: Path, docker_engine: SandboxHost) -> Path:
     write_tasks(TASKS, "terminal_bench", tmp_path / "tasks")
     return tmp_path / "tasks"
 
@@ -110,7 +110,7 @@ async def test_a_harness_is_scored_by_what_the_model_at_a_url_has_it_do(tasks: P
             out,
         )
         code, said = await evaluate(*words, "--set", f"agent.harness={AGENT}", "--set", "agent.max_turns=4")
-    by_task = {record.task: record for record in read_attempts(out).values()}
+    by_task = {record.task: record for record in read_attempt_records(out).values()}
     solved, refused, idle = (by_task[task.id] for task in TASKS)
     assert (code, said["pass_count"], said["agent"]["agent"]) == (EXIT_FAILED, 1, "harness")
     assert solved.verdict is not None
@@ -167,7 +167,7 @@ async def test_one_that_is_interrupted_goes_on_where_it_was(tasks: Path, tmp_pat
         await seen.wait()
         process.send_signal(signal.SIGINT)
         assert await process.wait() == EXIT_INTERRUPTED
-        done = read_attempts(out)
+        done = read_attempt_records(out)
         assert 0 < len(done) < len(TASKS)
         chat.hold.set()
         chat.says = lambda _: "done"

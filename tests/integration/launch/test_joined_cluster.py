@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.ray_settings import LOCAL_RAY
+from launch.ray_settings import LOCAL_RAY_ENVIRONMENT
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import PATIENCE_S, MiniRuns, all_listening_ports, eventually
 
@@ -38,7 +38,7 @@ class RayCluster:
         self._process = subprocess.Popen(
             [sys.executable, "-c", SCRIPT, folder],
             cwd=folder,
-            env=os.environ | LOCAL_RAY | {"RAY_TMPDIR": folder},
+            env=os.environ | LOCAL_RAY_ENVIRONMENT | {"RAY_TMPDIR": folder},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from launch.nodes import ROLES_LABEL
-from launch.ray_settings import CLUSTER_RAY
+from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
 from tests.support import machines
 from tests.support.cluster_runs import ROOT, eventually
 from tests.support.machines import Machine
@@ -28,7 +28,9 @@ pytestmark = [
 
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[list[Machine]]:
-    with machines.machines(2, tmp_path, CLUSTER_RAY | {"RAY_gcs_rpc_server_reconnect_timeout_s": "20"}) as made:
+    with machines.machines(
+        2, tmp_path, CLUSTER_RAY_ENVIRONMENT | {"RAY_gcs_rpc_server_reconnect_timeout_s": "20"}
+    ) as made:
         yield made
 
 

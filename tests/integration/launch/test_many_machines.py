@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.ctl.__main__ import request_of
-from launch.ctl.asking import answered
+from launch.ctl.__main__ import parse_request
+from launch.ctl.asking import submit_and_wait
 from launch.nodes import ROLES_LABEL
-from launch.ray_settings import CLUSTER_RAY
-from launch.steering.requests import Action
+from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
+from launch.steering.requests import ControlAction
 from tests.support import machines
 from tests.support.belongings import DEADLINE_S
 from tests.support.books import assert_books_balance
@@ -36,7 +36,7 @@ NO_EVALUATION = ("--set", "evaluation.tasks_per_family=0")
 CUT_S = 30.0
 WAIT_S = 1800.0
 """For anything; who starves on a busy machine is late, and has lost nothing."""
-SETTINGS = CLUSTER_RAY | {"RAY_gcs_rpc_server_reconnect_timeout_s": "60"}
+SETTINGS = CLUSTER_RAY_ENVIRONMENT | {"RAY_gcs_rpc_server_reconnect_timeout_s": "60"}
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
         WAIT_S,
     )
 
-    answered(run.path, request_of(Action.STOP, (), ""), WAIT_S)
+    submit_and_wait(run.path, parse_request(ControlAction.STOP, (), ""), WAIT_S)
     summary = run.succeed(WAIT_S)
     assert summary["ended"] == "asked"
     assert {event["node"] for event in run.events("episode.finished")} == {"node-0", "node-1", joined}

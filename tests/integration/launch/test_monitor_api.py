@@ -22,13 +22,13 @@ from threading import Event, Thread
 import aiohttp
 import pytest
 
-from launch.bench.monitor.history import write_history
-from launch.bench.monitor.watching import key_of, messages, written_events
+from launch.bench.monitor.history import write_synthetic_run
+from launch.bench.monitor.watching import count_written_events, event_key, read_server_sent_events
 from launch.monitor import shapes
 from protocol import codec
 from protocol.events import EventLog
 from protocol.groups import GroupPlan
-from protocol.journal import Arrival, Journal, JournalSettings, wal_bytes
+from protocol.journal import Journal, JournalSettings, TrajectoryArrival, wal_bytes
 from protocol.recordings import CastWriter
 from protocol.trajectory import GroupId
 from tests.support.fake_run import write_fake_run
@@ -42,8 +42,8 @@ FIRST = "train-g000001-s00"
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, Path]]:
     runs = tmp_path_factory.mktemp("runs")
-    write_history(runs / "history", COUNT)
-    write_history(runs / "other", 64)
+    write_synthetic_run(runs / "history", COUNT)
+    write_synthetic_run(runs / "other", 64)
     with monitoring(runs / "history") as monitor:
         yield monitor, runs / "history"
 
@@ -73,13 +73,13 @@ ONE = f"/api/runs/-/trajectories/{FIRST}"
 @pytest.mark.parametrize(
     ("path", "shape"),
     [
-        ("/api/runs/-/head", shapes.Head),
-        ("/api/runs/other/head", shapes.Head),
-        ("/api/runs/-/metrics?names=loss&points=1", shapes.Columns),
+        ("/api/runs/-/head", shapes.RunProgress),
+        ("/api/runs/other/head", shapes.RunProgress),
+        ("/api/runs/-/metrics?names=loss&points=1", shapes.MetricColumns),
         ("/api/runs/-/groups/1", shapes.GroupDetail),
         (ONE, shapes.TrajectoryDetail),
         (f"{ONE}/tokens?start=60&limit=10", shapes.TokenPage),
-        ("/api/runs/-/lanes?slots=10", shapes.Lanes),
+        ("/api/runs/-/lanes?slots=10", shapes.ActivityLanes),
     ],
 )
 async def test_an_answer_has_the_shape_that_the_api_says(served, session, path: str, shape: type) -> None:
@@ -97,7 +97,7 @@ async def test_an_answer_has_the_shape_that_the_api_says(served, session, path: 
 )
 async def test_a_list_has_the_shape_that_the_api_says(served, session, path: str, shape: type, total) -> None:
     page = await ask(session, served[0], path)
-    assert set(page) == names(shapes.Page)
+    assert set(page) == names(shapes.ResultPage)
     assert all(set(row) == names(shape) for row in page["rows"])
     assert total is None or page["total"] == total
 
@@ -133,8 +133,8 @@ async def test_runs_beside_are_listed(served, session) -> None:
 
 async def test_a_run_beside_is_whole_from_its_first_answer(tmp_path: Path, session) -> None:
     """Else its page says for a moment that the run is empty, and its stream tells all of the past as news."""
-    write_history(tmp_path / "one", 64)
-    write_history(tmp_path / "other", 64)
+    write_synthetic_run(tmp_path / "one", 64)
+    write_synthetic_run(tmp_path / "other", 64)
     with monitoring(tmp_path / "one") as monitor:
         head = await ask(session, monitor, "/api/runs/other/head")
         assert head["last_event_at"] is not None
@@ -209,7 +209,7 @@ async def test_what_makes_no_sense_is_one_clear_line(served, session, path: str,
 async def test_a_client_that_is_cut_fifty_times_misses_nothing_and_sees_nothing_twice(tmp_path: Path, session) -> None:
     """Anywhere in a message, while the run writes, and by another monitor in the middle of it."""
     run_dir, rng, stop = tmp_path / "run", random.Random(5), Event()
-    write_history(run_dir, 64)
+    write_synthetic_run(run_dir, 64)
     writer = Thread(target=_write_events, args=(run_dir, stop))
     writer.start()
     seen: Counter[tuple[object, ...]] = Counter()
@@ -223,12 +223,12 @@ async def test_a_client_that_is_cut_fifty_times_misses_nothing_and_sees_nothing_
     finally:
         stop.set()
         writer.join()
-    expected = written_events(run_dir)
+    expected = count_written_events(run_dir)
     with monitoring(run_dir) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events", headers={"Last-Event-ID": last}) as answer:
-            async for message in messages(answer):
+            async for message in read_server_sent_events(answer):
                 if message.event == "events":
-                    seen.update(key_of(item["event"]) for item in json.loads(message.data))
+                    seen.update(event_key(item["event"]) for item in json.loads(message.data))
                 if seen.total() >= expected.total():
                     break
     assert seen == expected
@@ -256,17 +256,17 @@ async def _read_some(session: aiohttp.ClientSession, monitor: Monitor, last: str
     for message in whole:
         told = dict(line.split(b": ", 1) for line in message.splitlines() if b": " in line)
         if told.get(b"event") == b"events":
-            seen.update(key_of(item["event"]) for item in json.loads(told[b"data"]))
+            seen.update(event_key(item["event"]) for item in json.loads(told[b"data"]))
             last = told[b"id"].decode()
     return last
 
 
 async def test_what_a_stream_tells_the_lists_know(tmp_path: Path, session) -> None:
     run_dir = tmp_path / "run"
-    write_history(run_dir, 64)
+    write_synthetic_run(run_dir, 64)
     with monitoring(run_dir) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events?cursor=now") as answer:
-            stream = messages(answer)
+            stream = read_server_sent_events(answer)
             assert (await anext(stream)).event == "head"
             log = EventLog(run_dir, "buffer", "node-0")
             log.emit("group.opened", group=4242, task="new", size=4)
@@ -286,7 +286,7 @@ async def test_events_are_harmless_text(tmp_path: Path, session) -> None:
     log.close()
     with monitoring(tmp_path) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events") as answer:
-            message = await anext(messages(answer))
+            message = await anext(read_server_sent_events(answer))
             (item,) = json.loads(message.data)
     assert item["event"]["command"] == "echo hi\n\nevent: gone"
 
@@ -297,12 +297,12 @@ async def test_a_wall_of_terminals_comes_by_one_connection_and_goes_on_where_it_
     log = EventLog(tmp_path, "worker-0", "node-0")
     for name, cast in casts.items():
         log.emit("episode.started", trajectory=name, task="t")
-        cast.output(f"hello {name} \x1b]52;c;aGk=\x07")
+        cast.record_output(f"hello {name} \x1b]52;c;aGk=\x07")
     seen: dict[str, str] = {"a": "", "b": ""}
     url = "/api/runs/-/terminals?watch=a,b"
     with monitoring(tmp_path) as monitor:
         last = await _play(session, monitor.url + url, "", seen, until=lambda: all(seen.values()))
-        casts["a"].output("again")
+        casts["a"].record_output("again")
         for name in ("a", "b"):
             log.emit("episode.finished", trajectory=name, status="completed", reward=1.0)
         await _play(session, monitor.url + url, last, seen, until=lambda: False)
@@ -319,7 +319,7 @@ async def _play(session: aiohttp.ClientSession, url: str, last: str, seen: dict[
     """Until then, or the stream's end."""
     async with session.get(url, headers={"Last-Event-ID": last} if last else {}) as answer:
         assert answer.status == 200
-        async for message in messages(answer):
+        async for message in read_server_sent_events(answer):
             told = json.loads(message.data)
             for _, text in told.get("events", []):
                 seen[told["trajectory"]] += text
@@ -333,7 +333,7 @@ async def _play(session: aiohttp.ClientSession, url: str, last: str, seen: dict[
 
 
 async def test_beyond_loopback_nobody_reads_without_the_token(tmp_path: Path) -> None:
-    write_history(tmp_path / "run", 64)
+    write_synthetic_run(tmp_path / "run", 64)
     env = {"LONGSHORE_MONITOR_TOKEN": "right-token"}
     with monitoring(tmp_path / "run", "--host", "0.0.0.0", env=env) as monitor:  # noqa: S104  that is what is tested
         port = monitor.url.rpartition(":")[2]
@@ -407,7 +407,7 @@ async def test_a_file_of_what_is_not_there_is_a_clear_404(served, session) -> No
 
 async def test_a_damaged_run_is_shown_as_far_as_it_can_be(tmp_path: Path, session) -> None:
     run_dir = tmp_path / "run"
-    write_history(run_dir, 64)
+    write_synthetic_run(run_dir, 64)
     rng = random.Random(3)
     for path in [*run_dir.glob("events/*"), *run_dir.glob("*/index.jsonl"), *run_dir.glob("*.jsonl"),
                  *run_dir.glob("lanes/*"), *run_dir.glob("*/*.bin"), *run_dir.glob("terminals/*")]:  # fmt: skip
@@ -435,10 +435,10 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be(tmp_path: Path, sessio
 
 async def test_a_run_that_is_removed_ends_its_streams_with_a_clear_word(tmp_path: Path, session) -> None:
     run_dir = tmp_path / "run"
-    write_history(run_dir, 64)
+    write_synthetic_run(run_dir, 64)
     with monitoring(run_dir) as monitor:
         async with session.get(f"{monitor.url}/api/runs/-/events?cursor=now") as answer:
-            stream = messages(answer)
+            stream = read_server_sent_events(answer)
             assert (await anext(stream)).event == "head"
             await asyncio.to_thread(shutil.rmtree, run_dir)
             told = [message async for message in stream]
@@ -473,7 +473,7 @@ async def test_a_monitor_that_is_stopped_in_a_read_holds_nothing_of_the_journal(
     """It never opens it: the journal's log goes into the database as if nobody read, and no append waits."""
     run_dir = tmp_path / "run"
     settings = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 17, budget_bytes=8 << 20)
-    write_history(run_dir, 256)
+    write_synthetic_run(run_dir, 256)
     (run_dir / "buffer" / "journal.sqlite").unlink()
     journal = Journal(run_dir / "buffer" / "journal.sqlite", settings)
     bound = 2 * wal_bytes(settings.budget_bytes)
@@ -486,7 +486,7 @@ async def test_a_monitor_that_is_stopped_in_a_read_holds_nothing_of_the_journal(
                 opened = _open_files(monitor.process.pid)
             finally:
                 os.kill(monitor.process.pid, signal.SIGCONT)
-            stream = messages(answer)
+            stream = read_server_sent_events(answer)
             while (await anext(stream)).event != "head":  # it goes on, and comes to the end of them
                 pass
     journal.close()
@@ -506,17 +506,17 @@ def _append_many(journal: Journal, run_dir: Path, bound: int) -> int:
         journal.open_group(GroupPlan(group, f"task-{number}", (1, 2, 3, 4)), b"{}")
         arrivals = []
         for sample in range(4):
-            blob = codec.dumps(make_trajectory(number, sample, reward=sample / 4, sampled=6_000))
+            blob = codec.pack_trajectory(make_trajectory(number, sample, reward=sample / 4, sampled=6_000))
             summary = codec.inspect_blob(blob)
-            arrivals.append(Arrival(summary.ticket.trajectory_id, group, sample, summary.reward.total, False,
+            arrivals.append(TrajectoryArrival(summary.request.trajectory_id, group, sample, summary.reward.total, False,
                                     summary.status, summary.digest, blob, summary.sampled))  # fmt: skip
             written += len(blob)
-        journal.append(arrivals)
-        lease = journal.lease(1)
+        journal.append_batch(arrivals)
+        lease = journal.lease_batch(1)
         assert lease is not None
-        journal.mark_trained(number, lease.trajectories, {})
-        journal.commit(number)
-        journal.compact(number)
+        journal.mark_trained(number, lease.trajectory_ids, {})
+        journal.commit_checkpoint(number)
+        journal.compact_payloads(number)
         largest = max(largest, log.stat().st_size)
         if written > 3 * bound:
             return largest

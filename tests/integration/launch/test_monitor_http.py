@@ -14,8 +14,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from launch.monitor.process import monitor_process
-from launch.rundir import held
+from launch.monitor.process import run_monitor_process
+from launch.rundir import hold_run_lock
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from tests.support.fake_run import write_fake_run
@@ -39,8 +39,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     run_dir = tmp_path_factory.mktemp("runs") / "demo"
     write_fake_run(run_dir, steps=4, finished=False)
     with CastWriter.open(run_dir / "terminals" / "hostile.cast") as cast:
-        cast.output(HOSTILE)
-    with held(run_dir), _monitor(run_dir) as url:
+        cast.record_output(HOSTILE)
+    with hold_run_lock(run_dir), _monitor(run_dir) as url:
         yield url, run_dir
 
 
@@ -224,7 +224,7 @@ def test_json_prints_the_state_once(served):
 
 
 async def test_the_launcher_starts_and_ends_the_process(tmp_path: Path, session):
-    async with monitor_process(tmp_path, log=tmp_path / "logs" / "monitor.log") as url:
+    async with run_monitor_process(tmp_path, log=tmp_path / "logs" / "monitor.log") as url:
         assert (await (await _get(session, f"{url}api/runs/-/state")).json())["empty"]
     with pytest.raises(aiohttp.ClientError):
         await _get(session, url)
@@ -237,13 +237,13 @@ def _children(word: str) -> list[int]:
 
 
 async def test_ctrl_c_in_a_terminal_leaves_the_page_to_the_driver(tmp_path: Path):
-    async with monitor_process(tmp_path, log=tmp_path / "monitor.log"):
+    async with run_monitor_process(tmp_path, log=tmp_path / "monitor.log"):
         (page,) = _children(str(tmp_path))
         assert os.getpgid(page) != os.getpgrp()
 
 
 async def test_a_monitor_that_cannot_start_does_not_stop_the_run(tmp_path: Path):
     log = tmp_path / "monitor.log"
-    async with monitor_process(tmp_path / "nothing", log=log) as url:
+    async with run_monitor_process(tmp_path / "nothing", log=log) as url:
         assert url == ""
     assert "is not a run directory" in log.read_text()

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.monitor.history import write_history
+from launch.bench.monitor.history import write_synthetic_run
 from launch.monitor.packages import package_file
-from launch.rundir import held
+from launch.rundir import hold_run_lock
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
 from tests.support.browser import Page, browsing, chromium
@@ -47,8 +47,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Monitor, 
     """A run that goes on: its lock is held."""
     run_dir = tmp_path_factory.mktemp("runs") / RUN
     write_shown_run(run_dir, steps=12, taken=8, seconds=300)
-    write_history(run_dir.parent / "history", 64)
-    with held(run_dir), monitoring(run_dir) as monitor:
+    write_synthetic_run(run_dir.parent / "history", 64)
+    with hold_run_lock(run_dir), monitoring(run_dir) as monitor:
         yield monitor, run_dir
 
 
@@ -241,9 +241,9 @@ async def test_what_happens_is_seen_at_once_and_nothing_of_it_runs(served, page:
             worker="worker-9",
         )
         await page.wait(f"document.querySelector('[data-recording={name}]')")
-        cast.output(HOSTILE + "\nfirst line\n")
+        cast.record_output(HOSTILE + "\nfirst line\n")
         await page.see("first line")
-        cast.output("second line\n")
+        cast.record_output("second line\n")
         await page.see("second line")
     await page.open(f"{monitor.url}/#/run/{RUN}/log")
     await page.wait("document.querySelectorAll('.log li').length > 10")

@@ -8,35 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.learner.ours import Ours
-from launch.bench.learner.processes import process
-from launch.bench.learner.workload import TEN_MILLION, Work, build_model
+from launch.bench.learner.ours import LongshoreStep
+from launch.bench.learner.processes import isolate
+from launch.bench.learner.workload import TEN_MILLION, LearnerWorkload, build_workload_model
 from launch.bench.peak import peak_bytes
 from launch.config import load_recipe
 from launch.plan.memory import learner_memory
-from learner.qwen import read_config
+from learner.qwen import read_qwen_config
 from learner.settings import LearnerSettings, Recompute
 
 pytestmark = pytest.mark.slow
 
-WORK = Work(TEN_MILLION, (1024,) * 4, all_sampled=True)
+WORK = LearnerWorkload(TEN_MILLION, (1024,) * 4, all_sampled=True)
 """One pass, of which activations and logits are nearly all."""
 
 
 @pytest.mark.parametrize("recompute", Recompute)
 def test_a_rank_takes_what_its_plan_says(recompute: Recompute, tmp_path: Path) -> None:
     """A process on a CPU, by what it grew from before its first step to the most that it had."""
-    build_model(WORK, tmp_path)
+    build_workload_model(WORK, tmp_path)
     settings = LearnerSettings(str(tmp_path), device="cpu", threads=1, recompute=recompute)
-    with process(partial(Ours, replace(settings, micro_batch_tokens=WORK.tokens))) as made:
+    with isolate(partial(LongshoreStep, replace(settings, micro_batch_tokens=WORK.tokens))) as made:
         before = made.call(peak)
         for _ in range(2):  # the second has Adam's moments
-            made.call(partial(Ours.step, work=WORK))
+            made.call(partial(LongshoreStep.take_step, work=WORK))
         grown = made.call(peak) - before
     values = [f"model.path={tmp_path}", "warm_start.enabled=false", f"learner.recompute={recompute}"]
     config = load_recipe("demo", [*values, f"learner.micro_batch_tokens={WORK.tokens}"])
-    assert learner_memory(read_config(tmp_path), config).most_bytes == pytest.approx(grown, rel=0.2)
+    assert learner_memory(read_qwen_config(tmp_path), config).peak_bytes == pytest.approx(grown, rel=0.2)
 
 
-def peak(_: Ours) -> int:
+def peak(_: LongshoreStep) -> int:
     return peak_bytes()

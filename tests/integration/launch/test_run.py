@@ -13,13 +13,13 @@ from urllib.request import urlopen
 import pytest
 
 from actors.agents.chat import ChatFormat, load_tokenizer
-from launch.monitor.archive.lanes import read_lanes
-from launch.monitor.archive.query import Ask, TrajectoryFilter, trajectories
-from launch.monitor.archive.tokens import token_page
-from launch.monitor.follow import Follower
-from launch.sft.examples import Choice, read_examples
+from launch.monitor.archive.lanes import read_activity
+from launch.monitor.archive.query import PageRequest, TrajectoryFilter, list_trajectories
+from launch.monitor.archive.tokens import read_token_page
+from launch.monitor.follow import RunFollower
+from launch.sft.examples import SequenceSelection, read_examples
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK
-from protocol.trajectory import is_training
+from protocol.trajectory import is_training_trajectory
 from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replayed
 from tests.support.commands import run_json
@@ -27,7 +27,7 @@ from tests.support.commands import run_json
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang]
 
 STEPS, BATCH = 3, 16
-EVERYTHING = Choice(vocabulary=1 << 20, max_tokens=1 << 20)
+EVERYTHING = SequenceSelection(vocabulary=1 << 20, max_tokens=1 << 20)
 
 
 class Watched(NamedTuple):
@@ -95,9 +95,9 @@ def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     acked = done.run.events("trajectory.stored")
     assert len({event["trajectory"] for event in acked}) == len(acked) == journal.acked - journal.superseded
     finished = done.run.events("episode.finished")
-    assert said["finished"] == sum(is_training(event["trajectory"]) for event in finished)
+    assert said["finished"] == sum(is_training_trajectory(event["trajectory"]) for event in finished)
     failed = done.run.events("episode.failed")
-    assert said["infra_failures"] == sum(is_training(event["trajectory"]) for event in failed)
+    assert said["infra_failures"] == sum(is_training_trajectory(event["trajectory"]) for event in failed)
 
 
 def test_a_task_folder_that_cannot_be_used_is_named(done: Done) -> None:
@@ -198,9 +198,12 @@ def test_what_is_exported_of_it_reads_as_what_was_sampled(done: Done, tmp_path: 
     names = [json.loads(line)["id"].partition("/")[2] for line in file.read_text().splitlines()]
     assert exported.said["trajectories"] == len(names) > BATCH
     tokenizer = load_tokenizer(str(weights))
-    end = tokenizer.decode([ChatFormat(tokenizer).turn_end], skip_special_tokens=False)
+    end = tokenizer.decode([ChatFormat(tokenizer).turn_end_id], skip_special_tokens=False)
     of_file, of_run = (
-        [(each.where, tokenizer.decode(each.token_ids.tolist(), skip_special_tokens=False)) for each in examples.found]
+        [
+            (each.location, tokenizer.decode(each.token_ids.tolist(), skip_special_tokens=False))
+            for each in examples.examples
+        ]
         for examples in (read_examples([source], tokenizer, EVERYTHING) for source in (file, done.run.path))
     )
     sampled = {where.rpartition(" ")[2]: text for where, text in of_run}
@@ -218,11 +221,13 @@ def test_each_bound_of_the_clip_range_is_at_work(done: Done, bound: str) -> None
 
 def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> None:
     """By what a step said for people, not by the journal, which it never opens."""
-    follower = Follower(done.run.path)
-    follower.begin()
+    follower = RunFollower(done.run.path)
+    follower.load_initial()
     while follower.poll():
         pass
-    page = follower.ask(lambda catalog: trajectories(catalog, TrajectoryFilter(), Ask("oldest", 500)))
+    page = follower.query_catalog(
+        lambda catalog: list_trajectories(catalog, TrajectoryFilter(), PageRequest("oldest", 500))
+    )
     rows = assert_books_balance(done.run.path).rows
     assert {row.id: (row.state.value, row.reason or None) for row in page.rows} == {
         name: (state, reason) for name, (state, _, reason) in rows.items()
@@ -231,11 +236,11 @@ def test_the_monitor_says_of_every_trajectory_what_became_of_it(done: Done) -> N
     assert {row.id: row.step for row in used} == {row.id: rows[row.id][1] for row in used}
     trained = [row for row in page.rows if row.state == "trained"]
     assert all(row.gap is not None and row.advantage is not None for row in trained)
-    known = follower.known()
+    known = follower.read_context()
     for row in trained[:BATCH]:
-        tokens = token_page(known, follower.locate(row.id), 0, 0, 4_000)
+        tokens = read_token_page(known, follower.locate(row.id), 0, 0, 4_000)
         assert tokens is not None
         own = [gap for gap, age in zip(tokens.gap, tokens.age, strict=True) if age == 0 and gap is not None]
         assert all(abs(gap) < 0.05 for gap in own), "engine and learner compute the same of the same weights"
         assert "".join(tokens.text).strip(), "its tokens are text"
-    assert {lane.kind for lane in read_lanes(done.run.path, None, None, 50).lanes} == {"learner", "engine", "worker"}
+    assert {lane.kind for lane in read_activity(done.run.path, None, None, 50).lanes} == {"learner", "engine", "worker"}

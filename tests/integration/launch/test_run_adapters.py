@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from safetensors.torch import load_file
 
-from protocol.export import read_exported, read_index
+from protocol.export import read_export_index, read_exported_trajectory
 from tests.support.books import assert_books_balance, read_lines
 from tests.support.cluster_runs import MiniRuns, replayed
 
@@ -51,7 +51,9 @@ def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) 
     assert all(event["k3"] < event["limit"] == 1e-4 for event in probed)
     for folder in (run.path / "weights").glob("v*"):
         assert {path.name for path in folder.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
-    segments = [each for entry in read_index(run.path) for each in read_exported(run.path, entry).segments]
+    segments = [
+        each for entry in read_export_index(run.path) for each in read_exported_trajectory(run.path, entry).segments
+    ]
     sampled = {int(version) for each in segments for version in each.versions[each.loss_mask == 1]}
     assert sampled <= set(published)
     assert len(sampled) > 1

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.export import read_exported, read_index
-from sandbox.host import Host
+from protocol.export import read_export_index, read_exported_trajectory
+from sandbox.host import SandboxHost
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import ROOT, MiniRuns
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 
 
 @pytest.fixture
-def service(docker_engine: Host, tmp_path: Path) -> Iterator[str]:
+def service(docker_engine: SandboxHost, tmp_path: Path) -> Iterator[str]:
     """Its address; it ends as a person ends it, and says nothing."""
     command = [sys.executable, "-m", "launch.environment", "--port", "0", "--slots", "8", "--state", str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
@@ -37,7 +37,7 @@ def test_a_run_trains_on_what_its_agents_did_on_a_services_machine(mini_runs: Mi
     run = mini_runs.start("environment", *keys, env={"ENVIRONMENT_URLS": service})
     assert run.succeed()["steps"] == 1
     assert_books_balance(run.path)
-    trajectories = [read_exported(run.path, entry) for entry in read_index(run.path)]
+    trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
     assert len(trajectories) >= 16
     assert all(each.sampled_tokens and "acquire" in each.timings_ms for each in trajectories)
     assert not run.events("sandbox.started"), "a sandbox of the run's own"

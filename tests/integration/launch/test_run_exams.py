@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from launch.checkpoints import CheckpointStore
-from launch.prepare import check_model
+from launch.prepare import require_model_files
 from launch.retention import Retention
 from protocol.cli.exits import EXIT_OK, EXIT_USER
 from tests.support.books import assert_books_balance, read_lines
@@ -68,12 +68,12 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
     assert told_by_metrics == [step for step in beside if step in told_by_metrics]
     assert "Beside training" in (run.path / "report.html").read_text()
 
-    store = CheckpointStore(run.path, Retention(1, best=True))
-    best, found = summary["best"], store.best()
+    store = CheckpointStore(run.path, Retention(1, keep_best=True))
+    best, found = summary["best"], store.best_scored()
     assert found is not None
     assert (best["step"], best["checkpoint"]) == (found[0].manifest.step, str(found[0].path))
     assert best["pass_at_1"] == max(store.scores().values())
-    check_model(Path(best["model"]))
+    require_model_files(Path(best["model"]))
 
 
 def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_runs: MiniRuns) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.guardian import processes
+from launch.guardian import find_run_processes
 from tests.support.cluster_runs import eventually
 
 OWNER = """
@@ -36,7 +36,7 @@ def gone(token: str) -> bool:
     """Wait, generously, until nothing carries the token."""
     give_up = time.monotonic() + 60
     while time.monotonic() < give_up:
-        if not processes(token):
+        if not find_run_processes(token):
             return True
         time.sleep(0.05)
     return False
@@ -50,7 +50,7 @@ def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_pat
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
     if how == "waits":
-        eventually("the environment of all three", lambda: len(processes(token)) == 3, 60)
+        eventually("the environment of all three", lambda: len(find_run_processes(token)) == 3, 60)
         owner.kill()
     owner.wait()
     owner.stdout.close()
@@ -107,7 +107,7 @@ def test_a_run_that_another_command_started_is_put_in_order_by_its_own_guardian(
     owner = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert owner.stdout is not None
     assert owner.stdout.readline() == b"ready\n"
-    eventually("the run, its processes and its guardian", lambda: len(processes(outer)) >= 5, 60)
+    eventually("the run, its processes and its guardian", lambda: len(find_run_processes(outer)) >= 5, 60)
     owner.kill()
     owner.wait()
     owner.stdout.close()
@@ -150,8 +150,8 @@ def test_when_the_ray_of_another_machine_ends_nothing_of_the_run_is_left_there(
         actor = int(machine.stdout.readline())
         if actor_first:
             os.kill(actor, signal.SIGKILL)
-            eventually("its end", lambda: actor not in {each.pid for each in processes(token)}, 60)
-            assert processes(token), "the run's other processes were ended for one actor"
+            eventually("its end", lambda: actor not in {each.pid for each in find_run_processes(token)}, 60)
+            assert find_run_processes(token), "the run's other processes were ended for one actor"
         machine.kill()
     assert gone(token)
     eventually("the sweep, and the end of its folder", lambda: note.exists() and not folder.exists(), 60)
@@ -174,11 +174,11 @@ def test_a_process_that_hides_its_environment_is_known_by_who_started_it_also_wh
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     try:
-        known = processes("x2")
+        known = find_run_processes("x2")
         assert {each.pid for each in known} == {parent.pid, child}
         parent.communicate()
-        assert processes("x2") == set()
-        assert {each.pid for each in processes("x2", known)} == {child}
+        assert find_run_processes("x2") == set()
+        assert {each.pid for each in find_run_processes("x2", known)} == {child}
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -188,8 +188,8 @@ def test_a_foreign_process_is_never_touched() -> None:
         [sys.executable, "-c", "import time; time.sleep(600)"], env={"LONGSHORE_RUN_TOKEN": "x1"}
     )
     try:
-        assert foreign.pid not in {each.pid for each in processes("x")}
-        assert foreign.pid in {each.pid for each in processes("x1")}
+        assert foreign.pid not in {each.pid for each in find_run_processes("x")}
+        assert foreign.pid in {each.pid for each in find_run_processes("x1")}
     finally:
         foreign.kill()
         foreign.wait()

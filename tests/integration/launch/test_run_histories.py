@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from learner.sequences import whole
-from protocol.export import read_exported, read_index
+from learner.sequences import join_sequences
+from protocol.export import read_export_index, read_exported_trajectory
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
 
@@ -18,10 +18,10 @@ ONE_STEP = ("--set", "evaluation.tasks_per_family=0", "--steps", "1")
 def test_a_run_trains_each_turn_of_a_history_that_loses_its_middle(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("histories", *ANEW, *ONE_STEP)
     assert run.succeed()["steps"] == 1
-    trajectories = [read_exported(run.path, entry) for entry in read_index(run.path)]
+    trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
     assert any(len(each.segments) > 1 for each in trajectories), "or no history lost anything"
     for each in trajectories:
-        sequences = whole(each.segments)
+        sequences = join_sequences(each.segments)
         assert sum(int(mask.sum()) for _, mask in sequences) == each.sampled_tokens
         assert max(len(ids) for ids, _ in sequences) <= 128
     assert_books_balance(run.path)

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from launch.monitor.tail import parse_object
-from launch.plan.forecast import forecast, of_trace
-from launch.rundir import stored_config
+from launch.monitor.tail import parse_json_object
+from launch.plan.forecast import basis_from_trace, forecast_run
+from launch.rundir import load_stored_config
 from launch.simulate.trace import read_trace
-from launch.trace.reading import read_timeline
-from launch.trace.spans import Span
+from launch.trace.reading import read_run_timeline
+from launch.trace.spans import TraceSpan
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
@@ -44,8 +44,8 @@ def _step(url: str) -> float:
 
 def test_the_plan_of_a_run_from_its_own_times_is_within_a_fifth_of_what_it_measured(known: MiniRun) -> None:
     """From what episodes and steps took in this very run, however busy the machine was."""
-    trace, config = read_trace(known.path), stored_config(known.path)
-    planned, steps = forecast(config, of_trace(trace, config.rollout)), trace.file.steps
+    trace, config = read_trace(known.path), load_stored_config(known.path)
+    planned, steps = forecast_run(config, basis_from_trace(trace, config.rollout)), trace.file.steps
     measured = 3600 * len(steps) / sum(step.busy_s + step.wait_s for step in steps)
     assert planned.steps_per_hour == pytest.approx(measured, rel=0.2)
     assert planned.age_mean == pytest.approx(trace.measured.age_mean, rel=0.2, abs=0.1)
@@ -64,13 +64,13 @@ def test_every_process_logs_lines_that_say_what_they_are_about(known: MiniRun) -
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    found = [parse_object(line) for line in path.read_bytes().splitlines()]
+    found = [parse_json_object(line) for line in path.read_bytes().splitlines()]
     assert None not in found
     return [line for line in found if line is not None]
 
 
 def test_its_timeline_has_what_each_process_was_at(known: MiniRun) -> None:
-    spans = [piece for piece in read_timeline(known.path).pieces() if isinstance(piece, Span)]
+    spans = [piece for piece in read_run_timeline(known.path).trace_events() if isinstance(piece, TraceSpan)]
     names = {(span.track.process, span.name) for span in spans}
     assert {("learner", f"step {step}") for step in range(1, STEPS + 1)} <= names
     assert {("engine-0", "paused"), ("worker-0-0", "generate"), ("worker-0-0", "grade")} <= names

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.leases import LeaseLimits
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.provider import LocalProvider
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 
 
 async def test_a_run_trains_on_what_its_agents_did_in_a_servers_sandboxes(
-    mini_runs: MiniRuns, docker_engine: Host, tmp_path: Path
+    mini_runs: MiniRuns, docker_engine: SandboxHost, tmp_path: Path
 ) -> None:
     settings = PoolSettings(f"test-run-{os.getpid()}", "test", 8)
     async with SandboxPool(settings, docker_engine) as pool, pool_server(LocalProvider(pool), tmp_path) as (url, _):
@@ -34,7 +34,7 @@ async def test_a_run_trains_on_what_its_agents_did_in_a_servers_sandboxes(
 
 
 async def test_a_run_s_groups_begin_when_there_is_a_place_for_each_of_their_episodes(
-    mini_runs: MiniRuns, docker_engine: Host, tmp_path: Path
+    mini_runs: MiniRuns, docker_engine: SandboxHost, tmp_path: Path
 ) -> None:
     """And give the places back: a server with room for one and a half groups is enough for all."""
     settings, limits = PoolSettings(f"test-group-{os.getpid()}", "test", 6), LeaseLimits(tasks=6, runs_per_task=1)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.recipes.tries import build_model, overrides
-from protocol.export import read_exported, read_index
+from launch.bench.recipes.tries import build_tiny_model, tiny_overrides
+from protocol.export import read_export_index, read_exported_trajectory
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
 from tests.support.recipe_tables import TABLES
@@ -26,18 +26,18 @@ PARTS = {
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny") / "model"
-    build_model(folder)
+    build_tiny_model(folder)
     return folder
 
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_two_steps_of_a_recipe_on_a_tiny_model(name: str, mini_runs: MiniRuns, tiny_model: Path) -> None:
-    values = (*overrides(name), f"model.path={tiny_model}")
+    values = (*tiny_overrides(name), f"model.path={tiny_model}")
     sets = [word for value in values for word in ("--set", value)]
     run = mini_runs.start(f"recipe-{name}", "--recipe", name, *sets, "--steps", "2")
     assert run.succeed()["steps"] == 2
     assert_books_balance(run.path)
-    trajectories = [read_exported(run.path, entry) for entry in read_index(run.path)]
+    trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
     assert trajectories
     assert all(each.reward.parts.keys() >= PARTS[name] for each in trajectories)
 

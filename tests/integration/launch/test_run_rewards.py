@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from protocol.export import read_exported, read_index
+from protocol.export import read_export_index, read_exported_trajectory
 from protocol.trajectory import TurnKind
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
@@ -31,7 +31,7 @@ async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(
         run = mini_runs.start("rewards", *options, "--steps", "2")
         assert (await asyncio.to_thread(run.succeed))["steps"] == 2
     assert_books_balance(run.path)
-    trajectories = [read_exported(run.path, entry) for entry in read_index(run.path)]
+    trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]
     assert len(trajectories) >= 32
     votes = failed = 0
     for each in trajectories:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from launch.ctl.__main__ import request_of
-from launch.ctl.asking import answered
+from launch.ctl.__main__ import parse_request
+from launch.ctl.asking import submit_and_wait
 from launch.ctl.status import read_rollouts, read_status
 from launch.metrics import read_metrics
-from launch.rundir import stored_config
+from launch.rundir import load_stored_config
 from launch.steering.history import read_changes
-from launch.steering.requests import Action
+from launch.steering.requests import ControlAction
 from protocol.cli.exits import EXIT_USER
 from protocol.errors import UserError
 from tests.support.books import assert_books_balance
@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 MANY = ("--steps", "500", "--set", "checkpoint.every_steps=100")
 
 
-def asked(run: MiniRun, action: Action, *words: str, reason: str = "") -> str:
+def asked(run: MiniRun, action: ControlAction, *words: str, reason: str = "") -> str:
     """The run's word that it is done, as ``python -m launch.ctl`` gets it.  Raises UserError."""
-    return answered(run.path, request_of(action, words, reason), PATIENCE_S).text
+    return submit_and_wait(run.path, parse_request(action, words, reason), PATIENCE_S).text
 
 
 def open_samples(run: MiniRun) -> list[str]:
@@ -50,11 +50,11 @@ def pause_with_samples_to_come(run: MiniRun) -> list[str]:
     """Pause the run at a moment when a group waits for at least two samples, which nobody runs then."""
 
     def attempt() -> list[str]:
-        assert asked(run, Action.PAUSE, reason="lunch").startswith("no rollout begins, and the learner stands")
+        assert asked(run, ControlAction.PAUSE, reason="lunch").startswith("no rollout begins, and the learner stands")
         eventually("the end of what runs", lambda: not read_rollouts(run.path, content=False))
         if len(found := open_samples(run)) >= 2:
             return found
-        asked(run, Action.RESUME)
+        asked(run, ControlAction.RESUME)
         run.wait_step(read_status(run.path).step + 1)
         return []
 
@@ -68,29 +68,29 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     first, *others = pause_with_samples_to_come(run)
     paused = read_status(run.path)
     assert (paused.alive, paused.phase, paused.flow, paused.running) == (True, "training", "pause", 0)
-    asked(run, Action.RETUNE, "in_flight=4", "lr=1e-4", reason="too fast")
-    assert asked(run, Action.CHECKPOINT) == f"the checkpoint of step {paused.step} is kept"
+    asked(run, ControlAction.RETUNE, "in_flight=4", "lr=1e-4", reason="too fast")
+    assert asked(run, ControlAction.CHECKPOINT) == f"the checkpoint of step {paused.step} is kept"
     assert (run.path / "checkpoints" / f"step-{paused.step:06d}" / "manifest.json").exists()
     group = int(first[7:13])
-    assert asked(run, Action.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is given up")
-    assert f"group {group} is given up: {len(others)} rollouts" in asked(run, Action.CANCEL, str(group))
-    found = re.search(r"weights of step (\d+) are evaluated", asked(run, Action.EVALUATE, reason="to see"))
+    assert asked(run, ControlAction.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is given up")
+    assert f"group {group} is given up: {len(others)} rollouts" in asked(run, ControlAction.CANCEL, str(group))
+    found = re.search(r"weights of step (\d+) are evaluated", asked(run, ControlAction.EVALUATE, reason="to see"))
     assert found is not None
     assert int(found[1]) == paused.step
     with pytest.raises(UserError, match=rf"step {paused.step}\b"):
-        asked(run, Action.EVALUATE)
+        asked(run, ControlAction.EVALUATE)
     run.wait_event("its end", "eval.finished", lambda event: event["step"] == paused.step)
     assert read_status(run.path).step == paused.step, "the learner stood"
 
-    asked(run, Action.RESUME)
+    asked(run, ControlAction.RESUME)
     run.wait_step(paused.step + 1)
     with pytest.raises(UserError, match="write one of engine-0"):
-        asked(run, Action.DRAIN, "engine-9")
-    assert asked(run, Action.DRAIN, "engine-0").startswith("engine-0 is drained: what it sampled has ended")
+        asked(run, ControlAction.DRAIN, "engine-9")
+    assert asked(run, ControlAction.DRAIN, "engine-0").startswith("engine-0 is drained: what it sampled has ended")
     assert [event["engine"] for event in run.events("engine.drained", "engine.restarted")] == ["engine-0"] * 2
     assert not run.events("engine.died")
     run.wait_step(read_status(run.path).step + 1)
-    asked(run, Action.DRAIN)
+    asked(run, ControlAction.DRAIN)
     summary = run.succeed()
     assert summary["ended"] == "drained"
     assert [row["step"] for row in summary["eval"]["steps"]] == [paused.step]
@@ -107,9 +107,9 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
 
     again = mini_runs.resume("steered")
     again.wait_step(summary["steps"] + 1)
-    assert stored_config(run.path).rollout.in_flight == 4
+    assert load_stored_config(run.path).rollout.in_flight == 4
     assert [change.key for change in read_changes(run.path)] == ["rollout.in_flight", "learner.lr"]
-    asked(again, Action.STOP)
+    asked(again, ControlAction.STOP)
     assert again.succeed()["ended"] == "asked"
     dead = run_json("launch.ctl", run.path, "pause")
     assert dead.code == EXIT_USER
@@ -138,5 +138,5 @@ def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRu
     assert "-- learner-0" in report
     assert "Training.run" in report
     run.wait_event("progress", "advisory.over", lambda event: event["about"] == "stalled")
-    asked(run, Action.STOP)
+    asked(run, ControlAction.STOP)
     assert run.succeed()["ended"] == "asked"

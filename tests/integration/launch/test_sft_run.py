@@ -23,11 +23,11 @@ from actors.agents.chat import load_tokenizer
 from launch.config import load_recipe
 from launch.demo.model import build_demo_model
 from launch.metrics import read_metrics
-from launch.prepare import check_model
+from launch.prepare import require_model_files
 from launch.sft.conversations import read_conversations
-from launch.sft.examples import Encoder
-from protocol.codec import dumps, inspect_blob
-from protocol.export import Exporter
+from launch.sft.examples import ConversationEncoder
+from protocol.codec import inspect_blob, pack_trajectory
+from protocol.export import TrajectoryExporter
 from tests.support.cluster_runs import eventually
 from tests.support.commands import run_json
 from tests.support.trajectories import make_trajectory
@@ -80,10 +80,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     for name, count in (("train", 32), ("held-out", 8)):
         words = [rng.choice(("alpha", "beta", "gamma")) for _ in range(count)]
         (folder / f"{name}.jsonl").write_text("".join(talk(word, 0.5 + n % 2 / 2) for n, word in enumerate(words)))
-    exporter = Exporter(folder / "sampled")
+    exporter = TrajectoryExporter(folder / "sampled")
     for sample in range(8):
-        blob = dumps(make_trajectory(0, sample, size=8, reward=sample % 2))
-        exporter.add(inspect_blob(blob), blob)
+        blob = pack_trajectory(make_trajectory(0, sample, size=8, reward=sample % 2))
+        exporter.export_trajectory(inspect_blob(blob), blob)
     done = run_json("launch.sft", *options(folder, "whole"))
     assert done.code == 0, done.stderr
     return Trained(folder, done.said)
@@ -104,8 +104,8 @@ def test_the_loss_falls_and_the_summary_says_what_was_trained(trained: Trained) 
 
 def test_the_folder_is_an_ordinary_one_with_the_loss_that_was_told(trained: Trained) -> None:
     """In transformers, from the ids and masks of the held-out conversations, with their weights."""
-    folder = check_model(Path(trained.summary["model"]))
-    encoder = Encoder(load_tokenizer(str(folder)))
+    folder = require_model_files(Path(trained.summary["model"]))
+    encoder = ConversationEncoder(load_tokenizer(str(folder)))
     model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     above = tokens = 0.0
     for each in read_conversations(trained.folder / "held-out.jsonl"):

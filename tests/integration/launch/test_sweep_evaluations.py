@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from launch.bench.recipes.tries import build_model
-from launch.summary import read_events
+from launch.bench.recipes.tries import build_tiny_model
+from launch.summary import read_run_events
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.tasks.formats import write_tasks
 from sandbox.tasks.generated import training_tasks
 from tests.support.fake_chat import Reply, Request, fake_chat
@@ -23,7 +23,7 @@ TASKS = training_tasks(3, 2)
 
 
 @pytest.fixture
-def tasks(tmp_path: Path, docker_engine: Host) -> Path:
+def tasks(tmp_path: Path, docker_engine: SandboxHost) -> Path:
     write_tasks(TASKS, "terminal_bench", tmp_path / "tasks")
     return tmp_path / "tasks"
 
@@ -81,10 +81,10 @@ async def test_the_oracle_scores_1_at_every_point(tasks: Path, tmp_path: Path) -
 @pytest.mark.sglang
 @pytest.mark.slow
 async def test_one_server_does_for_all_points_of_a_model(tasks: Path, tmp_path: Path) -> None:
-    build_model(tmp_path / "model")
+    build_tiny_model(tmp_path / "model")
     common = ("--set", f"model={tmp_path / 'model'}", "--set", f"tasks={tasks}", "--set", "attempts=1")
     code, said = await swept(tmp_path / "out", "--axis", "temperature=0.5,1.0", "--axis", "greedy=true,false", *common)
     assert code == EXIT_OK, said
     assert [each["figures"]["graded"] for each in said["points"]] == [len(TASKS)] * 4
-    started = [event for event in read_events(tmp_path / "out") if event["kind"] == "engine.started"]
+    started = [event for event in read_run_events(tmp_path / "out") if event["kind"] == "engine.started"]
     assert len(started) == 1

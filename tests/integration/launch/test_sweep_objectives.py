@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from launch.sweep.definition import find, made, read
+from launch.sweep.definition import build_sweep, find_sweep_file, read_sweep_file
 from launch.sweep.folder import SUMMARY_FILE
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import RECIPE, ROOT, MiniRuns
@@ -44,9 +44,9 @@ start."""
 
 def rotating() -> str:
     """One of the objectives: another one each time that this file is another commit's, or another CI_BATCH's, turn."""
-    path = find("objectives")
+    path = find_sweep_file("objectives")
     assert path is not None
-    names = [choice.label for choice in made("", read(path), {}, []).axes[0].choices]
+    names = [choice.label for choice in build_sweep("", read_sweep_file(path), {}, []).axes[0].choices]
     if batch := os.environ.get("CI_BATCH"):
         return names[int(batch) // BATCHES % len(names)]
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]

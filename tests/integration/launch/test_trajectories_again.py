@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from launch.monitor.recording import read_cast
+from launch.monitor.recording import read_recording
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import write_task
 from tests.support.fake_chat import Calls, Reply, Request, fake_chat
@@ -58,7 +58,7 @@ async def command(module: str, *words: object) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.fixture
-def tasks(tmp_path: Path, docker_engine: Host) -> Path:
+def tasks(tmp_path: Path, docker_engine: SandboxHost) -> Path:
     for name in ("sound", "random", "lazy"):
         write_task(task(name), tmp_path / "tasks")
     return tmp_path / "tasks"
@@ -102,7 +102,7 @@ async def test_tests_that_have_changed_are_found_by_what_the_agent_saw(tasks: Pa
 
 async def test_terminals_are_recorded_and_compared(tasks: Path, tmp_path: Path) -> None:
     model = await evaluated(tasks, tmp_path / "model")
-    shown = "".join(text for _, text in read_cast(model / "terminals" / "sound.0.cast").events)
+    shown = "".join(text for _, text in read_recording(model / "terminals" / "sound.0.cast").events)
     for part in ("pwd; false", "/app", "echo 1 > note.txt", "1 of 1 hidden tests passed"):
         assert part in shown
     oracle = tmp_path / "oracle"

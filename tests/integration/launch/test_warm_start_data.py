@@ -11,12 +11,12 @@ import ray
 
 from launch.config import load_recipe
 from launch.demo.model import build_demo_model
-from launch.learners import spawn_learners
-from launch.nodes import Node
-from launch.prepare import Prepared, _model
+from launch.learners import spawn_learner_group
+from launch.nodes import ClusterNode
+from launch.prepare import PreparedRun, _model
 from launch.rundir import RunDirectory
 from launch.settings import learner_settings
-from launch.warm_start import warm_start
+from launch.warm_start import run_warm_start
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 
@@ -24,11 +24,13 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.fixture
-def home(ray_node: None) -> Node:
-    return Node("node-0", ray.get_runtime_context().get_node_id(), "127.0.0.1")
+def home(ray_node: None) -> ClusterNode:
+    return ClusterNode("node-0", ray.get_runtime_context().get_node_id(), "127.0.0.1")
 
 
-async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(tmp_path: Path, home: Node) -> None:
+async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
+    tmp_path: Path, home: ClusterNode
+) -> None:
     shape = ["model.layers=1", "model.hidden=64", "model.intermediate=96", "model.heads=2"]
     build_demo_model(tmp_path / "model", load_recipe("demo", shape).model, 0)
     talk = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "done"}]
@@ -41,10 +43,10 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
     model, warm = _model(config, tmp_path)
     assert not warm
     with RunDirectory.create(tmp_path, "demo", "run") as directory:
-        learners = spawn_learners(config.learner, learner_settings(config, model), directory, home)
+        learners = spawn_learner_group(config.learner, learner_settings(config, model), directory, home)
         await learners.call(LearnerRank.setup)
         events = EventLog(directory.path, "driver", "node-0")
-        await warm_start(config, learners, Prepared(model, warm), events)
+        await run_warm_start(config, learners, PreparedRun(model, warm), events)
         events.close()
         digest = await learners.call(LearnerRank.weights_digest)
         lines = (directory.path / "events" / "driver.jsonl").read_text().splitlines()
@@ -53,6 +55,6 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
     assert told[-1]["loss"] < 3.0, "where it began at 7"
     kept, warm = _model(config, tmp_path)
     assert warm
-    again = spawn_learners(config.learner, learner_settings(config, kept), directory, home, generation=2)
+    again = spawn_learner_group(config.learner, learner_settings(config, kept), directory, home, generation=2)
     await again.call(LearnerRank.setup)
     assert await again.call(LearnerRank.weights_digest) == digest

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from launch.monitor.packages import package_file
-from launch.rundir import stored_config
+from launch.rundir import load_stored_config
 from tests.support.browser import Page, browsing, chromium
 from tests.support.cluster_runs import MiniRun, MiniRuns
 from tests.support.commands import run_json
@@ -86,13 +86,13 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
     await command("launch.ctl", run.path, "pause")
     await page.open(f"{started['url'].rstrip('/')}/#/run/watched")
     await page.see("paused")
-    before = stored_config(run.path).in_flight
+    before = load_stored_config(run.path).in_flight
     step = run.events("learner.step")[-1]["step"]
     await command("launch.ctl", run.path, "retune", f"in_flight={before // 2}")
     await command("launch.ctl", run.path, "resume")
     await asyncio.to_thread(run.wait_step, step + 1, SOON_S)
     await page.see(f"step {step + 1}")
-    assert stored_config(run.path).rollout.in_flight == before // 2
+    assert load_stored_config(run.path).rollout.in_flight == before // 2
 
     (tmp_path / "kept.html").write_text(exported)
     await page.open(f"file://{tmp_path / 'kept.html'}")

@@ -23,9 +23,9 @@ import learner.layers
 import learner.publish
 import learner.sft
 import learner.step
-from learner.flops import flops
+from learner.flops import count_training_flops
 from learner.logprobs import token_logprobs
-from learner.qwen import read_config
+from learner.qwen import read_qwen_config
 from learner.rank import LearnerRank
 
 
@@ -115,7 +115,7 @@ def logprobs_beside_reference(rank, world, port, settings, batch, samples):
     made.sft(batch)
     trainer = made._made.trainer
     before = trainer.logprobs(samples)
-    made.keep_reference("nowhere", True)
+    made.freeze_reference("nowhere", True)
     with made._made.reference.in_place():
         frozen = trainer.logprobs(samples)
     return frozen, trainer.logprobs(samples), before
@@ -123,7 +123,7 @@ def logprobs_beside_reference(rank, world, port, settings, batch, samples):
 
 def calls_of_layers(rank, world, port, settings):
     """Keyword arguments that megatron makes each of the kit's classes with."""
-    kit, found = learner.layers.kit(), {}
+    kit, found = learner.layers.choose_layer_classes(), {}
 
     def recording(name, made):
         def make(self, *args, **kwargs):
@@ -133,7 +133,9 @@ def calls_of_layers(rank, world, port, settings):
 
         return type(name, (made,), {"__init__": make})
 
-    learner.layers.kit = lambda: type(kit)(*(recording(name, made) for name, made in kit._asdict().items()))
+    learner.layers.choose_layer_classes = lambda: type(kit)(
+        *(recording(name, made) for name, made in kit._asdict().items())
+    )
     rank = LearnerRank(settings, rank, world, "127.0.0.1", port)
     rank.setup()
     return found
@@ -336,7 +338,10 @@ def reference_policy_steps(rank, world, port, folder, batches, settings):
         order = gaps.sort().values
         fits = [n for n in range(1, len(order) + 1) if order[:n].mean() <= asked.corrections.m2po]
         largest = order[max(fits) - 1]
-        costs = {id(s): flops(read_config(Path(folder))).of(len(s.token_ids), len(s.targets)) for s in samples}
+        costs = {
+            id(s): count_training_flops(read_qwen_config(Path(folder))).count_sequence(len(s.token_ids), len(s.targets))
+            for s in samples
+        }
         by_cost = sorted(samples, key=lambda sample: -costs[id(sample)])
         halves, loads = ([], []), [0.0, 0.0]
         for sample in by_cost:

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from learner.messages import SftBatch
-from protocol.codec import dumps
-from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket, Trajectory
-from protocol.weights import NO_VERSION, Lineage, Version
+from protocol.codec import pack_trajectory
+from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory
+from protocol.weights import NO_VERSION, Lineage, WeightVersion
 
 VOCABULARY = 97  # odd on purpose: tensor parallelism has to pad it
 SHAPES = {
@@ -61,7 +61,7 @@ def lineage(steps: int = 8) -> Lineage:
     """Version n is the weights after n steps."""
     made = Lineage()
     for step in range(steps):
-        made.add(Version(step), step, Version(step - 1) if step else NO_VERSION)
+        made.add(WeightVersion(step), step, WeightVersion(step - 1) if step else NO_VERSION)
     return made
 
 
@@ -75,8 +75,8 @@ def trajectory(rng, group: int, sample: int, reward: float, versions, length: in
     ]
     behaviour = -4.6 + 0.3 * rng.normal(size=length)
     return Trajectory(
-        Ticket("run", GroupId(group), sample, 8, "task", 0),
-        Status.COMPLETED,
+        RolloutRequest("run", GroupId(group), sample, 8, "task", 0),
+        EpisodeStatus.COMPLETED,
         Reward(reward),
         (
             Segment(
@@ -99,7 +99,7 @@ def with_logprobs(bare: Trajectory, logprobs) -> Trajectory:
 def payload(groups: int = 3, size: int = 4, versions=(2, 3), seed: int = 0) -> list[bytes]:
     rng = np.random.default_rng(seed)
     return [
-        dumps(trajectory(rng, group, sample, float(sample % 2), versions))
+        pack_trajectory(trajectory(rng, group, sample, float(sample % 2), versions))
         for group in range(groups)
         for sample in range(size)
     ]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches
 
-from learner.settings import Lora
+from learner.settings import LoraSettings
 from protocol.digests import digest_files
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
-LORA = {"lora": Lora(4, targets=("q_proj", "v_proj", "o_proj", "gate_proj"))}
+LORA = {"lora": LoraSettings(4, targets=("q_proj", "v_proj", "o_proj", "gate_proj"))}
 OPTIONS = pytest.mark.parametrize(
     "options",
     [
@@ -28,7 +28,7 @@ DIGESTS = (("weights_digest",), ("optimizer_digest",))
 
 
 def steps(first: int, last: int) -> list[tuple]:
-    return [("step", n, payload(seed=n), lineage(), Version(4)) for n in range(first, last)]
+    return [("step", n, payload(seed=n), lineage(), WeightVersion(4)) for n in range(first, last)]
 
 
 @OPTIONS
@@ -85,7 +85,11 @@ def test_steps_that_are_taken_before_the_copy_is_written_do_not_reach_it(ranks, 
 
 def test_steps_that_are_taken_before_the_weights_are_written_do_not_reach_them(ranks, settings, tmp_path):
     """Else engines sample with weights that no version names."""
-    then = (("begin_publish",), *steps(0, 2), ("end_publish", Version(1), 0, Version(0), str(tmp_path / "out")))
+    then = (
+        ("begin_publish",),
+        *steps(0, 2),
+        ("end_publish", WeightVersion(1), 0, WeightVersion(0), str(tmp_path / "out")),
+    )
     made = settings()
     ranks.learner(made, *then)
     (before,) = ranks.run("read_file", path=f"{made.model_path}/model.safetensors")
@@ -95,11 +99,11 @@ def test_steps_that_are_taken_before_the_weights_are_written_do_not_reach_them(r
 
 
 def test_adapters_that_are_published_alone_are_those_of_the_step_too(ranks, settings, tmp_path):
-    made = settings(tp=2, lora=Lora(4), publish_adapters=True)
+    made = settings(tp=2, lora=LoraSettings(4), publish_adapters=True)
     beside, at_once = str(tmp_path / "beside"), str(tmp_path / "at once")
     then = (
-        ("publish_adapter", Version(1), 0, Version(0), at_once),
-        *(("begin_publish",), *steps(0, 2), ("end_publish", Version(1), 0, Version(0), beside)),
+        ("publish_adapter", WeightVersion(1), 0, WeightVersion(0), at_once),
+        *(("begin_publish",), *steps(0, 2), ("end_publish", WeightVersion(1), 0, WeightVersion(0), beside)),
     )
     first, *_, last = ranks.learner(made, *then, world=2)
     assert sorted(path.name for path in Path(beside).iterdir()) == sorted(path.name for path in Path(at_once).iterdir())
@@ -152,7 +156,7 @@ def test_checkpoint_loads_into_another_layout(ranks, settings, tmp_path, source,
     def run(layout: str, name: str, *then) -> list:
         options, world = LAYOUTS[layout]
         made = settings(eps=1e-4, **changes, **options)
-        publish = ("publish", Version(1), 1, Version(0), str(tmp_path / name))
+        publish = ("publish", WeightVersion(1), 1, WeightVersion(0), str(tmp_path / name))
         return ranks.learner(made, *then, *(("sft", batch) for batch in rest), publish, world=world)
 
     whole = run(source, "whole", ("sft", first), ("save", folder))
@@ -203,9 +207,12 @@ def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, sha
     ("lora", "said"),
     [
         (None, "lora.rank = 4 there, 0 here"),
-        (Lora(2, targets=LORA["lora"].targets), "lora.rank = 4 there, 2 here"),
-        (Lora(4, alpha=8, targets=LORA["lora"].targets), "lora.alpha = 32.0 there, 8.0 here"),
-        (Lora(4, targets=("q_proj",)), "lora.targets = ('q_proj', 'v_proj', 'o_proj', 'gate_proj') there, ('q_proj',)"),
+        (LoraSettings(2, targets=LORA["lora"].targets), "lora.rank = 4 there, 2 here"),
+        (LoraSettings(4, alpha=8, targets=LORA["lora"].targets), "lora.alpha = 32.0 there, 8.0 here"),
+        (
+            LoraSettings(4, targets=("q_proj",)),
+            "lora.targets = ('q_proj', 'v_proj', 'o_proj', 'gate_proj') there, ('q_proj',)",
+        ),
     ],
 )
 def test_a_checkpoint_with_other_adapters_is_refused(ranks, settings, tmp_path, lora, said):

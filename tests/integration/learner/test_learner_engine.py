@@ -10,9 +10,9 @@ from learner_data import lineage, payload, sft_batches
 from actors.engines.adapter_files import AdapterSettings
 from actors.engines.engine import Engine
 from actors.engines.settings import EngineSettings
-from learner.batch import supervised
-from learner.settings import Lora
-from protocol.weights import Version
+from learner.batch import make_supervised_samples
+from learner.settings import LoraSettings
+from protocol.weights import WeightVersion
 from tests.support.engine_requests import request
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow]
@@ -61,7 +61,10 @@ def test_sglang_serves_what_was_trained(ranks, settings, tmp_path, shape):
     source, out = tmp_path / "source", tmp_path / "out"
     ranks.run("make_model", folder=str(source), shape=MODELS[shape])
     made = replace(settings(tp=2, shard_bytes=60_000), model_path=str(source))
-    then = (("step", 1, payload(), lineage(), Version(4)), ("publish", Version(5), 1, Version(4), str(out)))
+    then = (
+        ("step", 1, payload(), lineage(), WeightVersion(4)),
+        ("publish", WeightVersion(5), 1, WeightVersion(4), str(out)),
+    )
     manifest = ranks.run("calls", 2, settings=made, then=then)[0][1]
     assert len(list(out.glob("*.safetensors"))) > 1
     reply = asyncio.run(sampled(str(out), tmp_path, manifest))
@@ -94,20 +97,26 @@ def test_learner_and_server_agree_on_the_log_probabilities_of_what_was_sampled(
     source, out = tmp_path / "source", tmp_path / "out"
     ranks.run("make_model", folder=str(source), shape=MODELS["Qwen3, untied"])
     made = replace(settings(dtype=dtype, temperature=temperature), model_path=str(source))
-    then = (("step", 1, payload(), lineage(), Version(4)), ("publish", Version(5), 1, Version(4), str(out)))
+    then = (
+        ("step", 1, payload(), lineage(), WeightVersion(4)),
+        ("publish", WeightVersion(5), 1, WeightVersion(4), str(out)),
+    )
     manifest = ranks.run("calls", 1, settings=made, then=then)[0][1]
     told = replace(engine_settings(str(out), tmp_path), dtype=dtype)
     replies = asyncio.run(sampled_many(told, manifest, temperature))
     whole = [np.array(prompt + reply.token_ids, np.int32) for prompt, reply in replies]
     masks = [np.r_[np.zeros(20), np.ones(len(tokens) - 20)].astype(np.uint8) for tokens in whole]
-    samples = supervised(list(zip(whole, masks, strict=True)))
+    samples = make_supervised_samples(list(zip(whole, masks, strict=True)))
     (ours,) = ranks.run("prepass", settings=replace(made, model_path=str(out)), samples=samples)
     gap = np.concatenate(ours) - np.concatenate([reply.logprobs for _, reply in replies])
     assert len(gap) == 16 * 100
     assert float(np.mean(np.expm1(gap) - gap)) < LIMITS[dtype]
 
 
-ADAPTERS = {"Qwen2.5, tied": Lora(4, targets=("q_proj", "v_proj", "gate_proj")), "Qwen3, untied": Lora(8)}
+ADAPTERS = {
+    "Qwen2.5, tied": LoraSettings(4, targets=("q_proj", "v_proj", "gate_proj")),
+    "Qwen3, untied": LoraSettings(8),
+}
 
 
 async def sampled_with_adapters(settings, *adapters):
@@ -116,7 +125,7 @@ async def sampled_with_adapters(settings, *adapters):
     await engine.start(adapters[0])
     try:
         for adapter in adapters:
-            await engine.load(adapter, 600)
+            await engine.load_weights(adapter, 600)
             replies.append(await engine.generate(request(PROMPT, 60)))
     finally:
         await engine.stop()
@@ -132,19 +141,19 @@ def test_sglang_loads_the_adapters_alone(ranks, settings, tmp_path, shape):
     checkpoint = str(tmp_path / "checkpoint")
     first, *_, last, _ = ranks.learner(
         made,
-        ("publish_adapter", Version(4), 0, Version(3), str(tmp_path / "first")),
+        ("publish_adapter", WeightVersion(4), 0, WeightVersion(3), str(tmp_path / "first")),
         *(("sft", batch) for batch in sft_batches(3, lr=2e-2)),
         ("begin_publish",),
-        ("end_publish", Version(5), 3, Version(4), str(tmp_path / "last")),
+        ("end_publish", WeightVersion(5), 3, WeightVersion(4), str(tmp_path / "last")),
         ("save", checkpoint),
         world=2,
     )
     told = engine_settings(source, tmp_path)
-    adapters = AdapterSettings(rank=lora.rank, alpha=lora.alpha, targets=lora.targets, most=2)
+    adapters = AdapterSettings(rank=lora.rank, alpha=lora.alpha, targets=lora.targets, max_adapters=2)
     replies = asyncio.run(sampled_with_adapters(replace(told, adapters=adapters), first, last))
     whole = [np.array(PROMPT + reply.token_ids, np.int32) for reply in replies]
     mask = (np.arange(len(whole[0])) >= len(PROMPT)).astype(np.uint8)
-    samples = supervised([(tokens, mask) for tokens in whole])
+    samples = make_supervised_samples([(tokens, mask) for tokens in whole])
     (before,) = ranks.run("prepass", settings=replace(made, tp=1), samples=samples)
     (after,) = ranks.run("prepass", settings=replace(made, tp=1), samples=samples, checkpoint=checkpoint)
     assert replies[0].logprobs == pytest.approx(before[0], abs=5e-5)

@@ -5,7 +5,7 @@ import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches
 
 from learner.messages import SftBatch
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 LAYOUTS = {
     "TP2": (2, {"tp": 2}),
@@ -36,7 +36,7 @@ def sequence(length, first=0):
 def test_an_empty_share(ranks, settings, layout):
     """The last batch of a run may have one sequence, and that may be two tokens long."""
     world, changes = LAYOUTS[layout]
-    then = (("sft", SftBatch([sequence(2)], 1e-3)), ("step", 1, payload(1, 2), lineage(), Version(4)))
+    then = (("sft", SftBatch([sequence(2)], 1e-3)), ("step", 1, payload(1, 2), lineage(), WeightVersion(4)))
     alone, step_alone = ranks.learner(settings(dtype="float64"), *then)
     for found, step in ranks.run("calls", world, settings=settings(dtype="float64", **changes), then=then):
         assert found.loss == pytest.approx(alone.loss, rel=1e-9)
@@ -94,7 +94,7 @@ def test_a_layout_that_does_not_fit_is_one_sentence(ranks, settings, changes, wo
 def test_transformers_loads_what_was_trained(ranks, settings, tmp_path, shape):
     """And computes the same: the folder says all that the model is."""
     made, tokens = settings(shape, tp=2), sequence(24)[0]
-    then = (("sft", sft_batches(1)[0]), ("publish", Version(1), 1, Version(0), str(tmp_path / "out")))
+    then = (("sft", sft_batches(1)[0]), ("publish", WeightVersion(1), 1, WeightVersion(0), str(tmp_path / "out")))
     ranks.run("calls", 2, settings=made, then=then)
     (found,) = ranks.run("logits", folder=str(tmp_path / "out"), sequence=tokens)
     ((_, weights),) = ranks.run("reference_sft", folder=made.model_path, batches=sft_batches(1), settings=made)

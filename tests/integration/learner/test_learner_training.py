@@ -7,11 +7,11 @@ import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
 
 from learner.objective import Objective
-from learner.sequences import whole
-from protocol.codec import dumps, loads
-from protocol.trained import Mark, unpack_facts
+from learner.sequences import join_sequences
+from protocol.codec import pack_trajectory, unpack_trajectory
+from protocol.trained import TokenLossFlag, unpack_trained_tokens
 from protocol.trajectory import DropReason
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -45,7 +45,7 @@ def test_weighted_sequences_equal_hugging_face(ranks, settings, world, changes):
 def test_weights_after_a_step_equal_hugging_face(ranks, settings, tmp_path):
     """Loss and norm see nothing of a wrong update."""
     made, batches = settings(lr=1e-3, eps=1e-3), sft_batches(2, lr=1e-3)
-    ranks.learner(made, ("sft_run", batches), ("publish", Version(1), 1, Version(0), str(tmp_path / "out")))
+    ranks.learner(made, ("sft_run", batches), ("publish", WeightVersion(1), 1, WeightVersion(0), str(tmp_path / "out")))
     ((_, expected),) = ranks.run("reference_sft", folder=made.model_path, batches=batches, settings=made)
     (found,) = ranks.run("read_weights", folder=str(tmp_path / "out"))
     for name, weight in expected.items():
@@ -100,16 +100,19 @@ def test_a_look_at_log_probabilities_is_the_same_in_every_layout_and_changes_not
 def test_what_a_step_says_of_each_token_is_what_a_look_before_it_finds(ranks, settings, changes):
     """Else a person is shown another gap between learner and engine than there was."""
     told, blobs = settings(**(changes or {})), payload()
-    trajectories = [loads(blob) for blob in blobs]
-    sequences = [pair for each in trajectories for pair in whole(each.segments)]
+    trajectories = [unpack_trajectory(blob) for blob in blobs]
+    sequences = [pair for each in trajectories for pair in join_sequences(each.segments)]
     looked, report = ranks.learner(
-        told, ("logprobs", sequences), ("step", 4, blobs, lineage(), Version(4)), world=1 if changes is None else 2
+        told,
+        ("logprobs", sequences),
+        ("step", 4, blobs, lineage(), WeightVersion(4)),
+        world=1 if changes is None else 2,
     )
-    found = dict(zip((each.ticket.trajectory_id for each in trajectories), looked, strict=True))
+    found = dict(zip((each.request.trajectory_id for each in trajectories), looked, strict=True))
     assert report.records.keys() == set(report.trained)
     for name, record in report.records.items():
-        facts = unpack_facts(record.blob)
-        (segment,) = next(each.segments for each in trajectories if each.ticket.trajectory_id == name)
+        facts = unpack_trained_tokens(record.blob)
+        (segment,) = next(each.segments for each in trajectories if each.request.trajectory_id == name)
         kept = ~np.isnan(facts.logprobs)
         sampled = segment.loss_mask == 1
         assert kept[sampled].any()
@@ -119,16 +122,20 @@ def test_what_a_step_says_of_each_token_is_what_a_look_before_it_finds(ranks, se
         assert record.gap == pytest.approx(float(gaps.mean()), rel=1e-4)
         assert np.unique(facts.advantages[kept]).size == 1
         assert record.advantage == pytest.approx(float(facts.advantages[kept][0]), rel=1e-5)
-    marks = np.concatenate([unpack_facts(record.blob).marks for record in report.records.values()])
-    tokens = sum(int((~np.isnan(unpack_facts(r.blob).logprobs)).sum()) for r in report.records.values())
-    for mark, metric in ((Mark.HIGH, "clip_high"), (Mark.LOW, "clip_low"), (Mark.DUAL, "clip_dual")):
+    marks = np.concatenate([unpack_trained_tokens(record.blob).loss_flags for record in report.records.values()])
+    tokens = sum(int((~np.isnan(unpack_trained_tokens(r.blob).logprobs)).sum()) for r in report.records.values())
+    for mark, metric in (
+        (TokenLossFlag.HIGH, "clip_high"),
+        (TokenLossFlag.LOW, "clip_low"),
+        (TokenLossFlag.DUAL, "clip_dual"),
+    ):
         assert ((marks & mark.value) > 0).sum() / tokens == pytest.approx(report.metrics[metric], abs=1e-9)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_two_ranks_train_as_one(ranks, settings, layout):
     """Losses, norms and metrics are of the whole batch, whoever computed which part."""
-    then = (("sft_run", sft_batches()), ("step", 4, payload(), lineage(), Version(4)))
+    then = (("sft_run", sft_batches()), ("step", 4, payload(), lineage(), WeightVersion(4)))
     alone, step_alone = ranks.learner(settings(), *then)
     both = ranks.run("calls", 2, settings=settings(**LAYOUTS[layout]), then=then)
     for together, step_together in both:
@@ -160,8 +167,8 @@ def test_step_recomputes_the_behaviour_logprobs(ranks, settings):
     bare = [trajectory(rng, i // 4, i % 4, float(i % 2), (4,)) for i in range(8)]
     sequences = [t.segments[0].token_ids for t in bare]
     (recorded,) = ranks.run("reference_logprobs", folder=made.model_path, sequences=sequences, temperature=0.7)
-    true = [dumps(with_logprobs(t, logprobs)) for t, logprobs in zip(bare, recorded, strict=True)]
-    (report,) = ranks.learner(made, ("step", 5, true, lineage(), Version(4)))
+    true = [pack_trajectory(with_logprobs(t, logprobs)) for t, logprobs in zip(bare, recorded, strict=True)]
+    (report,) = ranks.learner(made, ("step", 5, true, lineage(), WeightVersion(4)))
     metrics = report.metrics
     assert metrics["mismatch_max"] < 1e-4
     assert metrics["clip_high"] == metrics["clip_low"] == metrics["clip_dual"] == 0
@@ -172,7 +179,7 @@ def test_step_recomputes_the_behaviour_logprobs(ranks, settings):
 
 def test_step_is_reproducible_and_feels_the_clip_range(ranks, settings):
     """Training again on the recorded batches gives the same weights, bit for bit; with another upper bound, others."""
-    then = (*(("step", n, payload(seed=n), lineage(), Version(4)) for n in range(3)), ("weights_digest",))
+    then = (*(("step", n, payload(seed=n), lineage(), WeightVersion(4)) for n in range(3)), ("weights_digest",))
     first = ranks.learner(settings(objective=Objective(eps_high=0.28)), *then)
     again = ranks.learner(settings(objective=Objective(eps_high=0.28)), *then)
     symmetric = ranks.learner(settings(objective=Objective(eps_high=0.2)), *then)
@@ -184,7 +191,9 @@ def test_step_is_reproducible_and_feels_the_clip_range(ranks, settings):
 def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, settings):
     rng = np.random.default_rng(2)
     batch = [trajectory(rng, 0, i, float(i % 2), (0, 7) if i else (0,), length=30) for i in range(4)]
-    (report,) = ranks.learner(settings(eta=3), ("step", 8, [dumps(t) for t in batch], lineage(), Version(7)))
+    (report,) = ranks.learner(
+        settings(eta=3), ("step", 8, [pack_trajectory(t) for t in batch], lineage(), WeightVersion(7))
+    )
     assert report.dropped == {"train-g000000-s00": DropReason.ALL_STALE}
     assert report.trained == tuple(f"train-g000000-s{i:02d}" for i in (1, 2, 3))
     metrics = report.metrics
@@ -192,7 +201,9 @@ def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, setti
     assert metrics["trained_tokens"] == 30
     assert metrics["masked_tokens"] == 30, "the 20 of the trajectory that was dropped are not masked ones"
     assert metrics["age_max"] == 0
-    (fresh,) = ranks.learner(settings(eta=9), ("step", 8, [dumps(t) for t in batch], lineage(), Version(7)))
+    (fresh,) = ranks.learner(
+        settings(eta=9), ("step", 8, [pack_trajectory(t) for t in batch], lineage(), WeightVersion(7))
+    )
     assert fresh.metrics["trained_tokens"] == 80
     assert fresh.metrics["age_max"] == 7
 
@@ -200,7 +211,7 @@ def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, setti
 def test_a_batch_of_stale_tokens_leaves_the_weights_alone(ranks, settings):
     old = payload(versions=(0,))
     before, report, after = ranks.learner(
-        settings(eta=2), ("weights_digest",), ("step", 8, old, lineage(), Version(7)), ("weights_digest",)
+        settings(eta=2), ("weights_digest",), ("step", 8, old, lineage(), WeightVersion(7)), ("weights_digest",)
     )
     assert before == after
     assert report.metrics["updated"] == 0
@@ -209,16 +220,17 @@ def test_a_batch_of_stale_tokens_leaves_the_weights_alone(ranks, settings):
 
 def test_a_group_without_variance_does_no_harm(ranks, settings):
     rng = np.random.default_rng(3)
-    same = [dumps(trajectory(rng, 0, i, 0.1, (4,))) for i in range(4)]
-    (report,) = ranks.learner(settings(), ("step", 5, same, lineage(), Version(4)))
+    same = [pack_trajectory(trajectory(rng, 0, i, 0.1, (4,))) for i in range(4)]
+    (report,) = ranks.learner(settings(), ("step", 5, same, lineage(), WeightVersion(4)))
     assert report.metrics["loss"] == 0
     assert report.metrics["grad_norm"] == 0
 
 
 def test_truncated_importance_sampling_trains(ranks, settings):
-    (clipped,) = ranks.learner(settings(), ("step", 5, payload(), lineage(), Version(4)))
+    (clipped,) = ranks.learner(settings(), ("step", 5, payload(), lineage(), WeightVersion(4)))
     (weighted,) = ranks.learner(
-        settings(objective=Objective(loss="reinforce", tis_cap=2.0)), ("step", 5, payload(), lineage(), Version(4))
+        settings(objective=Objective(loss="reinforce", tis_cap=2.0)),
+        ("step", 5, payload(), lineage(), WeightVersion(4)),
     )
     assert weighted.metrics["grad_norm"] > 0
     assert weighted.metrics["loss"] != clipped.metrics["loss"]

@@ -6,30 +6,30 @@ import numpy as np
 import pytest
 from learner_data import lineage, payload, sft_batches, trajectory
 
-from learner.batch import read_batch, supervised
-from learner.objective import Corrections, Kl, Objective
-from protocol.codec import dumps
+from learner.batch import make_supervised_samples, read_batch
+from learner.objective import KlPenalty, Objective, OffPolicyCorrections
+from protocol.codec import pack_trajectory
 from protocol.trajectory import DropReason
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 EVERYTHING = Objective(
     minibatches=2,
     eps_low=0.01,
     eps_high=0.01,
-    corrections=Corrections(proximal="recomputed", cap=1.1, m2po=0.05),
-    kl=Kl(0.5, "k3"),
+    corrections=OffPolicyCorrections(proximal="recomputed", cap=1.1, m2po=0.05),
+    kl=KlPenalty(0.5, "k3"),
 )
 LAYOUTS = {"one rank": {}, "TP2": {"tp": 2}, "PP2": {"pp": 2}, "DP2": {}}
 
 
 def step(number: int, batch: list[bytes]) -> tuple:
-    return ("step", number, batch, lineage(), Version(4))
+    return ("step", number, batch, lineage(), WeightVersion(4))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_pass_before_the_step_finds_what_hugging_face_finds(ranks, settings, layout):
     """On every rank, for every sample, in the samples' order, however they were packed."""
-    samples = supervised(sft_batches(1)[0].sequences)
+    samples = make_supervised_samples(sft_batches(1)[0].sequences)
     made = settings(micro_batch_tokens=60, **LAYOUTS[layout])
     (expected,) = ranks.run("reference_logprobs", folder=made.model_path, sequences=[s.token_ids for s in samples])
     for found in ranks.run("prepass", 1 if layout == "one rank" else 2, settings=made, samples=samples):
@@ -41,11 +41,11 @@ def test_a_pass_before_the_step_equals_the_steps_own(ranks, settings):
     """Else the ratio to the proximal policy is not 1 where nothing has changed."""
     rng, made = np.random.default_rng(1), settings()
     bare = [trajectory(rng, 0, i, float(i % 2), (4,)) for i in range(4)]
-    samples = read_batch([dumps(t) for t in bare], lineage(), Version(4), made).samples
+    samples = read_batch([pack_trajectory(t) for t in bare], lineage(), WeightVersion(4), made).samples
     (found,) = ranks.run("prepass", settings=made, samples=samples)
     for sample, own, each in zip(samples, found, bare, strict=True):
         each.segments[0].logprobs[sample.targets] = own
-    (report,) = ranks.learner(made, step(5, [dumps(t) for t in bare]))
+    (report,) = ranks.learner(made, step(5, [pack_trajectory(t) for t in bare]))
     assert report.metrics["mismatch_max"] < 1e-6
 
 
@@ -59,10 +59,10 @@ def test_decoupled_updates_equal_hugging_face(ranks, settings, tmp_path, layout)
         made,
         ("keep_reference", str(tmp_path / "reference"), True),
         *(step(5 + n, batch) for n, batch in enumerate(batches)),
-        ("publish", Version(9), 2, Version(4), out),
+        ("publish", WeightVersion(9), 2, WeightVersion(4), out),
         world=1 if layout == "one rank" else 2,
     )[1:3]
-    samples = [read_batch(batch, lineage(), Version(4), made).samples for batch in batches]
+    samples = [read_batch(batch, lineage(), WeightVersion(4), made).samples for batch in batches]
     (((one, two), expected),) = ranks.run(
         "reference_policy_steps", folder=made.model_path, batches=samples, settings=made
     )
@@ -82,7 +82,7 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
     """A learner that died and came back must be pulled to the same weights; and looking at them changes none, though
     its own wait on the host then."""
     folder = str(tmp_path / "reference")
-    made = settings(objective=Objective(kl=Kl(0.1)))
+    made = settings(objective=Objective(kl=KlPenalty(0.1)))
     keep, again = ("keep_reference", folder, True), ("keep_reference", folder, False)
     steps = [step(5, payload(seed=1)), step(6, payload(seed=2))]
     whole = ranks.learner(made, keep, steps[0], steps[1], ("weights_digest",))
@@ -105,14 +105,14 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
 
 
 def test_a_penalty_without_a_reference_is_an_error(ranks, settings):
-    made = settings(objective=Objective(kl=Kl(0.1)))
+    made = settings(objective=Objective(kl=KlPenalty(0.1)))
     ((_, _, message),) = ranks.run("survives", settings=made, attempt=step(5, payload()), error="NotReadyError")
     assert "keep_reference" in message
 
 
 def bad_payload() -> list[bytes]:
     rng = np.random.default_rng(4)
-    return [dumps(trajectory(rng, 0, i, reward, (4,))) for i, reward in enumerate((1e38, -1e38, 0.0))]
+    return [pack_trajectory(trajectory(rng, 0, i, reward, (4,))) for i, reward in enumerate((1e38, -1e38, 0.0))]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -136,7 +136,9 @@ def test_of_several_updates_those_that_are_finite_are_made(ranks, settings):
     rng = np.random.default_rng(4)
     lengths = {(0, 0): 40, (1, 0): 30, (1, 1): 20, (0, 1): 10}  # shared out by cost: the first with the last
     batch = [
-        dumps(trajectory(rng, group, i, (1e38 if group == 0 else 1.0) * (-1) ** i, (4,), length=lengths[group, i]))
+        pack_trajectory(
+            trajectory(rng, group, i, (1e38 if group == 0 else 1.0) * (-1) ** i, (4,), length=lengths[group, i])
+        )
         for group in range(2)
         for i in range(2)
     ]
@@ -153,7 +155,7 @@ def test_a_token_above_the_vocabulary_is_refused(ranks, settings):
     rng = np.random.default_rng(5)
     strange = trajectory(rng, 0, 0, 1.0, (4,))
     strange.segments[0].token_ids[3] = 97
-    batch = [dumps(strange), dumps(trajectory(rng, 0, 1, 0.0, (4,)))]
+    batch = [pack_trajectory(strange), pack_trajectory(trajectory(rng, 0, 1, 0.0, (4,)))]
     ((before, after, message),) = ranks.run(
         "survives", settings=settings(), attempt=step(5, batch), error="BadSampleError"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from learner_data import SHAPES
 
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 
 
 @pytest.mark.parametrize("layout", [{}, {"tp": 2}, {"pp": 2}], ids=["one rank", "TP2", "PP2"])
@@ -18,7 +18,7 @@ def test_round_trip_is_bitwise(ranks, settings, tmp_path, shape, layout):
     """What was loaded is what is published, whatever layout holds it in between."""
     made = settings(shape, **layout)
     found = ranks.learner(
-        made, ("publish", Version(1), 0, Version(0), str(tmp_path / "out")), world=2 if layout else 1
+        made, ("publish", WeightVersion(1), 0, WeightVersion(0), str(tmp_path / "out")), world=2 if layout else 1
     )[0]
     (before,) = ranks.run("read_file", path=f"{made.model_path}/model.safetensors")
     (after,) = ranks.run("read_file", path=f"{found.path}/model.safetensors")
@@ -32,7 +32,7 @@ def test_published_folder_is_complete_and_described(ranks, settings, tmp_path):
     """Engines load it as it is and compare the checksum."""
     made = settings()
     manifest, digest = ranks.learner(
-        made, ("publish", Version(3), 2, Version(1), str(tmp_path / "out")), ("weights_digest",)
+        made, ("publish", WeightVersion(3), 2, WeightVersion(1), str(tmp_path / "out")), ("weights_digest",)
     )
     file = Path(manifest.path) / "model.safetensors"
     assert (manifest.version, manifest.step, manifest.parent) == (3, 2, 1)
@@ -58,6 +58,6 @@ def test_sharded_folder_loads_as_the_single_one(ranks, settings, tmp_path):
 def test_a_version_is_never_written_twice(ranks, settings, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.safetensors").write_bytes(b"of another version")
-    attempt = ("publish", Version(1), 1, Version(0), str(tmp_path / "out"))
+    attempt = ("publish", WeightVersion(1), 1, WeightVersion(0), str(tmp_path / "out"))
     ranks.run("survives", settings=settings(), attempt=attempt, error="OSError")
     assert (tmp_path / "out" / "model.safetensors").read_bytes() == b"of another version"

@@ -23,7 +23,7 @@ async def main() -> None:
 
     async def send(sender: TrajectorySender, trajectory: Trajectory) -> None:
         outcome = await sender.send(trajectory, DEADLINE_S)
-        sys.stdout.write(f"{trajectory.ticket.trajectory_id} {outcome.value}\n")
+        sys.stdout.write(f"{trajectory.request.trajectory_id} {outcome.value}\n")
         sys.stdout.flush()
 
     async with TrajectorySender(orders["endpoint"], RUN, orders["name"], heartbeat_s=0.2, curve=curve) as sender:

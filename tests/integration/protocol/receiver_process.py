@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from protocol.journal import AppendOutcome, Journal, JournalSettings
-from protocol.stream import CurveServer, Received, TrajectoryReceiver
+from protocol.stream import CurveServer, ReceivedTrajectory, TrajectoryReceiver
 from tests.support.trajectories import RUN, make_plan
 
 GROUPS = 10
@@ -46,8 +46,8 @@ async def serve(folder: Path, port: int, host: str | None, die: bool) -> None:
     for group in range(GROUPS):
         journal.open_group(make_plan(group), b"")
 
-    async def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
-        outcomes, _ = journal.append([item.arrival() for item in items])
+    async def append(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
+        outcomes, _ = journal.append_batch([item.to_arrival() for item in items])
         if die:
             os.kill(os.getpid(), signal.SIGKILL)
         return outcomes

@@ -18,7 +18,7 @@ from receiver_process import open_journal
 
 from protocol import codec
 from protocol.journal import AppendOutcome, Journal, JournalSettings
-from protocol.stream import Received, TrajectoryReceiver, TrajectorySender
+from protocol.stream import ReceivedTrajectory, TrajectoryReceiver, TrajectorySender
 from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 SOON_S = 120.0
@@ -30,8 +30,8 @@ async def test_what_is_acknowledged_is_in_the_files_as_they_are_at_that_moment(t
     journal = open_journal(tmp_path)
     journal.open_group(make_plan(0), b"")
 
-    async def append(items: Sequence[Received]) -> Sequence[AppendOutcome]:
-        return journal.append([item.arrival() for item in items])[0]
+    async def append(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
+        return journal.append_batch([item.to_arrival() for item in items])[0]
 
     async with (
         TrajectoryReceiver(RUN, append, max_bytes=1 << 20) as receiver,
@@ -100,16 +100,18 @@ def test_the_log_stays_within_its_share_of_the_budget(tmp_path: Path, steps: int
 
         for sample in range(2):
             trajectory = make_trajectory(group, sample, sampled=78_000, size=2, reward=float(sample))
-            received = Received(codec.inspect(frames := codec.encode(trajectory), max_bytes=1 << 21), frames, "a")
-            journal.append([received.arrival()])
+            received = ReceivedTrajectory(
+                codec.inspect_frames(frames := codec.encode_trajectory(trajectory), max_bytes=1 << 21), frames, "a"
+            )
+            journal.append_batch([received.to_arrival()])
             written += codec.payload_size(frames)
             most = max(most, log.stat().st_size)
-        lease = journal.lease(1)
+        lease = journal.lease_batch(1)
         assert lease is not None
-        journal.mark_trained(group + 1, lease.trajectories, {})
-        journal.commit(group + 1)
+        journal.mark_trained(group + 1, lease.trajectory_ids, {})
+        journal.commit_checkpoint(group + 1)
         if (group + 1) % steps == 0:
-            journal.compact(group + 1)
+            journal.compact_payloads(group + 1)
             most = max(most, log.stat().st_size)
     journal.close()
     assert written > 10 * budget

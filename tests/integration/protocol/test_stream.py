@@ -22,34 +22,34 @@ from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.journal import AppendOutcome
 from protocol.messages import (
-    PROTOCOL,
-    Ack,
-    Data,
-    Hello,
-    Message,
-    Nack,
-    Ping,
-    Refusal,
-    Resync,
-    State,
-    Welcome,
-    read_message,
-    write_message,
+    STREAM_PROTOCOL_VERSION,
+    RefusalReason,
+    StreamAck,
+    StreamData,
+    StreamHello,
+    StreamMessage,
+    StreamNack,
+    StreamPing,
+    StreamResync,
+    StreamState,
+    StreamWelcome,
+    decode_message,
+    encode_message,
 )
 from protocol.stream import (
     CurveClient,
     CurveServer,
-    MessageRefused,
-    NotAcknowledged,
-    Received,
-    SenderClosed,
+    MessageRefusedError,
+    NotAcknowledgedError,
+    ReceivedTrajectory,
+    SenderClosedError,
     ShardedSender,
     TrajectoryReceiver,
     TrajectorySender,
     make_run_keys,
     shard_of,
 )
-from protocol.trajectory import GroupId, Ticket
+from protocol.trajectory import GroupId, RolloutRequest
 from tests.support.trajectories import RUN, make_segment, make_trajectory
 
 SOON_S = 30.0
@@ -60,19 +60,19 @@ class Store:
     """Appends in memory; ``gate`` holds appends back, ``failing`` makes so many of them fail."""
 
     def __init__(self) -> None:
-        self.items: list[Received] = []
+        self.items: list[ReceivedTrajectory] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.called = asyncio.Event()
         self.waiting = 0
         self.failing = 0
-        self.refused: list[tuple[Refusal, str]] = []
+        self.refused: list[tuple[RefusalReason, str]] = []
         self.details: list[str] = []
         self.gone: list[str] = []
         self.unroutable: list[tuple[str, str]] = []
         self.missed = asyncio.Event()
 
-    async def append(self, items: Sequence[Received]) -> list[AppendOutcome]:
+    async def append(self, items: Sequence[ReceivedTrajectory]) -> list[AppendOutcome]:
         self.called.set()
         self.waiting += 1
         await self.gate.wait()
@@ -84,7 +84,7 @@ class Store:
         self.items += [item for item in items if item.summary.digest not in known]
         return [AppendOutcome.DUPLICATE if item.summary.digest in known else AppendOutcome.APPENDED for item in items]
 
-    def refuse(self, reason: Refusal, sender: str, detail: str) -> None:
+    def refuse(self, reason: RefusalReason, sender: str, detail: str) -> None:
         self.refused.append((reason, sender))
         self.details.append(detail)
 
@@ -124,10 +124,10 @@ class Raw:
     async def ask(self, *frames: bytes) -> object:
         await self.socket.send_multipart(frames)
         async with asyncio.timeout(SOON_S):
-            return read_message((await self.socket.recv_multipart())[0])
+            return decode_message((await self.socket.recv_multipart())[0])
 
-    async def hello(self, run_id: str = RUN, protocol: int = PROTOCOL, epoch: int = 1) -> object:
-        return await self.ask(write_message(Hello(protocol, run_id, "raw", epoch)))
+    async def hello(self, run_id: str = RUN, protocol: int = STREAM_PROTOCOL_VERSION, epoch: int = 1) -> object:
+        return await self.ask(encode_message(StreamHello(protocol, run_id, "raw", epoch)))
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -223,31 +223,33 @@ async def test_a_receiver_that_comes_back_on_its_port_gets_what_it_has_not_ackno
     assert len(store.items) == 1
 
 
-@pytest.mark.parametrize("lost", [Data, Ack])
-async def test_what_the_network_swallows_is_sent_again(lost: type[Message], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lost", [StreamData, StreamAck])
+async def test_what_the_network_swallows_is_sent_again(
+    lost: type[StreamMessage], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A receiver that never saw a message asks for a new epoch; an acknowledgement that never came is missed."""
-    store, swallowed = Store(), list[Message]()
+    store, swallowed = Store(), list[StreamMessage]()
     async with receiver_for(store) as receiver, sender_to(receiver) as sender:
-        take, reply = receiver._take, receiver._reply
+        take, reply = receiver._handle_message, receiver._reply
 
-        def swallows(message: Message) -> bool:
+        def swallows(message: StreamMessage) -> bool:
             if swallowed or not isinstance(message, lost):
                 return False
             swallowed.append(message)
             return True
 
         def take_most(identity: bytes, frames: list[memoryview], now: float) -> None:
-            if not swallows(read_message(frames[0])):
+            if not swallows(decode_message(frames[0])):
                 take(identity, frames, now)
 
-        def reply_mostly(identity: bytes, message: Message) -> None:
+        def reply_mostly(identity: bytes, message: StreamMessage) -> None:
             if not swallows(message):
                 reply(identity, message)
 
         monkeypatch.setattr(receiver, "_take", take_most)
         monkeypatch.setattr(receiver, "_reply", reply_mostly)
         outcome = await sender.send(make_trajectory(), SOON_S)
-    assert outcome is (AppendOutcome.APPENDED if lost is Data else AppendOutcome.DUPLICATE)
+    assert outcome is (AppendOutcome.APPENDED if lost is StreamData else AppendOutcome.DUPLICATE)
     assert len(swallowed) == len(store.items) == 1
     assert (sender.statistics().epochs, sender.statistics().sent) == (2, 2)
 
@@ -281,7 +283,7 @@ async def test_while_one_batch_is_written_the_next_is_made_ready_and_no_third() 
 async def test_credit_holds_a_sender_back_instead_of_growing_the_receiver() -> None:
     store = Store()
     store.gate.clear()
-    largest = codec.payload_size(codec.encode(make_trajectory(29, sampled=1000)))
+    largest = codec.payload_size(codec.encode_trajectory(make_trajectory(29, sampled=1000)))
     async with (
         receiver_for(store, max_bytes=largest, window_bytes=2 * largest) as receiver,
         sender_to(receiver) as sender,
@@ -291,7 +293,7 @@ async def test_credit_holds_a_sender_back_instead_of_growing_the_receiver() -> N
         await store.called.wait()
         async with raw_peer(receiver) as other:  # the receiver has handled all that came before
             await other.hello()
-            await other.ask(write_message(Ping(1, 0)))
+            await other.ask(encode_message(StreamPing(1, 0)))
         assert receiver.statistics().pending_bytes <= 2 * largest
         assert sender.statistics().sent <= 2
         store.gate.set()
@@ -304,23 +306,23 @@ async def test_a_foreign_run_is_refused_by_name_and_for_good() -> None:
     store = Store()
     async with receiver_for(store) as receiver, sender_to(receiver, run_id="another") as sender:
         for _ in range(2):
-            with pytest.raises(MessageRefused, match="another") as caught:
+            with pytest.raises(MessageRefusedError, match="another") as caught:
                 await sender.send(make_trajectory(run_id="another"), SOON_S)
-            assert caught.value.reason is Refusal.FOREIGN_RUN
-    assert store.refused == [(Refusal.FOREIGN_RUN, "worker-0")]
+            assert caught.value.reason is RefusalReason.FOREIGN_RUN
+    assert store.refused == [(RefusalReason.FOREIGN_RUN, "worker-0")]
 
 
 async def test_a_trajectory_that_does_not_belong_here_is_refused_and_the_next_one_is_taken() -> None:
     store = Store()
     evaluation = make_trajectory()
-    evaluation = replace(evaluation, ticket=replace(evaluation.ticket, purpose="held_out"))
+    evaluation = replace(evaluation, ticket=replace(evaluation.request, purpose="held_out"))
     async with receiver_for(store, max_bytes=4000) as receiver, sender_to(receiver) as sender:
         for trajectory, reason in (
-            (evaluation, Refusal.NOT_FOR_TRAINING),
-            (make_trajectory(run_id="another"), Refusal.FOREIGN_RUN),
-            (make_trajectory(sampled=5000), Refusal.OVERSIZED),
+            (evaluation, RefusalReason.NOT_FOR_TRAINING),
+            (make_trajectory(run_id="another"), RefusalReason.FOREIGN_RUN),
+            (make_trajectory(sampled=5000), RefusalReason.OVERSIZED),
         ):
-            with pytest.raises(MessageRefused) as caught:
+            with pytest.raises(MessageRefusedError) as caught:
                 await sender.send(trajectory, SOON_S)
             assert caught.value.reason is reason
         assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
@@ -328,40 +330,40 @@ async def test_a_trajectory_that_does_not_belong_here_is_refused_and_the_next_on
 
 async def test_messages_of_a_hostile_peer_are_refused_named_and_counted() -> None:
     store = Store()
-    frames = codec.encode(make_trajectory())
+    frames = codec.encode_trajectory(make_trajectory())
     size = codec.payload_size(frames)
     limit = size + 100
     async with receiver_for(store, max_bytes=limit) as receiver, raw_peer(receiver) as raw:
         for junk in (b"", b"\x80\x04pickle", b"[]", b'["hello",1]', b'["data","a",1]', b"[" * 5000):
             answer = await raw.ask(junk)
-            assert isinstance(answer, Nack)
-            assert answer.reason == Refusal.MALFORMED
-        assert isinstance(await raw.ask(write_message(Data(1, 1)), *frames), Resync)
-        padded = await raw.ask(write_message(Hello(PROTOCOL, RUN, "raw", 1)), *[bytes(limit)] * 9)
-        assert isinstance(padded, Nack)
-        assert padded.reason == Refusal.MALFORMED
-        assert (await raw.hello(protocol=99)).reason == Refusal.PROTOCOL_VERSION
-        assert (await raw.hello(run_id="x")).reason == Refusal.FOREIGN_RUN
-        assert isinstance(await raw.hello(), Welcome)
+            assert isinstance(answer, StreamNack)
+            assert answer.reason == RefusalReason.MALFORMED
+        assert isinstance(await raw.ask(encode_message(StreamData(1, 1)), *frames), StreamResync)
+        padded = await raw.ask(encode_message(StreamHello(STREAM_PROTOCOL_VERSION, RUN, "raw", 1)), *[bytes(limit)] * 9)
+        assert isinstance(padded, StreamNack)
+        assert padded.reason == RefusalReason.MALFORMED
+        assert (await raw.hello(protocol=99)).reason == RefusalReason.PROTOCOL_VERSION
+        assert (await raw.hello(run_id="x")).reason == RefusalReason.FOREIGN_RUN
+        assert isinstance(await raw.hello(), StreamWelcome)
         broken = [frames[0], *frames[:0:-1]]
         for seq, (payload, reason) in enumerate(
             (
-                (broken, Refusal.MALFORMED),
-                ([b"x"], Refusal.MALFORMED),
-                ([bytes(limit + 1)], Refusal.OVERSIZED),
-                ([bytes(3 * limit)], Refusal.OVERSIZED),
+                (broken, RefusalReason.MALFORMED),
+                ([b"x"], RefusalReason.MALFORMED),
+                ([bytes(limit + 1)], RefusalReason.OVERSIZED),
+                ([bytes(3 * limit)], RefusalReason.OVERSIZED),
             )
         ):
-            answer = await raw.ask(write_message(Data(1, seq)), *payload)
-            assert answer == Nack(seq, reason.value, answer.detail)
+            answer = await raw.ask(encode_message(StreamData(1, seq)), *payload)
+            assert answer == StreamNack(seq, reason.value, answer.detail)
     assert not store.items
     assert receiver.statistics().refused == {
-        Refusal.MALFORMED: 9,
-        Refusal.PROTOCOL_VERSION: 1,
-        Refusal.FOREIGN_RUN: 1,
-        Refusal.OVERSIZED: 2,
+        RefusalReason.MALFORMED: 9,
+        RefusalReason.PROTOCOL_VERSION: 1,
+        RefusalReason.FOREIGN_RUN: 1,
+        RefusalReason.OVERSIZED: 2,
     }
-    assert (Refusal.OVERSIZED, "raw") in store.refused
+    assert (RefusalReason.OVERSIZED, "raw") in store.refused
 
 
 async def test_a_peer_that_breaks_off_or_says_what_is_too_large_for_anyone_is_named() -> None:
@@ -369,11 +371,11 @@ async def test_a_peer_that_breaks_off_or_says_what_is_too_large_for_anyone_is_na
     async with receiver_for(store, max_bytes=1000) as receiver:
         _, writer = await asyncio.open_connection("127.0.0.1", receiver.port)
         writer.close()
-        await until(lambda: Refusal.HANDSHAKE in {reason for reason, _ in store.refused})
+        await until(lambda: RefusalReason.HANDSHAKE in {reason for reason, _ in store.refused})
         async with raw_peer(receiver) as raw:
             await raw.hello()
             assert not store.gone
-            await raw.socket.send_multipart([write_message(Data(1, 1)), bytes(1 << 20)])
+            await raw.socket.send_multipart([encode_message(StreamData(1, 1)), bytes(1 << 20)])
             await until(lambda: store.gone)
     assert store.gone[0].startswith("127.0.0.1:")
 
@@ -386,7 +388,7 @@ async def test_whoever_speaks_another_protocol_is_named_and_harms_nobody() -> No
         await writer.drain()
         writer.close()
         await until(lambda: store.refused)
-        assert {reason for reason, _ in store.refused} <= {Refusal.HANDSHAKE, Refusal.MALFORMED}
+        assert {reason for reason, _ in store.refused} <= {RefusalReason.HANDSHAKE, RefusalReason.MALFORMED}
         assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
 
 
@@ -395,7 +397,7 @@ async def test_a_peer_that_is_refused_again_and_again_does_not_fill_the_log() ->
     async with receiver_for(store) as receiver, raw_peer(receiver) as raw:
         for _ in range(100):
             await raw.ask(b"junk")
-        assert receiver.statistics().refused == {Refusal.MALFORMED: 100}
+        assert receiver.statistics().refused == {RefusalReason.MALFORMED: 100}
     assert 1 <= len(store.refused) <= 25
 
 
@@ -414,21 +416,21 @@ async def test_a_sender_that_leaves_says_so_and_makes_room_at_once() -> None:
 async def test_a_peer_that_ignores_its_credit_is_refused() -> None:
     store = Store()
     store.gate.clear()
-    frames = codec.encode(make_trajectory())
+    frames = codec.encode_trajectory(make_trajectory())
     size = codec.payload_size(frames)
     async with receiver_for(store, max_bytes=size, window_bytes=size) as receiver, raw_peer(receiver) as raw:
         await raw.hello()
-        await raw.socket.send_multipart([write_message(Data(1, 1)), *frames])
-        answer = await raw.ask(write_message(Data(1, 2)), *frames)
-        assert isinstance(answer, Nack)
-        assert (answer.seq, answer.reason) == (2, Refusal.OVER_CREDIT)
+        await raw.socket.send_multipart([encode_message(StreamData(1, 1)), *frames])
+        answer = await raw.ask(encode_message(StreamData(1, 2)), *frames)
+        assert isinstance(answer, StreamNack)
+        assert (answer.seq, answer.reason) == (2, RefusalReason.OVER_CREDIT)
 
 
 async def test_without_a_receiver_the_deadline_ends_the_wait_and_says_so() -> None:
     async with receiver_for(Store()) as gone:
         pass
     async with sender_to(gone) as sender:
-        with pytest.raises(NotAcknowledged, match="does not answer"):
+        with pytest.raises(NotAcknowledgedError, match="does not answer"):
             await sender.send(make_trajectory(), 0.05)
         assert sender.statistics().unacknowledged == 0
 
@@ -438,7 +440,7 @@ async def test_closing_says_what_is_not_acknowledged() -> None:
     store.gate.clear()
 
     async def expect_closed(sender: TrajectorySender) -> None:
-        with pytest.raises(SenderClosed, match="train-g000003-s01"):
+        with pytest.raises(SenderClosedError, match="train-g000003-s01"):
             await sender.send(make_trajectory(3, 1), SOON_S)
 
     async with receiver_for(store) as receiver, asyncio.TaskGroup() as group:
@@ -446,7 +448,7 @@ async def test_closing_says_what_is_not_acknowledged() -> None:
             group.create_task(expect_closed(sender))
             await store.called.wait()
         assert sender.unacknowledged == ["train-g000003-s01"]
-        with pytest.raises(SenderClosed):
+        with pytest.raises(SenderClosedError):
             await sender.send(make_trajectory(), SOON_S)
 
 
@@ -458,21 +460,21 @@ async def test_with_keys_only_admitted_senders_get_in() -> None:
         async with sender_to(receiver, curve=CurveClient(good, good_secret, server)) as sender:
             assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
         async with sender_to(receiver, curve=CurveClient(bad, bad_secret, server)) as sender:
-            with pytest.raises(NotAcknowledged):
+            with pytest.raises(NotAcknowledgedError):
                 await sender.send(make_trajectory(0, 1), 0.5)
         told = len(store.refused)
         async with sender_to(receiver) as sender:
-            with pytest.raises(NotAcknowledged, match=r"does not answer \("):
+            with pytest.raises(NotAcknowledgedError, match=r"does not answer \("):
                 await sender.send(make_trajectory(0, 2), 0.5)
         await until(lambda: len(store.refused) > told)  # for which of the two ends first says that it cannot go on
         another, _ = zmq.curve_keypair()
         async with sender_to(receiver, curve=CurveClient(good, good_secret, another)) as sender:
-            with pytest.raises(NotAcknowledged):
+            with pytest.raises(NotAcknowledgedError):
                 await sender.send(make_trajectory(0, 3), 0.5)
         await until(lambda: "it was given another receiver's key" in store.details)
     assert len(store.items) == 1
-    assert {reason for reason, _ in store.refused} <= {Refusal.UNAUTHENTICATED, Refusal.HANDSHAKE}
-    assert (Refusal.UNAUTHENTICATED, bad.decode()) in store.refused
+    assert {reason for reason, _ in store.refused} <= {RefusalReason.UNAUTHENTICATED, RefusalReason.HANDSHAKE}
+    assert (RefusalReason.UNAUTHENTICATED, bad.decode()) in store.refused
     assert any(name.startswith("127.0.0.1:") for _, name in store.refused), "whose key is not known has an address"
 
 
@@ -487,9 +489,9 @@ async def test_the_keys_of_another_run_do_not_open_this_one_and_no_secret_is_pri
         assert repr(keys.server.secret) not in shown
     async with receiver_for(store, curve=keys.server) as receiver:
         async with sender_to(receiver, curve=left_over) as sender:
-            with pytest.raises(NotAcknowledged, match="does not answer"):
+            with pytest.raises(NotAcknowledgedError, match="does not answer"):
                 await sender.send(make_trajectory(), 0.5)
-        assert (Refusal.UNAUTHENTICATED, left_over.public.decode()) in store.refused
+        assert (RefusalReason.UNAUTHENTICATED, left_over.public.decode()) in store.refused
         async with sender_to(receiver, curve=mine) as sender:
             assert await sender.send(make_trajectory(), SOON_S) is AppendOutcome.APPENDED
     assert len(store.items) == 1
@@ -507,11 +509,11 @@ async def test_an_acknowledgement_that_finds_nobody_is_an_event_and_costs_nothin
     """The worker's connection ends between append and acknowledgement; when it comes back it learns what happened."""
     store = Store()
     store.gate.clear()
-    frames = codec.encode(make_trajectory())
+    frames = codec.encode_trajectory(make_trajectory())
     async with receiver_for(store) as receiver:
         async with raw_peer(receiver, b"raw") as raw:
             await raw.hello()
-            await raw.socket.send_multipart([write_message(Data(1, 1)), *frames])
+            await raw.socket.send_multipart([encode_message(StreamData(1, 1)), *frames])
             await store.called.wait()
         await until(lambda: not receiver._wire.send_now([b"raw", b"?"]))
         store.gate.set()
@@ -520,9 +522,9 @@ async def test_an_acknowledgement_that_finds_nobody_is_an_event_and_costs_nothin
         assert store.unroutable == [("raw", "ack")]
         assert receiver.statistics().unroutable == 1
         async with raw_peer(receiver, b"raw") as raw:
-            assert isinstance(await raw.hello(epoch=2), Welcome)
-            answer = await raw.ask(write_message(Data(2, 1)), *frames)
-            assert isinstance(answer, Ack)
+            assert isinstance(await raw.hello(epoch=2), StreamWelcome)
+            answer = await raw.ask(encode_message(StreamData(2, 1)), *frames)
+            assert isinstance(answer, StreamAck)
             assert answer.outcomes == ["duplicate"]
 
 
@@ -532,20 +534,20 @@ async def test_a_connection_that_comes_back_under_its_name_takes_over_from_the_d
     async with receiver_for(store) as receiver, raw_peer(receiver, b"same") as dead:
         await dead.hello()
         async with raw_peer(receiver, b"same") as new:
-            assert isinstance(await new.hello(), Welcome)
-            assert await new.ask(write_message(Ping(1, 0))) == State(1, 0, receiver.window_bytes)
+            assert isinstance(await new.hello(), StreamWelcome)
+            assert await new.ask(encode_message(StreamPing(1, 0))) == StreamState(1, 0, receiver.window_bytes)
 
 
 async def test_every_heartbeat_and_every_hello_says_the_whole_credit_again() -> None:
     store = Store()
-    frames = codec.encode(make_trajectory())
+    frames = codec.encode_trajectory(make_trajectory())
     size = codec.payload_size(frames)
     async with receiver_for(store, max_bytes=size, window_bytes=3 * size) as receiver, raw_peer(receiver) as raw:
-        assert await raw.hello() == Welcome(1, 3 * size, size)
-        await raw.ask(write_message(Data(1, 1)), *frames)
+        assert await raw.hello() == StreamWelcome(1, 3 * size, size)
+        await raw.ask(encode_message(StreamData(1, 1)), *frames)
         for _ in range(3):
-            assert await raw.ask(write_message(Ping(1, size))) == State(1, size, 4 * size)
-            assert await raw.hello() == Welcome(1, 4 * size, size)
+            assert await raw.ask(encode_message(StreamPing(1, size))) == StreamState(1, size, 4 * size)
+            assert await raw.hello() == StreamWelcome(1, 4 * size, size)
 
 
 async def test_what_waits_inside_zeromq_is_bounded_on_both_sides() -> None:
@@ -558,7 +560,7 @@ async def test_what_waits_inside_zeromq_is_bounded_on_both_sides() -> None:
 async def test_a_sender_holds_no_more_than_its_budget_and_loses_nothing_by_it() -> None:
     store = Store()
     store.gate.clear()
-    size = codec.payload_size(codec.encode(make_trajectory(29, sampled=1000)))
+    size = codec.payload_size(codec.encode_trajectory(make_trajectory(29, sampled=1000)))
     async with (
         receiver_for(store, max_bytes=size, window_bytes=size) as receiver,
         sender_to(receiver, budget_bytes=3 * size) as sender,
@@ -579,7 +581,7 @@ async def test_a_large_trajectory_has_its_turn_though_small_ones_keep_coming() -
     """Else the longest episodes wait until their deadline and are run again, and the model learns to be short."""
     store = Store()
     trajectories = [make_trajectory(group, sampled=20_000 if group == 10 else 1000) for group in range(60)]
-    largest = codec.payload_size(codec.encode(trajectories[10]))
+    largest = codec.payload_size(codec.encode_trajectory(trajectories[10]))
     async with (
         receiver_for(store, batch_bytes=1) as receiver,
         sender_to(receiver, budget_bytes=largest) as sender,
@@ -587,13 +589,13 @@ async def test_a_large_trajectory_has_its_turn_though_small_ones_keep_coming() -
     ):
         for trajectory in trajectories:
             group.create_task(sender.send(trajectory, SOON_S))
-    assert [item.summary.ticket for item in store.items] == [trajectory.ticket for trajectory in trajectories]
+    assert [item.summary.request for item in store.items] == [trajectory.request for trajectory in trajectories]
 
 
 async def test_what_waits_for_room_in_a_sender_takes_none() -> None:
     """Of several segments the frames are a copy: else memory grows with the episodes that wait for a slow buffer."""
     segments = tuple(make_segment(sampled=20_000) for _ in range(2))
-    size = codec.payload_size(codec.encode(make_trajectory(segments=segments)))
+    size = codec.payload_size(codec.encode_trajectory(make_trajectory(segments=segments)))
     async with receiver_for(Store()) as gone:
         pass
     async with sender_to(gone, budget_bytes=2 * size) as sender, asyncio.TaskGroup() as group:
@@ -611,7 +613,7 @@ async def test_what_waits_for_room_in_a_sender_takes_none() -> None:
 
 async def test_a_send_that_is_cancelled_still_arrives_and_draining_waits_for_it() -> None:
     """A worker that is told to stop has finished episodes on their way: they are not run again for nothing."""
-    store, told = Store(), list[tuple[Ticket, AppendOutcome]]()
+    store, told = Store(), list[tuple[RolloutRequest, AppendOutcome]]()
     store.gate.clear()
     trajectory = make_trajectory(3, 1)
     async with (
@@ -626,7 +628,7 @@ async def test_a_send_that_is_cancelled_still_arrives_and_draining_waits_for_it(
         draining = group.create_task(sender.drain(SOON_S))
         store.gate.set()
         assert await draining == []
-    assert told == [(trajectory.ticket, AppendOutcome.APPENDED)]
+    assert told == [(trajectory.request, AppendOutcome.APPENDED)]
     assert len(store.items) == 1
     assert sender.unacknowledged == []
 
@@ -647,6 +649,6 @@ async def test_groups_are_shared_out_between_receivers_and_stay_whole() -> None:
                 group.create_task(workers[number % 3].send(trajectory, SOON_S))
         assert [await worker.drain(SOON_S) for worker in workers] == [[], [], []]
     for shard, store in enumerate(stores):
-        tickets = [(item.summary.ticket.group, item.summary.ticket.sample) for item in store.items]
+        tickets = [(item.summary.request.group, item.summary.request.sample) for item in store.items]
         assert sorted(tickets) == [(g, s) for g in range(7) if shard_of(GroupId(g), 2) == shard for s in range(4)]
         assert {item.sender for item in store.items} == {"worker-0", "worker-1", "worker-2"}

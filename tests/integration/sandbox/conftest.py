@@ -9,29 +9,29 @@ import pytest
 import pytest_asyncio
 
 from sandbox.engine import DockerEngine
-from sandbox.host import Host
-from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.host import SandboxHost
+from sandbox.pool import LABEL_PREFIX, PoolSettings, SandboxPool
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def engine(docker_engine: Host) -> AsyncGenerator[DockerEngine]:
+async def engine(docker_engine: SandboxHost) -> AsyncGenerator[DockerEngine]:
     async with DockerEngine(docker_engine.docker_url) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def pool(docker_engine: Host, engine: DockerEngine) -> AsyncGenerator[SandboxPool]:
+async def pool(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerator[SandboxPool]:
     name = f"test-{os.getpid()}"
     before = await engine.inventory()
     async with SandboxPool(PoolSettings(pool=name, run_id="test", capacity=8), docker_engine) as opened:
         yield opened
     after = await engine.inventory()
-    assert not await engine.containers({f"{LABEL}.pool": name}), "containers leaked"
+    assert not await engine.containers({f"{LABEL_PREFIX}.pool": name}), "containers leaked"
     assert after.volumes <= before.volumes, "volumes leaked"
     assert after.networks <= before.networks, "networks leaked"
 
 
 @pytest.fixture
-def verifier_half(docker_engine: Host) -> None:
+def verifier_half(docker_engine: SandboxHost) -> None:
     if not (docker_engine.kit / "verify").exists():
         pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")

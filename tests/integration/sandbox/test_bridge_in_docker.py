@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 
 from sandbox import provision
-from sandbox.grader import grade
-from sandbox.host import Host
-from sandbox.network import SHARED
+from sandbox.grader import grade_sandbox
+from sandbox.host import SandboxHost
+from sandbox.network import SHARED_NETWORK
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.session import SandboxSession
-from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
@@ -43,13 +43,13 @@ ASK = f"(exec 3<>/dev/tcp/{WORLD}/{PORT}; timeout 10 cat <&3) 2>&1"
 class Bridged:
     """A dockerd with bridge and packet filter in a network namespace of its own."""
 
-    host: Host
+    host: SandboxHost
     namespace: int
     """Process id of who holds it."""
 
 
 @pytest.fixture
-def bridged(docker_engine: Host, tmp_path: Path) -> Generator[Bridged]:
+def bridged(docker_engine: SandboxHost, tmp_path: Path) -> Generator[Bridged]:
     for program in ("dockerd", "unshare", "nsenter", "iptables", "ip"):
         if os.geteuid() != 0 or shutil.which(program) is None:
             pytest.skip(f"an engine with a bridge needs root and {program}")
@@ -73,8 +73,8 @@ def bridged(docker_engine: Host, tmp_path: Path) -> Generator[Bridged]:
             time.sleep(0.1)
         image = tmp_path / "image.tar"
         saving = ("docker", "--host", docker_engine.docker_url, "save", "-o", str(image), docker_engine.base_image)
-        provision.run(saving, "save the base image")
-        provision.run(("docker", "--host", url, "load", "-i", str(image)), "load the base image")
+        provision.run_program(saving, "save the base image")
+        provision.run_program(("docker", "--host", url, "load", "-i", str(image)), "load the base image")
         server = subprocess.Popen(["nsenter", f"--net=/proc/{daemon.pid}/ns/net", sys.executable, "-c", SERVER])
         yield Bridged(dataclasses.replace(docker_engine, docker_url=url, engine_owner=""), daemon.pid)
     finally:
@@ -98,7 +98,7 @@ async def sees_world(session: SandboxSession) -> bool:
 async def test_full_is_the_bridge_and_each_phase_has_its_own_in_the_same_shell(bridged: Bridged):
     said = f"[[ $({ASK}) == 'the world' ]] && echo PASSED it || echo FAILED it\n"
     reached = f"#!/bin/bash\necho short test summary info; {said}"
-    full = Network(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
+    full = TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
     task = Task("bridged", "", run_tests=reached, network=full, grading=GradingLevel.SIBLING, artifacts=("/app",))
     async with SandboxPool(PoolSettings("bridged", "test", 3), bridged.host) as pool:
         before = await pool.engine.inventory()
@@ -107,10 +107,10 @@ async def test_full_is_the_bridge_and_each_phase_has_its_own_in_the_same_shell(b
                 each = dataclasses.replace(task, grading=level, network=dataclasses.replace(full, verify=verify))
                 async with pool.acquire(each) as session:
                     assert session.spec is not None
-                    assert session.spec.network == SHARED
+                    assert session.spec.network == SHARED_NETWORK
                     await session.run("kept=yes", S)
                     assert await sees_world(session)
-                    assert (await grade(session, each)).all_passed == (verify is NetworkMode.FULL)
+                    assert (await grade_sandbox(session, each)).all_passed == (verify is NetworkMode.FULL)
                     assert await sees_world(session), "the agent's network did not come back"
                     if level is GradingLevel.SIBLING:
                         assert (await session.run("echo $kept", S)).output == "yes\n"
@@ -120,7 +120,7 @@ async def test_full_is_the_bridge_and_each_phase_has_its_own_in_the_same_shell(b
             await other.run(f"perl -MIO::Socket::INET -e '{listen}' & until grep -q :0063 /proc/net/tcp; do :; done", S)
             ask = f"timeout 5 bash -c '</dev/tcp/{address}/99' && echo reached"
             assert "reached" not in (await one.run(ask, S)).output, "sandboxes reach each other"
-        async with pool.acquire(dataclasses.replace(task, network=Network())) as closed:
+        async with pool.acquire(dataclasses.replace(task, network=TaskNetwork())) as closed:
             assert not await sees_world(closed)
         after = await pool.engine.inventory()
         assert len(after.networks - before.networks) == 1, "only the one that all share"
@@ -130,7 +130,7 @@ async def test_a_build_has_the_bridge_or_nothing(bridged: Bridged):
     def task(mode: NetworkMode, wanted: str) -> Task:
         run = f'RUN ["bash", "-c", "[[ $({ASK}) {wanted} *world* ]]"]'
         build = ImageBuild({"Dockerfile": f"FROM {bridged.host.base_image}\n{run}\n".encode()})
-        return Task("built", "", build=build, network=Network(build=mode))
+        return Task("built", "", build=build, network=TaskNetwork(build=mode))
 
     async with SandboxPool(PoolSettings("bridged", "test", 1), bridged.host) as pool:
         for mode, wanted in ((NetworkMode.FULL, "=="), (NetworkMode.NONE, "!=")):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxDestroyed
-from sandbox.grader import GradeResult, Isolation, grade
+from sandbox.grader import GradeResult, Isolation, grade_sandbox
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
@@ -67,7 +67,7 @@ async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult | N
     async with pool.acquire(task) as session:
         try:
             await session.run(command, S)
-            return await grade(session, task)
+            return await grade_sandbox(session, task)
         except SandboxDestroyed:
             return None
 
@@ -79,7 +79,7 @@ async def test_a_cheat_scores_nothing(pool: SandboxPool, attack: Attack, grader:
         assert (result.score, result.pass_ratio, result.all_passed) == (0.0, 0.0, False), result.log
         assert grader is On.UNNAMED or tuple(test.name for test in result.tests) == EXPECTED
         assert result.level is level
-        assert result.isolation is (Isolation.IMAGE if grader in RUNS_THE_IMAGE_S else Isolation.KIT)
+        assert result.isolation is (Isolation.IMAGE if grader in RUNS_THE_IMAGE_S else Isolation.TOOLCHAIN)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -127,7 +127,7 @@ async def test_a_library_that_the_containers_libc_would_load_is_not_loaded(
     evil = library(tmp_path)
     result = await graded(pool, replace(task, files={"/tmp/evil.so": evil}), CONVERTER)
     assert result is not None
-    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
 
 
 async def test_there_are_at_least_twenty_attacks_each_of_its_own_name():

@@ -17,8 +17,8 @@ from sandbox.daytona.pool import DaytonaProvider, daytona_provider
 from sandbox.engine import DockerEngine
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.grading.whose import Isolation
-from sandbox.host import Host
-from sandbox.provider import Sandbox, acquired
+from sandbox.host import SandboxHost
+from sandbox.provider import Sandbox, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.docker_ground import DockerGround
 from tests.support.fake_daytona import CreateSandboxFromImageParams, FakeSdk
@@ -29,7 +29,7 @@ LABELS = {"longshore.test": f"daytona-{os.getpid()}"}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def provider(docker_engine: Host) -> AsyncGenerator[DaytonaProvider]:
+async def provider(docker_engine: SandboxHost) -> AsyncGenerator[DaytonaProvider]:
     async with DockerEngine(docker_engine.docker_url) as engine:
 
         async def make(params: CreateSandboxFromImageParams) -> DockerGround:
@@ -44,7 +44,7 @@ async def provider(docker_engine: Host) -> AsyncGenerator[DaytonaProvider]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def sandbox(provider: DaytonaProvider) -> AsyncGenerator[Sandbox]:
-    async with acquired(provider, TASK) as opened:
+    async with open_sandbox(provider, TASK) as opened:
         yield opened
 
 
@@ -55,7 +55,7 @@ async def test_case(sandbox: Sandbox, name: str):
 
 async def test_grading_tells_right_from_wrong(provider: DaytonaProvider):
     for command, ratio in (("true", 0.5), ("touch /app/done", 1.0)):
-        async with acquired(provider, TASK) as fresh:
+        async with open_sandbox(provider, TASK) as fresh:
             await fresh.run(command, S)
             graded = await fresh.grade()
             assert (graded.pass_ratio, graded.all_passed) == (ratio, ratio == 1.0)
@@ -67,7 +67,7 @@ async def test_grading_tells_right_from_wrong(provider: DaytonaProvider):
 async def test_nothing_of_the_agent_s_runs_when_the_tests_begin(provider: DaytonaProvider):
     """Not even what has left its shell, and changes its name."""
     watcher = "while :; do [ -e /tests ] && touch /app/done; sleep 0.01; done"
-    async with acquired(provider, TASK) as fresh:
+    async with open_sandbox(provider, TASK) as fresh:
         await fresh.run(f"(setsid env -i bash -c {watcher!r} >/dev/null 2>&1 &); sleep 0.2", S)
         assert (await fresh.grade()).pass_ratio == 0.5
 
@@ -76,7 +76,7 @@ async def test_tests_that_hang_or_say_nothing_prove_nothing(provider: DaytonaPro
     hangs = replace(TASK, run_tests="#!/bin/bash\nsleep 600\n")
     silent = replace(TASK, run_tests="#!/bin/bash\nexit 0\n")
     for task, timed_out in ((hangs, True), (silent, False)):
-        async with acquired(provider, task) as fresh:
+        async with open_sandbox(provider, task) as fresh:
             graded = await fresh.grade(2.0)
             assert (graded.pass_ratio, graded.timed_out) == (0.0, timed_out)
 
@@ -84,13 +84,13 @@ async def test_tests_that_hang_or_say_nothing_prove_nothing(provider: DaytonaPro
 async def test_reports_that_tests_leave_are_read(provider: DaytonaProvider):
     report = "/logs/verifier/reward.txt"
     task = replace(TASK, run_tests=f"#!/bin/bash\necho 1 > {report}\n", reports=(report,), expected_tests=())
-    async with acquired(provider, task) as fresh:
+    async with open_sandbox(provider, task) as fresh:
         await fresh.run("mkdir -p /logs/verifier; echo 1 > /logs/verifier/reward.txt", S)
         assert (await fresh.grade()).all_passed
 
 
 async def test_a_closed_sandbox_is_lost_and_closing_twice_is_no_error(provider: DaytonaProvider):
-    async with acquired(provider, TASK) as fresh:
+    async with open_sandbox(provider, TASK) as fresh:
         await fresh.close()
         assert not fresh.alive
         with pytest.raises(SandboxLost):
@@ -98,7 +98,7 @@ async def test_a_closed_sandbox_is_lost_and_closing_twice_is_no_error(provider: 
 
 
 async def test_two_sandboxes_share_nothing(provider: DaytonaProvider):
-    async with acquired(provider, TASK) as one, acquired(provider, TASK) as other:
+    async with open_sandbox(provider, TASK) as one, open_sandbox(provider, TASK) as other:
         await one.run("echo one > /tmp/mine; a=one", S)
         assert (await other.run("cat /tmp/mine 2>/dev/null; echo $a", S)).output == "\n"
 
@@ -110,7 +110,7 @@ async def test_a_task_that_cannot_start_is_infrastructure(provider: DaytonaProvi
 
 async def test_an_agent_that_kills_all_it_can_goes_on(provider: DaytonaProvider):
     """The shell's keeper too, and the call that waits for its command."""
-    async with acquired(provider, TASK) as fresh:
+    async with open_sandbox(provider, TASK) as fresh:
         assert (await fresh.run("kill -9 -1; echo here", S)).output == "here\n"
         assert (await fresh.run("echo alive", S)).output == "alive\n"
         died = await fresh.run("cd /tmp; bash -c 'kill -9 -1'; echo not here", S)
@@ -120,7 +120,7 @@ async def test_an_agent_that_kills_all_it_can_goes_on(provider: DaytonaProvider)
 
 
 async def test_setas_sessions_go_on_in_the_background_and_are_written_to(provider: DaytonaProvider):
-    async with acquired(provider, TASK) as fresh:
+    async with open_sandbox(provider, TASK) as fresh:
         begun = await fresh.call_tool(
             "shell_exec", {"id": "p", "command": "while read -r x; do echo got $x; done", "block": False}
         )

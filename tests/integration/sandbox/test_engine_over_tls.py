@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from sandbox.engine import ContainerSpec, DockerEngine, EngineError
-from sandbox.host import Host
+from sandbox.engine import ContainerSpec, DockerEngine, DockerEngineError
+from sandbox.host import SandboxHost
 from sandbox.images import calls
-from sandbox.network import LABEL
+from sandbox.network import LABEL_PREFIX
 from sandbox.provision import engine_answers, has_image
 from sandbox.session import SandboxSession, SessionLimits
 
@@ -71,7 +71,9 @@ def tls_engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[Callable[[
             shutil.rmtree(runtime, ignore_errors=True)
 
 
-async def test_a_session_lives_over_tcp_and_tls(tls_engine: Callable[[str], str], docker_engine: Host, tmp_path: Path):
+async def test_a_session_lives_over_tcp_and_tls(
+    tls_engine: Callable[[str], str], docker_engine: SandboxHost, tmp_path: Path
+):
     if not (docker_engine.kit / "bash").exists():
         pytest.skip("the kit has no static bash here: python -m sandbox.kit build says why")
     archive, name = tmp_path / "root.tar", "longshore/test-tls:1"
@@ -79,7 +81,7 @@ async def test_a_session_lives_over_tcp_and_tls(tls_engine: Callable[[str], str]
         tar.add(docker_engine.kit / "bash", "bin/bash")
     async with DockerEngine(tls_engine("good")) as engine:
         await calls.import_archive(engine, archive, name, 60)
-        spec = ContainerSpec(name, docker_engine.kit, {f"{LABEL}.pool": "tls"})
+        spec = ContainerSpec(name, docker_engine.kit, {f"{LABEL_PREFIX}.pool": "tls"})
         opened = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
         try:
             assert (await opened.run("echo over $((20 + 1)) layers", 30)).output == "over 21 layers\n"
@@ -94,5 +96,5 @@ async def test_who_cannot_prove_it_is_not_served_and_an_impostor_is_not_believed
 ):
     assert not await asyncio.to_thread(engine_answers, tls_engine(folder))
     async with DockerEngine(tls_engine(folder)) as engine:
-        with pytest.raises(EngineError):
+        with pytest.raises(DockerEngineError):
             await engine.containers()

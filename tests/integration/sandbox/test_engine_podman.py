@@ -17,13 +17,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from sandbox.engine import ContainerSpec, DockerEngine
-from sandbox.grader import grade
-from sandbox.host import Host
+from sandbox.grader import grade_sandbox
+from sandbox.host import SandboxHost
 from sandbox.images import calls
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.provision import engine_answers
 from sandbox.session import SandboxSession, SessionLimits
-from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 NAME = "longshore/test-podman:1"
@@ -60,7 +60,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 
 
 @asynccontextmanager
-async def opened(url: str, host: Host) -> AsyncGenerator[SandboxSession]:
+async def opened(url: str, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
     """On an image that has nothing but bash; nothing is left."""
     if not (host.kit / "bash").exists():
         pytest.skip("the kit has no static bash here: python -m sandbox.kit build says why")
@@ -83,7 +83,7 @@ async def opened(url: str, host: Host) -> AsyncGenerator[SandboxSession]:
                 await asyncio.sleep(0.1)
 
 
-async def test_an_image_and_a_session_live_on_podmans_socket(podman: str, docker_engine: Host):
+async def test_an_image_and_a_session_live_on_podmans_socket(podman: str, docker_engine: SandboxHost):
     async with opened(podman, docker_engine) as session:
         assert (await session.run("cd /bin; x=21; echo here", 30)).output == "here\n"
         assert (await session.run('echo "$PWD $x"', 30)).output == "/bin 21\n"
@@ -96,7 +96,7 @@ cmp /app/answer /tests/expected && echo PASSED test_answer
 
 
 @pytest.mark.parametrize("level", GradingLevel)
-async def test_work_is_graded_there_at_every_level(podman: str, docker_engine: Host, level: GradingLevel):
+async def test_work_is_graded_there_at_every_level(podman: str, docker_engine: SandboxHost, level: GradingLevel):
     task = Task(
         "t",
         "",
@@ -110,7 +110,7 @@ async def test_work_is_graded_there_at_every_level(podman: str, docker_engine: H
     for made, score in (("echo 42 > /app/answer", 1.0), ("/.sbx/busybox ln -s /tests/expected /app/answer", 0.0)):
         async with opened(podman, docker_engine) as session:
             await session.run(f"/.sbx/busybox mkdir /app; {made}", 30)
-            result = await grade(session, task)
+            result = await grade_sandbox(session, task)
             assert result.score == score, result.log
 
 
@@ -118,8 +118,8 @@ async def test_images_are_built_and_evicted_there_too(podman: str, tmp_path: Pat
     async with DockerEngine(podman) as engine:
         store = await ImageStore.open(engine, ImageSettings(tmp_path, "none"))
         build = ImageBuild({"Dockerfile": f"FROM {NAME}\nLABEL a=b\n".encode()})
-        wanted = Task(id="t", instruction="", build=build, network=Network(build=NetworkMode.NONE))
-        async with store.reserved(wanted) as image:
-            assert await calls.image_id(engine, image)
+        wanted = Task(id="t", instruction="", build=build, network=TaskNetwork(build=NetworkMode.NONE))
+        async with store.reserve(wanted) as image:
+            assert await calls.find_image_id(engine, image)
         assert await store.prune(0)
-        assert not await calls.image_id(engine, image)
+        assert not await calls.find_image_id(engine, image)

@@ -9,9 +9,9 @@ import hashlib
 import pytest
 
 from sandbox import files, wire
-from sandbox.child import run_child
-from sandbox.files import FileTooLarge, replace
-from sandbox.grading.alone import leave_alone
+from sandbox.child import run_child_process
+from sandbox.files import FileTooLarge, replace_path
+from sandbox.grading.alone import kill_agent_processes
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import Task
 
@@ -96,12 +96,12 @@ async def test_one_child_at_a_time_and_one_that_is_killed_with_all_else_has_ende
             begun.set()
             return True
 
-        child = group.create_task(run_child(session, sleeping, take, env={}, limit_s=1000))
+        child = group.create_task(run_child_process(session, sleeping, take, env={}, limit_s=1000))
         await begun.wait()
         with pytest.raises(OSError, match="tests run") as caught:
             await session.read_tree("/app")
         assert caught.value.errno == errno.EBUSY
-        await leave_alone(session)
+        await kill_agent_processes(session)
         end = await child
         assert end is not None
         assert (end.code, end.signalled) == (137, True)
@@ -120,9 +120,9 @@ async def test_a_folder_makes_room_whatever_it_holds_and_the_images_own_too(pool
     """Else a grading takes as long as an agent wants it to."""
     async with pool.acquire(TASK) as session:
         await session.run("mkdir -p t/a; echo 1 > t/a/f; mkdir u; echo 2 > u/f", S)
-        await replace(session, "/app/t/")
-        await replace(session, "/app/u", b"file")
-        await replace(session, "/etc/skel/")
+        await replace_path(session, "/app/t/")
+        await replace_path(session, "/app/u", b"file")
+        await replace_path(session, "/etc/skel/")
         seen = "ls -A t /etc/skel; cat u .sbx-aside-*/a/f .sbx-aside-*/f"
         assert (await session.run(seen, S)).output == "/etc/skel:\n\nt:\nfile1\n2\n"
 
@@ -130,7 +130,7 @@ async def test_a_folder_makes_room_whatever_it_holds_and_the_images_own_too(pool
 async def test_a_folder_that_is_to_be_cleared_is_gone_with_all_it_holds(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         await session.run("mkdir -p t/a/b/c; ln -s / t/a/l; (cd t; seq 6000 | xargs touch)", 10 * S)
-        await replace(session, "/app/t/", flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
+        await replace_path(session, "/app/t/", flags=wire.WriteFlag.REPLACE | wire.WriteFlag.CLEAR)
         assert (await session.run("ls -A t; ls -A; ls -d /etc", S)).output == "t\n/etc\n"
 
 

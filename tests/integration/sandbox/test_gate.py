@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from sandbox.engine import EngineError
-from sandbox.gate import ADDRESS, Gate, GateSettings
+from sandbox.engine import DockerEngineError
+from sandbox.gate import PROXY_ADDRESS, EgressProxy, EgressProxySettings
 
 SANDBOXES = 12
 PACKAGE = bytes(range(256)) * 8000
@@ -113,8 +113,8 @@ async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
     return await process.wait(), out
 
 
-def gate(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> Gate:
-    return Gate(tmp_path / "gate", GateSettings(most_bytes, python_index=python_index))
+def gate(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> EgressProxy:
+    return EgressProxy(tmp_path / "gate", EgressProxySettings(most_bytes, python_index=python_index))
 
 
 async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives(tmp_path: Path):
@@ -125,9 +125,9 @@ async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives
             await stack.enter_async_context(opened.opened(pid, (served.host,)))
 
         async def install(pid: int) -> bytes:
-            _, page = await curl(pid, f"{ADDRESS}/~/http/{served.host}/simple/a/")
+            _, page = await curl(pid, f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/")
             link = page.decode().split('"')[1]
-            assert link == f"{ADDRESS}/~/http/{served.host}/files/a-1-py3-none-any.whl"
+            assert link == f"{PROXY_ADDRESS}/~/http/{served.host}/files/a-1-py3-none-any.whl"
             return (await curl(pid, link))[1]
 
         async with asyncio.TaskGroup() as group:
@@ -148,13 +148,13 @@ async def test_what_is_not_allowed_is_refused_counted_and_never_asked(tmp_path: 
                 (f"http://localhost:{served.port}/echo", b"refused for its port: this task allows localhost at 80"),
                 ("http://127.0.0.1/", b"not among the hosts"),
             ):
-                code, said = await curl(pid, "--proxy", ADDRESS, url)
+                code, said = await curl(pid, "--proxy", PROXY_ADDRESS, url)
                 assert (code, why in said) == (0, True), said
-            code, _ = await curl(pid, "--proxy", ADDRESS, f"https://{served.host}/")
+            code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"https://{served.host}/")
             assert code != 0
-            code, said = await curl(pid, "--proxy", ADDRESS, "http://localhost/")
+            code, said = await curl(pid, "--proxy", PROXY_ADDRESS, "http://localhost/")
             assert b"not public" in said
-            code, said = await curl(pid, f"{ADDRESS}/etc/passwd")
+            code, said = await curl(pid, f"{PROXY_ADDRESS}/etc/passwd")
             assert b"names no server" in said
         assert not served.asked
         assert sum(opened.statistics().refused.values()) == 6
@@ -162,7 +162,7 @@ async def test_what_is_not_allowed_is_refused_counted_and_never_asked(tmp_path: 
 
 async def test_nothing_is_reachable_before_the_phase_and_after_it(tmp_path: Path):
     async with index() as served, gate(tmp_path) as opened, namespace() as pid:
-        url = f"{ADDRESS}/~/http/{served.host}/simple/a/"
+        url = f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/"
         assert (await curl(pid, url))[0] == 7
         async with opened.opened(pid, (served.host,)):
             assert (await curl(pid, url))[0] == 0
@@ -173,39 +173,39 @@ async def test_nothing_is_reachable_before_the_phase_and_after_it(tmp_path: Path
 
 async def test_nothing_listens_in_a_process_that_is_no_longer_who_was_meant(tmp_path: Path):
     async def confirm() -> None:
-        assert (await curl(pid, f"{ADDRESS}/"))[0] == 7, "it listens before anybody has confirmed"
-        raise EngineError("another process")
+        assert (await curl(pid, f"{PROXY_ADDRESS}/"))[0] == 7, "it listens before anybody has confirmed"
+        raise DockerEngineError("another process")
 
     async with gate(tmp_path) as opened, namespace() as pid:
-        with pytest.raises(EngineError, match="another process"):
+        with pytest.raises(DockerEngineError, match="another process"):
             async with opened.opened(pid, (), confirm=confirm):
                 pytest.fail("opened")
-        assert (await curl(pid, f"{ADDRESS}/"))[0] == 7
+        assert (await curl(pid, f"{PROXY_ADDRESS}/"))[0] == 7
 
 
 async def test_what_is_personal_is_passed_on_and_never_kept(tmp_path: Path):
     async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
         for text in ("one", "two"):
-            body = await curl(pid, "--proxy", ADDRESS, "--data", text, f"http://{served.host}/echo")
+            body = await curl(pid, "--proxy", PROXY_ADDRESS, "--data", text, f"http://{served.host}/echo")
             assert body == (0, text.encode())
         for secret in ("a", "b"):
-            await curl(pid, "--proxy", ADDRESS, "--user", f"me:{secret}", f"http://{served.host}/simple/a/")
+            await curl(pid, "--proxy", PROXY_ADDRESS, "--user", f"me:{secret}", f"http://{served.host}/simple/a/")
         assert served.asked == {"/echo": 2, "/simple/a/": 2}
-        code, moved = await curl(pid, "--location", f"{ADDRESS}/~/http/{served.host}/moved")
+        code, moved = await curl(pid, "--location", f"{PROXY_ADDRESS}/~/http/{served.host}/moved")
         assert (code, b"a-1-py3" in moved) == (0, True)
         assert opened.statistics().fetched == 1
 
 
 async def test_a_tunnel_carries_both_ways(tmp_path: Path):
     async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
-        got = await curl(pid, "--proxytunnel", "--proxy", ADDRESS, "--data", "x", f"http://{served.host}/echo")
+        got = await curl(pid, "--proxytunnel", "--proxy", PROXY_ADDRESS, "--data", "x", f"http://{served.host}/echo")
         assert got == (0, b"x")
 
 
 async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kept(tmp_path: Path):
     async with index() as served, gate(tmp_path) as opened, namespace() as pid, opened.opened(pid, (served.host,)):
         for _ in range(2):
-            code, _ = await curl(pid, "--proxy", ADDRESS, f"http://{served.host}/cut.whl")
+            code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/cut.whl")
             assert code != 0, "a short file passed for a whole one"
         assert served.asked["/cut.whl"] == 2
         assert not list((tmp_path / "gate").glob("*.body"))
@@ -220,7 +220,7 @@ async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: P
             )
             said, _ = await process.communicate()
             assert re.match(rb"HTTP/1\.1 4\d\d .*longshore gate: ", said, re.DOTALL), (nonsense, said)
-        assert (await curl(pid, f"{ADDRESS}/~/http/{served.host}/simple/a/"))[0] == 0
+        assert (await curl(pid, f"{PROXY_ADDRESS}/~/http/{served.host}/simple/a/"))[0] == 0
 
 
 async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
@@ -228,7 +228,7 @@ async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
     async with index() as served, gate(tmp_path, most_bytes=most) as opened, namespace() as pid:
         async with opened.opened(pid, (served.host,)):
             for n in range(4):
-                await curl(pid, "--proxy", ADDRESS, f"http://{served.host}/{n}.whl")
+                await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{n}.whl")
         assert sum(each.stat().st_size for each in (tmp_path / "gate").glob("*.body")) <= most
 
 
@@ -237,7 +237,7 @@ async def test_a_file_that_is_too_large_to_keep_arrives_whole_and_is_not_kept(tm
     async with index() as served, gate(tmp_path, most_bytes=len(PACKAGE)) as opened, namespace() as pid:
         async with opened.opened(pid, (served.host,)):
             for times in (1, 2):
-                got = await curl(pid, "--proxy", ADDRESS, f"http://{served.host}/{path}")
+                got = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{path}")
                 assert got == (0, PACKAGE)
                 assert served.asked[f"/{path}"] == times
         assert not list((tmp_path / "gate").iterdir())

@@ -8,7 +8,7 @@ import dataclasses
 
 import pytest
 
-from sandbox.grader import Isolation, grade
+from sandbox.grader import Isolation, grade_sandbox
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
@@ -36,16 +36,16 @@ FORGED = "==== short test summary info ====\\nPASSED test_answer\\nPASSED test_l
 async def score(pool: SandboxPool, command: str, task: Task = TASK) -> tuple[float, str]:
     async with pool.acquire(task) as session:
         await session.run(command, S)
-        result = await grade(session, task)
+        result = await grade_sandbox(session, task)
         return result.tests[0].passed, result.log
 
 
 async def test_the_oracle_scores_one_and_doing_nothing_scores_zero(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        nothing = await grade(session, TASK)
-        assert (nothing.all_passed, nothing.pass_ratio, nothing.isolation) == (False, 0.5, Isolation.KIT)
+        nothing = await grade_sandbox(session, TASK)
+        assert (nothing.all_passed, nothing.pass_ratio, nothing.isolation) == (False, 0.5, Isolation.TOOLCHAIN)
         await session.run("echo 42 > /app/answer", S)
-        solved = await grade(session, TASK)
+        solved = await grade_sandbox(session, TASK)
         assert (solved.all_passed, solved.pass_ratio) == (True, 1.0)
 
 
@@ -81,7 +81,7 @@ async def test_tests_that_hang_are_an_outcome_and_are_dead_afterwards(pool: Sand
     script = f"#!/bin/sh\nprintf '{FORGED}'\nsleep 1007 & sleep 1007\n"
     hang = Task(id="hang", instruction="", run_tests=script, expected_tests=("test_answer",))
     async with pool.acquire(hang) as session:
-        result = await grade(session, hang, 0.3)
+        result = await grade_sandbox(session, hang, 0.3)
         assert (result.timed_out, result.pass_ratio) == (True, 0.0)
         assert "sleep 1007" not in (await session.run("ps -eo args | grep -v grep", S)).output
 
@@ -90,7 +90,7 @@ async def test_tests_that_nobody_waits_for_any_more_are_dead_and_cannot_be_read(
     script = "#!/bin/sh\ntouch /app/begun; setsid sleep 1009 & sleep 1009\n"
     hang = Task(id="given-up", instruction="", run_tests=script, tests={"secret": b"42"}, expected_tests=("x",))
     async with pool.acquire(hang) as session, asyncio.TaskGroup() as group:
-        grading = group.create_task(grade(session, hang))
+        grading = group.create_task(grade_sandbox(session, hang))
         async with asyncio.timeout(S):
             while not await there(session, "/app/begun"):  # noqa: ASYNC110  seen from outside only
                 await asyncio.sleep(0.01)
@@ -109,7 +109,7 @@ async def test_after_a_grading_its_tests_cannot_be_read_and_another_finds_them_a
     async with pool.acquire(told) as session:
         await session.run("echo 42 > /app/answer", S)
         for _ in range(2):
-            result = await grade(session, told)
+            result = await grade_sandbox(session, told)
             assert (result.all_passed, result.reward) == (True, 1.0)
             assert (await session.run("ls -A /tests /logs/verifier; cat /logs/*.json", S)).output == LISTED
 
@@ -127,15 +127,15 @@ async def test_a_bash_script_runs_in_a_bash_of_ours_whatever_became_of_the_image
     task = Task(id="bash", instruction="", expected_tests=("/app:test_x",), run_tests=script)
     async with pool.acquire(task) as session:
         await session.run("rm -f /bin/bash /usr/bin/env", S)
-        result = await grade(session, task)
-        assert (result.all_passed, result.isolation) == (True, Isolation.KIT), result.log
+        result = await grade_sandbox(session, task)
+        assert (result.all_passed, result.isolation) == (True, Isolation.TOOLCHAIN), result.log
 
 
 async def test_a_script_in_another_language_runs_in_the_image_and_says_so(pool: SandboxPool):
     script = "#!/bin/cat\nshort test summary info\nPASSED test_x\n"
     task = Task(id="cat", instruction="", expected_tests=("test_x",), run_tests=script)
     async with pool.acquire(task) as session:
-        result = await grade(session, task)
+        result = await grade_sandbox(session, task)
         assert (result.all_passed, result.isolation) == (True, Isolation.IMAGE), result.log
 
 
@@ -143,6 +143,6 @@ async def test_skipped_is_not_passed_and_a_killed_run_proves_nothing(pool: Sandb
     script = "#!/bin/sh\necho short test summary info; echo SKIPPED x; echo PASSED y; kill -9 $$\n"
     task = Task(id="skip", instruction="", expected_tests=("x", "y"), run_tests=script)
     async with pool.acquire(task) as session:
-        result = await grade(session, task)
+        result = await grade_sandbox(session, task)
         assert result.pass_ratio == 0.0
         assert "killed" in result.log

@@ -13,20 +13,20 @@ from aiodocker.containers import DockerContainer
 
 from sandbox import blueprint
 from sandbox.cgroups import cgroup_procs
-from sandbox.engine import CAPABILITIES, DockerEngine, EngineError
+from sandbox.engine import BASE_CAPABILITIES, DockerEngine, DockerEngineError
 from sandbox.errors import SandboxLost
-from sandbox.grader import grade
+from sandbox.grader import grade_sandbox
 from sandbox.grading import alone, place
-from sandbox.grading.daemon import main_pid, paused, pids_of
-from sandbox.grading.outcome import Outcome
-from sandbox.host import Host
-from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.grading.daemon import container_pids, main_pid, pause_container
+from sandbox.grading.outcome import GradingOutcome
+from sandbox.host import SandboxHost
+from sandbox.pool import LABEL_PREFIX, PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 60.0
 HEAD = '#!/bin/sh\necho "=== short test summary info ==="\n'
-NO_KILL = tuple(each for each in CAPABILITIES if each != "KILL")
+NO_KILL = tuple(each for each in BASE_CAPABILITIES if each != "KILL")
 BESIDE = (GradingLevel.COMMIT, GradingLevel.ARTIFACTS, GradingLevel.SIBLING)
 
 
@@ -37,7 +37,7 @@ def task(body: str, level: GradingLevel, *expected: str, **more) -> Task:
 async def images(engine: DockerEngine, pool: SandboxPool) -> int:
     """How many images carry this pool's label: copies of its containers."""
     found = await engine.docker.images.list(all=True)
-    return sum((each["Labels"] or {}).get(f"{LABEL}.pool") == pool.settings.pool for each in found)
+    return sum((each["Labels"] or {}).get(f"{LABEL_PREFIX}.pool") == pool.settings.pool for each in found)
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")
@@ -69,12 +69,12 @@ async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level,
     graded = task(WHERE, level, "file", "system", "given", "artifact", files=files, artifacts=artifacts)
     async with pool.acquire(graded) as session:
         await session.run("touch /app/left /etc/changed; printf changed > /app/given; sleep 1008 &", S)
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert {test.name for test in result.tests if test.passed} == seen, result.log
         assert (await session.run("cat /app/given; pgrep -cf 'sleep 100[8]'", S)).output == (
             "changed1\n" if level is GradingLevel.SIBLING else "changed0\n"
         ), "the agent's container is not frozen, and only a sibling leaves its processes alive"
-        others = await engine.containers({f"{LABEL}.lease": pool._blueprint.lease})
+        others = await engine.containers({f"{LABEL_PREFIX}.lease": pool._blueprint.lease})
         assert [each.id for each in others] == [session.container], "containers were left"
 
 
@@ -103,7 +103,7 @@ async def test_what_a_level_sees_of_an_image_s_volumes(pool: SandboxPool, engine
     before = (await engine.inventory()).volumes
     async with pool.acquire(graded) as session:
         await session.run("touch /app/left /data/left /tests/left; rm /data/given", S)
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert {test.name for test in result.tests if test.passed} == seen, result.log
     async with asyncio.timeout(S):
         while (await engine.inventory()).volumes - before:  # noqa: ASYNC110  the engine tells nobody
@@ -122,7 +122,7 @@ async def test_an_artifact_is_as_the_agent_left_it_also_where_it_is_gone_or_behi
     graded = task(body, GradingLevel.ARTIFACTS, "removed", "gone", "linked", build=build, artifacts=artifacts)
     async with pool.acquire(graded) as session:
         await session.run("rm /srv/folder/old /srv/file; echo mine > /link/new", S)
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert result.all_passed, result.log
 
 
@@ -145,7 +145,7 @@ async def test_an_artifact_that_the_agent_made_a_link_is_what_it_leads_to(pool: 
     works = "echo right | tee /app/out/v3 /work/v1/deep/answer > /work/known"
     async with pool.acquire(graded) as session:
         await session.run(f"{made}; {works}; {links}", S)
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert result.all_passed, result.log
 
 
@@ -154,7 +154,7 @@ async def test_a_link_to_what_is_not_the_agents_fails_its_tests(pool: SandboxPoo
     graded = task("echo PASSED x\n", GradingLevel.ARTIFACTS, "x", artifacts=("/app/answer",))
     async with pool.acquire(graded) as session:
         await session.run(f"ln -s {leads_to} /app/answer", S)
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert result.score == 0.0
         assert "could not be carried to its tests" in result.log
 
@@ -173,7 +173,7 @@ async def test_the_tests_begin_in_one_place_however_far_its_links_lead(pool: San
         folders = f"mkdir /x; cd /x; {f'mkdir {name}; cd {name}; ' * deep}"
         made = await session.run(f"{folders} rm -r /app; {links}; cd /app", S)
         assert not made.output
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert [test.name for test in result.tests if test.passed] == [seen], result.log
 
 
@@ -194,7 +194,7 @@ async def test_what_a_shell_takes_for_given_in_dev_is_as_the_daemon_made_it(pool
     ):
         async with pool.acquire(graded) as session:
             await session.run(command, S)
-            result = await grade(session, graded)
+            result = await grade_sandbox(session, graded)
             assert result.score == score, result.log
     assert "/dev/null: no longer the device" in result.log
 
@@ -206,7 +206,7 @@ async def test_an_image_s_healthcheck_does_not_run_beside_its_tests(pool: Sandbo
     body = "\nsleep 3; [ -e /app/checked ] || echo PASSED unchecked\n"
     graded = task(body, level, "unchecked", build=build, artifacts=("/app",))
     async with pool.acquire(graded) as session:
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert result.all_passed, result.log
 
 
@@ -219,7 +219,7 @@ ps -o args | grep -q '[h]ttpd' || echo PASSED apart
     graded = task(body, GradingLevel.SIBLING, "live", "apart", "tests")
     async with pool.acquire(graded) as session:
         await session.run("echo hello > /app/page; /.sbx/busybox httpd -p 127.0.0.1:8123 -h /app", S)
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert result.all_passed, result.log
         assert (await session.run("ls -d /tests", S)).exit_code != 0, "the tests came into the agent's container"
 
@@ -230,7 +230,7 @@ async def test_a_container_that_is_gone_is_named_by_its_cause(pool: SandboxPool,
     async with pool.acquire(graded) as session:
         await pool.engine.remove(session.container)
         with pytest.raises(SandboxLost, match="killed from outside"):
-            await grade(session, graded)
+            await grade_sandbox(session, graded)
 
 
 async def test_artifacts_that_are_too_large_or_no_files_fail_their_tests(pool: SandboxPool, monkeypatch):
@@ -242,8 +242,8 @@ async def test_artifacts_that_are_too_large_or_no_files_fail_their_tests(pool: S
     ):
         async with pool.acquire(graded) as session:
             await session.run(command, S)
-            result = await grade(session, graded)
-            assert (result.score, result.tests[0].outcome) == (0.0, Outcome.MISSING)
+            result = await grade_sandbox(session, graded)
+            assert (result.score, result.tests[0].outcome) == (0.0, GradingOutcome.MISSING)
             assert why in result.log
 
 
@@ -259,12 +259,12 @@ async def test_report_files_are_read_and_old_ones_are_not(pool: SandboxPool):
     both = task(CTRF, GradingLevel.SAME, "a", "b", reports=(ctrf, reward), weights={"a": 3.0})
     async with pool.acquire(both) as session:
         await session.run(f"mkdir -p /logs/verifier; echo 1 > {reward}", S)
-        result = await grade(session, both)
-        assert [test.outcome for test in result.tests] == [Outcome.PASSED, Outcome.SKIPPED], result.log
+        result = await grade_sandbox(session, both)
+        assert [test.outcome for test in result.tests] == [GradingOutcome.PASSED, GradingOutcome.SKIPPED], result.log
         assert (result.score, result.reward) == (0.75, None)
-        silent = await grade(session, task("echo PASSED a", GradingLevel.SAME, "a", reports=(ctrf, reward)))
+        silent = await grade_sandbox(session, task("echo PASSED a", GradingLevel.SAME, "a", reports=(ctrf, reward)))
         assert (silent.score, silent.log.count("wrote none of")) == (0.0, 1)
-        fraction = await grade(session, task(f"echo 0.25 > {reward}", GradingLevel.SAME, reports=(reward,)))
+        fraction = await grade_sandbox(session, task(f"echo 0.25 > {reward}", GradingLevel.SAME, reports=(reward,)))
         assert (fraction.score, fraction.reward, fraction.all_passed) == (0.25, 0.25, False)
 
 
@@ -272,9 +272,9 @@ async def test_a_pass_whose_commands_touched_the_tests_is_shown_and_a_failure_is
     graded = task("[ -e /app/x ] && echo PASSED x || echo FAILED x", GradingLevel.SAME, "x")
     commands = ("touch /app/x", "ls /tests")
     async with pool.acquire(graded) as session:
-        assert not (await grade(session, graded, commands=commands)).suspicions
+        assert not (await grade_sandbox(session, graded, commands=commands)).suspicions
         await session.run(commands[0], S)
-        (found,) = (await grade(session, graded, commands=commands)).suspicions
+        (found,) = (await grade_sandbox(session, graded, commands=commands)).suspicions
         assert (found.command, found.touched) == (1, "the tests' folder")
 
 
@@ -284,33 +284,35 @@ def another_users(command: str) -> str:
     return f"setpriv --reuid=65534 --regid=65534 --clear-groups {command} & until {runs}; do sleep 0.02; done"
 
 
-async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(docker_engine: Host, monkeypatch):
+async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(
+    docker_engine: SandboxHost, monkeypatch
+):
     monkeypatch.setattr(blueprint, "CAPABILITIES", NO_KILL)
     graded = task("echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run(another_users("sleep 1009"), S)
-        assert len(await pids_of(pool.engine, session.container)) > 2
-        await alone.kill_by_cgroup(session)
-        assert await pids_of(pool.engine, session.container) == (await main_pid(pool.engine, session.container),)
+        assert len(await container_pids(pool.engine, session.container)) > 2
+        await alone.kill_processes_by_cgroup(session)
+        assert await container_pids(pool.engine, session.container) == (await main_pid(pool.engine, session.container),)
 
 
 @pytest.mark.slow
-async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: Host, monkeypatch):
+async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: SandboxHost, monkeypatch):
     monkeypatch.setattr(blueprint, "CAPABILITIES", NO_KILL)
     graded = task("ps -o args | grep -q '[s]leep 1010' || echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run(another_users("sleep 1010"), S)
-        assert (await grade(session, graded)).all_passed
+        assert (await grade_sandbox(session, graded)).all_passed
         monkeypatch.setattr(alone, "cgroup_procs", lambda *_: None)
         await session.run(another_users("sleep 1010"), S)
         with pytest.raises(SandboxLost, match="daemon's host is not this one"):
-            await grade(session, graded)
+            await grade_sandbox(session, graded)
 
 
 async def test_a_container_is_thawed_whatever_happened_meanwhile(pool: SandboxPool):
     async with pool.acquire(task("", GradingLevel.COMMIT, "x")) as session:
         with pytest.raises(RuntimeError):
-            async with paused(pool.engine, session.container):
+            async with pause_container(pool.engine, session.container):
                 raise RuntimeError
         assert (await session.run("echo alive", S)).output == "alive\n"
 
@@ -327,7 +329,7 @@ async def test_a_cancelled_copy_leaves_neither_image_nor_frozen_container(pool: 
     monkeypatch.setattr(DockerContainer, moment, seen)
     async with pool.acquire(graded) as session:
         async with asyncio.TaskGroup() as group:
-            grading = group.create_task(grade(session, graded))
+            grading = group.create_task(grade_sandbox(session, graded))
             await asked.wait()
             grading.cancel()
         assert (await session.run("echo alive", S)).output == "alive\n"
@@ -348,13 +350,13 @@ async def test_a_container_that_cannot_be_frozen_is_graded_unless_it_must_live(p
     async with pool.acquire(graded) as session:
         await session.run("touch /app/x", S)
         if level is not GradingLevel.SIBLING:
-            result = await grade(session, graded)
+            result = await grade_sandbox(session, graded)
             assert result.all_passed, result.log
             return
-        with pytest.raises(EngineError, match="unable to freeze"):  # the daemon freezes nothing
-            await grade(session, graded)
+        with pytest.raises(DockerEngineError, match="unable to freeze"):  # the daemon freezes nothing
+            await grade_sandbox(session, graded)
         unfrozen.add(session.container)
-        result = await grade(session, graded)
+        result = await grade_sandbox(session, graded)
         assert not result.all_passed
         assert "could not be carried to its tests" in result.log
 

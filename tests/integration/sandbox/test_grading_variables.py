@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import GradeResult, Isolation, grade
+from sandbox.grader import GradeResult, Isolation, grade_sandbox
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 from tests.support.stock_scripts import PROJECT
@@ -45,14 +45,14 @@ HONEST = "PATH=/opt/tool/bin:$PATH MODE=prod PYTHONPATH=/opt/lib HOME=/home/user
 async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
     async with pool.acquire(task) as session:
         await session.run(command, S)
-        return await grade(session, task)
+        return await grade_sandbox(session, task)
 
 
 @pytest.mark.parametrize("level", GradingLevel)
 async def test_tests_have_the_variables_of_the_image_and_the_task(pool: SandboxPool, level: GradingLevel):
     task = box(pool, HONEST, level)
     result = await graded(pool, task, "true")
-    assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
     task = replace(task, run_tests=SCRIPT, tests={}, expected_tests=NAMES[:1])
     result = await graded(pool, task, "true")
     assert (result.score, result.isolation) == (1.0, Isolation.IMAGE), result.log
@@ -65,7 +65,7 @@ async def test_a_sandboxs_copy_is_tested_with_the_variables_of_the_tasks_image(p
         try:
             again = await pool.fork(fork)
             try:
-                result = await grade(again, task)
+                result = await grade_sandbox(again, task)
             finally:
                 await pool.close(again)
         finally:
@@ -90,7 +90,7 @@ async def test_variables_of_an_image_that_lead_to_the_agents_files_lead_the_kits
     tests = {"test_outputs.py": b"import os\ndef test_ran(): assert not os.path.exists('/app/ran')\n" + TESTS}
     task = replace(box(pool, ENTRIES), tests=tests, expected_tests=("test_ran", *NAMES))
     result = await graded(pool, task, PLANTED)
-    assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
 
 
 async def test_the_agent_s_shell_has_the_variables_of_the_image_and_the_task(pool: SandboxPool):

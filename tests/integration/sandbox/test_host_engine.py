@@ -13,34 +13,34 @@ import pytest
 from protocol.cli.exits import main_guard
 from protocol.errors import UserError
 from sandbox import owner, provision
-from sandbox.disk import MEANS, DiskBound
-from sandbox.host import Host, HostSettings, current_host, down, ensure, main, status
+from sandbox.disk import DISK_BOUND_DESCRIPTIONS, DiskBound
+from sandbox.host import HostSettings, SandboxHost, current_host, ensure_host, main, report_status, stop_engine
 
 pytestmark = pytest.mark.docker
 
 
-def test_a_second_run_says_two_lines_and_installs_nothing(docker_engine: Host):
+def test_a_second_run_says_two_lines_and_installs_nothing(docker_engine: SandboxHost):
     said: list[str] = []
-    assert ensure(say=said.append) == docker_engine
+    assert ensure_host(say=said.append) == docker_engine
     assert len(said) == 2
     assert current_host() == docker_engine
 
 
-def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_engine: Host, tmp_path: Path):
+def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_engine: SandboxHost, tmp_path: Path):
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("only root with dockerd installed can start an engine")
     runtime = Path(f"/run/longshore-test-{os.getpid()}")  # a socket's path must be short
     try:
         url, pid = provision.start_engine(tmp_path / "engine", runtime, lambda line: None)
-        record = dataclasses.asdict(docker_engine) | {"docker_url": url, "engine_owner": owner.of_process(pid)}
+        record = dataclasses.asdict(docker_engine) | {"docker_url": url, "engine_owner": owner.owner_of_process(pid)}
         (tmp_path / "host.json").write_text(json.dumps(record, default=str))
         settings = HostSettings(home=tmp_path)
         assert current_host(settings).docker_url == url
         assert provision.engine_answers(url)
-        down(settings, lambda line: None)
+        stop_engine(settings, lambda line: None)
         assert not provision.engine_answers(url)
         said: list[str] = []
-        down(settings, said.append)
+        stop_engine(settings, said.append)
         assert "nothing to stop" in said[0]
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
@@ -49,7 +49,7 @@ def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_en
 
 def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):
     with pytest.raises(UserError, match="DOCKER_HOST=unix:///nowhere"):
-        ensure(HostSettings(home=tmp_path, docker_url="unix:///nowhere"))
+        ensure_host(HostSettings(home=tmp_path, docker_url="unix:///nowhere"))
 
 
 def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path: Path, monkeypatch, capsys):
@@ -58,7 +58,7 @@ def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path:
     assert "python -m sandbox.host up" in capsys.readouterr().err
 
 
-def test_the_status_says_by_what_means_the_disk_limit_is_held(docker_engine: Host):
+def test_the_status_says_by_what_means_the_disk_limit_is_held(docker_engine: SandboxHost):
     said: list[str] = []
-    assert status(HostSettings.from_environment(), said.append)
-    assert any(said[-1] == f"disk limit: {bound}: {MEANS[bound]}" for bound in DiskBound)
+    assert report_status(HostSettings.from_environment(), said.append)
+    assert any(said[-1] == f"disk limit: {bound}: {DISK_BOUND_DESCRIPTIONS[bound]}" for bound in DiskBound)

@@ -16,20 +16,20 @@ import pytest_asyncio
 
 from sandbox.engine import DockerEngine
 from sandbox.errors import ImageError
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.images import calls
-from sandbox.images.context import read_context
-from sandbox.images.names import image_name
+from sandbox.images.context import read_build_folder
+from sandbox.images.names import built_image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks import write_task
-from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Task
+from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
 from tests.support.commands import run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def store(docker_engine: Host, engine: DockerEngine, tmp_path: Path) -> AsyncGenerator[ImageStore]:
+async def store(docker_engine: SandboxHost, engine: DockerEngine, tmp_path: Path) -> AsyncGenerator[ImageStore]:
     opened = await ImageStore.open(engine, ImageSettings(tmp_path, docker_engine.base_image, failure_memory_s=3600))
     yield opened
     await opened.prune(0)
@@ -38,31 +38,31 @@ async def store(docker_engine: Host, engine: DockerEngine, tmp_path: Path) -> As
 def task(dockerfile: str, **files: bytes) -> Task:
     """Of a build that nobody else has."""
     build = ImageBuild({"Dockerfile": f"{dockerfile}\nLABEL once={uuid.uuid4().hex}\n".encode(), **files})
-    return Task(id="t", instruction="", build=build, network=Network(build=NetworkMode.NONE))
+    return Task(id="t", instruction="", build=build, network=TaskNetwork(build=NetworkMode.NONE))
 
 
-def from_base(host: Host, rest: str = "", **files: bytes) -> Task:
+def from_base(host: SandboxHost, rest: str = "", **files: bytes) -> Task:
     return task(f"FROM {host.base_image}\n{rest}", **files)
 
 
 async def use(store: ImageStore, wanted: Task) -> str:
-    async with store.reserved(wanted) as image:
+    async with store.reserve(wanted) as image:
         return image
 
 
 async def test_an_image_is_built_once_however_many_ask_for_it(
-    docker_engine: Host, engine: DockerEngine, store: ImageStore
+    docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore
 ):
     wanted = from_base(docker_engine, "COPY a /a\nRUN test $(cat /a) = 42 && test $(ls /sys/class/net) = lo", a=b"42")
     async with asyncio.TaskGroup() as group:
         users = [group.create_task(use(store, wanted)) for _ in range(50)]
     assert wanted.build is not None
-    assert {each.result() for each in users} == {image_name(wanted.build)}
+    assert {each.result() for each in users} == {built_image_name(wanted.build)}
     assert store.statistics()[:2] == (1, 0)
-    assert await calls.image_id(engine, users[0].result())
+    assert await calls.find_image_id(engine, users[0].result())
 
 
-async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_engine: Host, store: ImageStore):
+async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_engine: SandboxHost, store: ImageStore):
     broken = from_base(docker_engine, "RUN echo the reason && exit 7")
     for _ in range(3):
         with pytest.raises(ImageError, match=r"(?s)returned a non-zero code: 7.*the reason"):
@@ -71,7 +71,7 @@ async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_eng
 
 
 async def test_a_build_that_hangs_ends_at_its_time_and_leaves_nothing(
-    docker_engine: Host, engine: DockerEngine, store: ImageStore
+    docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore
 ):
     hanging = from_base(docker_engine, "RUN sleep 1013")
     object.__setattr__(hanging, "build_timeout_s", 1.0)
@@ -83,25 +83,25 @@ async def test_a_build_that_hangs_ends_at_its_time_and_leaves_nothing(
 
 
 async def test_eviction_takes_the_oldest_and_never_what_is_reserved_or_used(
-    docker_engine: Host, engine: DockerEngine, store: ImageStore
+    docker_engine: SandboxHost, engine: DockerEngine, store: ImageStore
 ):
     old, reserved, used, late = (from_base(docker_engine, f"RUN echo {n} > /n") for n in range(4))
     names = [await use(store, each) for each in (old, used)]
     body = {"Image": names[1], "Cmd": ["true"], "HostConfig": {"NetworkMode": "none"}}
     container = await engine.docker.containers.create(body)
     try:
-        async with store.reserved(reserved) as held:
+        async with store.reserve(reserved) as held:
             latest = await use(store, late)
             assert await store.prune(0) == (names[0], latest)
-            assert await calls.image_id(engine, held)
-            assert await calls.image_id(engine, names[1])
+            assert await calls.find_image_id(engine, held)
+            assert await calls.find_image_id(engine, names[1])
     finally:
         await container.delete(force=True)
     assert set(await store.prune(0)) == {names[1], held}
-    assert await calls.image_id(engine, docker_engine.base_image), "an image that is not ours was taken"
+    assert await calls.find_image_id(engine, docker_engine.base_image), "an image that is not ours was taken"
 
 
-async def test_an_evicted_image_is_made_again_when_it_is_asked_for(docker_engine: Host, store: ImageStore):
+async def test_an_evicted_image_is_made_again_when_it_is_asked_for(docker_engine: SandboxHost, store: ImageStore):
     wanted = from_base(docker_engine)
     name = await use(store, wanted)
     assert await store.prune(0) == (name,)
@@ -110,7 +110,7 @@ async def test_an_evicted_image_is_made_again_when_it_is_asked_for(docker_engine
 
 
 async def test_two_processes_worth_of_stores_build_an_image_once(
-    docker_engine: Host, engine: DockerEngine, tmp_path: Path
+    docker_engine: SandboxHost, engine: DockerEngine, tmp_path: Path
 ):
     settings = ImageSettings(tmp_path, docker_engine.base_image)
     stores = [await ImageStore.open(engine, settings) for _ in range(3)]
@@ -126,13 +126,13 @@ async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registr
     engine: DockerEngine, store: ImageStore, tmp_path: Path
 ):
     name = f"longshore/test-import:{uuid.uuid4().hex}"
-    await store.imported(archived(tmp_path), name)
+    await store.import_archive(archived(tmp_path), name)
     assert await use(store, Task(id="t", instruction="", image=name)) == name
     assert await store.prune(0) == (name,)
     absent = Task(id="t", instruction="", image="127.0.0.1:9/absent")  # nobody serves a registry there
     with pytest.raises(ImageError, match=r"could not pull the image 127\.0\.0\.1:9/absent:latest"):
         await use(store, absent)
-    assert not await calls.image_id(engine, "127.0.0.1:9/absent:latest")
+    assert not await calls.find_image_id(engine, "127.0.0.1:9/absent:latest")
 
 
 def archived(folder: Path) -> Path:
@@ -146,7 +146,7 @@ def archived(folder: Path) -> Path:
 
 
 async def test_the_commands_build_import_list_and_prune(
-    docker_engine: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    docker_engine: SandboxHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     record = {"docker_url": docker_engine.docker_url, "base_image": docker_engine.base_image, "engine_owner": ""}
     (tmp_path / "host.json").write_text(json.dumps({**record, "kit": str(docker_engine.kit)}))
@@ -164,7 +164,7 @@ async def test_the_commands_build_import_list_and_prune(
     empty.mkdir()
     made = await said("build", str(good), str(bad), code=1)
     assert (made["built"], [each["task"] for each in made["failed"]]) == (1, ["bad"])
-    write_task(Task("one", "say hi", build=read_context(good), run_tests="#!/bin/sh\n"), tmp_path / "tasks")
+    write_task(Task("one", "say hi", build=read_build_folder(good), run_tests="#!/bin/sh\n"), tmp_path / "tasks")
     one = await said("build", str(tmp_path / "tasks" / "one"))
     assert one["images"] == [{"task": "one", "image": made["images"][0]["image"]}]
     image = made["images"][0]["image"]

@@ -16,12 +16,12 @@ import pytest
 import pytest_asyncio
 
 from sandbox.engine import ContainerLimits, ContainerSpec, DockerEngine
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.images import calls
-from sandbox.kit.check import check
-from sandbox.kit.fetch import debian_program
+from sandbox.kit.check import check_image
+from sandbox.kit.fetch import fetch_debian_program
 from sandbox.kit.phase import BASH, ENVIRONMENT, verify_environment
-from sandbox.network import LABEL
+from sandbox.network import LABEL_PREFIX
 from sandbox.session import SandboxSession, SessionLimits
 from tests.support.commands import run_json
 
@@ -58,15 +58,15 @@ def test_left_out(): pass
 
 
 @pytest.fixture(scope="module")
-def host(docker_engine: Host) -> Host:
+def host(docker_engine: SandboxHost) -> SandboxHost:
     if not (docker_engine.kit / "verify").exists():
         pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")
     return docker_engine
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def session(engine: DockerEngine, host: Host) -> AsyncGenerator[SandboxSession]:
-    labels = {f"{LABEL}.pool": f"test-{os.getpid()}"}
+async def session(engine: DockerEngine, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
+    labels = {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"}
     limits = ContainerLimits(memory_bytes=1 << 30)
     spec = ContainerSpec(host.base_image, host.kit, labels, env={"PATH": IMAGE_PATH, "HOME": "/root"}, limits=limits)
     opened = await SandboxSession.start(engine, spec, "/app", SessionLimits(600, 600))
@@ -202,12 +202,14 @@ def asking_for_musl(machine: str) -> tuple[tarfile.TarInfo, io.BytesIO]:
     return entry, io.BytesIO(program)
 
 
-async def test_an_image_with_another_libc_or_none_is_tested_and_works(engine: DockerEngine, host: Host, tmp_path: Path):
+async def test_an_image_with_another_libc_or_none_is_tested_and_works(
+    engine: DockerEngine, host: SandboxHost, tmp_path: Path
+):
     if shutil.which("dpkg") is None:
         pytest.skip("musl comes from Debian's package")
     machine = os.uname().machine
     paths = (f"lib/{machine}-linux-musl/libc.so", f"usr/lib/{machine}-linux-musl/libc.so")
-    musl = debian_program(tmp_path / "musl", "musl", paths)
+    musl = fetch_debian_program(tmp_path / "musl", "musl", paths)
     archive, name = tmp_path / "musl.tar", f"longshore/test-musl:{uuid.uuid4().hex}"
     with tarfile.open(archive, "w") as tar:
         tar.add(musl, f"lib/ld-musl-{machine}.so.1")
@@ -217,14 +219,14 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(engine: Do
         tar.addfile(folder, io.BytesIO())
     await calls.import_archive(engine, archive, name, 60)
     try:
-        assert not (await check(engine, host.kit, f"{name}-not")).works
-        found = await check(engine, host.kit, name)
+        assert not (await check_image(engine, host.kit, f"{name}-not")).works
+        found = await check_image(engine, host.kit, name)
         assert (found.works, found.libc) == (True, "musl"), found.said
     finally:
-        assert await calls.remove(engine, name)
+        assert await calls.remove_image(engine, name)
 
 
-async def test_the_command_says_whether_the_kit_works_in_an_image(host: Host):
+async def test_the_command_says_whether_the_kit_works_in_an_image(host: SandboxHost):
     done = await asyncio.to_thread(run_json, "sandbox.kit", "check", host.base_image)
     assert done.code == 0
     assert done.said["images"] == [{"image": host.base_image, "works": True, "libc": "glibc", "said": ""}]

@@ -15,9 +15,9 @@ import pytest
 from sandbox import commit, owner
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.grader import grade
-from sandbox.host import Host
-from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.grader import grade_sandbox
+from sandbox.host import SandboxHost
+from sandbox.pool import LABEL_PREFIX, PoolSettings, SandboxPool
 from sandbox.sweep import sweep_run
 from sandbox.tasks.task import Task
 
@@ -60,11 +60,11 @@ def orphaned(*arguments: str) -> str:
     return container
 
 
-async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: Host, engine: DockerEngine):
+async def test_a_container_ends_by_itself_when_its_owner_is_killed(docker_engine: SandboxHost, engine: DockerEngine):
     assert await gone(engine, await asyncio.to_thread(orphaned, f"orphan-{os.getpid()}"))
 
 
-async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: Host, engine: DockerEngine):
+async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: SandboxHost, engine: DockerEngine):
     before, mine = await engine.inventory(), f"orphan-around-{os.getpid()}"
     await asyncio.to_thread(orphaned, mine, "service")
     there = await engine.inventory()
@@ -76,7 +76,7 @@ async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: H
         assert not after.containers & (there.containers - before.containers)
 
 
-async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: Host):
+async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: SandboxHost):
     settings = PoolSettings(f"beat-{os.getpid()}", "r", 1, unattended_s=1.0)
     async with SandboxPool(settings, docker_engine) as pool, pool.acquire(TASK) as session:
         await session.run("sleep 1.5", S)
@@ -90,15 +90,17 @@ async def test_a_session_never_passes_its_maximum(pool: SandboxPool):
             await session.run("sleep 30", S)
 
 
-async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(docker_engine: Host, engine: DockerEngine):
+async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(
+    docker_engine: SandboxHost, engine: DockerEngine
+):
     with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  it starts at once
-        dead = owner.of_process(process.pid)
+        dead = owner.owner_of_process(process.pid)
         process.kill()
     mine, other = f"sweep-{os.getpid()}", f"sweep-other-{os.getpid()}"
     later, past = str(int(time.time()) + 3600), "1000"
 
     async def create(pool: str, whose: str, expires: str) -> str:
-        labels = {f"{LABEL}.pool": pool, f"{LABEL}.owner": whose, f"{LABEL}.expires": expires}
+        labels = {f"{LABEL_PREFIX}.pool": pool, f"{LABEL_PREFIX}.owner": whose, f"{LABEL_PREFIX}.expires": expires}
         return await engine.create(ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, ("/.sbx/init",)))
 
     async def copied(container: str) -> str:
@@ -106,7 +108,7 @@ async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(dock
 
     orphan, expired = await create(mine, dead, later), await create(mine, "elsewhere/1/2/3", past)
     kept = {
-        await create(mine, owner.this_process(), later),
+        await create(mine, owner.owner_of_this_process(), later),
         await create(mine, "elsewhere/1/2/3", later),
         await create(other, dead, later),
     }
@@ -124,12 +126,12 @@ async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(dock
         for each in kept:
             await engine.remove(each)
         for each in kept_copies:
-            await commit.remove(engine, each)
+            await commit.remove_committed_image(engine, each)
 
 
-async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: Host, engine: DockerEngine):
+async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: SandboxHost, engine: DockerEngine):
     with subprocess.Popen(["sleep", "60"]) as process:  # noqa: ASYNC220  it starts at once
-        dead = owner.of_process(process.pid)
+        dead = owner.owner_of_process(process.pid)
         process.kill()
     run = f"killed-{os.getpid()}"
     created = [
@@ -137,20 +139,20 @@ async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: 
             ContainerSpec(
                 docker_engine.base_image,
                 docker_engine.kit,
-                {f"{LABEL}.run": run, f"{LABEL}.owner": whose},
+                {f"{LABEL_PREFIX}.run": run, f"{LABEL_PREFIX}.owner": whose},
                 ("/.sbx/init",),
             )
         )
-        for whose in (dead, owner.this_process())
+        for whose in (dead, owner.owner_of_this_process())
     ]
     try:
         assert await sweep_run(run, for_s=0) == 1
-        assert [each.id for each in await engine.containers({f"{LABEL}.run": run})] == created[1:]
+        assert [each.id for each in await engine.containers({f"{LABEL_PREFIX}.run": run})] == created[1:]
     finally:
         await engine.remove(created[1])
 
 
-async def test_two_pools_on_one_daemon_do_not_touch_each_other(pool: SandboxPool, docker_engine: Host):
+async def test_two_pools_on_one_daemon_do_not_touch_each_other(pool: SandboxPool, docker_engine: SandboxHost):
     async with pool.acquire(TASK) as mine:
         async with (
             SandboxPool(PoolSettings(f"second-{os.getpid()}", "r", 2), docker_engine) as second,
@@ -162,7 +164,7 @@ async def test_two_pools_on_one_daemon_do_not_touch_each_other(pool: SandboxPool
         assert (await mine.run("echo mine", S)).output == "mine\n"
 
 
-async def test_capacity_bounds_what_lives_and_waiting_is_counted(docker_engine: Host):
+async def test_capacity_bounds_what_lives_and_waiting_is_counted(docker_engine: SandboxHost):
     async with SandboxPool(PoolSettings(f"small-{os.getpid()}", "r", 1), docker_engine) as small:
         order: list[str] = []
 
@@ -213,7 +215,7 @@ async def test_memory_that_no_process_holds_kills_neither_pid_1_nor_the_grading(
     async with pool.acquire(task) as session:
         assert (await session.run(fill, S)).exit_code == 137
         assert (await session.run("echo alive", S)).output == "alive\n"
-        assert (await grade(session, task)).all_passed
+        assert (await grade_sandbox(session, task)).all_passed
 
 
 async def test_nothing_that_system_v_keeps_is_there_when_tests_run(pool: SandboxPool):
@@ -226,7 +228,7 @@ async def test_nothing_that_system_v_keeps_is_there_when_tests_run(pool: Sandbox
         for user in (0, 1000):
             await session.run(f"perl -e '$<=$>={user}; $k={user + 7}; {made}'", S)
         assert (await session.run(count, S)).output == "9\n"
-        assert (await grade(session, task)).all_passed
+        assert (await grade_sandbox(session, task)).all_passed
 
 
 @pytest.mark.parametrize(
@@ -246,11 +248,11 @@ async def test_what_fails_before_the_agent_is_infrastructure_and_leaves_nothing(
     assert pool.statistics().live == live
 
 
-async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(docker_engine: Host):
+async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(docker_engine: SandboxHost):
     settings = PoolSettings(f"slow-{os.getpid()}", "r", 1, start_timeout_s=0.001)
     async with SandboxPool(settings, docker_engine) as slow:
         with pytest.raises(SandboxStartError, match="start_timeout_s"):
             async with slow.acquire(TASK):
                 pass
     async with DockerEngine(docker_engine.docker_url) as engine:
-        assert not await engine.containers({f"{LABEL}.pool": settings.pool})
+        assert not await engine.containers({f"{LABEL_PREFIX}.pool": settings.pool})

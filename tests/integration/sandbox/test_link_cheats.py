@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import Isolation, grade
-from sandbox.host import Host
-from sandbox.kit.build import build_kit
+from sandbox.grader import Isolation, grade_sandbox
+from sandbox.host import SandboxHost
+from sandbox.kit.build import build_toolchain
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.cheats.graders import graded
@@ -89,7 +89,7 @@ async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str
     if cheat == "what a test will write":
         task = replace(task, tests={"test_outputs.py": WRITES})
     result = await graded(pool, task, CHEATS[cheat])
-    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -97,14 +97,14 @@ async def test_a_link_among_the_tests_is_no_answer(pool: SandboxPool, cheat: str
 async def test_what_the_test_prints_is_no_answer(pool: SandboxPool, link: str, level: GradingLevel):
     task = replace(PROJECT_TASK, grading=level, tests={"test_outputs.py": PRINTS})
     result = await graded(pool, task, f"ln -s /dev/stdout /var/log/x; ln -s {link} answer")
-    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
 
 
 @pytest.mark.parametrize("level", LEVELS)
 async def test_what_the_script_writes_is_no_answer(pool: SandboxPool, level: GradingLevel):
     task = replace(PROJECT_TASK, grading=level, run_tests=COMPARES, tests={"expected.txt": EXPECTED})
     result = await graded(pool, task, "ln -s /logs/verifier/wanted.txt answer")
-    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
     assert (await graded(pool, task, "echo 'the answer is 42' > answer")).score == 1.0
 
 
@@ -117,8 +117,8 @@ async def test_the_log_names_what_was_removed(pool: SandboxPool, level: GradingL
     )
 
 
-async def test_a_kit_without_its_verifier_half_removes_them_too(docker_engine: Host):
-    bare = await asyncio.to_thread(build_kit, docker_engine.home, None, None, lambda _: None)
+async def test_a_kit_without_its_verifier_half_removes_them_too(docker_engine: SandboxHost):
+    bare = await asyncio.to_thread(build_toolchain, docker_engine.home, None, None, lambda _: None)
     script = "#!/bin/sh\ncmp /app/answer /tests/expected.txt && echo PASSED test_answer\n"
     task = Task("bare", "", run_tests=script, tests={"expected.txt": EXPECTED}, expected_tests=("test_answer",))
     async with SandboxPool(PoolSettings("bare-links", "test", 1), replace(docker_engine, kit=bare)) as pool:
@@ -149,7 +149,7 @@ async def test_an_agent_s_own_links_stay(pool: SandboxPool, stock: str, level: G
     own = {"test_outputs.py": TESTS + LINKS, "expected.txt": EXPECTED}
     task = replace(TASKS[stock], grading=level, tests=own, expected_tests=("test_answer", "test_links"))
     result = await graded(pool, task, HONEST)
-    assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
     assert "links that" not in result.log
 
 
@@ -169,13 +169,13 @@ async def test_a_grading_leaves_nothing_that_the_next_could_be_passed_with(pool:
     task = replace(TASKS[stock], tests={"test_outputs.py": WRITES})
     async with pool.acquire(task) as session:
         await session.run("printf wrong > /app/answer; touch /app/before", S)
-        assert (await grade(session, task)).score == 0.0
+        assert (await grade_sandbox(session, task)).score == 0.0
         left = set((await session.run(MADE_SINCE, S)).output.split())
         assert left == {*task.reports}
         await session.run("cat /.sbx-tmp/*/*/*/wanted /tmp/*/*/*/wanted > /app/answer", S)
-        assert (await grade(session, task)).score == 0.0
+        assert (await grade_sandbox(session, task)).score == 0.0
         await session.run("printf 'the answer is 42\\n' > /app/answer", S)
-        assert (await grade(session, task)).score == 1.0
+        assert (await grade_sandbox(session, task)).score == 1.0
 
 
 AS_NOBODY = b"""

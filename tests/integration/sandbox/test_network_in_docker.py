@@ -16,16 +16,16 @@ import pytest_asyncio
 from sandbox import owner
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxStartError
-from sandbox.gate import ADDRESS, GateSettings
-from sandbox.gate.doors import HOST, PORT
-from sandbox.gate.on_need import GateOnNeed
-from sandbox.host import Host
+from sandbox.gate import PROXY_ADDRESS, EgressProxySettings
+from sandbox.gate.doors import PROXY_HOST, PROXY_PORT
+from sandbox.gate.on_need import LazyEgressProxy
+from sandbox.host import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.network import BuildHost, SandboxNetworks
-from sandbox.services import ServiceSettings, services_running
+from sandbox.network import BuildNetworkContainer, SandboxNetworks
+from sandbox.services import TaskServiceSettings, start_services
 from sandbox.session import SandboxSession, SessionLimits
-from sandbox.sweep import LABEL, sweep
-from sandbox.tasks.task import ImageBuild, Network, NetworkMode, Service, Task
+from sandbox.sweep import LABEL_PREFIX, sweep_labelled
+from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0
@@ -41,24 +41,26 @@ def fetch(host: str, port: int, path: str) -> str:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def gate(tmp_path: Path) -> AsyncGenerator[GateOnNeed]:
-    async with GateOnNeed(tmp_path / "gate", GateSettings()) as opened:
+async def gate(tmp_path: Path) -> AsyncGenerator[LazyEgressProxy]:
+    async with LazyEgressProxy(tmp_path / "gate", EgressProxySettings()) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def networks(engine: DockerEngine, docker_engine: Host, gate: GateOnNeed) -> SandboxNetworks:
-    return await SandboxNetworks.open(engine, gate, BuildHost(docker_engine.base_image, docker_engine.kit))
+async def networks(engine: DockerEngine, docker_engine: SandboxHost, gate: LazyEgressProxy) -> SandboxNetworks:
+    return await SandboxNetworks.open(engine, gate, BuildNetworkContainer(docker_engine.base_image, docker_engine.kit))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def images(engine: DockerEngine, docker_engine: Host, networks: SandboxNetworks, tmp_path: Path) -> ImageStore:
-    return await ImageStore.open(engine, ImageSettings(tmp_path, docker_engine.base_image), networks.for_build)
+async def images(
+    engine: DockerEngine, docker_engine: SandboxHost, networks: SandboxNetworks, tmp_path: Path
+) -> ImageStore:
+    return await ImageStore.open(engine, ImageSettings(tmp_path, docker_engine.base_image), networks.build_network)
 
 
 @asynccontextmanager
-async def session(engine: DockerEngine, host: Host, network: str) -> AsyncGenerator[SandboxSession]:
-    labels = {f"{LABEL}.pool": f"test-{os.getpid()}"}
+async def session(engine: DockerEngine, host: SandboxHost, network: str) -> AsyncGenerator[SandboxSession]:
+    labels = {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"}
     spec = ContainerSpec(host.base_image, host.kit, labels, network=network)
     opened = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
     try:
@@ -67,18 +69,18 @@ async def session(engine: DockerEngine, host: Host, network: str) -> AsyncGenera
         await opened.close()
 
 
-def service(**facts: object) -> Service:
-    return dataclasses.replace(Service("web", command=SERVER), **facts)
+def service(**facts: object) -> TaskService:
+    return dataclasses.replace(TaskService("web", command=SERVER), **facts)
 
 
 async def test_services_answer_under_their_names_nothing_else_does_and_all_is_removed(
-    engine: DockerEngine, docker_engine: Host, images: ImageStore, networks: SandboxNetworks
+    engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
-    settings = ServiceSettings(docker_engine.kit, {f"{LABEL}.pool": f"test-{os.getpid()}"})
+    settings = TaskServiceSettings(docker_engine.kit, {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"})
     before = await engine.inventory()
     check = f"bash -c {shlex.quote(fetch('127.0.0.1', 8000, '/hostname'))} | grep -q ^web"
     two = (service(healthcheck=check), service(name="other", env={"X": "1"}))
-    async with services_running(engine, images, networks, two, settings) as network:
+    async with start_services(engine, images, networks, two, settings) as network:
         assert len((await engine.inventory()).networks - before.networks) == 1
         async with session(engine, docker_engine, network) as opened:
             for name in ("web", "other"):
@@ -95,12 +97,12 @@ async def test_services_answer_under_their_names_nothing_else_does_and_all_is_re
 
 
 async def test_a_task_without_services_makes_no_network(
-    engine: DockerEngine, docker_engine: Host, images: ImageStore, networks: SandboxNetworks
+    engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
     before = await engine.inventory()
-    async with services_running(engine, images, networks, (), ServiceSettings(docker_engine.kit, {})) as network:
+    async with start_services(engine, images, networks, (), TaskServiceSettings(docker_engine.kit, {})) as network:
         assert network == ""
-        assert await networks.of_container(Network(), network) == "none"
+        assert await networks.container_network(TaskNetwork(), network) == "none"
         assert (await engine.inventory()).networks == before.networks
 
 
@@ -113,28 +115,28 @@ async def test_a_task_without_services_makes_no_network(
     ids=["exits", "never healthy"],
 )
 async def test_a_service_that_does_not_start_is_named_and_leaves_nothing(
-    broken: Service,
+    broken: TaskService,
     why: str,
     engine: DockerEngine,
-    docker_engine: Host,
+    docker_engine: SandboxHost,
     images: ImageStore,
     networks: SandboxNetworks,
 ):
-    settings = ServiceSettings(docker_engine.kit, {f"{LABEL}.pool": f"test-{os.getpid()}"}, ready_s=3)
+    settings = TaskServiceSettings(docker_engine.kit, {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"}, ready_s=3)
     before = await engine.inventory()
     with pytest.raises(SandboxStartError, match=why):
-        async with services_running(engine, images, networks, (broken, service(name="b")), settings):
+        async with start_services(engine, images, networks, (broken, service(name="b")), settings):
             pytest.fail("the agent would have started without its service")
     assert (await engine.inventory()).networks == before.networks
     assert not await engine.containers(settings.labels)
 
 
 async def test_a_service_ends_by_itself_when_everyone_who_knew_of_it_is_dead(
-    engine: DockerEngine, docker_engine: Host, images: ImageStore, networks: SandboxNetworks
+    engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
-    labels = {f"{LABEL}.pool": f"test-ends-{os.getpid()}"}
-    settings = ServiceSettings(docker_engine.kit, labels, max_s=2)
-    async with services_running(engine, images, networks, (service(),), settings), asyncio.timeout(60):
+    labels = {f"{LABEL_PREFIX}.pool": f"test-ends-{os.getpid()}"}
+    settings = TaskServiceSettings(docker_engine.kit, labels, max_s=2)
+    async with start_services(engine, images, networks, (service(),), settings), asyncio.timeout(60):
         while await engine.containers(labels):  # noqa: ASYNC110  the daemon tells nobody
             await asyncio.sleep(0.1)
 
@@ -144,7 +146,7 @@ async def test_more_private_networks_than_an_engines_own_ranges_have(networks: S
     before = await engine.inventory()
 
     async def hold(all_made: asyncio.Barrier) -> None:
-        async with networks.private({}):
+        async with networks.private_network({}):
             await all_made.wait()
 
     barrier = asyncio.Barrier(40)
@@ -155,21 +157,26 @@ async def test_more_private_networks_than_an_engines_own_ranges_have(networks: S
 
 
 async def test_a_dead_owners_network_is_swept_and_a_living_ones_is_not(engine: DockerEngine, networks: SandboxNetworks):
-    place, _, _ = owner.this_process().rpartition("/")
-    mine = {f"{LABEL}.pool": f"test-swept-{os.getpid()}"}
-    async with networks.private({**mine, f"{LABEL}.owner": f"{place}/0"}) as dead, networks.private(mine) as living:
-        assert await sweep(engine, "pool", mine[f"{LABEL}.pool"]) == 1
+    place, _, _ = owner.owner_of_this_process().rpartition("/")
+    mine = {f"{LABEL_PREFIX}.pool": f"test-swept-{os.getpid()}"}
+    async with (
+        networks.private_network({**mine, f"{LABEL_PREFIX}.owner": f"{place}/0"}) as dead,
+        networks.private_network(mine) as living,
+    ):
+        assert await sweep_labelled(engine, "pool", mine[f"{LABEL_PREFIX}.pool"]) == 1
         names = {each["Name"] for each in await engine.docker.networks.list()}
         assert dead not in names
         assert living in names
 
 
-async def test_each_phase_has_its_own_network(engine: DockerEngine, docker_engine: Host, networks: SandboxNetworks):
+async def test_each_phase_has_its_own_network(
+    engine: DockerEngine, docker_engine: SandboxHost, networks: SandboxNetworks
+):
     async with session(engine, docker_engine, "none") as opened:
-        ask = fetch(HOST, PORT, "/x")
+        ask = fetch(PROXY_HOST, PROXY_PORT, "/x")
         assert "refused" in (await opened.run(ask, S)).output
         async with networks.phase(opened.container, NetworkMode.PROXY, ("files.example",)) as env:
-            assert env["http_proxy"] == ADDRESS
+            assert env["http_proxy"] == PROXY_ADDRESS
             assert "403" in (await opened.run(ask, S)).output
         async with networks.phase(opened.container, NetworkMode.NONE) as env:
             assert env == {}
@@ -177,18 +184,20 @@ async def test_each_phase_has_its_own_network(engine: DockerEngine, docker_engin
 
 
 async def test_a_build_behind_the_gate_reaches_it_and_one_without_network_does_not(
-    engine: DockerEngine, docker_engine: Host, images: ImageStore
+    engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore
 ):
     def task(mode: NetworkMode) -> Task:
-        run = f'RUN test "$http_proxy" = {ADDRESS} && grep -q :0C38 /proc/net/tcp'
+        run = f'RUN test "$http_proxy" = {PROXY_ADDRESS} && grep -q :0C38 /proc/net/tcp'
         build = ImageBuild({"Dockerfile": f"FROM {docker_engine.base_image}\n{run}\nLABEL a={os.getpid()}".encode()})
-        return Task(id="t", instruction="", build=build, network=Network(build=mode, allowed_hosts=("files.example",)))
+        return Task(
+            id="t", instruction="", build=build, network=TaskNetwork(build=mode, allowed_hosts=("files.example",))
+        )
 
     with pytest.raises(SandboxStartError, match="non-zero code"):
-        async with images.reserved(task(NetworkMode.NONE)):
+        async with images.reserve(task(NetworkMode.NONE)):
             pytest.fail("the build saw a gate")
     images._failures.clear()
-    async with images.reserved(task(NetworkMode.PROXY)) as image:
+    async with images.reserve(task(NetworkMode.PROXY)) as image:
         assert image
     assert await images.prune(0) == (image,)
-    assert not await engine.containers({f"{LABEL}.pool": "build"})
+    assert not await engine.containers({f"{LABEL_PREFIX}.pool": "build"})

@@ -14,27 +14,27 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from protocol.loopback import free_port
+from protocol.loopback import find_free_port
 from sandbox.client import RemotePool
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost
-from sandbox.gate.doors import HOST, PORT
-from sandbox.host import Host
-from sandbox.init.command import command
-from sandbox.private import networks
+from sandbox.gate.doors import PROXY_HOST, PROXY_PORT
+from sandbox.host import SandboxHost
+from sandbox.init.command import init_command
+from sandbox.private import list_networks
 from sandbox.server.journal import StateDirectory
-from sandbox.sweep import LABEL
-from sandbox.tasks.task import Network, NetworkMode, Service, Task
+from sandbox.sweep import LABEL_PREFIX
+from sandbox.tasks.task import NetworkMode, Task, TaskNetwork, TaskService
 
 pytestmark = [pytest.mark.docker, pytest.mark.chaos, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(
     id="killed", instruction="", run_tests="#!/bin/sh\necho short test summary info; [ -f /app/a ] && echo PASSED a\n"
 )
 S = 30.0
-WEB = Service("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"), healthcheck="true")
+WEB = TaskService("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"), healthcheck="true")
 GET = "(exec 3<>/dev/tcp/%s; printf 'GET %s HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3) 2>&1"
 ASK_WEB = GET % ("web/8000", "/hostname") + " | tail -n 1"
-ASK_GATE = GET % (f"{HOST}/{PORT}", "http://nowhere.example/")
+ASK_GATE = GET % (f"{PROXY_HOST}/{PROXY_PORT}", "http://nowhere.example/")
 ROOT = Path(__file__).parents[3]
 
 
@@ -42,7 +42,7 @@ class Server:
     """``python -m sandbox.server``, as often as it is started."""
 
     def __init__(self, state: Path) -> None:
-        self.state, self.port = state, free_port()
+        self.state, self.port = state, find_free_port()
         self.pool = f"server-{StateDirectory(state).id}"
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -65,25 +65,25 @@ class Server:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def server(tmp_path: Path, docker_engine: Host, engine: DockerEngine) -> AsyncGenerator[Server]:
+async def server(tmp_path: Path, docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerator[Server]:
     made = Server(tmp_path)
     yield made
-    assert not await engine.containers({f"{LABEL}.pool": made.pool})
+    assert not await engine.containers({f"{LABEL_PREFIX}.pool": made.pool})
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".jsonl")]  # noqa: PTH208  it is async here
 
 
-async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: Host, engine: DockerEngine):
+async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: SandboxHost, engine: DockerEngine):
     async with RemotePool(server.url, unreachable_s=120.0) as pool:
         async with server.running() as first:
             sandbox = await pool.open(TASK)
             await sandbox.run("cd /tmp; a=5", S)
             first.kill()
-        labels = {f"{LABEL}.pool": server.pool, f"{LABEL}.owner": f"server:{server.pool}"}
+        labels = {f"{LABEL_PREFIX}.pool": server.pool, f"{LABEL_PREFIX}.owner": f"server:{server.pool}"}
         stray = await engine.create(
-            ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, command(60, 60, "/"))
+            ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, init_command(60, 60, "/"))
         )
         async with server.running():
-            there = {each.id for each in await engine.containers({f"{LABEL}.pool": server.pool})}
+            there = {each.id for each in await engine.containers({f"{LABEL_PREFIX}.pool": server.pool})}
             assert len(there) == 1
             assert stray not in there
             assert (await sandbox.run("echo $a; pwd", S)).output == "5\n/tmp\n"
@@ -110,27 +110,27 @@ async def test_a_command_under_way_is_never_run_again(server: Server):
 
 
 async def test_services_and_network_are_taken_over_and_what_nobody_has_is_removed(server: Server, engine: DockerEngine):
-    task = replace(TASK, services=(WEB,), network=Network(agent=NetworkMode.PROXY))
+    task = replace(TASK, services=(WEB,), network=TaskNetwork(agent=NetworkMode.PROXY))
     async with RemotePool(server.url, unreachable_s=120.0) as pool:
         async with server.running() as first:
             kept, lost = await pool.open(task), await pool.open(task)
-            before = await networks(engine, {f"{LABEL}.pool": server.pool})
+            before = await list_networks(engine, {f"{LABEL_PREFIX}.pool": server.pool})
             host = (await lost.run("hostname; cat /proc/1/cpuset", S)).output
             first.kill()
-        for each in await engine.containers({f"{LABEL}.pool": server.pool}):
+        for each in await engine.containers({f"{LABEL_PREFIX}.pool": server.pool}):
             if each.id in host:
                 await engine.remove(each.id)
         async with server.running():
-            after = await networks(engine, {f"{LABEL}.pool": server.pool})
+            after = await list_networks(engine, {f"{LABEL_PREFIX}.pool": server.pool})
             assert (len(before), len(after)) == (2, 1)
-            assert len(await engine.containers({f"{LABEL}.pool": server.pool})) == 2
+            assert len(await engine.containers({f"{LABEL_PREFIX}.pool": server.pool})) == 2
             assert (await kept.run(ASK_WEB, S)).output.strip() == "web"
             assert "403" in (await kept.run(ASK_GATE, S)).output
             with pytest.raises(SandboxLost):
                 await lost.run("true", S)
             await kept.close()
             await lost.close()
-    assert not await networks(engine, {f"{LABEL}.pool": server.pool})
+    assert not await list_networks(engine, {f"{LABEL_PREFIX}.pool": server.pool})
 
 
 async def test_a_server_that_is_stopped_leaves_nothing(server: Server):

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxLost
-from sandbox.grader import grade
+from sandbox.grader import grade_sandbox
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
-from sandbox.tasks.code import BASE_MODULES
+from sandbox.tasks.code import BASE_IMAGE_MODULES
 from sandbox.tasks.formats import load_tasks
 from sandbox.tasks.generated import make_task
-from sandbox.tasks.prove import Ground, Proof, Verdict, pool_ground, prove
-from sandbox.tasks.task import GradingLevel, ImageBuild, Service, Task
+from sandbox.tasks.prove import ProofEnvironment, ProofVerdict, TaskProof, pool_proof_environment, prove_tasks
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
 from sandbox.tasks.vocabulary import Split
 from tests.support import code_rows
 
@@ -32,24 +32,24 @@ WITH_FILES = dataclasses.replace(
     solution="#!/bin/bash\n[[ $PWD = /app ]] && sh /solution/deep/really.sh\n",
     solution_files={"deep/really.sh": GOOD.solution.encode()},
 )
-DEAD = Service("db", command=("/.sbx/busybox", "false"), healthcheck="false")
+DEAD = TaskService("db", command=("/.sbx/busybox", "false"), healthcheck="false")
 TASKS = [
-    (GOOD, Verdict.PROVED),
-    (WITH_FILES, Verdict.PROVED),
-    (dataclasses.replace(GOOD, id="wrong", solution="false\n"), Verdict.ORACLE_FAILS),
-    (dataclasses.replace(GOOD, id="endless", solution="sleep 1000\n", agent_timeout_s=0.5), Verdict.ORACLE_FAILS),
-    (dataclasses.replace(GOOD, id="solved", setup=GOOD.solution), Verdict.NOOP_PASSES),
-    (dataclasses.replace(GOOD, id="no-oracle", solution=""), Verdict.SKIPPED),
-    (dataclasses.replace(GOOD, id="no-tests", run_tests=""), Verdict.SKIPPED),
-    (dataclasses.replace(GOOD, id="beside", services=(DEAD,)), Verdict.BROKEN),
-    (dataclasses.replace(GOOD, id="setup", setup="echo why; exit 7"), Verdict.BROKEN),
-    (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), Verdict.PROVED),
+    (GOOD, ProofVerdict.PROVED),
+    (WITH_FILES, ProofVerdict.PROVED),
+    (dataclasses.replace(GOOD, id="wrong", solution="false\n"), ProofVerdict.ORACLE_FAILS),
+    (dataclasses.replace(GOOD, id="endless", solution="sleep 1000\n", agent_timeout_s=0.5), ProofVerdict.ORACLE_FAILS),
+    (dataclasses.replace(GOOD, id="solved", setup=GOOD.solution), ProofVerdict.NOOP_PASSES),
+    (dataclasses.replace(GOOD, id="no-oracle", solution=""), ProofVerdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="no-tests", run_tests=""), ProofVerdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="beside", services=(DEAD,)), ProofVerdict.BROKEN),
+    (dataclasses.replace(GOOD, id="setup", setup="echo why; exit 7"), ProofVerdict.BROKEN),
+    (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), ProofVerdict.PROVED),
 ]
 
 
 async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: SandboxPool):
-    seen: list[Proof] = []
-    proofs = await prove([task for task, _ in TASKS], pool_ground(pool), 4, seen.append)
+    seen: list[TaskProof] = []
+    proofs = await prove_tasks([task for task, _ in TASKS], pool_proof_environment(pool), 4, seen.append)
     assert [(proof.task, proof.verdict) for proof in proofs] == [(task.id, verdict) for task, verdict in TASKS]
     assert sorted(seen, key=lambda proof: proof.task) == sorted(proofs, key=lambda proof: proof.task)
     why = {proof.task: proof.why for proof in proofs}
@@ -65,8 +65,8 @@ async def test_a_task_is_tried_in_the_image_that_it_builds(pool: SandboxPool):
     dockerfile = f"FROM {pool.host.base_image}\nENV BUILT=1\n".encode()
     task = dataclasses.replace(GOOD, id="built", build=ImageBuild({"Dockerfile": dockerfile}))
     failed = pool.images.statistics().failed
-    (proof,) = await prove([task], pool_ground(pool), 1)
-    assert proof.verdict is Verdict.PROVED, proof
+    (proof,) = await prove_tasks([task], pool_proof_environment(pool), 1)
+    assert proof.verdict is ProofVerdict.PROVED, proof
     assert pool.images.statistics().failed == failed
     assert [name for name in pool.images.last_used() if name.startswith("longshore/build:")]
 
@@ -86,8 +86,8 @@ async def test_a_lost_sandbox_is_no_verdict_and_ends_no_other_proof(pool: Sandbo
         here -= 1
 
     some = [dataclasses.replace(GOOD, id=name) for name in ("a", "lost", "b")]
-    proofs = await prove(some, Ground(acquire, grade), 2)
-    assert [proof.verdict for proof in proofs] == [Verdict.PROVED, Verdict.LOST, Verdict.PROVED]
+    proofs = await prove_tasks(some, ProofEnvironment(acquire, grade_sandbox), 2)
+    assert [proof.verdict for proof in proofs] == [ProofVerdict.PROVED, ProofVerdict.LOST, ProofVerdict.PROVED]
     assert "the daemon is gone" in proofs[1].why
     assert most <= 2
 
@@ -121,7 +121,7 @@ async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: Sa
     async with pool.acquire(task) as session:
         for name, program in {**CHEATS, "honest": HONEST}.items():
             await session.write_files({"/app/solution.py": program.encode()})
-            result = await grade(session, task)
+            result = await grade_sandbox(session, task)
             scores[name] = result.pass_ratio
             assert len(result.tests) == 2, result.log
     assert scores == {"honest": 1.0} | dict.fromkeys(CHEATS, 0.0)
@@ -152,13 +152,13 @@ async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: S
     async with pool.acquire(task) as session:
         for program, score in {row.wrong: 0.0, **({row.right: 1.0} if row.right else {})}.items():
             await session.write_files({"/app/solution.py": program.encode()})
-            result = await grade(session, task)
+            result = await grade_sandbox(session, task)
             assert result.score == score, result.log
 
 
 async def test_the_base_images_python_has_the_modules_that_are_said(pool: SandboxPool):
     """validate names the rows whose tests need others."""
-    names = (BASE_MODULES | sys.stdlib_module_names) - {"antigravity"}
+    names = (BASE_IMAGE_MODULES | sys.stdlib_module_names) - {"antigravity"}
     known = sorted(each for each in names if not each.startswith("_"))
     program = f"for name in {known}:\n    try: __import__(name)\n    except ImportError: print('lacks:' + name)\n"
     async with pool.acquire(Task("modules", "x")) as session:
@@ -166,4 +166,4 @@ async def test_the_base_images_python_has_the_modules_that_are_said(pool: Sandbo
         done = await session.run("python3 -W ignore /tmp/program.py", 60)
     assert done.exit_code == 0
     lacked = {line.removeprefix("lacks:") for line in done.output.splitlines() if line.startswith("lacks:")}
-    assert set(known) - lacked == BASE_MODULES
+    assert set(known) - lacked == BASE_IMAGE_MODULES

@@ -16,17 +16,17 @@ from protocol.errors import UserError
 from sandbox import provision, wire
 from sandbox.engine import ContainerSpec, DockerEngine
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.grader import grade
-from sandbox.grading.daemon import pids_of
-from sandbox.host import Host
-from sandbox.leaks import left
-from sandbox.pool import LABEL, PoolSettings, SandboxPool
-from sandbox.provider import LocalProvider, acquired
+from sandbox.grader import grade_sandbox
+from sandbox.grading.daemon import container_pids
+from sandbox.host import SandboxHost
+from sandbox.leaks import wait_for_leaks
+from sandbox.pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.provider import LocalProvider, open_sandbox
 from sandbox.session import SandboxSession, SessionLimits
-from sandbox.shell import Shell
+from sandbox.shell import SandboxShell
 from sandbox.snapshot import snapshot
-from sandbox.stress.own_engine import OwnEngine, refusal
-from sandbox.tasks.task import GradingLevel, ImageBuild, Service, Task
+from sandbox.stress.own_engine import PrivateEngine, why_unavailable
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="again", instruction="")
@@ -40,7 +40,7 @@ async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(po
         background, terminal = session.open_shell(), await session.open_terminal(("cat",))
         background.start("touch /tmp/begun; read < /tmp/go; echo heard; (exit 7)")
         await session.run("until [ -e /tmp/begun ]; do sleep 0.01; done", S)  # else it may go with the stream
-        session.send(wire.write(1, "/tmp/half", b"x" * 1000)[:500])  # a frame that is cut in two
+        session.send(wire.write_frame(1, "/tmp/half", b"x" * 1000)[:500])  # a frame that is cut in two
         session.close_stream()
         await session.stream_ended()
         with pytest.raises(SandboxLost):
@@ -49,10 +49,10 @@ async def test_a_new_stream_finds_the_same_shells_in_the_middle_of_everything(po
         assert (await session.run("wait; echo $X; pwd; ls /tmp/half 2>&1 | wc -l; echo > /tmp/go", S)).output.endswith(
             "kept\n/usr\n1\n"
         )
-        assert await background.ended(S)
+        assert await background.wait_until_ended(S)
         assert background.finish().exit_code == 7
         await terminal.send("still here\n")
-        assert await terminal.wait_for(lambda screen: "still here" in screen.text, S)
+        assert await terminal.wait_for_screen(lambda screen: "still here" in screen.text, S)
         assert session.remaining_s > 0
 
 
@@ -64,9 +64,9 @@ async def test_a_command_that_ended_unheard_is_told_again_and_not_run_again(pool
         session.close_stream()
         await session.stream_ended()
         end_it = ("exec", session.container, "sh", "-c", "echo > /tmp/go; until test -s /tmp/runs; do :; done")
-        await asyncio.to_thread(provision.run, ("docker", "--host", session.engine.url, *end_it), "let it end")
+        await asyncio.to_thread(provision.run_program, ("docker", "--host", session.engine.url, *end_it), "let it end")
         await session.reattach()
-        assert await background.ended(S)
+        assert await background.wait_until_ended(S)
         assert background.finish().exit_code == 7
         assert (await session.run("cat /tmp/runs", S)).output == "x\n"
 
@@ -91,17 +91,17 @@ async def test_another_client_takes_over_and_kills_only_what_nobody_waits_for(po
 async def test_an_adopted_session_keeps_its_image_from_being_evicted(pool: SandboxPool):
     build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nLABEL adopted={os.getpid()}\n".encode()})
     task = dataclasses.replace(TASK, build=build)
-    async with pool.images.reserved(task) as image:
-        labels = {f"{LABEL}.pool": pool.settings.pool}
+    async with pool.images.reserve(task) as image:
+        labels = {f"{LABEL_PREFIX}.pool": pool.settings.pool}
         spec = ContainerSpec(image, pool.host.kit, labels)
         left = await SandboxSession.start(pool.engine, spec, "/app", SessionLimits(60, 60))
         left.close_stream()
     adopted = await pool.adopt(left.container, task)
-    with pool.images._ledger.alone(image) as nobody_holds_it:
+    with pool.images._ledger.lock_exclusively(image) as nobody_holds_it:
         assert not nobody_holds_it
     assert (await adopted.run("echo again", S)).output == "again\n"
     await pool.close(adopted)
-    with pool.images._ledger.alone(image) as nobody_holds_it:
+    with pool.images._ledger.lock_exclusively(image) as nobody_holds_it:
         assert nobody_holds_it
 
 
@@ -118,7 +118,7 @@ async def test_a_container_that_is_gone_cannot_be_found_again(pool: SandboxPool)
 async def test_a_fork_has_the_files_and_neither_touches_the_other(pool: SandboxPool, engine: DockerEngine):
     before = await engine.inventory()
     live = pool.statistics().live
-    async with acquired(LocalProvider(pool), TASK) as sandbox:
+    async with open_sandbox(LocalProvider(pool), TASK) as sandbox:
         await sandbox.run("cd /srv; echo one > f", S)
         copy = await sandbox.fork()
         assert pool.statistics().live == live + 2
@@ -127,7 +127,7 @@ async def test_a_fork_has_the_files_and_neither_touches_the_other(pool: SandboxP
         await copy.close()
         with pytest.raises(SandboxLost):
             await copy.run("true", S)
-    assert not (await left(engine, before)), "a copy, or its image, was left"
+    assert not (await wait_for_leaks(engine, before)), "a copy, or its image, was left"
 
 
 async def test_what_cannot_be_forked_takes_no_place(pool: SandboxPool):
@@ -164,16 +164,18 @@ async def test_an_image_of_a_sandbox_is_removed_also_when_its_user_is_cancelled(
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def own_engine(docker_engine: Host) -> AsyncGenerator[OwnEngine]:
-    if why := refusal(docker_engine.docker_url):
+async def own_engine(docker_engine: SandboxHost) -> AsyncGenerator[PrivateEngine]:
+    if why := why_unavailable(docker_engine.docker_url):
         pytest.skip(why)
-    async with OwnEngine.running(docker_engine) as engine:
+    async with PrivateEngine.running(docker_engine) as engine:
         yield engine
 
 
 @pytest.mark.chaos
-async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_engine: OwnEngine):
-    spec = ContainerSpec(own_engine.host.base_image, own_engine.host.kit, {f"{LABEL}.pool": "again"}, auto_remove=False)
+async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_engine: PrivateEngine):
+    spec = ContainerSpec(
+        own_engine.host.base_image, own_engine.host.kit, {f"{LABEL_PREFIX}.pool": "again"}, auto_remove=False
+    )
     async with DockerEngine(own_engine.host.docker_url) as engine:
         session = await SandboxSession.start(engine, spec, "/app", SessionLimits(300, 300))
         try:
@@ -188,21 +190,21 @@ async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_eng
             await own_engine.start()
             await session.reattach()
             assert (await session.run("echo $X; f 1; pwd; echo > /tmp/go", S)).output == "kept\nf:1\n/usr\n"
-            assert await background.ended(S)
+            assert await background.wait_until_ended(S)
             assert background.finish().exit_code == 7
             assert (await session.run("cat /tmp/runs", S)).output == "x\n"
-            assert await engine.live_restore()
+            assert await engine.has_live_restore()
         finally:
             await session.close()
         assert session.container not in (await engine.inventory()).containers
 
 
 @pytest.mark.chaos
-async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_engine: OwnEngine):
+async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_engine: PrivateEngine):
     """Whoever waits for an answer gets it, whole and once: nobody sees more of the restart than its time."""
     host = own_engine.host
     settings = PoolSettings("again", "test", 2, drain_s=20)
-    web = Service("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"))
+    web = TaskService("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"))
     task = Task("again", "", services=(web,), run_tests="#!/bin/sh\nwhile [ ! -e /app/go ]; do :; done\n" + GRADED)
     counted = "for n in $(seq 1 20000); do echo $n; [ $n != 3000 ] || until test -e /app/go; do sleep 0.1; done; done"
     async with DockerEngine(host.docker_url) as engine:
@@ -219,7 +221,7 @@ async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_e
 
             counting = group.create_task(session.run(f"echo $X; {counted}; (exit 7)", 10 * S, saw))
             talking = session.open_shell()
-            grading = group.create_task(grade(other, task, 10 * S))
+            grading = group.create_task(grade_sandbox(other, task, 10 * S))
             await half.wait()
             await own_engine.kill()
             nonces = group.create_task(_nonces(talking))
@@ -242,7 +244,7 @@ async def test_a_pools_sessions_go_on_by_themselves_when_dockerd_is_killed(own_e
 
 
 @pytest.mark.chaos
-async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(own_engine: OwnEngine):
+async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(own_engine: PrivateEngine):
     """Else a restart of dockerd costs every sandbox that is being graded."""
     host = own_engine.host
     task = Task("beside", "", run_tests="#!/bin/sh\nsleep 15\n" + GRADED, grading=GradingLevel.COMMIT)
@@ -251,8 +253,8 @@ async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(ow
         async with SandboxPool(PoolSettings("beside", "test", 1, drain_s=20), host) as pool:
             session = await pool.open(task)
             async with asyncio.TaskGroup() as group:
-                grading = group.create_task(grade(session, task, 10 * S))
-                await _tests_run(engine, {f"{LABEL}.pool": "beside"}, session.container)
+                grading = group.create_task(grade_sandbox(session, task, 10 * S))
+                await _tests_run(engine, {f"{LABEL_PREFIX}.pool": "beside"}, session.container)
                 await own_engine.kill()
                 await own_engine.start()
             assert grading.result().all_passed, grading.result().log
@@ -265,12 +267,12 @@ async def _tests_run(engine: DockerEngine, labels: dict[str, str], agents: str) 
     async with asyncio.timeout(S):
         while True:
             for each in await engine.containers(labels):
-                if each.id != agents and each.state == "running" and len(await pids_of(engine, each.id)) > 2:
+                if each.id != agents and each.state == "running" and len(await container_pids(engine, each.id)) > 2:
                     return
             await asyncio.sleep(0.1)
 
 
-async def _nonces(shell: Shell) -> bool:
+async def _nonces(shell: SandboxShell) -> bool:
     """Whether each of many commands was answered by what it said, and none ran twice."""
     for n in range(30):
         if (await shell.run(f"echo nonce-{n}; echo {n} >> /app/ran", 10 * S)).output != f"nonce-{n}\n":
@@ -279,7 +281,7 @@ async def _nonces(shell: Shell) -> bool:
 
 
 @pytest.mark.chaos
-async def test_a_container_that_died_with_its_daemon_is_told_to_whoever_waits(own_engine: OwnEngine):
+async def test_a_container_that_died_with_its_daemon_is_told_to_whoever_waits(own_engine: PrivateEngine):
     host = own_engine.host
     async with DockerEngine(host.docker_url) as engine, SandboxPool(PoolSettings("died", "test", 1), host) as pool:
         session = await pool.open(TASK)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import Isolation, grade
+from sandbox.grader import Isolation, grade_sandbox
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import GradingLevel
 from tests.support.cheats.attacks import ATTACKS
@@ -30,5 +30,5 @@ async def test_an_agent_s_settings_stand_in_for_no_others(pool: SandboxPool, mak
     for command, score in ((SETTINGS, 0.0), (SOLUTION, 1.0)):
         async with pool.acquire(task) as session:
             await session.run(command, S)
-            result = await grade(session, task)
-        assert (result.score, result.isolation) == (score, Isolation.KIT), result.log
+            result = await grade_sandbox(session, task)
+        assert (result.score, result.isolation) == (score, Isolation.TOOLCHAIN), result.log

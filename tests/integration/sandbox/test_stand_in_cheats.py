@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import Isolation, grade
+from sandbox.grader import Isolation, grade_sandbox
 from sandbox.pool import SandboxPool
-from sandbox.tasks.task import GradingLevel, Network, NetworkMode, Task
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task, TaskNetwork
 from tests.support.cheats.graders import SOLUTION, harbor_task, project_task
 from tests.support.python_image import python_image
 from tests.support.stock_scripts import ENVIRONMENT
@@ -50,7 +50,7 @@ def environment_task(level: GradingLevel, image: str) -> Task:
 async def scored(pool: SandboxPool, task: Task, command: str) -> tuple[float, Isolation, str]:
     async with pool.acquire(task) as session:
         await session.run(command, S)
-        result = await grade(session, task)
+        result = await grade_sandbox(session, task)
         return result.score, result.isolation, result.log
 
 
@@ -63,10 +63,10 @@ async def test_a_script_ends_where_its_environment_or_installer_cannot_be_made(p
         assert found
         for near in range(3):
             score, isolation, log = await scored(pool, task, link(int(found[1]) + near))
-            assert (score, isolation) == (0.0, Isolation.KIT), log
+            assert (score, isolation) == (0.0, Isolation.TOOLCHAIN), log
     score, _, log = await scored(pool, task, DEEP)
     assert score == 0.0, log
-    assert (await scored(pool, task, SOLUTION))[:2] == (1.0, Isolation.KIT)
+    assert (await scored(pool, task, SOLUTION))[:2] == (1.0, Isolation.TOOLCHAIN)
 
 
 HELPER = b"""if ! command -v uv > /dev/null; then curl -LsSf https://installer.example/uv/0.7.13/install.sh | sh; fi
@@ -82,9 +82,9 @@ async def test_a_helper_of_the_tests_sources_nothing_of_the_agent_s(pool: Sandbo
     score, isolation, log = await scored(
         pool, helped, f"{FORGED}mkdir -p /root/.local; mv /app/evil/bin /root/.local/bin"
     )
-    assert (score, isolation) == (0.0, Isolation.KIT), log
+    assert (score, isolation) == (0.0, Isolation.TOOLCHAIN), log
     score, isolation, log = await scored(pool, helped, SOLUTION)
-    assert (score, isolation) == (1.0, Isolation.KIT), log
+    assert (score, isolation) == (1.0, Isolation.TOOLCHAIN), log
 
 
 MODULES = """for name in csv json _pytest pytest subprocess _winapi winreg numpy; do
@@ -119,8 +119,8 @@ echo 'raise SystemExit("built")' > /app/backend.py
 
 
 async def test_nothing_of_an_agent_s_project_is_built_where_the_tests_have_a_network(pool: SandboxPool):
-    online = Network(verify=NetworkMode.FULL)
+    online = TaskNetwork(verify=NetworkMode.FULL)
     task = replace(project_task(GradingLevel.SAME, python_image(pool.host)), network=online)
     score, isolation, log = await scored(pool, task, f"{PROJECT}{SOLUTION}")
-    assert (score, isolation) == (1.0, Isolation.KIT), log
+    assert (score, isolation) == (1.0, Isolation.TOOLCHAIN), log
     assert "built" not in log

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import Isolation, grade
-from sandbox.host import Host
-from sandbox.kit.build import build_kit
+from sandbox.grader import Isolation, grade_sandbox
+from sandbox.host import SandboxHost
+from sandbox.kit.build import build_toolchain
 from sandbox.pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.stock_scripts import PROJECT, STOCK
@@ -32,7 +32,7 @@ def test_where():
 
 
 @pytest.fixture(autouse=True)
-def _verifier(docker_engine: Host) -> None:
+def _verifier(docker_engine: SandboxHost) -> None:
     if not (docker_engine.kit / "verify").exists():
         pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")
 
@@ -58,12 +58,12 @@ def stock(name: str, level: GradingLevel) -> Task:
 async def test_the_oracle_scores_one_and_doing_nothing_does_not(pool: SandboxPool, name: str, level: GradingLevel):
     task = stock(name, level)
     async with pool.acquire(task) as session:
-        idle = await grade(session, task)
+        idle = await grade_sandbox(session, task)
         assert [test.passed for test in idle.tests] == [False, True], idle.log
         assert not idle.all_passed
         await session.run("printf 42 > /app/answer", S)
-        solved = await grade(session, task)
-        assert (solved.score, solved.all_passed, solved.isolation) == (1.0, True, Isolation.KIT), solved.log
+        solved = await grade_sandbox(session, task)
+        assert (solved.score, solved.all_passed, solved.isolation) == (1.0, True, Isolation.TOOLCHAIN), solved.log
         assert (solved.level, solved.reward) == (level, 1.0 if task.reports else None)
 
 
@@ -77,7 +77,7 @@ async def test_what_the_kit_lacks_is_named_in_the_log_and_passes_nothing(pool: S
         expected_tests=task.expected_tests,
     )
     async with pool.acquire(more) as session:
-        result = await grade(session, more)
+        result = await grade_sandbox(session, more)
         assert "needs-network uv pandas==2.3.0" in result.log
         assert (result.score, result.isolation) == (0.0, Isolation.IMAGE)
 
@@ -99,13 +99,13 @@ async def test_an_agent_finds_none_of_it_on_its_path_and_can_alter_none_of_it(po
             assert (await session.run(attempt, S)).exit_code, attempt
 
 
-async def test_a_machine_without_the_verifier_half_grades_by_the_images_bash_and_says_so(docker_engine: Host):
-    bare = await asyncio.to_thread(build_kit, docker_engine.home, None, None, lambda _: None)
+async def test_a_machine_without_the_verifier_half_grades_by_the_images_bash_and_says_so(docker_engine: SandboxHost):
+    bare = await asyncio.to_thread(build_toolchain, docker_engine.home, None, None, lambda _: None)
     script = "#!/bin/bash\na=(short test summary info)\necho ${a[@]}\necho PASSED test_x\n"
     task = Task("bare", "", run_tests=script, expected_tests=("test_x",))
     async with (
         SandboxPool(PoolSettings("bare-kit", "test", 1), replace(docker_engine, kit=bare)) as pool,
         pool.acquire(task) as session,
     ):
-        result = await grade(session, task)
+        result = await grade_sandbox(session, task)
         assert (result.all_passed, result.isolation) == (True, Isolation.IMAGE), result.log

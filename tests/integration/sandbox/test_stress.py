@@ -14,9 +14,9 @@ import pytest
 
 from sandbox.edge.auth import TOKEN_VARIABLE
 from sandbox.engine import DockerEngine
-from sandbox.host import Host
+from sandbox.host import SandboxHost
 from sandbox.stress.faults import FAULTS
-from sandbox.stress.own_engine import refusal
+from sandbox.stress.own_engine import why_unavailable
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 ROOT = Path(__file__).parents[3]
@@ -76,8 +76,8 @@ async def test_an_interrupt_still_reports_and_leaves_nothing(engine: DockerEngin
 @pytest.mark.slow
 @pytest.mark.chaos
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_each_fault_is_accounted_for(fault: str, docker_engine: Host):
-    if fault in NEEDS_OWN_ENGINE and (why := refusal(docker_engine.docker_url)):
+async def test_each_fault_is_accounted_for(fault: str, docker_engine: SandboxHost):
+    if fault in NEEDS_OWN_ENGINE and (why := why_unavailable(docker_engine.docker_url)):
         pytest.skip(why)
     code, found, said = await stressed("--sessions", "4", "--duration", "1", "--faults", fault)
     assert code == 0, said
@@ -91,7 +91,7 @@ async def test_each_fault_is_accounted_for(fault: str, docker_engine: Host):
 @pytest.mark.slow
 @pytest.mark.chaos
 async def test_the_same_through_a_pool_server_with_a_token(
-    tmp_path: Path, docker_engine: Host, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, docker_engine: SandboxHost, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv(TOKEN_VARIABLE, "0123456789abcdef")
     server = await started("sandbox.server", "--port", "0", "--state", str(tmp_path), "--warm", "2")

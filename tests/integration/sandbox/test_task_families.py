@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sandbox.grader import Isolation, grade
+from sandbox.grader import Isolation, grade_sandbox
 from sandbox.pool import SandboxPool
 from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.generated import make_task, solution_command, wrong_commands
@@ -24,15 +24,15 @@ async def test_every_family_tells_right_from_wrong_and_from_nothing(pool: Sandbo
         task = make_task(family, 2, Split.HELD_OUT)
         async with four:
             async with pool.acquire(task) as session:
-                untouched = await grade(session, task)
+                untouched = await grade_sandbox(session, task)
                 await session.run(solution_command(task), S)
-                solved = await grade(session, task)
+                solved = await grade_sandbox(session, task)
             async with pool.acquire(task) as session:
                 await session.run(wrong_commands(task)[0], S)
-                mistaken = await grade(session, task)
+                mistaken = await grade_sandbox(session, task)
         if not solved.all_passed or untouched.all_passed or mistaken.all_passed:
             wrong.append(f"{family}: {solved.log} {untouched.log} {mistaken.log}")
-        assert solved.isolation is Isolation.KIT
+        assert solved.isolation is Isolation.TOOLCHAIN
         assert tuple(test.name for test in untouched.tests) == task.expected_tests
 
     async with asyncio.TaskGroup() as group:

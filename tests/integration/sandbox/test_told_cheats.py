@@ -36,9 +36,9 @@ STOCK = {"project": TASK, "harbor": replace(TASK, run_tests=HARBOR, reports=REPO
 async def test_the_id_of_a_test_is_no_answer(pool: SandboxPool, stock: str, level: GradingLevel):
     task = replace(STOCK[stock], grading=level)
     result = await graded(pool, task, f"{OF_THE_ID}; chmod 755 square")
-    assert (result.score, result.isolation) == (0.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (0.0, Isolation.TOOLCHAIN), result.log
     result = await graded(pool, task, f"{SQUARE}; chmod 755 square")
-    assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
 
 
 SPY = """cat > spy <<'E'
@@ -105,11 +105,11 @@ ONE = 'uv run pytest "$TEST_DIR/test_outputs.py::test_parameter[secret]" "$TEST_
 async def test_no_program_of_a_test_s_sees_its_id_its_arguments_or_what_was_printed(pool: SandboxPool):
     task = replace(TASK, image=python_image(pool.host), tests={"test_outputs.py": SPIED})
     result = await graded(pool, task, SPY)
-    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.KIT, 3), result.log
+    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.TOOLCHAIN, 3), result.log
     one = PROJECT.replace("uv run pytest $TEST_DIR/test_outputs.py -rA", ONE)
     assert one != PROJECT
     result = await graded(pool, replace(task, run_tests=one), SPY)
-    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.KIT, 2), result.log
+    assert (result.score, result.isolation, len(result.tests)) == (1.0, Isolation.TOOLCHAIN, 2), result.log
 
 
 SHELL = """#!/bin/bash
@@ -127,7 +127,7 @@ async def test_no_program_that_a_script_starts_as_is_written_down_sees_what_it_c
     tests = {"cases": b"12 secret\n7 secret\n"}
     task = replace(TASK, image=python_image(pool.host), run_tests=SHELL, tests=tests, expected_tests=("test_spied",))
     result = await graded(pool, task, SPY)
-    assert (result.score, result.isolation) == (1.0, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (1.0, Isolation.TOOLCHAIN), result.log
 
 
 LURKS = """cat > prog <<'E'
@@ -167,4 +167,4 @@ async def test_what_a_program_left_running_is_over_when_its_file_is_looked_at(
 ):
     task = replace(TASK, image=python_image(pool.host), run_tests=LOOKS, tests={})
     result = await graded(pool, task, command)
-    assert (result.score, result.isolation) == (score, Isolation.KIT), result.log
+    assert (result.score, result.isolation) == (score, Isolation.TOOLCHAIN), result.log

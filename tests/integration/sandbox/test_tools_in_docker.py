@@ -14,7 +14,7 @@ from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, Toolset, call_tool
-from sandbox.tools.answer import ANSWER
+from sandbox.tools.answer import ANSWER_TOOL
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="tools", instruction="")
@@ -301,7 +301,7 @@ async def test_a_python_program_has_a_time_a_memory_and_an_output_limit(pool: Sa
 
 async def test_an_answer_lies_where_the_tests_find_it(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
-        agent = Agent(session, tools={ANSWER.name: ANSWER})
+        agent = Agent(session, tools={ANSWER_TOOL.name: ANSWER_TOOL})
         assert await agent("answer", answer="It is \\boxed{7}.") == "The answer was taken."
         assert await agent("answer", answer={"answer1": "é"}) == "The answer was taken."
         assert await session.read_file("/app/answer.txt") == b"It is \\boxed{7}."

@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from sandbox.engine import DockerEngine
 from sandbox.errors import SandboxLost
-from sandbox.host import Host
-from sandbox.pool import LABEL, PoolSettings, SandboxPool
+from sandbox.host import SandboxHost
+from sandbox.pool import LABEL_PREFIX, PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -23,13 +23,13 @@ S = 20.0
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def warm(docker_engine: Host, engine: DockerEngine) -> AsyncGenerator[SandboxPool]:
+async def warm(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerator[SandboxPool]:
     settings = PoolSettings(f"warm-{os.getpid()}", "test", 2, warm_max_age_s=30.0)
     async with SandboxPool(settings, docker_engine) as pool:
-        await pool.warm(TASK, 2)
+        await pool.prewarm(TASK, 2)
         assert pool.statistics().warm == 2
         yield pool
-    assert not await engine.containers({f"{LABEL}.pool": settings.pool})
+    assert not await engine.containers({f"{LABEL_PREFIX}.pool": settings.pool})
 
 
 async def test_a_warm_sandbox_is_set_up_for_its_task_and_handed_out_once(warm: SandboxPool):
@@ -47,7 +47,7 @@ async def test_a_warm_sandbox_makes_room_for_another_kind(warm: SandboxPool):
 
 
 async def test_a_warm_sandbox_that_died_is_not_handed_out(warm: SandboxPool, engine: DockerEngine):
-    for each in await engine.containers({f"{LABEL}.pool": warm.settings.pool}):
+    for each in await engine.containers({f"{LABEL_PREFIX}.pool": warm.settings.pool}):
         await engine.remove(each.id)
     async with warm.acquire(TASK) as session:
         assert (await session.run("echo alive", S)).output == "alive\n"
@@ -60,17 +60,17 @@ async def test_a_warm_sandbox_lives_no_longer_than_its_task_may(warm: SandboxPoo
             await session.run("sleep 30", S)
 
 
-async def test_the_shelf_is_filled_again_behind_the_one_that_was_taken(docker_engine: Host):
+async def test_the_shelf_is_filled_again_behind_the_one_that_was_taken(docker_engine: SandboxHost):
     settings = PoolSettings(f"refill-{os.getpid()}", "test", 4, warm=1)
     async with SandboxPool(settings, docker_engine) as pool:
         async with pool.acquire(TASK):
-            await pool.warm(TASK, 1)
+            await pool.prewarm(TASK, 1)
             assert pool.statistics().warm == 1
         async with pool.acquire(TASK):
             assert pool.statistics().warm_hits == 1
 
 
-async def test_the_tasks_own_variables_are_in_its_shell(docker_engine: Host):
+async def test_the_tasks_own_variables_are_in_its_shell(docker_engine: SandboxHost):
     coloured = replace(TASK, env={"COLOUR": "blue"})
     settings = PoolSettings(f"env-{os.getpid()}", "test", 1)
     async with SandboxPool(settings, docker_engine) as pool, pool.acquire(coloured) as session:

@@ -10,9 +10,9 @@ import pytest
 
 from sandbox import wire
 from sandbox.engine import DockerEngine
-from sandbox.errors import Ruin, SandboxDestroyed, SandboxLost
-from sandbox.grader import grade
-from sandbox.init.command import key_of
+from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
+from sandbox.grader import grade_sandbox
+from sandbox.init.command import init_key
 from sandbox.pool import SandboxPool
 from sandbox.session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
@@ -80,7 +80,7 @@ async def outcome(pool: SandboxPool, command: str, level: GradingLevel, limit_s:
             for number in range(2):
                 await call_tool(context, "shell_exec", {"id": str(number), "command": command})
             await call_tool(context, "shell_exec", {"id": "0", "command": "echo after", "block": False})
-            return (await grade(session, task)).all_passed
+            return (await grade_sandbox(session, task)).all_passed
         except SandboxDestroyed:
             return False
 
@@ -115,7 +115,7 @@ async def test_an_agent_does_not_learn_the_key_with_which_a_stream_to_pid_1_begi
     """With it, what it has a tool write would be taken for a new client's frames."""
     async with pool.acquire(TASK) as session:
         assert session.spec is not None
-        key = key_of(session.spec.command)
+        key = init_key(session.spec.command)
         shown = await session.run(
             "cat /proc/1/cmdline /proc/1/environ /proc/self/environ /proc/1/stat 2>&1; env; ps -ef", S
         )
@@ -126,9 +126,9 @@ async def test_an_agent_does_not_learn_the_key_with_which_a_stream_to_pid_1_begi
 async def test_what_is_no_frame_is_not_done_and_the_next_stream_goes_on(pool: SandboxPool):
     async with pool.acquire(TASK) as session:
         assert session.spec is not None
-        whole = wire.write(session.next_request(), "/app/forged", b"x")
-        session.send(whole[:-1] + b"y" + wire.write(session.next_request(), "/app/after", b"x"))
-        session.send(key_of(session.spec.command)[:9] + whole)
+        whole = wire.write_frame(session.next_request(), "/app/forged", b"x")
+        session.send(whole[:-1] + b"y" + wire.write_frame(session.next_request(), "/app/after", b"x"))
+        session.send(init_key(session.spec.command)[:9] + whole)
         session.close_stream()
         await session.stream_ended()
         await session.reattach()
@@ -154,11 +154,11 @@ async def test_the_same_agent_scores_when_it_does_its_task(pool: SandboxPool, le
 async def test_who_waits_is_told_what_the_agent_did(pool: SandboxPool, engine: DockerEngine):
     async with pool.acquire(TASK) as session:
         session.shell.start("sleep 1000")
-        await session.destroy(SandboxDestroyed("more than its disk limit", Ruin.DISK))
+        await session.destroy(SandboxDestroyed("more than its disk limit", DestructionCause.DISK))
         for _ in range(2):
             with pytest.raises(SandboxDestroyed, match="disk limit") as caught:
-                await session.shell.ended(S)
-            assert caught.value.how is Ruin.DISK
+                await session.shell.wait_until_ended(S)
+            assert caught.value.cause is DestructionCause.DISK
         with pytest.raises(SandboxDestroyed):
             await session.reattach()
         assert session.container not in (await engine.inventory()).containers
@@ -168,7 +168,7 @@ async def test_a_client_that_does_not_speak_the_protocol_ends_the_container_and_
     async def says(session: SandboxSession, frame: bytes) -> None:
         session.send(frame)
         with pytest.raises(SandboxLost):
-            await session.shell.ended(S)
+            await session.shell.wait_until_ended(S)
 
     for kind, payload in ((b"?", b"abcd"), (b"R", b"abcd\0"), (b"R", b"abcd\xff\xee"), (b"K", b"")):
         async with pool.acquire(TASK) as session:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandbox.grader import GradeResult, grade
+from sandbox.grader import GradeResult, grade_sandbox
 from sandbox.pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.stock_scripts import HARBOR, PROJECT, REPORTS
@@ -129,4 +129,4 @@ async def graded(pool: SandboxPool, task: Task, command: str) -> GradeResult:
     """What an agent gets that runs this in /app and nothing else."""
     async with pool.acquire(task) as session:
         await session.run(f"cd /app && {command}", task.test_timeout_s)
-        return await grade(session, task)
+        return await grade_sandbox(session, task)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.provision import run
+from sandbox.provision import run_program
 
 _SOURCE = """
 static long call(long n, long a, long b, long c) {
@@ -35,5 +35,5 @@ def library(folder: Path) -> bytes:
         pytest.skip("its system calls are x86_64's, and gcc makes it")
     source, made = folder / "evil.c", folder / "evil.so"
     source.write_text(_SOURCE)
-    run(("gcc", "-shared", "-fPIC", "-nostdlib", "-o", str(made), str(source)), "make a library")
+    run_program(("gcc", "-shared", "-fPIC", "-nostdlib", "-o", str(made), str(source)), "make a library")
     return made.read_bytes()

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from actors.engines.adapter_files import CONFIG_FILE, AdapterSettings, check
-from actors.engines.messages import BadWeights
+from actors.engines.adapter_files import ADAPTER_CONFIG_FILE, AdapterSettings, check_adapter
+from actors.engines.messages import InvalidWeights
 from actors.engines.weight_files import ModelShape
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
-SETTINGS = AdapterSettings(rank=2, alpha=32.0, targets=("q_proj", "down_proj"), most=4)
+SETTINGS = AdapterSettings(rank=2, alpha=32.0, targets=("q_proj", "down_proj"), max_adapters=4)
 MODEL = ModelShape(
     {
         "model.embed_tokens.weight": (8, 4),
@@ -41,17 +41,17 @@ def write(folder: Path, shapes: dict[str, tuple[int, ...]] = SHAPES, config: obj
     folder.mkdir()
     file = folder / "adapter_model.safetensors"
     save_file({name: np.ones(shape, np.float32) for name, shape in shapes.items()}, file)
-    (folder / CONFIG_FILE).write_text(json.dumps(config))
+    (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(config))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    return WeightManifest(Version(5), 1, NO_VERSION, str(folder), digest, len(shapes), file.stat().st_size)
+    return WeightManifest(WeightVersion(5), 1, NO_VERSION, str(folder), digest, len(shapes), file.stat().st_size)
 
 
 def test_the_matrices_of_an_adapter_are_those_of_its_projections_and_no_others() -> None:
-    assert SETTINGS.shape(MODEL).shapes == SHAPES
+    assert SETTINGS.adapter_shape(MODEL).shapes == SHAPES
 
 
 def test_a_whole_adapter_passes(tmp_path: Path) -> None:
-    check(write(tmp_path / "new"), MODEL, SETTINGS)
+    check_adapter(write(tmp_path / "new"), MODEL, SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_whole_adapter_passes(tmp_path: Path) -> None:
 def test_matrices_that_are_not_the_runs_are_refused(
     tmp_path: Path, shapes: dict[str, tuple[int, ...]], says: str
 ) -> None:
-    with pytest.raises(BadWeights, match=says):
-        check(write(tmp_path / "new", shapes), MODEL, SETTINGS)
+    with pytest.raises(InvalidWeights, match=says):
+        check_adapter(write(tmp_path / "new", shapes), MODEL, SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -83,22 +83,22 @@ def test_matrices_that_are_not_the_runs_are_refused(
 )
 def test_a_configuration_that_is_not_the_runs_is_refused(tmp_path: Path, config: object) -> None:
     """The digest does not cover it, and the server scales by it."""
-    with pytest.raises(BadWeights, match=r"version 0\.5"):
-        check(write(tmp_path / "new", config=config), MODEL, SETTINGS)
+    with pytest.raises(InvalidWeights, match=r"version 0\.5"):
+        check_adapter(write(tmp_path / "new", config=config), MODEL, SETTINGS)
 
 
 def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
     manifest = write(tmp_path / "new")
     file = tmp_path / "new" / "adapter_model.safetensors"
     save_file({name: matrix * 2 for name, matrix in load_file(file).items()}, file)
-    with pytest.raises(BadWeights, match="digest"):
-        check(manifest, MODEL, SETTINGS)
+    with pytest.raises(InvalidWeights, match="digest"):
+        check_adapter(manifest, MODEL, SETTINGS)
 
 
 @pytest.mark.parametrize(("device", "backend"), [("cpu", True), ("cuda", False)])
 def test_a_server_has_places_for_the_adapters_and_for_a_request_without_one(device: str, backend: bool) -> None:
     """Without the last a probe would push an adapter out of a server that is full."""
-    arguments = replace(SETTINGS, most=3).arguments(device)
+    arguments = replace(SETTINGS, most=3).sglang_arguments(device)
     told = {name: arguments[arguments.index(name) + 1] for name in arguments if name.startswith("--max")}
     assert told == {"--max-lora-rank": "2", "--max-loaded-loras": "4", "--max-loras-per-batch": "4"}
     first = arguments.index("--lora-target-modules") + 1

@@ -12,14 +12,14 @@ from typing import Any, cast
 import pytest
 
 from actors.engines.adapter_files import AdapterSettings
-from actors.engines.adapters import ByName, by_name
-from actors.engines.dispatch import Dispatch
-from actors.engines.exchange import Confirmed, Serving
-from actors.engines.messages import LoadError, ServerLost
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from actors.engines.adapters import AdapterUpdater, staged_adapter_load
+from actors.engines.dispatch import RequestQueue
+from actors.engines.exchange import ActiveServer, ConfirmedWeights
+from actors.engines.messages import ServerLost, WeightLoadError
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 MOST = 3
-SETTINGS = AdapterSettings(rank=2, alpha=2.0, targets=("o_proj",), most=MOST)
+SETTINGS = AdapterSettings(rank=2, alpha=2.0, targets=("o_proj",), max_adapters=MOST)
 
 
 @dataclass
@@ -54,7 +54,7 @@ class FakeServer:
         if self.loaded.pop(name, None) is None:
             raise ServerLost("it is not loaded")
 
-    async def adapters(self) -> dict[str, str]:
+    async def list_adapters(self) -> dict[str, str]:
         return dict(self.loaded)
 
     async def probe(self, rid: str, *, adapter: str = "") -> None:
@@ -66,11 +66,11 @@ class FakeDispatch:
     """A fake: which versions requests use."""
 
     def __init__(self) -> None:
-        self.left, self.in_use = asyncio.Event(), set[Version]()
+        self.request_ended, self.versions_in_use = asyncio.Event(), set[WeightVersion]()
 
     def leave(self, version: int) -> None:
-        self.in_use.discard(Version(version))
-        self.left.set()
+        self.versions_in_use.discard(WeightVersion(version))
+        self.request_ended.set()
 
 
 class Desk:
@@ -78,21 +78,23 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         self.server, self.dispatch, self.folder = FakeServer(), FakeDispatch(), folder
-        self.updates = ByName(SETTINGS, "base", cast("Dispatch", self.dispatch))
+        self.updates = AdapterUpdater(SETTINGS, "base", cast("RequestQueue", self.dispatch))
         self.serving = self.started()
 
-    def started(self) -> Serving:
-        base = self.updates.base(self.manifest(1))
+    def started(self) -> ActiveServer:
+        base = self.updates.start_weights(self.manifest(1))
         trouble = asyncio.get_running_loop().create_future()
-        return Serving(cast("Any", self.server), Confirmed(base, "sum"), asyncio.Event(), trouble, lambda version: None)
+        return ActiveServer(
+            cast("Any", self.server), ConfirmedWeights(base, "sum"), asyncio.Event(), trouble, lambda version: None
+        )
 
     def manifest(self, version: int) -> WeightManifest:
-        return WeightManifest(Version(version), version, NO_VERSION, str(self.folder / str(version)), "", 0, 0)
+        return WeightManifest(WeightVersion(version), version, NO_VERSION, str(self.folder / str(version)), "", 0, 0)
 
     async def take(self, version: int, seconds: float = 60.0) -> None:
         deadline = asyncio.get_running_loop().time() + seconds
         manifest = self.manifest(version)
-        await self.updates.take(self.serving, manifest, by_name(manifest), nullcontext(), deadline)
+        await self.updates.apply_weights(self.serving, manifest, staged_adapter_load(manifest), nullcontext(), deadline)
 
     @property
     def serves(self) -> tuple[int, str]:
@@ -108,9 +110,9 @@ class Desk:
 @asynccontextmanager
 async def tidied(folder: Path) -> AsyncIterator[Desk]:
     desk = Desk(folder)
-    await desk.updates.adopt(desk.serving, desk.manifest(1))
+    await desk.updates.attach_server(desk.serving, desk.manifest(1))
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        tidying = group.create_task(desk.updates.tidy())
+        tidying = group.create_task(desk.updates.run_cleanup())
         yield desk
         tidying.cancel()
 
@@ -119,7 +121,7 @@ async def test_an_adapter_goes_with_its_last_user_once_a_later_one_serves(tmp_pa
     async with tidied(tmp_path) as desk:
         assert desk.serves == (1, "v1")
         desk.dispatch.leave(1)
-        desk.dispatch.in_use = {Version(1)}
+        desk.dispatch.versions_in_use = {WeightVersion(1)}
         await desk.take(2)
         assert (desk.serves, set(desk.server.loaded)) == ((2, "v2"), {"v1", "v2"})
         assert desk.serving.confirmed.checksum == "sum", "the base is what it was"
@@ -133,10 +135,10 @@ async def test_an_adapter_goes_with_its_last_user_once_a_later_one_serves(tmp_pa
 async def test_a_load_waits_for_a_place(tmp_path: Path) -> None:
     async with tidied(tmp_path) as desk, asyncio.TaskGroup() as group:
         for version in range(2, MOST + 1):
-            desk.dispatch.in_use.add(Version(version - 1))
+            desk.dispatch.versions_in_use.add(WeightVersion(version - 1))
             await desk.take(version)
-        desk.dispatch.in_use.add(Version(MOST))
-        with pytest.raises(LoadError, match="no answer in time, with 3 of 3 adapters"):
+        desk.dispatch.versions_in_use.add(WeightVersion(MOST))
+        with pytest.raises(WeightLoadError, match="no answer in time, with 3 of 3 adapters"):
             await desk.take(8, seconds=0.01)
         loading = group.create_task(desk.take(9))
         desk.dispatch.leave(2)
@@ -163,7 +165,7 @@ async def test_another_folder_under_the_name_is_not_served(tmp_path: Path) -> No
             desk.server.loaded[name] = f"{path}-of-another"
 
         desk.server.load_adapter = load_another
-        with pytest.raises(LoadError, match="-of-another"):
+        with pytest.raises(WeightLoadError, match="-of-another"):
             await desk.take(2)
         assert (desk.serves, set(desk.server.loaded)) == ((1, "v1"), {"v1"})
 
@@ -173,7 +175,7 @@ async def test_what_a_load_that_was_given_up_has_left_makes_room_for_the_next(tm
     async with tidied(tmp_path) as desk:
         for version in range(2, 9):
             desk.server.slow = {"load"}
-            with pytest.raises(LoadError):
+            with pytest.raises(WeightLoadError):
                 await desk.take(version, seconds=0.01)
             assert desk.serves[0] == version - 1
             desk.server.slow = set()
@@ -194,11 +196,11 @@ async def test_what_could_not_be_unloaded_is_tried_again_at_the_next_occasion(tm
 
 async def test_a_new_server_has_the_newest_adapter_alone(tmp_path: Path) -> None:
     async with tidied(tmp_path) as desk:
-        desk.dispatch.in_use = {Version(1)}
+        desk.dispatch.versions_in_use = {WeightVersion(1)}
         await desk.take(2)
         desk.server.loaded.clear()  # it has died, and another has started
         newest, desk.serving = desk.serving.confirmed.manifest, desk.started()
-        await desk.updates.adopt(desk.serving, newest)
+        await desk.updates.attach_server(desk.serving, newest)
         assert (desk.serves, set(desk.server.loaded)) == ((2, "v2"), {"v2"})
         desk.dispatch.leave(1)
         await desk.take(3)

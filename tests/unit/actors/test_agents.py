@@ -11,33 +11,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.agents.agent import Agent, Malformed, Outcome, Reading, ToolCall
+from actors.agents.agent import ActionOutcome, Agent, AgentToolCall, MalformedAction, ParsedReply
 from actors.agents.bash_block import SUBMIT, BashBlockAgent
-from actors.agents.choice import agent_of
+from actors.agents.choice import make_agent
 from actors.agents.code_interpreter import CodeInterpreterAgent
 from actors.agents.hermes import HermesAgent
 from actors.agents.json_action import JsonActionAgent
 from actors.agents.keystrokes import KeystrokesAgent
-from actors.agents.prompt import FOLDER, Prompt, prompt_names, read_prompt
-from actors.agents.settings import AgentKind, AgentSettings, Tools
-from launch.config.rollout import AgentSection
+from actors.agents.prompt import PROMPTS_FOLDER, PromptTemplate, list_agent_prompts, load_agent_prompt
+from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
+from launch.config.rollout import AgentLoopSection
 from protocol.errors import UserError
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, OPENCLAW, SETA, SHELL_ONLY
 
-PROMPT = Prompt("sys")
+PROMPT = PromptTemplate("sys")
 TASK = Task(id="fix-it", instruction="Fix {tools} and {name}.")
 BASH, JSON, KEYS = BashBlockAgent(PROMPT), JsonActionAgent(PROMPT, SHELL_ONLY), KeystrokesAgent(PROMPT)
 CODE = CodeInterpreterAgent(PROMPT, CODE_INTERPRETER)
 HERMES = HermesAgent(PROMPT, SHELL_ONLY, {})
 ALL: list[Agent] = [BASH, JSON, KEYS, CODE, HERMES]
-LS = ToolCall("shell_exec", {"command": "ls"})
+LS = AgentToolCall("shell_exec", {"command": "ls"})
 HERMES_LS = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 
 
 def action(agent: Agent, reply: str) -> object:
     """The one that the reply is."""
-    reading = agent.read(reply)
+    reading = agent.parse_reply(reply)
     assert not reading.final
     (only,) = reading.actions
     return only
@@ -46,7 +46,7 @@ def action(agent: Agent, reply: str) -> object:
 def wrong(agent: Agent, reply: str) -> str:
     """Why it does not parse."""
     found = action(agent, reply)
-    assert isinstance(found, Malformed)
+    assert isinstance(found, MalformedAction)
     return found.reason
 
 
@@ -72,38 +72,38 @@ def typed(*commands: object, complete: object = False) -> str:
     ],
 )
 def test_what_a_model_thinks_about_doing_is_not_done(agent: Agent, reply: str) -> None:
-    done = agent.read(reply)
-    assert [type(each) for each in done.actions] == [ToolCall]
-    assert agent.read(f"<think>\nI could {reply}\n</think>\n\n{reply}") == done
-    assert agent.read(f"\n<think>\n\n</think>\n\n{reply}") == done
+    done = agent.parse_reply(reply)
+    assert [type(each) for each in done.actions] == [AgentToolCall]
+    assert agent.parse_reply(f"<think>\nI could {reply}\n</think>\n\n{reply}") == done
+    assert agent.parse_reply(f"\n<think>\n\n</think>\n\n{reply}") == done
     assert "inside its thoughts" in wrong(agent, f"<think>\nI could {reply}")
 
 
 def test_a_reply_that_only_speaks_of_thoughts_is_read_whole() -> None:
     reply = HERMES_LS.replace('"ls"', '"echo </think>"')
-    assert action(HERMES, reply) == ToolCall("shell_exec", {"command": "echo </think>"})
+    assert action(HERMES, reply) == AgentToolCall("shell_exec", {"command": "echo </think>"})
 
 
 @pytest.mark.parametrize("agent", ALL, ids=lambda agent: type(agent).__name__)
 @given(reply=st.text() | st.text("`{}<>bashjson\n\"':,[]/toolcal_ "))
 def test_whatever_a_model_writes_is_an_action_or_its_last_word(agent: Agent, reply: str) -> None:
     """No reply is lost without an answer, and none breaks the worker."""
-    reading = agent.read(reply)
+    reading = agent.parse_reply(reply)
     assert reading.final or reading.actions
-    outcomes = [Outcome(each, f"Error: {each}") for each in reading.actions]
-    if any(isinstance(each, Malformed) for each in reading.actions):
+    outcomes = [ActionOutcome(each, f"Error: {each}") for each in reading.actions]
+    if any(isinstance(each, MalformedAction) for each in reading.actions):
         assert not reading.final
-        told = agent.tell(outcomes)
+        told = agent.format_outcomes(outcomes)
         assert told
         for each in outcomes:
-            if isinstance(each.action, Malformed):
+            if isinstance(each.action, MalformedAction):
                 assert any(each.text in message["content"] for message in told)
 
 
 @pytest.mark.parametrize("kind", AgentKind)
 def test_an_episode_opens_with_the_task_and_nothing_in_it_is_filled_in(kind: AgentKind) -> None:
-    agent = agent_of(AgentSection(kind=kind).settings)
-    messages = agent.opening(TASK)
+    agent = make_agent(AgentLoopSection(kind=kind).settings)
+    messages = agent.opening_messages(TASK)
     assert [message["role"] for message in messages][-1] == "user"
     assert TASK.instruction in messages[-1]["content"]
     assert "{" + "instruction}" not in json.dumps(messages)
@@ -114,7 +114,7 @@ def test_an_episode_opens_with_the_task_and_nothing_in_it_is_filled_in(kind: Age
 
 def test_the_block_of_bash_is_the_command_and_other_blocks_are_talk() -> None:
     reply = "THOUGHT: like\n```python\nx = 1\n```\nso\n```bash\ncat <<'E'\n a\tb \nE\n```\n"
-    assert action(BASH, reply) == ToolCall("shell_exec", {"command": "cat <<'E'\n a\tb \nE"})
+    assert action(BASH, reply) == AgentToolCall("shell_exec", {"command": "cat <<'E'\n a\tb \nE"})
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_without_exactly_one_block_of_bash_nothing_is_run(reply: str, why: str) 
 
 @given(st.text(st.characters(exclude_characters="`", exclude_categories=["Cs"])))
 def test_every_command_without_backticks_is_run_as_it_was_written(command: str) -> None:
-    assert action(BASH, f"THOUGHT\n```bash\n{command}\n```") == ToolCall("shell_exec", {"command": command})
+    assert action(BASH, f"THOUGHT\n```bash\n{command}\n```") == AgentToolCall("shell_exec", {"command": command})
 
 
 @pytest.mark.parametrize(
@@ -151,12 +151,12 @@ def test_every_command_without_backticks_is_run_as_it_was_written(command: str) 
 )
 def test_a_command_that_succeeds_and_says_so_first_submits(output: str, code: int | None, over: bool) -> None:
     """mini-SWE-agent's rule.  A model that only quotes the marker goes on."""
-    assert (BASH.tell([Outcome(LS, output.strip(), output, code)]) is None) is over
+    assert (BASH.format_outcomes([ActionOutcome(LS, output.strip(), output, code)]) is None) is over
 
 
 def test_a_command_is_told_as_mini_swe_agent_tells_it() -> None:
     def told(text: str, code: int | None) -> str:
-        ((message,),) = (BASH.tell([Outcome(LS, text, text, code)]) or [],)
+        ((message,),) = (BASH.format_outcomes([ActionOutcome(LS, text, text, code)]) or [],)
         assert message["role"] == "user"
         return message["content"]
 
@@ -177,10 +177,10 @@ def test_a_json_action_stands_in_a_block_or_alone(around: str) -> None:
     "params", [{"answers": {"answer1": "7"}}, {"final": {"answers": {"answer1": "7"}}}], ids=["bare", "final"]
 )
 def test_stop_is_the_last_word_and_its_answers_are_kept(params: dict[str, object]) -> None:
-    reading = JSON.read(as_json("stop", **params))
-    assert reading == Reading([ToolCall("answer", {"answer": {"answer1": "7"}})], final=True)
+    reading = JSON.parse_reply(as_json("stop", **params))
+    assert reading == ParsedReply([AgentToolCall("answer", {"answer": {"answer1": "7"}})], final=True)
     assert "answer" in JSON.tools
-    assert JSON.offered == {}
+    assert JSON.offered_tools == {}
 
 
 @pytest.mark.parametrize(
@@ -207,21 +207,21 @@ def test_a_json_action_that_is_none_says_why(reply: str, why: str) -> None:
 
 def test_entries_are_typed_in_order_and_the_last_screen_is_told() -> None:
     entries = [{"keystrokes": "ls\n", "duration": 0.5}, {"keystrokes": "C-c"}]
-    reading = KEYS.read(f"So:\n{typed(*entries)}\nThat is all.")
-    assert reading == Reading([ToolCall("terminal_keystrokes", entry) for entry in entries])
-    told = KEYS.tell([Outcome(each, f"screen {n}") for n, each in enumerate(reading.actions)])
+    reading = KEYS.parse_reply(f"So:\n{typed(*entries)}\nThat is all.")
+    assert reading == ParsedReply([AgentToolCall("terminal_keystrokes", entry) for entry in entries])
+    told = KEYS.format_outcomes([ActionOutcome(each, f"screen {n}") for n, each in enumerate(reading.actions)])
     assert told == [{"role": "user", "content": "screen 1"}]
 
 
 def test_a_task_is_complete_once_the_last_keys_are_typed() -> None:
-    assert KEYS.read(typed({"keystrokes": "exit\n"}, complete=True)).final
-    assert KEYS.read(typed(complete=True)) == Reading([], final=True)
-    assert action(KEYS, typed()) == ToolCall("terminal_keystrokes", {"keystrokes": "", "duration": 0})
+    assert KEYS.parse_reply(typed({"keystrokes": "exit\n"}, complete=True)).final
+    assert KEYS.parse_reply(typed(complete=True)) == ParsedReply([], final=True)
+    assert action(KEYS, typed()) == AgentToolCall("terminal_keystrokes", {"keystrokes": "", "duration": 0})
 
 
 def test_half_a_script_is_not_typed() -> None:
-    reading = KEYS.read(typed({"keystrokes": "rm -r \\\n"}, {"keys": "x"}, complete=True))
-    assert [type(each) for each in reading.actions] == [Malformed]
+    reading = KEYS.parse_reply(typed({"keystrokes": "rm -r \\\n"}, {"keys": "x"}, complete=True))
+    assert [type(each) for each in reading.actions] == [MalformedAction]
     assert not reading.final
 
 
@@ -245,26 +245,37 @@ def test_keystrokes_that_are_none_say_why(reply: str, why: str) -> None:
 def test_each_malformed_call_is_answered_beside_the_good_ones() -> None:
     """SETA's agent reports the first alone, and verl's drops them."""
     reply = f"{HERMES_LS}<tool_call>{{]</tool_call>{HERMES_LS}<tool_call>{{"
-    assert [type(each) for each in HERMES.read(reply).actions] == [ToolCall, Malformed, ToolCall, Malformed]
+    assert [type(each) for each in HERMES.parse_reply(reply).actions] == [
+        AgentToolCall,
+        MalformedAction,
+        AgentToolCall,
+        MalformedAction,
+    ]
 
 
 def test_the_last_word_of_the_code_interpreters_agent_is_its_answer() -> None:
-    assert CODE.read("<think>7?</think>\n\nIt is \\boxed{7}.") == Reading(
-        [ToolCall("answer", {"answer": "It is \\boxed{7}."})], final=True
+    assert CODE.parse_reply("<think>7?</think>\n\nIt is \\boxed{7}.") == ParsedReply(
+        [AgentToolCall("answer", {"answer": "It is \\boxed{7}."})], final=True
     )
-    assert list(CODE.offered) == ["code_interpreter"]
+    assert list(CODE.offered_tools) == ["code_interpreter"]
     assert "answer" in CODE.tools
 
 
 def test_an_agent_calls_the_tools_of_its_set() -> None:
     """OpenClaw's prompt names a tool that it does not offer."""
-    for name, tools in ((Tools.SHELL_ONLY, SHELL_ONLY), (Tools.SETA, SETA), (Tools.OPENCLAW, OPENCLAW)):
-        agent = agent_of(AgentSettings(prompt=PROMPT, toolset=name))
-        assert agent.tools == agent.offered == tools
-        assert agent_of(AgentSettings(prompt=PROMPT, toolset=name, offered=False)).offered == {}
-    named = {word.strip(".,:;()") for word in read_prompt("openclaw-1").system.split() if word.startswith("shell_")}
+    for name, tools in (
+        (ToolsetKind.SHELL_ONLY, SHELL_ONLY),
+        (ToolsetKind.SETA, SETA),
+        (ToolsetKind.OPENCLAW, OPENCLAW),
+    ):
+        agent = make_agent(AgentSettings(prompt=PROMPT, toolset=name))
+        assert agent.tools == agent.offered_tools == tools
+        assert make_agent(AgentSettings(prompt=PROMPT, toolset=name, offered=False)).offered_tools == {}
+    named = {
+        word.strip(".,:;()") for word in load_agent_prompt("openclaw-1").system.split() if word.startswith("shell_")
+    }
     assert named == set(OPENCLAW)
-    named = {word.strip(".,:;()") for word in read_prompt("seta-1").system.split() if word.startswith("shell_")}
+    named = {word.strip(".,:;()") for word in load_agent_prompt("seta-1").system.split() if word.startswith("shell_")}
     assert named < set(SETA)
 
 
@@ -272,21 +283,21 @@ def test_an_agent_calls_the_tools_of_its_set() -> None:
 
 
 def test_openclaws_user_message_has_its_form() -> None:
-    filled = read_prompt("openclaw-1").filled(instruction="Do {name}.", name="t1", tools="")
+    filled = load_agent_prompt("openclaw-1").render(instruction="Do {name}.", name="t1", tools="")
     assert filled.user == "Task name:t1\nTask instruction: Do {name}."
 
 
 def test_each_form_that_a_prompt_shows_is_one_that_its_agent_reads() -> None:
     """Else a model is told to write what is then refused."""
-    bash = read_prompt("bash-1")
-    assert action(BASH, bash.system) == ToolCall("shell_exec", {"command": "ls -la"})
+    bash = load_agent_prompt("bash-1")
+    assert action(BASH, bash.system) == AgentToolCall("shell_exec", {"command": "ls -la"})
     submits = action(BASH, bash.user)
-    assert submits == ToolCall("shell_exec", {"command": f"echo {SUBMIT}"})
-    shown = read_prompt("json-1").system
-    assert JSON.read(shown[shown.index("you are shown") :]).final
-    keys = read_prompt("keystrokes-1").system
+    assert submits == AgentToolCall("shell_exec", {"command": f"echo {SUBMIT}"})
+    shown = load_agent_prompt("json-1").system
+    assert JSON.parse_reply(shown[shown.index("you are shown") :]).final
+    keys = load_agent_prompt("keystrokes-1").system
     first, _ = json.JSONDecoder().raw_decode(keys[keys.index("{") :])
-    assert action(KEYS, json.dumps(first)) == ToolCall(
+    assert action(KEYS, json.dumps(first)) == AgentToolCall(
         "terminal_keystrokes", {"keystrokes": "ls -la\n", "duration": 0.5}
     )
 
@@ -294,7 +305,8 @@ def test_each_form_that_a_prompt_shows_is_one_that_its_agent_reads() -> None:
 def test_a_prompt_that_runs_have_used_never_changes() -> None:
     """Else two runs of one configuration are not comparable.  Whoever words one anew gives it another number."""
     assert {
-        name: hashlib.sha256((FOLDER / f"{name}.txt").read_bytes()).hexdigest()[:16] for name in prompt_names()
+        name: hashlib.sha256((PROMPTS_FOLDER / f"{name}.txt").read_bytes()).hexdigest()[:16]
+        for name in list_agent_prompts()
     } == {
         "bash-1": "b53dcba365626dd6",
         "code_interpreter-1": "41c515aa85bf4678",
@@ -308,7 +320,7 @@ def test_a_prompt_that_runs_have_used_never_changes() -> None:
 def test_a_prompt_of_ones_own_is_a_file_and_what_it_lacks_is_said(tmp_path: Path) -> None:
     own = tmp_path / "mine.txt"
     own.write_text("about it\n--- user\nDo: {instruction}\n")
-    assert read_prompt(str(own)) == Prompt("", "Do: {instruction}")
+    assert load_agent_prompt(str(own)) == PromptTemplate("", "Do: {instruction}")
     for text, why in (
         ("no section", "has none"),
         ("--- user\nDo it.", "is nowhere in it"),
@@ -316,6 +328,6 @@ def test_a_prompt_of_ones_own_is_a_file_and_what_it_lacks_is_said(tmp_path: Path
     ):
         own.write_text(text)
         with pytest.raises(UserError, match=why):
-            read_prompt(str(own))
+            load_agent_prompt(str(own))
     with pytest.raises(UserError, match="did you mean 'seta-1'"):
-        read_prompt("seta-2")
+        load_agent_prompt("seta-2")

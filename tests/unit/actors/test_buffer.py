@@ -15,16 +15,24 @@ import orjson
 import pytest
 import zmq
 
-from actors.buffer import Buffer, BufferSettings
+from actors.buffer import BufferSettings, TrajectoryBuffer
 from actors.curriculum import TaskRecord
 from protocol import codec
 from protocol.errors import InfraError, UserError
-from protocol.export import read_exported, read_index
+from protocol.export import read_export_index, read_exported_trajectory
 from protocol.groups import GroupOutcome
-from protocol.journal import AppendOutcome, Arrival, BudgetFull, DiskFull, GroupClosed, Journal, JournalError
-from protocol.loopback import free_port
+from protocol.journal import (
+    AppendOutcome,
+    BudgetFullError,
+    ClosedGroup,
+    DiskFullError,
+    Journal,
+    JournalError,
+    TrajectoryArrival,
+)
+from protocol.loopback import find_free_port
 from protocol.stream import TrajectorySender, receiver
-from protocol.stream.sockets import Monitor
+from protocol.stream.sockets import SocketMonitor
 from protocol.trajectory import DropReason, GroupId, InfraFailure
 from tests.support.trajectories import RUN, assert_equal, make_plan, make_trajectory
 
@@ -38,8 +46,8 @@ def settings_for(run_dir: Path, **changes: object) -> BufferSettings:
 
 
 @contextlib.asynccontextmanager
-async def running(settings: BufferSettings) -> AsyncIterator[tuple[Buffer, TrajectorySender]]:
-    buffer = Buffer(settings)
+async def running(settings: BufferSettings) -> AsyncIterator[tuple[TrajectoryBuffer, TrajectorySender]]:
+    buffer = TrajectoryBuffer(settings)
     try:
         async with TrajectorySender(await buffer.start(), RUN, "worker-0", heartbeat_s=0.05) as sender:
             yield buffer, sender
@@ -52,7 +60,9 @@ def _moved(value: T) -> T:
     return pickle.loads(pickle.dumps(value))  # noqa: S301  # written a moment ago
 
 
-async def fill(buffer: Buffer, sender: TrajectorySender, group: int, rewards: tuple[float, ...] = (0, 1, 0, 1)) -> None:
+async def fill(
+    buffer: TrajectoryBuffer, sender: TrajectorySender, group: int, rewards: tuple[float, ...] = (0, 1, 0, 1)
+) -> None:
     await buffer.open_group(make_plan(group, len(rewards)), b"after %d" % group)
     async with asyncio.TaskGroup() as sends:
         for sample, reward in enumerate(rewards):
@@ -68,19 +78,19 @@ def events(run_dir: Path) -> list[dict[str, object]]:
 async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path: Path) -> None:
     async with running(settings_for(tmp_path)) as (buffer, sender):
         await fill(buffer, sender, 0)
-        lease = await buffer.lease(1)
+        lease = await buffer.lease_batch(1)
         assert lease is not None
-        assert await buffer.lease(2) is None
-        payload = await buffer.payload(_moved(lease))
-        assert_equal(codec.loads(payload[1]), make_trajectory(0, 1, reward=1))
-        await buffer.mark_trained(1, lease.trajectories[1:], {lease.trajectories[0]: DropReason.ALL_STALE})
+        assert await buffer.lease_batch(2) is None
+        payload = await buffer.read_payload(_moved(lease))
+        assert_equal(codec.unpack_trajectory(payload[1]), make_trajectory(0, 1, reward=1))
+        await buffer.mark_trained(1, lease.trajectory_ids[1:], {lease.trajectory_ids[0]: DropReason.ALL_STALE})
         await fill(buffer, sender, 1)
-        await buffer.commit(1)
-        await buffer.compact(1)
+        await buffer.commit_step(1)
+        await buffer.compact_before(1)
         books = await buffer.accounting()
         assert (books.acked, books.trained, books.in_buffer) == (8, 3, 4)
         assert books.balanced
-        await buffer.rewind(1)
+        await buffer.rewind_to_step(1)
         await buffer.end_run()
         assert (await buffer.accounting()).dropped == {DropReason.ALL_STALE: 1, DropReason.RUN_ENDED: 4}
     kinds = [event["kind"] for event in events(tmp_path)]
@@ -111,15 +121,15 @@ async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Pat
 async def test_a_freed_budget_wakes_the_conductor(tmp_path: Path) -> None:
     async with running(settings_for(tmp_path, budget_bytes=44_000)) as (buffer, sender):
         await fill(buffer, sender, 0)
-        with pytest.raises(BudgetFull):
+        with pytest.raises(BudgetFullError):
             await buffer.open_group(make_plan(1, 5), b"1")
-        lease = await buffer.lease(1)
+        lease = await buffer.lease_batch(1)
         assert lease is not None
-        await buffer.mark_trained(1, lease.trajectories, {})
+        await buffer.mark_trained(1, lease.trajectory_ids, {})
         assert not (await buffer.statistics()).wants_checkpoint
         async with asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(buffer.wait_progress(1, SOON_S))
-            tasks.create_task(buffer.commit(1))
+            tasks.create_task(buffer.commit_step(1))
         assert waiting.result().closed == ()
         await buffer.open_group(make_plan(1, 4), b"1")
 
@@ -128,37 +138,37 @@ async def test_a_learner_that_fills_half_the_budget_is_asked_for_a_checkpoint(tm
     async with running(settings_for(tmp_path, max_trajectory_bytes=1500, budget_bytes=12_000)) as (buffer, sender):
         for group in range(100):
             await fill(buffer, sender, group)
-            lease = await buffer.lease(1)
+            lease = await buffer.lease_batch(1)
             assert lease is not None
-            await buffer.mark_trained(group + 1, lease.trajectories, {})
+            await buffer.mark_trained(group + 1, lease.trajectory_ids, {})
             if (await buffer.statistics()).wants_checkpoint:
                 break
             assert (await buffer.statistics()).journal.uncommitted_bytes <= 6_000
         assert (await buffer.statistics()).wants_checkpoint
-        await buffer.commit(group + 1)
+        await buffer.commit_step(group + 1)
         assert not (await buffer.statistics()).wants_checkpoint
 
 
 async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path: Path) -> None:
     settings = settings_for(tmp_path)
-    first = Buffer(settings)
+    first = TrajectoryBuffer(settings)
     endpoint = await first.start()
     async with TrajectorySender(endpoint, RUN, "worker-0", heartbeat_s=0.05) as sender:
         await fill(first, sender, 0)
         await first.open_group(make_plan(1), b"after 1")
         await sender.send(make_trajectory(1, 2), SOON_S)
-        await first.abandon(GroupId(1), 0, InfraFailure.ENGINE)
+        await first.abandon_sample(GroupId(1), 0, InfraFailure.ENGINE)
         await first.stop()
         with pytest.raises(InfraError, match="stopped"):
-            await first.lease(1)
+            await first.lease_batch(1)
 
-        again = Buffer(settings)
+        again = TrajectoryBuffer(settings)
         try:
             (group,) = await again.open_groups()  # the first call opens everything
             assert (group.plan, group.missing) == (make_plan(1), (1, 3))
-            assert await again.cursor() == b"after 1"
+            assert await again.sampler_state() == b"after 1"
             assert await again.start() == endpoint
-            assert await again.lease(1) is not None
+            assert await again.lease_batch(1) is not None
             assert (await again.wait_progress(0, 0.0)).seq == 1
             await sender.send(make_trajectory(1, 3, reward=1.0), SOON_S)
             assert (await again.accounting()).acked == 6
@@ -167,7 +177,7 @@ async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path
 
 
 async def test_a_receiver_that_cannot_be_made_is_an_answer_and_no_wait_for_ever(tmp_path: Path) -> None:
-    buffer = Buffer(settings_for(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
+    buffer = TrajectoryBuffer(settings_for(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
     async with asyncio.timeout(SOON_S):
         for _ in range(2):
             with pytest.raises(UserError, match="keys"):
@@ -179,14 +189,14 @@ async def test_a_receiver_that_gets_no_socket_is_tried_again_on_the_same_port(
 ) -> None:
     tries: list[object] = []
 
-    def monitor(*given: Any) -> Monitor:
+    def monitor(*given: Any) -> SocketMonitor:
         tries.append(given)
         if len(tries) == 1:
             raise zmq.ZMQError(errno.EMFILE)
-        return Monitor(*given)
+        return SocketMonitor(*given)
 
     monkeypatch.setattr(receiver, "Monitor", monitor)
-    port = free_port()
+    port = find_free_port()
     async with asyncio.timeout(SOON_S), running(settings_for(tmp_path, port=port)) as (buffer, sender):
         await fill(buffer, sender, 0)
         assert (await buffer.statistics()).endpoint == f"tcp://127.0.0.1:{port}"
@@ -215,14 +225,14 @@ async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_n
     async with running(settings) as (buffer, sender):
         await fill(buffer, sender, 1)
         assert (await buffer.statistics()).export_failures == 0
-    entries = list(read_index(tmp_path))
+    entries = list(read_export_index(tmp_path))
     assert sorted((entry.group, entry.sample) for entry in entries) == [(g, s) for g in (0, 1) for s in range(4)]
     for entry in entries:
-        trajectory = read_exported(tmp_path, entry)
-        assert trajectory.ticket.trajectory_id == entry.trajectory
-        assert (trajectory.reward.total, trajectory.ticket.task) == (entry.reward, entry.task)
+        trajectory = read_exported_trajectory(tmp_path, entry)
+        assert trajectory.request.trajectory_id == entry.trajectory
+        assert (trajectory.reward.total, trajectory.request.task) == (entry.reward, entry.task)
         assert (trajectory.tokens, trajectory.sampled_tokens) == (entry.tokens, entry.sampled)
-        assert (trajectory.passed, trajectory.ticket.attempt) == (entry.passed, entry.attempt)
+        assert (trajectory.passed, trajectory.request.attempt) == (entry.passed, entry.attempt)
         assert entry.at is not None
 
 
@@ -246,22 +256,22 @@ async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_fr
         database.commit()
     async with running(settings) as (buffer, _):
         assert (await buffer.statistics()).export_failures == 1
-        assert [entry.sample for entry in read_index(tmp_path)] == [0, 1, 3]
-        lease = await buffer.lease(1)
+        assert [entry.sample for entry in read_export_index(tmp_path)] == [0, 1, 3]
+        lease = await buffer.lease_batch(1)
         assert lease is not None
         with pytest.raises(JournalError, match="journal recover"):
-            await buffer.payload(lease)
+            await buffer.read_payload(lease)
 
 
 async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody knows afterwards why workers stood still."""
-    append, full = Journal.append, ["full", "still full"]
+    append, full = Journal.append_batch, ["full", "still full"]
 
-    def fails(journal: Journal, arrivals: Sequence[Arrival]) -> tuple[list[AppendOutcome], list[GroupClosed]]:
+    def fails(journal: Journal, arrivals: Sequence[TrajectoryArrival]) -> tuple[list[AppendOutcome], list[ClosedGroup]]:
         if full:
-            raise DiskFull(full.pop(0))
+            raise DiskFullError(full.pop(0))
         return append(journal, arrivals)
 
     monkeypatch.setattr(Journal, "append", fails)
@@ -282,7 +292,7 @@ async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Pat
         await fill(buffer, sender, 1)
     journal.write_bytes(older)
     with pytest.raises(UserError, match=r"does not know train-g000001-s0.*Put the right one back.*move .*trajectories"):
-        await Buffer(settings).start()
+        await TrajectoryBuffer(settings).start()
     (tmp_path / "trajectories").rename(tmp_path / "aside")
     async with running(settings) as (buffer, sender):
         await fill(buffer, sender, 1)
@@ -311,11 +321,11 @@ async def test_a_trajectory_that_is_sent_again_is_counted_once(tmp_path: Path) -
 
 async def test_errors_reach_the_caller_and_survive_the_way_between_processes(tmp_path: Path) -> None:
     async with running(settings_for(tmp_path, budget_bytes=100)) as (buffer, _):
-        with pytest.raises(BudgetFull, match=r"buffer\.budget_bytes"):
+        with pytest.raises(BudgetFullError, match=r"buffer\.budget_bytes"):
             await buffer.open_group(make_plan(0), b"")
         with pytest.raises(JournalError):
             await buffer.mark_trained(1, ["train-g000000-s00"], {})
-    for error in (BudgetFull("a"), DiskFull("b"), JournalError("c"), UserError("d")):
+    for error in (BudgetFullError("a"), DiskFullError("b"), JournalError("c"), UserError("d")):
         assert str(_moved(error)) == str(error)
     with pytest.raises(JournalError, match="belongs to run"):
-        await Buffer(BufferSettings(run_dir=tmp_path, run_id="another", node="n")).start()
+        await TrajectoryBuffer(BufferSettings(run_dir=tmp_path, run_id="another", node="n")).start()

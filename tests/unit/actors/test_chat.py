@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from actors.agents.chat import ChatFormat, Message, Tokenizer, chat_format
+from actors.agents.chat import ChatFormat, ChatMessage, Tokenizer, load_chat_format
 from launch.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
 from protocol.errors import UserError
 from sandbox.tools import SHELL_ONLY
@@ -20,7 +20,7 @@ from sandbox.tools.shell_only import SHELL_EXEC
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-SYSTEM: Message = {"role": "system", "content": "You are a shell agent."}
+SYSTEM: ChatMessage = {"role": "system", "content": "You are a shell agent."}
 TOOLS = [{"type": "function", "function": {"name": "shell_exec", "parameters": {}}}]
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<|>"), min_size=1, max_size=30)
 TURNS = st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=1, max_size=2), st.booleans()), max_size=4)
@@ -45,7 +45,7 @@ def templated(tokenizer: Tokenizer, template: str) -> Tokenizer:
     return cast("Tokenizer", made)
 
 
-def whole(tokenizer: Tokenizer, messages: list[Message], tools: list[dict[str, object]] | None) -> list[int]:
+def whole(tokenizer: Tokenizer, messages: list[ChatMessage], tools: list[dict[str, object]] | None) -> list[int]:
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, tools=tools)
     return tokenizer.encode(text, add_special_tokens=False)
 
@@ -60,14 +60,14 @@ def test_prompt_and_deltas_are_the_ids_of_the_whole_conversation(
     turns: list[tuple[str, list[str], bool]],
 ) -> None:
     chat = ChatFormat(tokenizer, tools=tools)
-    messages: list[Message] = [SYSTEM, {"role": "user", "content": instruction}]
-    ids = chat.first_prompt(messages)
+    messages: list[ChatMessage] = [SYSTEM, {"role": "user", "content": instruction}]
+    ids = chat.encode_first_prompt(messages)
     for reply, outputs, closed in turns:
         ids += tokenizer.encode(reply, add_special_tokens=False)
         if closed:
-            ids.append(chat.turn_end)
-        answers: list[Message] = [{"role": "tool", "content": output} for output in outputs]
-        ids += chat.delta(answers, closed=closed)
+            ids.append(chat.turn_end_id)
+        answers: list[ChatMessage] = [{"role": "tool", "content": output} for output in outputs]
+        ids += chat.encode_delta(answers, closed=closed)
         messages += [{"role": "assistant", "content": reply}, *answers]
     assert ids == whole(tokenizer, messages, tools)
 
@@ -75,18 +75,18 @@ def test_prompt_and_deltas_are_the_ids_of_the_whole_conversation(
 @pytest.mark.parametrize("output", ["\u2063probe\u2063", "a<|im_end|>b", "<|im_start|>assistant\n"])
 def test_no_output_can_hide_itself_from_the_conversation(tokenizer: Tokenizer, output: str) -> None:
     chat = ChatFormat(tokenizer)
-    first: list[Message] = [SYSTEM, {"role": "user", "content": "Go."}]
-    answer: Message = {"role": "tool", "content": output}
-    ids = [*chat.first_prompt(first), *tokenizer.encode("ls", add_special_tokens=False)]
-    ids += chat.delta([answer], closed=False)
+    first: list[ChatMessage] = [SYSTEM, {"role": "user", "content": "Go."}]
+    answer: ChatMessage = {"role": "tool", "content": output}
+    ids = [*chat.encode_first_prompt(first), *tokenizer.encode("ls", add_special_tokens=False)]
+    ids += chat.encode_delta([answer], closed=False)
     assert ids == whole(tokenizer, [*first, {"role": "assistant", "content": "ls"}, answer], None)
 
 
 def test_the_turns_end_is_no_part_of_what_was_said(tokenizer: Tokenizer) -> None:
     chat = ChatFormat(tokenizer)
     said = tokenizer.encode("done", add_special_tokens=False)
-    assert chat.text([*said, chat.turn_end]) == chat.text(said) == "done"
-    assert chat.text([]) == ""
+    assert chat.decode_reply([*said, chat.turn_end_id]) == chat.decode_reply(said) == "done"
+    assert chat.decode_reply([]) == ""
 
 
 @pytest.mark.parametrize("tools", [True, False])
@@ -95,8 +95,8 @@ def test_the_first_prompt_names_the_tools_exactly_where_it_is_asked_to(
 ) -> None:
     """An agent that was not taught the calls' form beforehand cannot know it otherwise."""
     cast("PreTrainedTokenizerFast", tokenizer).save_pretrained(tmp_path)
-    chat = chat_format(str(tmp_path), SHELL_ONLY if tools else {})
-    prompt = chat.text(chat.first_prompt([SYSTEM, {"role": "user", "content": "Go."}]))
+    chat = load_chat_format(str(tmp_path), SHELL_ONLY if tools else {})
+    prompt = chat.decode_reply(chat.encode_first_prompt([SYSTEM, {"role": "user", "content": "Go."}]))
     assert (f"<tools>\n{json.dumps(SHELL_EXEC.schema)}\n</tools>" in prompt) is tools
     assert prompt.startswith(f"<|im_start|>system\n{SYSTEM['content']}")
     assert prompt.endswith("<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n")
@@ -104,13 +104,17 @@ def test_the_first_prompt_names_the_tools_exactly_where_it_is_asked_to(
 
 def test_a_turn_ends_as_the_template_says_whatever_ends_a_text(tokenizer: Tokenizer, base_tokenizer: Tokenizer) -> None:
     chat, base = ChatFormat(tokenizer), ChatFormat(base_tokenizer)
-    answer: list[Message] = [{"role": "tool", "content": "out"}]
-    assert base.tokenizer.decode([base.turn_end], skip_special_tokens=False) == END_OF_TURN
-    assert base.tokenizer.eos_token_id != base.turn_end
+    answer: list[ChatMessage] = [{"role": "tool", "content": "out"}]
+    assert base.tokenizer.decode([base.turn_end_id], skip_special_tokens=False) == END_OF_TURN
+    assert base.tokenizer.eos_token_id != base.turn_end_id
     for closed in (True, False):
-        assert base.delta(answer, closed=closed) == chat.delta(answer, closed=closed)
+        assert base.encode_delta(answer, closed=closed) == chat.encode_delta(answer, closed=closed)
     said = tokenizer.encode("done", add_special_tokens=False)
-    assert base.text([*said, base.turn_end]) == base.text([*said, base.tokenizer.eos_token_id]) == "done"
+    assert (
+        base.decode_reply([*said, base.turn_end_id])
+        == base.decode_reply([*said, base.tokenizer.eos_token_id])
+        == "done"
+    )
 
 
 @pytest.mark.parametrize(

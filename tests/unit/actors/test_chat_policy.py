@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import pytest
 
 from actors.agents.hermes import HermesAgent
-from actors.agents.prompt import Prompt
-from actors.chat_policy import ChatEndpoint, ChatPolicy, ChatRefused, EndpointSettings
+from actors.agents.prompt import PromptTemplate
+from actors.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy, ChatRefusedError
 from actors.engines.messages import EngineUnavailable
-from actors.episode import Acting, EpisodeSettings, Graded, ToolOutcome
+from actors.episode import AgentLoop, EpisodeGrade, EpisodeSettings, ToolCallResult
 from protocol.errors import UserError
-from protocol.trajectory import Status
+from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
 from tests.support.fake_chat import Calls, FakeChat, Refusal, fake_chat, scripted
@@ -21,7 +21,7 @@ from tests.support.fake_judge import nobody
 from tests.support.observers import FakeObserver
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
-AGENT = HermesAgent(Prompt("sys"), SHELL_ONLY, SHELL_ONLY)
+AGENT = HermesAgent(PromptTemplate("sys"), SHELL_ONLY, SHELL_ONLY)
 TASK = Task("t", "list")
 SETTINGS = EpisodeSettings(4, 2, 100, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
 
@@ -31,16 +31,16 @@ class FakeTerminal:
     text: str = "out"
     calls: int = 0
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         self.calls += 1
-        return ToolOutcome(self.text, self.text, 0, 5.0)
+        return ToolCallResult(self.text, self.text, 0, 5.0)
 
-    async def grade(self) -> Graded:
-        return Graded((), 0.0, False, 0.0)
+    async def grade(self) -> EpisodeGrade:
+        return EpisodeGrade((), 0.0, False, 0.0)
 
 
 def endpoint(url: str, deadline_s: float = 30.0, thinking: bool | None = None) -> ChatEndpoint:
-    return ChatEndpoint(EndpointSettings(url=url, model="tiny", deadline_s=deadline_s, thinking=thinking))
+    return ChatEndpoint(ChatEndpointSettings(url=url, model="tiny", deadline_s=deadline_s, thinking=thinking))
 
 
 async def acted(
@@ -50,13 +50,13 @@ async def acted(
     context: int = 4000,
     deadline_s: float = 30.0,
     thinking: bool | None = None,
-) -> tuple[Status, Acting]:
-    tools = [tool.schema for tool in AGENT.offered.values()]
+) -> tuple[EpisodeStatus, AgentLoop]:
+    tools = [tool.schema for tool in AGENT.offered_tools.values()]
     async with endpoint(chat.url, deadline_s, thinking) as talking:
         policy = ChatPolicy(
-            talking, AGENT.opening(TASK), tools=tools, context_tokens=context, temperature=0.5, seed=7
+            talking, AGENT.opening_messages(TASK), tools=tools, context_tokens=context, temperature=0.5, seed=7
         )  # fmt: skip
-        acting = Acting(TASK, AGENT, policy, terminal or FakeTerminal(), SETTINGS, FakeObserver())
+        acting = AgentLoop(TASK, AGENT, policy, terminal or FakeTerminal(), SETTINGS, FakeObserver())
         return await acting.run(), acting
 
 
@@ -64,12 +64,12 @@ async def test_what_the_model_writes_and_reads_is_one_conversation() -> None:
     async with fake_chat(scripted(CALL, "done")) as chat:
         status, acting = await acted(chat)
     first, second = chat.asked
-    assert status is Status.COMPLETED
+    assert status is EpisodeStatus.COMPLETED
     assert [message["role"] for message in second["messages"]] == ["system", "user", "assistant", "user"]
     assert second["messages"][3]["content"] == "<tool_response>\nout\n</tool_response>"
     assert (first["model"], first["max_tokens"], first["temperature"], second["seed"]) == ("tiny", 100, 0.5, 8)
     assert first["tools"][0]["function"]["name"] == "shell_exec"
-    assert (acting.sampled_tokens, len(acting.diary.turns)) == (14, 2)
+    assert (acting.sampled_tokens, len(acting.transcript.turns)) == (14, 2)
     assert acting.prompt_tokens > 0
 
 
@@ -88,7 +88,7 @@ async def test_calls_that_the_server_parsed_are_run_and_answered_under_their_ids
     async with fake_chat(scripted(calls, "done")) as chat:
         status, acting = await acted(chat, terminal)
     told = chat.asked[1]["messages"]
-    assert (status, terminal.calls, acting.diary.turns[0].malformed) == (Status.COMPLETED, 1, True)
+    assert (status, terminal.calls, acting.transcript.turns[0].malformed) == (EpisodeStatus.COMPLETED, 1, True)
     assert [each["id"] for each in told[2]["tool_calls"]] == ["c0", "c1"]
     assert [(each["role"], each["tool_call_id"]) for each in told[3:]] == [("tool", "c0"), ("tool", "c1")]
     assert "not valid JSON" in told[4]["content"]
@@ -96,22 +96,22 @@ async def test_calls_that_the_server_parsed_are_run_and_answered_under_their_ids
 
 async def test_a_full_context_is_the_policy_s_outcome_whoever_finds_it() -> None:
     async with fake_chat(scripted(Refusal(400, "maximum context length is 4096"))) as chat:
-        assert (await acted(chat))[0] is Status.CONTEXT_LIMIT
+        assert (await acted(chat))[0] is EpisodeStatus.CONTEXT_LIMIT
     async with fake_chat(scripted(CALL)) as chat:
         status, _ = await acted(chat, FakeTerminal("x" * 9000), context=2000)
-        assert (status, len(chat.asked)) == (Status.CONTEXT_LIMIT, 1)
+        assert (status, len(chat.asked)) == (EpisodeStatus.CONTEXT_LIMIT, 1)
 
 
 async def test_a_server_that_says_later_is_asked_again() -> None:
     answers = iter([Refusal(429), Refusal(503), "done"])
     async with fake_chat(lambda _: next(answers)) as chat:
-        assert (await acted(chat))[0] is Status.COMPLETED
+        assert (await acted(chat))[0] is EpisodeStatus.COMPLETED
     assert len(chat.asked) == 3
 
 
 async def test_a_server_that_says_no_is_not_asked_again() -> None:
     async with fake_chat(scripted(Refusal(404, "no such model"))) as chat:
-        with pytest.raises(ChatRefused, match=r"refuses \(404\): no such model"):
+        with pytest.raises(ChatRefusedError, match=r"refuses \(404\): no such model"):
             await acted(chat)
     assert len(chat.asked) == 1
 
@@ -127,7 +127,7 @@ async def test_a_server_that_is_silent_is_infrastructure_s_failure() -> None:
 async def test_who_is_not_there_or_wants_a_key_is_said_before_anything_runs() -> None:
     async with endpoint(nobody()) as talking:
         with pytest.raises(UserError, match="nobody answers at"):
-            await talking.models()
+            await talking.list_models()
     async with fake_chat(scripted("done"), key="secret") as chat, endpoint(chat.url) as talking:
         with pytest.raises(UserError, match="--key-file"):
-            await talking.models()
+            await talking.list_models()

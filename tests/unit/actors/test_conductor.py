@@ -12,15 +12,15 @@ import orjson
 import pytest
 
 from actors import conductor as conductor_module
-from actors.conductor import Conductor, ConductorSettings, Standing
+from actors.conductor import RolloutScheduler, SchedulerRunState, SchedulerSettings
 from actors.curriculum import TaskOrder
-from actors.evaluation import Attempt, EvaluationPlan
-from actors.tickets import name_of
-from protocol.errors import InfraError, UserError, leaves
+from actors.evaluation import EvaluationAttempt, EvaluationPlan
+from actors.tickets import attempt_name
+from protocol.errors import InfraError, UserError, iterate_leaf_errors
 from protocol.groups import GroupOutcome
-from protocol.journal import BudgetFull, DiskFull
-from protocol.staleness import Admission, AdmissionMode
-from protocol.trajectory import DropReason, GroupId, InfraFailure, Status, Ticket
+from protocol.journal import BudgetFullError, DiskFullError
+from protocol.staleness import AdmissionLimit, AdmissionMode
+from protocol.trajectory import DropReason, EpisodeStatus, GroupId, InfraFailure, RolloutRequest
 from tests.support.fake_buffer import FakeBuffer
 from tests.support.remotes import LocalRemote
 
@@ -54,25 +54,25 @@ def make(
     mode: AdmissionMode = AdmissionMode.SYNC,
     clock: Clock | None = None,
     order: TaskOrder = TaskOrder.LISTED,
-) -> Conductor:
-    settings = ConductorSettings(
+) -> RolloutScheduler:
+    settings = SchedulerSettings(
         run_id="run",
         run_dir=run_dir,
         node="node-0",
         tasks=TASKS,
         group_size=SIZE,
-        admission=Admission(mode, PER_STEP, ETA),
+        admission=AdmissionLimit(mode, PER_STEP, ETA),
         total_steps=STEPS,
         replacement_limit=1,
-        ticket_deadline_s=DEADLINE_S,
+        request_deadline_s=DEADLINE_S,
         seed=0,
         order=order,
     )
-    return Conductor(settings, LocalRemote(buffer), clock or Clock())
+    return RolloutScheduler(settings, LocalRemote(buffer), clock or Clock())
 
 
 @contextlib.asynccontextmanager
-async def running(conductor: Conductor) -> AsyncIterator[None]:
+async def running(conductor: RolloutScheduler) -> AsyncIterator[None]:
     """Its ``run`` beside the body."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(conductor.run())
@@ -82,19 +82,19 @@ async def running(conductor: Conductor) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def take(conductor: Conductor, free: int = MANY, worker: str = "w") -> list[Ticket]:
+async def take(conductor: RolloutScheduler, free: int = MANY, worker: str = "w") -> list[RolloutRequest]:
     """What there is now."""
-    return await conductor.take(worker, "1", free, 0.0)
+    return await conductor.acquire_requests(worker, "1", free, 0.0)
 
 
-async def until_taken(conductor: Conductor, free: int = MANY) -> list[Ticket]:
-    tickets = await conductor.take("w", "1", free, SOON_S)
+async def until_taken(conductor: RolloutScheduler, free: int = MANY) -> list[RolloutRequest]:
+    tickets = await conductor.acquire_requests("w", "1", free, SOON_S)
     assert tickets, "no ticket came"
     return tickets
 
 
-async def train(conductor: Conductor, published_step: int = 0) -> None:
-    await conductor.stand(Standing(training=True, published_step=published_step))
+async def train(conductor: RolloutScheduler, published_step: int = 0) -> None:
+    await conductor.set_run_state(SchedulerRunState(training=True, published_step=published_step))
 
 
 def events(run_dir: Path, kind: str) -> list[dict[str, object]]:
@@ -102,7 +102,7 @@ def events(run_dir: Path, kind: str) -> list[dict[str, object]]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def tasks_of(tickets: list[Ticket]) -> list[str]:
+def tasks_of(tickets: list[RolloutRequest]) -> list[str]:
     return [ticket.task for ticket in tickets if ticket.sample == 0]
 
 
@@ -142,7 +142,7 @@ async def test_a_batch_that_was_trained_makes_no_room_before_its_weights_are_ser
         assert [ticket.group for ticket in await until_taken(conductor)] == [2, 2, 3, 3]
 
 
-async def settled(conductor: Conductor, **expected: int) -> None:
+async def settled(conductor: RolloutScheduler, **expected: int) -> None:
     """Until the conductor's statistics say so."""
     async with asyncio.timeout(SOON_S):
         while not expected.items() <= asdict(await conductor.statistics()).items():  # noqa: ASYNC110  no event tells
@@ -173,9 +173,9 @@ async def test_the_end_of_training_takes_its_tickets_back(tmp_path: Path, buffer
     conductor = make(tmp_path, buffer)
     await train(conductor)
     await take(conductor, 1)
-    await conductor.stand(Standing(training=False))
+    await conductor.set_run_state(SchedulerRunState(training=False))
     assert await take(conductor) == []
-    assert ((await conductor.statistics()).out, (await conductor.statistics()).waiting) == (0, 0)
+    assert ((await conductor.statistics()).assigned, (await conductor.statistics()).waiting) == (0, 0)
 
 
 async def test_what_binds_a_step_is_the_oldest_group_that_still_runs(tmp_path: Path, buffer: FakeBuffer) -> None:
@@ -209,7 +209,7 @@ async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_wo
                 conductor = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
             await train(conductor, published_step=group)
             async with running(conductor), asyncio.timeout(SOON_S):
-                while conductor._dispatch.cursor.heard < group:  # noqa: ASYNC110  no event tells
+                while conductor._core.task_sampler.closings_seen < group:  # noqa: ASYNC110  no event tells
                     await asyncio.sleep(0)
                 await until_taken(conductor, SIZE)
             await buffer.close(group, reward=rewards[buffer.plans[group].task])
@@ -235,7 +235,7 @@ async def test_no_ticket_leaves_before_its_group_is_durable(tmp_path: Path, buff
         assert not taking.done()
         buffer.gate.set()
     (ticket,) = taking.result()
-    assert buffer.plans[ticket.group].ticket("run", ticket.sample) == ticket
+    assert buffer.plans[ticket.group].rollout_request("run", ticket.sample) == ticket
 
 
 async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
@@ -244,14 +244,14 @@ async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
     """Its call goes on in the conductor after its death; tickets handed to it would be missed until their deadline."""
     conductor = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        await conductor.hello("w", "1")
+        await conductor.register_worker("w", "1")
         await train(conductor)
-        held = await conductor.take("w", "1", MANY, 0.0)
-        waits = group.create_task(conductor.take("w", "1", MANY, SOON_S))
+        held = await conductor.acquire_requests("w", "1", MANY, 0.0)
+        waits = group.create_task(conductor.acquire_requests("w", "1", MANY, SOON_S))
         await asyncio.sleep(0)
-        await conductor.hello("w", "2")
+        await conductor.register_worker("w", "2")
         assert await waits == []
-        again = await conductor.take("w", "2", MANY, 0.0)
+        again = await conductor.acquire_requests("w", "2", MANY, 0.0)
     assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
         (ticket.group, ticket.sample, 1) for ticket in held
     }
@@ -260,33 +260,36 @@ async def test_what_a_dead_worker_still_waits_for_goes_to_the_one_in_its_place(
 async def test_tickets_whose_way_to_their_worker_was_cut_are_given_again(tmp_path: Path, buffer: FakeBuffer) -> None:
     """Else they are missed until their deadline, which is the longest episode's."""
     conductor = make(tmp_path, buffer)
-    await conductor.hello("w", "1")
+    await conductor.register_worker("w", "1")
     await train(conductor)
-    first = await conductor.take("w", "1", 2, 0.0, frozenset())
-    assert await conductor.take("w", "1", MANY, 0.0, frozenset()) == first
-    held = {name_of(ticket) for ticket in first}
-    others = await conductor.take("w", "1", MANY, 0.0, held)
-    assert not {name_of(ticket) for ticket in others} & held
+    first = await conductor.acquire_requests("w", "1", 2, 0.0, frozenset())
+    assert await conductor.acquire_requests("w", "1", MANY, 0.0, frozenset()) == first
+    held = {attempt_name(ticket) for ticket in first}
+    others = await conductor.acquire_requests("w", "1", MANY, 0.0, held)
+    assert not {attempt_name(ticket) for ticket in others} & held
     assert {line["trajectory"] for line in events(tmp_path, "ticket.repeated")} == {
         ticket.trajectory_id for ticket in first
     }
-    await conductor.finished(first[0])
-    assert await conductor.take("w", "1", MANY, 0.0, {name_of(ticket) for ticket in (first[1], *others)}) == []
+    await conductor.report_finished(first[0])
+    assert (
+        await conductor.acquire_requests("w", "1", MANY, 0.0, {attempt_name(ticket) for ticket in (first[1], *others)})
+        == []
+    )
 
 
 async def test_what_was_out_on_a_node_that_is_gone_is_issued_again_at_once(tmp_path: Path, buffer: FakeBuffer) -> None:
     """No successor says hello there, and a ticket's deadline is the longest episode's."""
     conductor = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        await conductor.hello("w", "1")
-        await conductor.hello("other", "1")
+        await conductor.register_worker("w", "1")
+        await conductor.register_worker("other", "1")
         await train(conductor)
-        held = await conductor.take("w", "1", MANY, 0.0)
-        waits = group.create_task(conductor.take("other", "1", MANY, SOON_S))
+        held = await conductor.acquire_requests("w", "1", MANY, 0.0)
+        waits = group.create_task(conductor.acquire_requests("other", "1", MANY, SOON_S))
         await asyncio.sleep(0)
-        await conductor.gone("w")
+        await conductor.remove_worker("w")
         again = await waits
-        assert await conductor.take("w", "1", MANY, SOON_S) == []
+        assert await conductor.acquire_requests("w", "1", MANY, SOON_S) == []
     assert {(ticket.group, ticket.sample, ticket.attempt) for ticket in again} == {
         (ticket.group, ticket.sample, 1) for ticket in held
     }
@@ -297,17 +300,17 @@ async def test_what_a_dead_worker_asked_for_while_the_buffer_was_away_goes_to_th
 ) -> None:
     """Nobody would read the answer to its call, and its tickets be missed until their deadline."""
     conductor = make(tmp_path, buffer)
-    await conductor.hello("w", "1")
+    await conductor.register_worker("w", "1")
     await train(conductor)
     buffer.gate.clear()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        asked = group.create_task(conductor.take("w", "1", MANY, SOON_S))
+        asked = group.create_task(conductor.acquire_requests("w", "1", MANY, SOON_S))
         for _ in range(10):
             await asyncio.sleep(0)
-        await conductor.hello("w", "2")
+        await conductor.register_worker("w", "2")
         buffer.gate.set()
         assert await asked == []
-    assert len(await conductor.take("w", "2", MANY, 0.0)) == PER_STEP * SIZE
+    assert len(await conductor.acquire_requests("w", "2", MANY, 0.0)) == PER_STEP * SIZE
 
 
 async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_path: Path, buffer: FakeBuffer) -> None:
@@ -315,11 +318,13 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  it ends inside
         async with running(conductor):
             await train(conductor, published_step=STEPS + 5)
-            await conductor.failed((await until_taken(conductor))[0], InfraFailure.SANDBOX_START, "no daemon\nthere")
+            await conductor.report_failed(
+                (await until_taken(conductor))[0], InfraFailure.SANDBOX_START, "no daemon\nthere"
+            )
             for group in range(8 * PER_STEP):
                 await buffer.close(group, GroupOutcome.INFRA_SHORT)
             await asyncio.sleep(SOON_S)
-    (error,) = leaves(caught.value)
+    (error,) = iterate_leaf_errors(caught.value)
     assert isinstance(error, InfraError)
     assert "wasted 16 groups in a row, at last by sandbox_start: no daemon there" in str(error)
     assert "nothing is lost: mend that and go on with the run" in str(error)
@@ -332,11 +337,11 @@ async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_l
     conductor = make(tmp_path, buffer)
     async with asyncio.timeout(SOON_S), running(conductor):
         await train(conductor)
-        (ticket,) = await conductor.take("w", "1", 1, SOON_S)
-        await conductor.failed(ticket, InfraFailure.ENGINE, "")
-        (again,) = await conductor.take("w", "1", 1, SOON_S)
+        (ticket,) = await conductor.acquire_requests("w", "1", 1, SOON_S)
+        await conductor.report_failed(ticket, InfraFailure.ENGINE, "")
+        (again,) = await conductor.acquire_requests("w", "1", 1, SOON_S)
         buffer.abandon_full = 2
-        await conductor.failed(again, InfraFailure.ENGINE, "")
+        await conductor.report_failed(again, InfraFailure.ENGINE, "")
         while not buffer.abandoned:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
     assert buffer.abandoned == [(ticket.group, ticket.sample, "engine")]
@@ -368,7 +373,7 @@ async def test_a_group_whose_opening_was_cut_off_is_opened_next(
             await asyncio.sleep(0)
         taking.cancel()
     if arrived:
-        plan = conductor._dispatch.plan(1)
+        plan = conductor._core.plan_group(1)
         assert plan is not None
         buffer.plans[plan.group] = plan
     buffer.gate.set()
@@ -381,10 +386,10 @@ async def test_a_restarted_worker_has_its_tickets_issued_again_first(tmp_path: P
     conductor = make(tmp_path, buffer)
     await train(conductor)
     mine, other = await take(conductor, 1, "mine"), await take(conductor, 1, "other")
-    await conductor.hello("mine", "2")
+    await conductor.register_worker("mine", "2")
     again = await take(conductor, 1)
     assert [(ticket.group, ticket.sample, ticket.attempt) for ticket in again] == [(mine[0].group, mine[0].sample, 1)]
-    await conductor.finished(other[0])
+    await conductor.report_finished(other[0])
     assert [event["reason"] for event in events(tmp_path, "episode.failed")] == [InfraFailure.WORKER_DIED]
 
 
@@ -394,10 +399,10 @@ async def test_a_sample_is_given_up_after_its_replacements_and_reported_once(
     conductor = make(tmp_path, buffer)
     await train(conductor)
     first, *_ = await take(conductor)
-    await conductor.failed(first, InfraFailure.ENGINE, "gone")
+    await conductor.report_failed(first, InfraFailure.ENGINE, "gone")
     (second,) = await take(conductor)
-    await conductor.failed(first, InfraFailure.ENGINE, "a late word on the first attempt")
-    await conductor.failed(second, InfraFailure.ENGINE, "gone")
+    await conductor.report_failed(first, InfraFailure.ENGINE, "a late word on the first attempt")
+    await conductor.report_failed(second, InfraFailure.ENGINE, "gone")
     assert await take(conductor) == []
     assert buffer.abandoned == [(first.group, first.sample, InfraFailure.ENGINE.value)]
 
@@ -409,7 +414,7 @@ async def test_a_ticket_without_word_past_its_deadline_is_issued_again(tmp_path:
         await train(conductor)
         first = await until_taken(conductor)
         clock.now = DEADLINE_S + 1
-        again: list[Ticket] = []
+        again: list[RolloutRequest] = []
         while len(again) < len(first):
             again += await until_taken(conductor)
         assert {ticket.attempt for ticket in again} == {1}
@@ -436,7 +441,7 @@ async def test_a_full_buffer_blocks_and_the_task_comes_when_bytes_are_free(tmp_p
     conductor = make(tmp_path, buffer)
     async with running(conductor):
         await train(conductor)
-        buffer.full = BudgetFull("no room")
+        buffer.full = BudgetFullError("no room")
         assert await take(conductor) == []
         assert await take(conductor) == []
         assert (await conductor.statistics()).blocked == "no room"
@@ -457,22 +462,22 @@ async def test_a_full_disk_ends_the_run_only_when_nothing_is_under_way(tmp_path:
             ended = group.create_task(conductor.run())
             await train(conductor)
             tickets = await until_taken(conductor, SIZE)
-            buffer.full = DiskFull("the disk is full")
+            buffer.full = DiskFullError("the disk is full")
             assert await take(conductor) == []
             for _ in range(20):
                 await asyncio.sleep(0.001)
             assert not ended.done()
             for ticket in tickets:
-                await conductor.finished(ticket)
+                await conductor.report_finished(ticket)
             await asyncio.sleep(SOON_S)
-    assert caught.group_contains(DiskFull)
+    assert caught.group_contains(DiskFullError)
 
 
 # -- evaluation ------------------------------------------------------------------------------------------------------
 
 
-def attempt_of(ticket: Ticket, *, passed: bool = True) -> Attempt:
-    return Attempt(ticket.task, "family", ticket.greedy, passed, float(passed), Status.COMPLETED, 5)
+def attempt_of(ticket: RolloutRequest, *, passed: bool = True) -> EvaluationAttempt:
+    return EvaluationAttempt(ticket.task, "family", ticket.greedy, passed, float(passed), EpisodeStatus.COMPLETED, 5)
 
 
 async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
@@ -481,15 +486,15 @@ async def test_an_evaluation_counts_each_attempt_exactly_once_whatever_fails(
     conductor = make(tmp_path, buffer)
     plan = EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3)
     async with asyncio.TaskGroup() as group:
-        result = group.create_task(conductor.evaluate(plan))
+        result = group.create_task(conductor.run_evaluation(plan))
         first, *rest = await until_taken(conductor)
         (again,) = await _failed_and_taken(conductor, first)
         assert again.attempt == first.attempt + 1
         for ticket in reversed(rest):
-            await conductor.evaluated(ticket, attempt_of(ticket, passed=ticket.sample == 0))
-            await conductor.evaluated(ticket, attempt_of(ticket, passed=True))
+            await conductor.report_evaluated(ticket, attempt_of(ticket, passed=ticket.sample == 0))
+            await conductor.report_evaluated(ticket, attempt_of(ticket, passed=True))
         assert not result.done()
-        await conductor.evaluated(again, attempt_of(again))
+        await conductor.report_evaluated(again, attempt_of(again))
     attempts = result.result()
     assert [(each.task, each.greedy, each.passed) for each in attempts] == [
         (task, sample == 2, sample == 0) for task in ("a", "b") for sample in range(3)
@@ -506,10 +511,12 @@ async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_las
     conductor = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the evaluation ends inside
         async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-            group.create_task(conductor.evaluate(EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3)))
+            group.create_task(
+                conductor.run_evaluation(EvaluationPlan("before", ("a", "b"), attempts=2, greedy=1, seed=3))
+            )
             first, *_ = await until_taken(conductor)
             (again,) = await _failed_and_taken(conductor, first)
-            await conductor.failed(again, InfraFailure.SANDBOX_START, "the daemon\nis gone")
+            await conductor.report_failed(again, InfraFailure.SANDBOX_START, "the daemon\nis gone")
             await asyncio.sleep(SOON_S)
     (error,) = caught.value.exceptions
     assert type(error) is InfraError
@@ -525,15 +532,15 @@ async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: 
     conductor = make(tmp_path, buffer)
     plan = EvaluationPlan("before", ("a", "b"), attempts=2, greedy=0, seed=3)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        result = group.create_task(conductor.evaluate(plan))
+        result = group.create_task(conductor.run_evaluation(plan))
         tickets = await until_taken(conductor)
         broken, others = [[each for each in tickets if (each.task == "a") is own] for own in (True, False)]
-        await conductor.evaluated(broken[0], attempt_of(broken[0]))
-        await conductor.failed(broken[1], InfraFailure.TASK_FAULT, "no build")
+        await conductor.report_evaluated(broken[0], attempt_of(broken[0]))
+        await conductor.report_failed(broken[1], InfraFailure.TASK_FAULT, "no build")
         (again,) = await until_taken(conductor)
-        await conductor.failed(again, InfraFailure.TASK_FAULT, "the setup\nexited 1")
+        await conductor.report_failed(again, InfraFailure.TASK_FAULT, "the setup\nexited 1")
         for ticket in others:
-            await conductor.evaluated(ticket, attempt_of(ticket))
+            await conductor.report_evaluated(ticket, attempt_of(ticket))
     assert [each.task for each in result.result()] == ["b", "b"]
     (told,) = events(tmp_path, "advisory")
     assert told["text"] == "the evaluation before goes on without the task a, which fails itself: the setup exited 1"
@@ -546,10 +553,10 @@ async def test_an_evaluation_of_nothing_but_tasks_that_fail_themselves_fails(
     conductor = make(tmp_path, buffer)
     with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012  the evaluation ends inside
         async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-            group.create_task(conductor.evaluate(EvaluationPlan("before", ("a",), attempts=1, greedy=0, seed=3)))
+            group.create_task(conductor.run_evaluation(EvaluationPlan("before", ("a",), attempts=1, greedy=0, seed=3)))
             (first,) = await until_taken(conductor)
             (again,) = await _failed_and_taken(conductor, first)
-            await conductor.failed(again, InfraFailure.TASK_FAULT, "no build")
+            await conductor.report_failed(again, InfraFailure.TASK_FAULT, "no build")
             await asyncio.sleep(SOON_S)
     assert "task_fault: no build" in str(caught.value.exceptions[0])
 
@@ -557,29 +564,33 @@ async def test_an_evaluation_of_nothing_but_tasks_that_fail_themselves_fails(
 async def test_an_attempt_that_came_in_late_is_not_given_up(tmp_path: Path, buffer: FakeBuffer) -> None:
     conductor = make(tmp_path, buffer)
     async with asyncio.TaskGroup() as group:
-        result = group.create_task(conductor.evaluate(EvaluationPlan("after", ("a",), attempts=2, greedy=0, seed=3)))
+        result = group.create_task(
+            conductor.run_evaluation(EvaluationPlan("after", ("a",), attempts=2, greedy=0, seed=3))
+        )
         first, second = await until_taken(conductor)
-        await conductor.failed(first, InfraFailure.DEADLINE, "")
+        await conductor.report_failed(first, InfraFailure.DEADLINE, "")
         (again,) = await until_taken(conductor)
-        await conductor.evaluated(first, attempt_of(first))
-        await conductor.failed(again, InfraFailure.DEADLINE, "")
-        await conductor.evaluated(second, attempt_of(second))
+        await conductor.report_evaluated(first, attempt_of(first))
+        await conductor.report_failed(again, InfraFailure.DEADLINE, "")
+        await conductor.report_evaluated(second, attempt_of(second))
     assert len(result.result()) == 2
 
 
 async def test_a_late_failure_of_an_evaluation_that_is_over_harms_nothing(tmp_path: Path, buffer: FakeBuffer) -> None:
     conductor = make(tmp_path, buffer)
     async with asyncio.TaskGroup() as group:
-        result = group.create_task(conductor.evaluate(EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3)))
+        result = group.create_task(
+            conductor.run_evaluation(EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3))
+        )
         (ticket,) = await until_taken(conductor)
-        await conductor.evaluated(ticket, attempt_of(ticket))
-    await conductor.failed(ticket, InfraFailure.ENGINE, "late")
+        await conductor.report_evaluated(ticket, attempt_of(ticket))
+    await conductor.report_failed(ticket, InfraFailure.ENGINE, "late")
     assert len(result.result()) == 1
     assert await take(conductor) == []
 
 
-async def _failed_and_taken(conductor: Conductor, ticket: Ticket) -> list[Ticket]:
-    await conductor.failed(ticket, InfraFailure.SANDBOX_START, "no")
+async def _failed_and_taken(conductor: RolloutScheduler, ticket: RolloutRequest) -> list[RolloutRequest]:
+    await conductor.report_failed(ticket, InfraFailure.SANDBOX_START, "no")
     return await until_taken(conductor)
 
 
@@ -630,13 +641,13 @@ async def test_a_sample_that_is_given_up_is_sent_for_no_more_and_the_journal_kno
     async with running(conductor):
         await train(conductor)
         first, *_ = await take(conductor, 1)
-        assert await conductor.cancel(first.group, first.sample) == (first.sample,)
+        assert await conductor.cancel_samples(first.group, first.sample) == (first.sample,)
         assert buffer.abandoned == [(first.group, first.sample, DropReason.CANCELLED.value)]
         with pytest.raises(UserError, match="does not run"):
-            await conductor.cancel(first.group, first.sample)
+            await conductor.cancel_samples(first.group, first.sample)
         with pytest.raises(UserError, match="group 99 is not open"):
-            await conductor.cancel(GroupId(99), None)
-        await conductor.failed(first, InfraFailure.ENGINE, "its episode was ended")
+            await conductor.cancel_samples(GroupId(99), None)
+        await conductor.report_failed(first, InfraFailure.ENGINE, "its episode was ended")
         assert (first.group, first.sample) not in {(each.group, each.sample) for each in await take(conductor)}
 
 
@@ -647,6 +658,6 @@ async def test_a_group_that_is_given_up_is_replaced_by_another_task(tmp_path: Pa
         await train(conductor)
         tickets = await take(conductor)
         assert tasks_of(tickets) == ["a", "b"]
-        assert await conductor.cancel(GroupId(0), None) == (0, 1)
+        assert await conductor.cancel_samples(GroupId(0), None) == (0, 1)
         assert tasks_of(await until_taken(conductor)) == ["c"]
     assert buffer.closed[0].outcome is GroupOutcome.CANCELLED

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from actors.engines.client import EngineClient, SamplingOptions
+from actors.engines.client import SamplingOptions, SGLangClient
 from actors.engines.messages import ServerLost
 
 OPTIONS = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
@@ -28,7 +28,7 @@ async def test_a_client_that_is_closed_leaves_nobody_waiting_for_a_reply_that_ha
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        async with EngineClient(runner.addresses[0][1], "key") as client, asyncio.TaskGroup() as group:
+        async with SGLangClient(runner.addresses[0][1], "key") as client, asyncio.TaskGroup() as group:
             asked = group.create_task(_lost(client))
             while not client._responses:  # noqa: ASYNC110  another task's state, not an event
                 await asyncio.sleep(0.01)
@@ -39,7 +39,7 @@ async def test_a_client_that_is_closed_leaves_nobody_waiting_for_a_reply_that_ha
         await runner.cleanup()
 
 
-async def _lost(client: EngineClient) -> bool:
+async def _lost(client: SGLangClient) -> bool:
     with pytest.raises(ServerLost, match="/generate"):
         await client.generate("r", [1], OPTIONS, "v1")
     return True

@@ -11,17 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from actors.engines.engine import Engine, _Lease, _Still
-from actors.engines.exchange import Confirmed, Serving
+from actors.engines.engine import Engine, _PauseLease, _PauseRecord
+from actors.engines.exchange import ActiveServer, ConfirmedWeights
 from actors.engines.messages import EnginePids, EngineState, ServerLost
 from actors.engines.prefixes import NO_PREFIX
 from actors.engines.settings import EngineSettings
-from actors.engines.turn import Turn
-from actors.engines.underway import UnderWay
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from actors.engines.turn import MemoryLease
+from actors.engines.underway import InflightRequest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.engine_requests import chunk, request
 
-MANIFEST = WeightManifest(Version(1), 0, NO_VERSION, "/weights", "", 0, 0)
+MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
 STALL_S = 0.02
 
 
@@ -58,17 +58,17 @@ class Watched:
         )
         self.engine, self.server = Engine(settings), FakeServer()
         trouble = asyncio.get_running_loop().create_future()
-        gate = self.engine._dispatch.gate
-        self.serving = Serving(
-            cast("Any", self.server), Confirmed(MANIFEST, "sum"), gate, trouble, lambda version: None
+        gate = self.engine._dispatch.dispatch_open
+        self.serving = ActiveServer(
+            cast("Any", self.server), ConfirmedWeights(MANIFEST, "sum"), gate, trouble, lambda version: None
         )
         self.engine._serving = self.serving
         self.engine._serve(self.serving)
 
     @asynccontextmanager
     async def standing_still(self) -> AsyncIterator[None]:
-        lease = _Lease(Version(2), asyncio.get_running_loop().time() + 60)
-        with self.engine._standing_still(self.serving, lease, _Still(0.0)):
+        lease = _PauseLease(WeightVersion(2), asyncio.get_running_loop().time() + 60)
+        with self.engine._paused_for_load(self.serving, lease, _PauseRecord(0.0)):
             yield
 
     async def begin_to_fail(self) -> None:
@@ -95,36 +95,36 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
 
 
 async def test_a_server_that_lets_a_probe_hang_is_condemned(watched: Watched) -> None:
-    assert "silent" in await watched.serving.trouble
+    assert "silent" in await watched.serving.failure
 
 
 async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: Watched) -> None:
     """Its memory may be full of long replies, none of which has ended yet."""
-    work = UnderWay(request([1], 9), watched.engine._dispatch._hear)
-    stream = work.ask(Version(1), NO_PREFIX)
+    work = InflightRequest(request([1], 9), watched.engine._dispatch._hear)
+    stream = work.begin_attempt(WeightVersion(1), NO_PREFIX)
     await watched.server.probed.acquire()
-    stream.take(chunk([5], ends=False))
+    stream.parse_chunk(chunk([5], ends=False))
     await watched.judged()
-    assert not watched.serving.trouble.done()
+    assert not watched.serving.failure.done()
 
 
 async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched) -> None:
     await watched.begin_to_fail()
-    await watched.serving.trouble
+    await watched.serving.failure
     watched.serving = watched.engine._serving = replace(
         watched.serving, trouble=asyncio.get_running_loop().create_future()
     )
-    assert await watched.serving.trouble == "3 probes failed: refused"
+    assert await watched.serving.failure == "3 probes failed: refused"
 
 
 async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: Watched) -> None:
     await watched.server.probed.acquire()
     async with watched.standing_still():
         await watched.server.over.acquire()
-        assert (await watched.engine.news(())).load.paused_s > 0
+        assert (await watched.engine.snapshot(())).load.paused_s > 0
     watched.server.answers.set()
     await watched.server.over.acquire()
-    assert not watched.serving.trouble.done()
+    assert not watched.serving.failure.done()
     assert (await watched.engine.status()).state is EngineState.SERVING
 
 
@@ -143,17 +143,17 @@ async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_
     async with watched.standing_still():
         pass
     await watched.judged()
-    assert not watched.serving.trouble.done()
+    assert not watched.serving.failure.done()
 
 
 async def test_a_probe_in_the_learners_turn_condemns_nobody(watched: Watched) -> None:
     await watched.server.probed.acquire()
-    watched.engine._turn = Turn()
+    watched.engine._turn = MemoryLease()
     await watched.judged()
     watched.engine._turn = None
-    assert not watched.serving.trouble.done()
+    assert not watched.serving.failure.done()
 
 
 async def test_a_server_that_fails_three_probes_is_condemned(watched: Watched) -> None:
     await watched.begin_to_fail()
-    assert await watched.serving.trouble == "3 probes failed: refused"
+    assert await watched.serving.failure == "3 probes failed: refused"

@@ -8,13 +8,20 @@ from collections.abc import Collection
 import pytest
 
 from actors.engines import remote_engine
-from actors.engines.messages import EngineLoad, EngineNews, EngineUnavailable, GenerateReply, GenerateRequest, Received
-from actors.engines.remote_engine import RemoteEngine, followed
+from actors.engines.messages import (
+    EngineLoad,
+    EngineSnapshot,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    PartialReply,
+)
+from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.remote import ActorDied
 from tests.support.engine_requests import load, request
 from tests.support.remotes import LocalRemote
 
-CAME = Received([7, 8], [-0.5, -0.25], [3, 3])
+CAME = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
 
 
 class FakeEngine:
@@ -27,13 +34,13 @@ class FakeEngine:
         await self.dies.wait()
         raise ActorDied("engine", "its process ended")
 
-    async def news(self, names: Collection[str]) -> EngineNews:
+    async def snapshot(self, names: Collection[str]) -> EngineSnapshot:
         self.asked += 1
         if self.dies.is_set():
             raise ActorDied("engine", "its process ended")
-        return EngineNews(dict.fromkeys(names, CAME), self._load)
+        return EngineSnapshot(dict.fromkeys(names, CAME), self._load)
 
-    async def received(self, names: Collection[str]) -> dict[str, Received]:
+    async def partial_replies(self, names: Collection[str]) -> dict[str, PartialReply]:
         return dict.fromkeys(names, CAME)
 
 
@@ -64,7 +71,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_each_engine_is_heard_while_one_has_a_request_of_this_worker() -> None:
     """Where to go next is chosen among those that it does not use yet."""
     fleet = Fleet()
-    async with asyncio.TaskGroup() as group, followed(fleet.engines, fleet.hear):
+    async with asyncio.TaskGroup() as group, polling_engines(fleet.engines, fleet.hear):
         asking = group.create_task(fleet.engines[0].generate(request([1], 9)))
         await fleet.until_heard(("busy", 900), ("idle", 100))
         asking.cancel()
@@ -78,14 +85,14 @@ class LookedAt(RemoteEngine):
     @property
     def is_asked(self) -> bool:
         self.looked.release()
-        return super().is_asked
+        return super().has_requests
 
 
 async def test_a_worker_without_a_request_asks_nobody() -> None:
     actor = FakeEngine(100)
     engine = LookedAt(LocalRemote(actor))
     engine.looked = asyncio.Semaphore(0)
-    async with followed([engine], lambda name, load: None):
+    async with polling_engines([engine], lambda name, load: None):
         for _ in range(3):
             await engine.looked.acquire()
     assert actor.asked == 0
@@ -93,7 +100,7 @@ async def test_a_worker_without_a_request_asks_nobody() -> None:
 
 async def test_an_engine_that_is_gone_leaves_what_it_had_said_and_the_others_go_on() -> None:
     fleet = Fleet()
-    async with followed(fleet.engines, fleet.hear), asyncio.TaskGroup() as group:
+    async with polling_engines(fleet.engines, fleet.hear), asyncio.TaskGroup() as group:
         other = group.create_task(fleet.engines[1].generate(request([1], 9)))
         going = group.create_task(_failed(fleet.engines[0]))
         await fleet.until_heard(("busy", 900), ("idle", 100))
@@ -105,7 +112,7 @@ async def test_an_engine_that_is_gone_leaves_what_it_had_said_and_the_others_go_
         other.cancel()
 
 
-async def _failed(engine: RemoteEngine) -> Received:
+async def _failed(engine: RemoteEngine) -> PartialReply:
     with pytest.raises(EngineUnavailable, match="its process ended") as died:
         await engine.generate(request([1], 9))
-    return died.value.received
+    return died.value.partial_reply

@@ -11,16 +11,16 @@ from typing import Any, cast
 import pytest
 
 from actors.engines.client import SamplingOptions
-from actors.engines.dispatch import Dispatch
+from actors.engines.dispatch import RequestQueue
 from actors.engines.engine import Engine
-from actors.engines.exchange import Confirmed, Serving
-from actors.engines.messages import EngineBusy, EngineState, TokensUnderWay
-from actors.engines.replies import ReplyStream, Sampled
+from actors.engines.exchange import ActiveServer, ConfirmedWeights
+from actors.engines.messages import EngineBusy, EngineState, TokensInFlight
+from actors.engines.replies import ReplyStream, SampledReply
 from actors.engines.settings import EngineSettings
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.engine_requests import request
 
-MANIFEST = WeightManifest(Version(7), 0, NO_VERSION, "/weights", "", 0, 0)
+MANIFEST = WeightManifest(WeightVersion(7), 0, NO_VERSION, "/weights", "", 0, 0)
 
 
 class FakeServer:
@@ -37,10 +37,10 @@ class FakeServer:
 
     async def generate(
         self, rid: str, input_ids: list[int], options: SamplingOptions, key: str, stream: ReplyStream, *, adapter: str
-    ) -> Sampled:
+    ) -> SampledReply:
         self.asked.append(rid)
         await self.go.wait()
-        return Sampled([5], [-0.5], [7], "length", 0)
+        return SampledReply([5], [-0.5], [7], "length", 0)
 
 
 class Desk:
@@ -48,21 +48,25 @@ class Desk:
 
     def __init__(self) -> None:
         self.server = FakeServer()
-        self.dispatch = Dispatch(
+        self.dispatch = RequestQueue(
             "tiny",
             max_running=1,
             max_queued=2,
             context_length=512,
             deterministic=False,
-            kv="fresh",
+            prefix_reuse="fresh",
             state=lambda: EngineState.SERVING,
         )
-        self.dispatch.vocabulary = 100
+        self.dispatch.vocabulary_size = 100
 
     def serve(self) -> None:
         trouble = asyncio.get_running_loop().create_future()
-        serving = Serving(
-            cast("Any", self.server), Confirmed(MANIFEST, "sum"), self.dispatch.gate, trouble, lambda _: None
+        serving = ActiveServer(
+            cast("Any", self.server),
+            ConfirmedWeights(MANIFEST, "sum"),
+            self.dispatch.dispatch_open,
+            trouble,
+            lambda _: None,
         )
         self.dispatch.open(serving)
 
@@ -74,7 +78,7 @@ class Desk:
                 group.create_task(self.dispatch.generate(request([3] * (size - 10), 10, name=str(number))))
                 for number, size in enumerate(sizes)
             ]
-            counts = self.dispatch.counts
+            counts = self.dispatch.counters
             while counts.running + counts.queued < len(sizes):  # noqa: ASYNC110  # a state of other tasks, not an event
                 await asyncio.sleep(0)
             yield tasks
@@ -88,7 +92,7 @@ async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_
         with pytest.raises(EngineBusy, match="engine tiny has 2 requests waiting, its limit"):
             await desk.dispatch.generate(request([3], 1))
     assert (await desk.dispatch.generate(request([3], 1))).token_ids == [5]
-    assert desk.dispatch.counts.unavailable == 1
+    assert desk.dispatch.counters.unavailable == 1
 
 
 @pytest.mark.parametrize(("given", "most"), [({}, 320), ({"max_queued": 3}, 3)])
@@ -96,7 +100,7 @@ def test_how_many_may_wait_follows_from_how_many_run_at_once(given: dict[str, in
     settings = EngineSettings(
         name="e", run_dir=Path(), model_path="", context_length=512, max_running=20, device="cpu", **given
     )
-    assert settings.most_queued == most
+    assert settings.queue_limit == most
 
 
 async def test_no_request_is_named_like_the_beginning_of_another() -> None:
@@ -115,23 +119,23 @@ def test_an_actor_takes_more_calls_than_an_engine_takes_requests() -> None:
     settings = EngineSettings(
         name="e", run_dir=Path(), model_path="", context_length=512, max_running=512, device="cpu"
     )
-    assert settings.calls > settings.max_running + settings.most_queued
+    assert settings.max_concurrent_calls > settings.max_running + settings.queue_limit
 
 
 async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_askers() -> None:
     desk = Desk()
     desk.serve()
     async with desk.asked(100, 30, 50):
-        said = desk.dispatch.tokens_under_way({"0", "2"})
-        assert said == TokensUnderWay(running=100, queued=80, of_asker=150)
+        said = desk.dispatch.count_tokens({"0", "2"})
+        assert said == TokensInFlight(running=100, queued=80, of_caller=150)
         assert said.of_others == 30
-    assert desk.dispatch.tokens_under_way(()) == TokensUnderWay(running=0, queued=0, of_asker=0)
+    assert desk.dispatch.count_tokens(()) == TokensInFlight(running=0, queued=0, of_caller=0)
 
 
 async def test_what_waits_for_a_server_is_queued() -> None:
     desk = Desk()
     async with desk.asked(100):
-        assert desk.dispatch.tokens_under_way(()) == TokensUnderWay(running=0, queued=100, of_asker=0)
+        assert desk.dispatch.count_tokens(()) == TokensInFlight(running=0, queued=100, of_caller=0)
         desk.serve()
 
 
@@ -139,7 +143,7 @@ async def test_an_engine_says_what_it_is_at_and_which_weights_it_serves(tmp_path
     engine = Engine(
         EngineSettings(name="e", run_dir=tmp_path, model_path="", context_length=512, max_running=2, device="cpu")
     )
-    load = (await engine.news(())).load
+    load = (await engine.snapshot(())).load
     assert (load.state, load.version, load.paused_s) == (EngineState.NEW, NO_VERSION, 0.0)
     await engine.stop()
-    assert (await engine.news(())).load.state is EngineState.STOPPED
+    assert (await engine.snapshot(())).load.state is EngineState.STOPPED

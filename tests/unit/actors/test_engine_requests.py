@@ -14,12 +14,12 @@ import pytest
 import torch
 from aiohttp import web
 
-from actors.engines.buckets import Bucket, Piece
-from actors.engines.client import EngineClient
+from actors.engines.buckets import TensorBucket, TensorBucketSpec
+from actors.engines.client import SGLangClient
 from actors.engines.messages import Rendezvous
-from actors.engines.tensors import pickled
+from actors.engines.tensors import pickle_tensors
 
-PIECE = Piece(Path("model.safetensors"), "bfloat16", ["a", "b"], [(2, 3), (4,)])
+PIECE = TensorBucketSpec(Path("model.safetensors"), "bfloat16", ["a", "b"], [(2, 3), (4,)])
 NCCL = Rendezvous("engine-0-1", "10.0.0.1", 4321, 9, "nccl")
 FLAT = torch.arange(10, dtype=torch.bfloat16)
 
@@ -41,14 +41,17 @@ for kind, message in json.load(sys.stdin):
 
 
 def tensors() -> list[str]:
-    return [pickled(Bucket(PIECE, FLAT.clone().share_memory_()).tensors(torch.device("cpu")))] * 8
+    return [pickle_tensors(TensorBucket(PIECE, FLAT.clone().share_memory_()).tensors(torch.device("cpu")))] * 8
 
 
-CALLS: dict[str, tuple[str, Callable[[EngineClient], Awaitable[object]]]] = {
-    "/init_weights_update_group": ("InitWeightsUpdateGroupReqInput", lambda client: client.join(NCCL)),
+CALLS: dict[str, tuple[str, Callable[[SGLangClient], Awaitable[object]]]] = {
+    "/init_weights_update_group": (
+        "InitWeightsUpdateGroupReqInput",
+        lambda client: client.init_weights_update_group(NCCL),
+    ),
     "/update_weights_from_distributed": (
         "UpdateWeightsFromDistributedReqInput",
-        lambda client: client.receive_weights("engine-0-1", PIECE, 7),
+        lambda client: client.update_weights_from_broadcast("engine-0-1", PIECE, 7),
     ),
     "/update_weights_from_tensor": (
         "UpdateWeightsFromTensorReqInput",
@@ -64,7 +67,7 @@ CALLS: dict[str, tuple[str, Callable[[EngineClient], Awaitable[object]]]] = {
 }
 
 
-async def posted(path: str, call: Callable[[EngineClient], Awaitable[object]]) -> dict[str, object]:
+async def posted(path: str, call: Callable[[SGLangClient], Awaitable[object]]) -> dict[str, object]:
     """What a server is sent to that path."""
     bodies: dict[str, dict[str, object]] = {}
 
@@ -78,7 +81,7 @@ async def posted(path: str, call: Callable[[EngineClient], Awaitable[object]]) -
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with EngineClient(runner.addresses[0][1], "key") as client:
+        async with SGLangClient(runner.addresses[0][1], "key") as client:
             await call(client)
     finally:
         await runner.cleanup()
@@ -96,6 +99,8 @@ async def test_what_is_asked_is_of_the_server_s_own_types_and_no_field_is_unknow
 
 async def test_tensors_are_named_to_the_server_not_sent() -> None:
     """However large they are."""
-    large = Piece(PIECE.file, "float32", ["a"], [(1_000_000,)])
-    (text, *_) = [pickled(Bucket(large, torch.ones(1_000_000).share_memory_()).tensors(torch.device("cpu")))]
+    large = TensorBucketSpec(PIECE.file, "float32", ["a"], [(1_000_000,)])
+    (text, *_) = [
+        pickle_tensors(TensorBucket(large, torch.ones(1_000_000).share_memory_()).tensors(torch.device("cpu")))
+    ]
     assert len(text) < 1_000

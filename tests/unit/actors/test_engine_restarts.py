@@ -12,18 +12,18 @@ import orjson
 import pytest
 
 from actors.engines import engine as module
-from actors.engines.client import Held
-from actors.engines.engine import Engine, _Staged
-from actors.engines.exchange import Confirmed, Serving
-from actors.engines.handover import from_files
+from actors.engines.client import ServerWeights
+from actors.engines.engine import Engine, _StagedVersion
+from actors.engines.exchange import ActiveServer, ConfirmedWeights
+from actors.engines.handover import staged_file_load
 from actors.engines.messages import EnginePids, EngineStartError, ServerLost
 from actors.engines.settings import EngineSettings
-from actors.engines.updates import InPlace
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from actors.engines.updates import InPlaceUpdater
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
 def manifest(version: int) -> WeightManifest:
-    return WeightManifest(Version(version), version, NO_VERSION, f"/weights/{version}", f"{version}", 0, 0)
+    return WeightManifest(WeightVersion(version), version, NO_VERSION, f"/weights/{version}", f"{version}", 0, 0)
 
 
 class FakeServer:
@@ -41,23 +41,23 @@ class FakeServer:
     async def update_weights(self, path: str, version: int) -> int:
         return version
 
-    async def checksum(self) -> str:
+    async def read_checksum(self) -> str:
         return f"sum of {self.held_version}"
 
-    async def update_weights_and_look(self, path: str, version: int) -> Held:
+    async def update_weights_and_checksum(self, path: str, version: int) -> ServerWeights:
         if self.refuses:
             raise ServerLost("refused")
         self.held_version = version
-        return Held(version, await self.checksum())
+        return ServerWeights(version, await self.read_checksum())
 
     async def stop(self) -> None:
         await self.stops.wait()
 
 
-def serving(engine: Engine, server: FakeServer) -> Serving:
+def serving(engine: Engine, server: FakeServer) -> ActiveServer:
     trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    confirmed = Confirmed(manifest(1), "sum of 1")
-    return Serving(cast("Any", server), confirmed, engine._dispatch.gate, trouble, lambda version: None)
+    confirmed = ConfirmedWeights(manifest(1), "sum of 1")
+    return ActiveServer(cast("Any", server), confirmed, engine._dispatch.dispatch_open, trouble, lambda version: None)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def engine(tmp_path: Path) -> Engine:
         name="e", run_dir=tmp_path, model_path="", context_length=512, max_running=2, device="cpu", stop_grace_s=0.0
     )
     engine = Engine(settings)
-    engine._updates = InPlace(cast("Any", None), grace_s=60.0, item_bytes=4)
+    engine._updates = InPlaceUpdater(cast("Any", None), grace_s=60.0, item_bytes=4)
     return engine
 
 
@@ -75,11 +75,11 @@ async def test_a_new_server_has_what_was_staged_before_it_is_asked_anything(engi
     """And what it does not take keeps it from nothing."""
     server = FakeServer()
     server.refuses = refuses
-    engine._staged = _Staged(manifest(2), from_files(manifest(2)), 0.0)
+    engine._staged = _StagedVersion(manifest(2), staged_file_load(manifest(2)), 0.0)
     found = serving(engine, server)
     await engine._catch_up(found)
     assert found.confirmed.manifest.version == (1 if refuses else 2)
-    assert not found.trouble.done()
+    assert not found.failure.done()
 
 
 async def test_a_server_starts_on_the_newest_weights_that_it_can_start_on(
@@ -89,15 +89,15 @@ async def test_a_server_starts_on_the_newest_weights_that_it_can_start_on(
     monkeypatch.setattr(module, "_BACK_OFF_S", (0.0,))
     tried: list[int] = []
 
-    async def launch(given: WeightManifest) -> Serving:
+    async def launch(given: WeightManifest) -> ActiveServer:
         tried.append(given.version)
         if len(tried) < 3:
             raise EngineStartError("it ended at once")
         return serving(engine, FakeServer())
 
     monkeypatch.setattr(engine, "_launch", launch)
-    engine._staged = _Staged(manifest(2), from_files(manifest(2)), 0.0)
-    await engine._relaunch(Confirmed(manifest(1), "sum of 1"), 0)
+    engine._staged = _StagedVersion(manifest(2), staged_file_load(manifest(2)), 0.0)
+    await engine._relaunch(ConfirmedWeights(manifest(1), "sum of 1"), 0)
     assert tried == [2, 1, 2]
 
 
@@ -110,9 +110,9 @@ async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     digest = hashlib.sha256(b"weights" if whole else b"others").hexdigest()
     published = replace(manifest(1), path=str(tmp_path), sha256=digest)
-    launched: list[Serving] = []
+    launched: list[ActiveServer] = []
 
-    async def launch(given: WeightManifest) -> Serving:
+    async def launch(given: WeightManifest) -> ActiveServer:
         server = FakeServer()
         launched.append(serving(engine, server))
         if len(launched) == 2:
@@ -121,10 +121,10 @@ async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_
 
     monkeypatch.setattr(engine, "_launch", launch)
     if whole:
-        assert await engine._relaunch(Confirmed(published, "half a sum"), 0) is launched[0]
+        assert await engine._relaunch(ConfirmedWeights(published, "half a sum"), 0) is launched[0]
     else:
         with pytest.raises(asyncio.CancelledError):
-            await engine._relaunch(Confirmed(published, "half a sum"), 0)
+            await engine._relaunch(ConfirmedWeights(published, "half a sum"), 0)
     (file,) = (tmp_path / "events").iterdir()
     told = orjson.loads(file.read_bytes())["kind"]
     assert told == ("engine.weights_were_wrong" if whole else "engine.restart_failed")
@@ -132,11 +132,11 @@ async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_
 
 async def test_only_the_weights_that_are_in_doubt_are_doubted(engine: Engine) -> None:
     engine._serving = found = serving(engine, FakeServer())
-    for version, checksum in ((Version(2), "sum of 1"), (Version(1), "sum of 2")):
-        await engine.doubt(version, checksum)
-        assert not found.trouble.done()
-    await engine.doubt(Version(1), "sum of 1")
-    assert "in doubt" in found.trouble.result()
+    for version, checksum in ((WeightVersion(2), "sum of 1"), (WeightVersion(1), "sum of 2")):
+        await engine.distrust_weights(version, checksum)
+        assert not found.failure.done()
+    await engine.distrust_weights(WeightVersion(1), "sum of 1")
+    assert "in doubt" in found.failure.result()
 
 
 async def test_servers_that_die_at_once_are_started_slower_and_slower(
@@ -144,19 +144,19 @@ async def test_servers_that_die_at_once_are_started_slower_and_slower(
 ) -> None:
     failures: list[int] = []
 
-    async def relaunch(confirmed: Confirmed, number: int) -> Serving:
+    async def relaunch(confirmed: ConfirmedWeights, number: int) -> ActiveServer:
         failures.append(number)
         fresh = serving(engine, FakeServer())
         if len(failures) < 3:
-            fresh.condemn("it died")
+            fresh.mark_failed("it died")
         else:
             monkeypatch.setattr(module, "_WELL_S", 0.0)
-            fresh.condemn("it died, later")
+            fresh.mark_failed("it died, later")
         return fresh if len(failures) < 5 else serving(engine, FakeServer())
 
     monkeypatch.setattr(engine, "_relaunch", relaunch)
     engine._serving = serving(engine, FakeServer())
-    engine._serving.condemn("it died")
+    engine._serving.mark_failed("it died")
     async with asyncio.TaskGroup() as group:
         supervising = group.create_task(engine._supervise())
         while len(failures) < 5:  # noqa: ASYNC110  # a state of another task, not an event

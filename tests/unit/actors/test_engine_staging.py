@@ -11,18 +11,18 @@ from typing import Any, cast
 
 import pytest
 
-from actors.engines.client import EngineClient
+from actors.engines.client import SGLangClient
 from actors.engines.engine import Engine
-from actors.engines.exchange import Confirmed, Serving
-from actors.engines.messages import LoadError
+from actors.engines.exchange import ActiveServer, ConfirmedWeights
+from actors.engines.messages import WeightLoadError
 from actors.engines.settings import EngineSettings
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
 class Buckets:
     """A version in memory."""
 
-    async def __call__(self, client: EngineClient) -> None:
+    async def __call__(self, client: SGLangClient) -> None:
         """Nothing is told."""
 
 
@@ -34,9 +34,9 @@ class FakeUpdates:
         self.read = list[int]()
         self.on_read: Callable[[], None] = lambda: None
 
-    async def stage(self, manifest: WeightManifest, model: object) -> Buckets:
+    async def stage_weights(self, manifest: WeightManifest, model: object) -> Buckets:
         if self._held() is not None:
-            raise LoadError("no room")
+            raise WeightLoadError("no room")
         self.read.append(manifest.version)
         self.on_read()
         buckets = Buckets()
@@ -45,7 +45,7 @@ class FakeUpdates:
 
 
 def manifest(version: int) -> WeightManifest:
-    return WeightManifest(Version(version), version, NO_VERSION, f"/weights/{version}", "", 0, 0)
+    return WeightManifest(WeightVersion(version), version, NO_VERSION, f"/weights/{version}", "", 0, 0)
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ async def engine(tmp_path: Path, updates: FakeUpdates) -> Engine:
     )
     trouble: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     nowhere = cast("Any", None)
-    engine._serving = Serving(nowhere, Confirmed(manifest(1), "sum"), asyncio.Event(), trouble, lambda version: None)
+    engine._serving = ActiveServer(
+        nowhere, ConfirmedWeights(manifest(1), "sum"), asyncio.Event(), trouble, lambda version: None
+    )
     engine._updates = cast("Any", updates)
     engine._model = engine._group = cast("Any", object())
     return engine
@@ -69,26 +71,26 @@ async def engine(tmp_path: Path, updates: FakeUpdates) -> Engine:
 
 def condemn(engine: Engine) -> None:
     assert engine._serving is not None
-    engine._serving.condemn("it was silent")
+    engine._serving.mark_failed("it was silent")
 
 
 async def test_a_version_that_was_overtaken_leaves_its_room_to_the_next(engine: Engine) -> None:
     for version in (2, 3, 4):
-        await engine.stage(manifest(version), 60.0)
+        await engine.stage_weights(manifest(version), 60.0)
 
 
 async def test_a_load_of_another_version_than_was_read_finds_room(engine: Engine, updates: FakeUpdates) -> None:
-    await engine.stage(manifest(2), 60.0)
+    await engine.stage_weights(manifest(2), 60.0)
     updates.on_read = lambda: condemn(engine)
-    with pytest.raises(LoadError, match="lost its server"):
-        await engine.load(manifest(3), 60.0, patient=False)
+    with pytest.raises(WeightLoadError, match="lost its server"):
+        await engine.load_weights(manifest(3), 60.0, patient=False)
     assert updates.read == [2, 3]
 
 
 async def test_a_version_is_read_once_while_its_engine_starts_a_server(engine: Engine, updates: FakeUpdates) -> None:
     condemn(engine)
     for _ in range(3):
-        await engine.stage(manifest(2), 60.0)
-        with pytest.raises(LoadError, match="lost its server"):
-            await engine.load(manifest(2), 60.0, patient=False)
+        await engine.stage_weights(manifest(2), 60.0)
+        with pytest.raises(WeightLoadError, match="lost its server"):
+            await engine.load_weights(manifest(2), 60.0, patient=False)
     assert updates.read == [2]

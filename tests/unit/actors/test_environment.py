@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from actors.engines.messages import EngineUnavailable
-from actors.environment.client import EnvironmentLost, EnvironmentServices
-from actors.environment.play import Part
-from actors.environment.service import EnvironmentService, EnvironmentSettings
-from actors.environment.wire import AGENT, Begin, EpisodeOutcome, SandboxTimes
-from actors.environments import Environments
+from actors.environment.client import EnvironmentClient, EnvironmentLostError
+from actors.environment.play import EpisodeInputs
+from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
+from actors.environment.wire import AGENT_ADAPTER, BeginEpisode, EpisodeOutcome, SandboxTimeouts
+from actors.environments import EnvironmentRunner
 from actors.episode import EpisodeSettings
 from actors.provider_settings import ENVIRONMENT, ProviderSettings
 from actors.stages import NO_DEADLINES, StageOverrun
 from protocol.errors import InfraError, UserError
-from protocol.trajectory import GroupId, Status, Ticket
-from sandbox.caller import Caller, Refused
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
+from sandbox.caller import HttpStatusError, JsonHttpClient
 from sandbox.edge.auth import Access
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.leases import SlotsExhausted
-from sandbox.server.messages import WireError
+from sandbox.server.messages import HttpError
 from tests.support.environments import (
     OUTCOME,
     SETTINGS,
@@ -49,32 +49,32 @@ class Played:
     came: asyncio.Event = field(default_factory=asyncio.Event)
     fail: Exception | None = None
 
-    async def __call__(self, part: Part) -> EpisodeOutcome:
-        self.begun.append(part.asked.episode)
+    async def __call__(self, part: EpisodeInputs) -> EpisodeOutcome:
+        self.begun.append(part.begin.episode)
         self.came.set()
         try:
             await self.go.wait()
         finally:
-            self.ended.append(part.asked.episode)
+            self.ended.append(part.begin.episode)
         if self.fail is not None:
             raise self.fail
         return OUTCOME
 
 
 @asynccontextmanager
-async def services(*urls: str, **settings: float) -> AsyncGenerator[EnvironmentServices]:
-    async with EnvironmentServices(urls, **{"acquire_s": 30.0, "unreachable_s": 0.5, **settings}) as opened:
+async def services(*urls: str, **settings: float) -> AsyncGenerator[EnvironmentClient]:
+    async with EnvironmentClient(urls, **{"acquire_s": 30.0, "unreachable_s": 0.5, **settings}) as opened:
         yield opened
 
 
 async def test_an_episode_that_is_begun_again_is_the_same_and_another_of_its_name_is_refused() -> None:
     played = Played()
-    async with EnvironmentService(EnvironmentSettings(), played) as service:
+    async with EnvironmentService(EnvironmentServiceSettings(), played) as service:
         assert [service.begin(begin(), "d"), service.begin(begin(), "d")] == [False, True]
-        with pytest.raises(WireError, match="another episode's"):
+        with pytest.raises(HttpError, match="another episode's"):
             service.begin(begin(), "other")
         played.go.set()
-        first, again = await service.told("e1", 30.0), await service.told("e1", 0.0)
+        first, again = await service.wait_outcome("e1", 30.0), await service.wait_outcome("e1", 0.0)
         assert first is again is not None
         assert first.status == 200
     assert played.begun == ["e1"]
@@ -82,52 +82,54 @@ async def test_an_episode_that_is_begun_again_is_the_same_and_another_of_its_nam
 
 async def test_a_machine_has_so_many_places_and_each_is_free_when_its_episode_is_over() -> None:
     played = Played()
-    async with EnvironmentService(EnvironmentSettings(slots=2), played) as service:
+    async with EnvironmentService(EnvironmentServiceSettings(slots=2), played) as service:
         for name in ("a", "b"):
             service.begin(begin(name), name)
         with pytest.raises(SlotsExhausted, match="all 2 places are taken"):
             service.begin(begin("c"), "c")
         assert service.cancel("a")
         played.go.set()
-        await service.told("b", 30.0)
+        await service.wait_outcome("b", 30.0)
         assert not service.begin(begin("c"), "c")
 
 
 async def test_an_episode_that_nobody_asks_for_is_ended_and_what_came_of_one_is_kept_for_a_while() -> None:
     """Else those of a run that died hold their sandboxes for as long as an episode may take."""
     played, at = Played(), [0.0]
-    async with EnvironmentService(EnvironmentSettings(ttl_s=60.0, remember_s=300.0), played, lambda: at[0]) as service:
+    async with EnvironmentService(
+        EnvironmentServiceSettings(ttl_s=60.0, remember_s=300.0), played, lambda: at[0]
+    ) as service:
         for name in ("asked for", "left"):
             service.begin(begin(name), name)
         await played.came.wait()
         at[0] = 59.0
-        assert await service.told("asked for", 0.0) is None
+        assert await service.wait_outcome("asked for", 0.0) is None
         at[0] = 60.0
-        service.reap()
+        service.reap_episodes()
         await asyncio.sleep(0)
         assert (played.ended, service.running, service.abandoned) == (["left"], 1, 1)
         played.go.set()
-        await service.told("asked for", 30.0)
+        await service.wait_outcome("asked for", 30.0)
         at[0] += 299.0
-        service.reap()
-        assert await service.told("asked for", 0.0) is not None
+        service.reap_episodes()
+        assert await service.wait_outcome("asked for", 0.0) is not None
         at[0] += 300.0
-        service.reap()
-        with pytest.raises(WireError, match="no episode asked for"):
-            await service.told("asked for", 0.0)
+        service.reap_episodes()
+        with pytest.raises(HttpError, match="no episode asked for"):
+            await service.wait_outcome("asked for", 0.0)
 
 
 async def test_an_episode_that_somebody_waits_for_is_never_abandoned() -> None:
     played, at = Played(), [0.0]
     async with (
-        EnvironmentService(EnvironmentSettings(ttl_s=60.0), played, lambda: at[0]) as service,
+        EnvironmentService(EnvironmentServiceSettings(ttl_s=60.0), played, lambda: at[0]) as service,
         asyncio.TaskGroup() as group,
     ):
         service.begin(begin(), "d")
-        waiting = group.create_task(service.told("e1", 600.0))
+        waiting = group.create_task(service.wait_outcome("e1", 600.0))
         await played.came.wait()
         at[0] = 1000.0
-        service.reap()
+        service.reap_episodes()
         played.go.set()
         assert (await waiting) is not None
 
@@ -138,20 +140,20 @@ async def test_a_service_that_is_stopped_ends_its_episodes_and_tells_who_waits()
         told: list[str] = []
 
         async def wait() -> None:
-            with pytest.raises(EnvironmentLost, match="stopped under this episode"):
-                await opened.play(begin())
+            with pytest.raises(EnvironmentLostError, match="stopped under this episode"):
+                await opened.run_episode(begin())
             told.append("lost")
 
         group.create_task(wait())
         await played.came.wait()
         await service.drain(0.0)
-        with pytest.raises(WireError, match="being stopped"):
+        with pytest.raises(HttpError, match="being stopped"):
             service.begin(begin("late"), "d")
     assert (played.ended, told) == (["e1"], ["lost"])
 
 
 async def test_what_a_run_may_not_ask_is_refused_before_anything_is_begun() -> None:
-    async with environment_service(Played()) as (url, _), Caller(url) as caller:
+    async with environment_service(Played()) as (url, _), JsonHttpClient(url) as caller:
         body = begin().model_dump(mode="json")
         for wrong, said in (
             ({"task": {"id": "/"}}, "no task"),
@@ -160,17 +162,17 @@ async def test_what_a_run_may_not_ask_is_refused_before_anything_is_begun() -> N
             ({"model": {"url": "file:///etc/passwd", "name": "x"}}, "url"),
             ({"deadline_s": 1e9}, "deadline_s"),
         ):
-            with pytest.raises(Refused, match=said):
+            with pytest.raises(HttpStatusError, match=said):
                 await caller.post("/begin", {**body, **wrong})
 
 
 async def test_a_token_is_asked_for() -> None:
     access = Access("127.0.0.1", "right" * 4)
     async with environment_service(Played(), access=access) as (url, _):
-        async with Caller(url, "wrong" * 4) as caller:
-            with pytest.raises(Refused, match="bearer token"):
+        async with JsonHttpClient(url, "wrong" * 4) as caller:
+            with pytest.raises(HttpStatusError, match="bearer token"):
                 await caller.post("/begin", begin().model_dump(mode="json"))
-        async with Caller(url, "right" * 4) as caller:
+        async with JsonHttpClient(url, "right" * 4) as caller:
             assert not (await caller.post("/begin", begin().model_dump(mode="json")))["reused"]
 
 
@@ -194,7 +196,7 @@ async def test_what_fails_an_episode_there_is_the_same_here(error: Exception) ->
     played.go.set()
     async with environment_service(played) as (url, _), services(url) as opened:
         with pytest.raises(type(error), match=str(error)) as caught:
-            await opened.play(begin())
+            await opened.run_episode(begin())
     assert type(caught.value) is type(error)
 
 
@@ -202,15 +204,15 @@ async def test_a_defect_of_a_service_is_infrastructures() -> None:
     played = Played(fail=ZeroDivisionError())
     played.go.set()
     async with environment_service(played) as (url, _), services(url) as opened:
-        with pytest.raises(EnvironmentLost, match="a defect of the server"):
-            await opened.play(begin())
+        with pytest.raises(EnvironmentLostError, match="a defect of the server"):
+            await opened.run_episode(begin())
 
 
 async def test_an_episode_that_is_over_its_deadline_is_ended_there_by_itself() -> None:
     played = Played()
     async with environment_service(played) as (url, _), services(url) as opened:
         with pytest.raises(StageOverrun):
-            await opened.play(begin().model_copy(update={"deadline_s": 0.05}))
+            await opened.run_episode(begin().model_copy(update={"deadline_s": 0.05}))
     assert played.ended == ["e1"]
 
 
@@ -218,7 +220,7 @@ async def test_whoever_gives_an_episode_up_ends_it_there() -> None:
     played = Played()
     async with environment_service(played) as (url, service), services(url) as opened:
         async with asyncio.TaskGroup() as group:
-            playing = group.create_task(opened.play(begin()))
+            playing = group.create_task(opened.run_episode(begin()))
             await played.came.wait()
             playing.cancel()
         assert (played.ended, service.running) == (["e1"], 0)
@@ -228,20 +230,22 @@ async def test_a_full_service_and_one_that_is_not_there_are_passed_over() -> Non
     full, free = Played(), Played()
     free.go.set()
     async with (
-        environment_service(full, EnvironmentSettings(slots=1)) as (one, service),
+        environment_service(full, EnvironmentServiceSettings(slots=1)) as (one, service),
         environment_service(free) as (other, _),
         services(one, other, nobody().removesuffix("/v1")) as opened,
     ):
         service.begin(begin("holds"), "d")
         for number in range(4):
-            await opened.play(begin(f"e{number}").model_copy(update={"task": begin().task | {"id": f"t{number}"}}))
+            await opened.run_episode(
+                begin(f"e{number}").model_copy(update={"task": begin().task | {"id": f"t{number}"}})
+            )
     assert free.begun == ["e0", "e1", "e2", "e3"]
 
 
 async def test_no_service_in_time_is_no_sandbox() -> None:
     async with services(nobody().removesuffix("/v1"), acquire_s=0.1) as opened:
         with pytest.raises(SandboxStartError, match=r"no environment service took it within 0\.1 s: http"):
-            await opened.play(begin())
+            await opened.run_episode(begin())
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -252,9 +256,9 @@ async def test_a_service_that_dies_under_an_episode_is_infrastructures(
     monkeypatch.setattr("actors.environment.client._WAIT_S", 0.0)
     played, said = Played(), list[str]()
 
-    async def play(opened: EnvironmentServices) -> None:
-        with pytest.raises(EnvironmentLost) as caught:
-            await opened.play(begin())
+    async def play(opened: EnvironmentClient) -> None:
+        with pytest.raises(EnvironmentLostError) as caught:
+            await opened.run_episode(begin())
         said.append(str(caught.value))
 
     async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
@@ -274,7 +278,7 @@ async def test_a_service_that_dies_under_an_episode_is_infrastructures(
 class LostReplies:
     """A service whose replies to ``/begin`` are lost on their way; ``forgets``: it was restarted meanwhile."""
 
-    inner: Caller
+    inner: JsonHttpClient
     lose: int
     forgets: bool = False
     service: EnvironmentService | None = None
@@ -291,7 +295,7 @@ class LostReplies:
         return given
 
     async def ask(self, path: str, body: dict[str, object], deadline_s: float | None = None) -> dict[str, object]:
-        return await self.inner.ask(path, body, deadline_s)
+        return await self.inner.post_with_retries(path, body, deadline_s)
 
 
 @pytest.mark.parametrize("forgets", [False, True])
@@ -301,19 +305,19 @@ async def test_an_episode_whose_beginning_was_not_heard_of_is_never_run_twice(
     monkeypatch.setattr("actors.environment.client._ROUND_S", 0.0)
     played = Played()
     played.go.set()
-    async with environment_service(played) as (url, service), Caller(url) as inner, services(url) as opened:
+    async with environment_service(played) as (url, service), JsonHttpClient(url) as inner, services(url) as opened:
         opened._services = {url: LostReplies(inner, 2, forgets, service)}
         if forgets:
-            with pytest.raises(EnvironmentLost, match="a second time"):
-                await opened.play(begin(), untouched=lambda: False)
+            with pytest.raises(EnvironmentLostError, match="a second time"):
+                await opened.run_episode(begin(), untouched=lambda: False)
         else:
-            assert (await opened.play(begin(), untouched=lambda: False)).status is Status.COMPLETED
+            assert (await opened.run_episode(begin(), untouched=lambda: False)).status is EpisodeStatus.COMPLETED
             assert played.begun == ["e1"]
 
 
 EPISODE = EpisodeSettings(4, 2, 100, 4000, 0.7, 30.0, 0.0, 50.0, 60.0)
-TIMES = SandboxTimes(30.0, 5.0, 5.0, 5.0, 1000, 600.0)
-TICKET = Ticket("run", GroupId(1), 0, 8, "t", 11)
+TIMES = SandboxTimeouts(30.0, 5.0, 5.0, 5.0, 1000, 600.0)
+TICKET = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
 
 
 def called(command: str) -> str:
@@ -321,9 +325,9 @@ def called(command: str) -> str:
 
 
 @asynccontextmanager
-async def environments(url: str, engine: FakeEngine) -> AsyncGenerator[Environments]:
+async def environments(url: str, engine: FakeEngine) -> AsyncGenerator[EnvironmentRunner]:
     provider = ProviderSettings(ENVIRONMENT, (url,))
-    async with Environments(provider, SETTINGS, TIMES, FakeTokenizer(), engine.generate, episodes=4) as opened:
+    async with EnvironmentRunner(provider, SETTINGS, TIMES, FakeTokenizer(), engine.generate, episodes=4) as opened:
         yield opened
 
 
@@ -332,12 +336,12 @@ async def test_the_trajectory_is_what_was_sampled_and_its_reward_what_came_of_it
     texts = [called("ls -l"), called("cat x"), "done\x01"]
     engine, rewarding, observer = FakeEngine([*texts]), FakeRewarding(), FakeObserver()
     async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
-        trajectory = await opened.run(TICKET, TASK, replace(EPISODE, reward=rewarding), observer, NO_DEADLINES)
+        trajectory = await opened.run_episode(TICKET, TASK, replace(EPISODE, reward=rewarding), observer, NO_DEADLINES)
         assert opened.statistics().started == 1
     (segment,) = trajectory.segments
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("".join(texts))
     assert sorted(set(segment.versions[segment.loss_mask == 1].tolist())) == [1, 2, 3]
-    assert (trajectory.status, [test.passed for test in trajectory.tests]) == (Status.COMPLETED, [True, False])
+    assert (trajectory.status, [test.passed for test in trajectory.tests]) == (EpisodeStatus.COMPLETED, [True, False])
     (played,) = rewarding.asked
     assert [call.output for turn in played.turns for call in turn.calls] == ["out", "out"]
     assert (played.score, played.sampled_tokens) == (0.5, len(ids_of("".join(texts))))
@@ -349,7 +353,7 @@ async def test_an_engine_that_fails_an_episode_elsewhere_is_no_policy_outcome() 
     engine = FakeEngine([called("ls"), *[EngineUnavailable("gone")] * 20])
     async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
         with pytest.raises(EngineUnavailable):
-            await opened.run(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES)
+            await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES)
 
 
 async def test_an_episode_over_its_ticket_s_time_is_begun_nowhere() -> None:
@@ -357,10 +361,10 @@ async def test_an_episode_over_its_ticket_s_time_is_begun_nowhere() -> None:
     async with environment_service(played) as (url, _), environments(url, FakeEngine([])) as opened:
         deadlines = replace(NO_DEADLINES, evaluate=asyncio.get_running_loop().time() + 5.0)
         with pytest.raises(StageOverrun, match="no time is left"):
-            await opened.run(TICKET, TASK, EPISODE, FakeObserver(), deadlines)
+            await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), deadlines)
     assert played.begun == []
 
 
 def test_an_agent_survives_the_way_as_it_is() -> None:
-    told = AGENT.validate_python(Begin.model_validate(begin().model_dump(mode="json")).agent)
+    told = AGENT_ADAPTER.validate_python(BeginEpisode.model_validate(begin().model_dump(mode="json")).agent)
     assert told == SETTINGS

@@ -12,17 +12,17 @@ from actors.agents.bash_block import SUBMIT, BashBlockAgent
 from actors.agents.chat import ChatFormat
 from actors.agents.code_interpreter import CodeInterpreterAgent
 from actors.agents.hermes import HermesAgent
-from actors.agents.prompt import Prompt
-from actors.agents.settings import History
-from actors.agents.trim import MIDDLE
+from actors.agents.prompt import PromptTemplate
+from actors.agents.settings import HistoryMode
+from actors.agents.trim import OMITTED_MIDDLE
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
-from actors.episode import Episode, EpisodeSettings, Graded, SandboxGone, ToolOutcome
-from actors.rewards.named import named
-from actors.rewards.played import Call, ModelTurn
-from actors.rewards.rewarding import Rewards
-from actors.stages import Deadlines, StageOverrun, stage
-from learner.sequences import whole
-from protocol.trajectory import TRAIN, GroupId, Status, TestResult, Ticket, Trajectory, TurnKind
+from actors.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, SandboxDestroyedByAgent, ToolCallResult
+from actors.rewards.named import find_outcome_reward
+from actors.rewards.played import ModelTurn, ToolCallRecord
+from actors.rewards.rewarding import CompositeReward
+from actors.stages import StageDeadlines, StageOverrun, run_stage
+from learner.sequences import join_sequences
+from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, GroupId, RolloutRequest, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
 from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
@@ -30,7 +30,7 @@ from tests.support.observers import FakeObserver, FakeRewarding
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 SETTINGS = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
-AGENT = HermesAgent(Prompt("sys"), SHELL_ONLY, {})
+AGENT = HermesAgent(PromptTemplate("sys"), SHELL_ONLY, {})
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
 
@@ -42,19 +42,19 @@ class FakeTerminal:
     destroyed_at: int = 99
     calls: int = 0
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         self.calls += 1
         if self.calls >= self.destroyed_at:
-            raise SandboxGone("PID 1 is gone")
-        return ToolOutcome(self.text, self.text, 0, 5.0)
+            raise SandboxDestroyedByAgent("PID 1 is gone")
+        return ToolCallResult(self.text, self.text, 0, 5.0)
 
-    async def grade(self) -> Graded:
-        return Graded((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
+    async def grade(self) -> EpisodeGrade:
+        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
 
 
-def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> Episode:
-    ticket = Ticket("run", GroupId(1), 0, 8, "t", 11)
-    return Episode(
+def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> AgentEpisode:
+    ticket = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+    return AgentEpisode(
         ticket, TASK, AGENT, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver()
     )
 
@@ -79,7 +79,7 @@ async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logpro
     ]
     last = segment.turns[-1]
     assert set(segment.versions[last.start : last.end]) == {2}
-    assert trajectory.status is Status.COMPLETED
+    assert trajectory.status is EpisodeStatus.COMPLETED
     assert trajectory.reward.total == 0.0
     assert trajectory.reward.parts["pass_ratio"] == 0.5
 
@@ -107,7 +107,7 @@ async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss()
 
 async def test_the_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
     trajectory = await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(destroyed_at=1)).run()
-    assert trajectory.status is Status.SANDBOX_DESTROYED
+    assert trajectory.status is EpisodeStatus.SANDBOX_DESTROYED
     assert trajectory.reward.total == 0.0
     assert [test.passed for test in trajectory.tests] == [False, False]
     assert trajectory.sampled_tokens == len(CALL) + 1
@@ -116,12 +116,12 @@ async def test_the_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() 
 @pytest.mark.parametrize(
     ("texts", "status"),
     [
-        ([CALL + "\x01"] * 3, Status.TURN_LIMIT),
-        (["<tool_call>{\x01"] * 2, Status.MALFORMED_LIMIT),
-        ([CALL + "\x01", "x" * 100, "x" * 100], Status.MALFORMED_LIMIT),
+        ([CALL + "\x01"] * 3, EpisodeStatus.TURN_LIMIT),
+        (["<tool_call>{\x01"] * 2, EpisodeStatus.MALFORMED_LIMIT),
+        ([CALL + "\x01", "x" * 100, "x" * 100], EpisodeStatus.MALFORMED_LIMIT),
     ],
 )
-async def test_limits_are_policy_outcomes(texts: list[str], status: Status) -> None:
+async def test_limits_are_policy_outcomes(texts: list[str], status: EpisodeStatus) -> None:
     assert (await episode(FakeEngine(texts), FakeTerminal()).run()).status is status
 
 
@@ -130,7 +130,7 @@ async def test_the_context_limit_is_a_policy_outcome() -> None:
     cut = episode(FakeEngine(["x" * 100]), FakeTerminal(), settings)
     observer = cut.observer = FakeObserver()
     trajectory = await cut.run()
-    assert trajectory.status is Status.CONTEXT_LIMIT
+    assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
     assert observer.said == ["x" * trajectory.sampled_tokens], "the last that it said is missing"
 
 
@@ -145,7 +145,7 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
     again = FakeEngine([*texts])
     trajectory = await episode(again, terminal, replace(large, context_tokens=context)).run()
     kinds = [turn.kind for turn in trajectory.segments[0].turns]
-    assert trajectory.status is Status.CONTEXT_LIMIT
+    assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
     assert len(again.asked) == 1 + room
     assert kinds == [TurnKind.PROMPT, TurnKind.MODEL, *[TurnKind.OBSERVATION, TurnKind.MODEL] * room]
     assert trajectory.tokens <= context
@@ -153,15 +153,17 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
 
 async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
     settings = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
-    assert (await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()).status is Status.TIME_LIMIT
+    assert (
+        await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()
+    ).status is EpisodeStatus.TIME_LIMIT
 
 
-@pytest.mark.parametrize(("purpose", "temperature"), [(TRAIN, 0.7), ("before", 1.0)])
+@pytest.mark.parametrize(("purpose", "temperature"), [(TRAIN_PURPOSE, 0.7), ("before", 1.0)])
 async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
     """Else what is called pass@1 is a figure at another temperature."""
     engine = FakeEngine(["done\x01"])
     asking = episode(engine, FakeTerminal(), replace(SETTINGS, temperature=0.7))
-    asking.ticket = replace(asking.ticket, purpose=purpose)
+    asking.request = replace(asking.request, purpose=purpose)
     await asking.run()
     assert [request.temperature for request in engine.asked] == [temperature]
 
@@ -181,7 +183,7 @@ async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_ru
     settings = EpisodeSettings(3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
     terminal = FakeTerminal()
     trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
-    assert (trajectory.status, terminal.calls) == (Status.TIME_LIMIT, 3)
+    assert (trajectory.status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 3)
     assert "".join(map(chr, trajectory.segments[0].token_ids)).count("not run, your time is up") == 2
 
 
@@ -192,12 +194,12 @@ async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() ->
     large = replace(SETTINGS, max_new_tokens=400, context_tokens=4000, reward=seen)
     trajectory = await episode(FakeEngine([f"{text}\x01" for text in texts]), FakeTerminal(), large).run()
     (played,) = seen.asked
-    looked = Call("shell_exec", "ls", "out", 0)
+    looked = ToolCallRecord("shell_exec", "ls", "out", 0)
     assert played.turns == (
         ModelTurn(texts[0], (looked, looked)), ModelTurn(texts[1], malformed=True), ModelTurn(texts[2]),
     )  # fmt: skip
-    assert (played.calls, played.widest) == (2, 2)
-    assert (played.instruction, played.status, played.all_passed) == ("list", Status.COMPLETED, False)
+    assert (played.tool_call_count, played.max_calls_in_turn) == (2, 2)
+    assert (played.instruction, played.status, played.all_passed) == ("list", EpisodeStatus.COMPLETED, False)
     assert played.sampled_tokens == trajectory.sampled_tokens
     assert (trajectory.reward.total, trajectory.reward.parts) == (0.5, {"fake": 0.5})
     rewards = [(turn.kind, turn.reward) for turn in trajectory.segments[0].turns]
@@ -217,7 +219,7 @@ async def test_calls_that_were_asked_for_count_however_the_episode_ended(
     settings = replace(SETTINGS, max_new_tokens=400 if calls > 1 else 100, context_tokens=context, reward=seen)
     settings = replace(settings, time_limit_s=0.0101, nominal_tokens_per_s=1e9)
     await episode(FakeEngine([*texts]), FakeTerminal(destroyed_at=1 if calls == 1 else 99), settings).run()
-    assert (len(seen.asked[0].turns), seen.asked[0].calls) == (1, calls)
+    assert (len(seen.asked[0].turns), seen.asked[0].tool_call_count) == (1, calls)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> Non
     asking = episode(FakeEngine([f"\\boxed{{7}} {CALL}\x01"]), FakeTerminal(destroyed_at=1))
     asking.task = Task(id="t", instruction="how much?", answer="7")
     trajectory = await asking.run()
-    assert (trajectory.status, trajectory.tests) == (Status.SANDBOX_DESTROYED, (TestResult("answer", False),))
+    assert (trajectory.status, trajectory.tests) == (EpisodeStatus.SANDBOX_DESTROYED, (TestResult("answer", False),))
 
 
 async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() -> None:
@@ -258,29 +260,31 @@ async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
 async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
     """What the command printed is told to nobody: the policy does not go on."""
     submits = episode(FakeEngine(["```bash\nmake submission\n```\x01"]), FakeTerminal(f"{SUBMIT}\n"))
-    submits.agent = BashBlockAgent(Prompt("sys"))
+    submits.agent = BashBlockAgent(PromptTemplate("sys"))
     trajectory = await submits.run()
-    assert trajectory.status is Status.COMPLETED
+    assert trajectory.status is EpisodeStatus.COMPLETED
     assert trajectory.segments[0].turns[-1].kind is TurnKind.MODEL
 
 
 async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
     answering, terminal = episode(FakeEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
-    answering.agent, answering.terminal = CodeInterpreterAgent(Prompt("sys"), {}), terminal
-    assert ((await answering.run()).status, terminal.calls) == (Status.COMPLETED, 1)
+    answering.agent, answering.terminal = CodeInterpreterAgent(PromptTemplate("sys"), {}), terminal
+    assert ((await answering.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
     late = episode(FakeEngine(["It is 7.\x01"]), terminal, replace(SETTINGS, nominal_tokens_per_s=0.01))
-    late.agent = CodeInterpreterAgent(Prompt("sys"), {})
-    assert ((await late.run()).status, terminal.calls) == (Status.TIME_LIMIT, 1)
+    late.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
+    assert ((await late.run()).status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 1)
 
 
 async def test_an_answer_is_no_call_of_a_tool() -> None:
     """GRPO-TCR's wrong answers would be worth a tenth more than its table says, those without a call too."""
     program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
-    settings = replace(SETTINGS, max_new_tokens=400, context_tokens=2000, reward=Rewards(named("tcr").formula))
+    settings = replace(
+        SETTINGS, max_new_tokens=400, context_tokens=2000, reward=CompositeReward(find_outcome_reward("tcr").formula)
+    )
     for calls, total in ((0, -1.0), (1, -0.9), (2, -0.8)):
         engine = FakeEngine([*[f"{program}\x01"] * calls, "It is 8.\x01"])
         answering = episode(engine, FakeTerminal(), settings)
-        answering.agent = CodeInterpreterAgent(Prompt("sys"), {})
+        answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
         assert (await answering.run()).reward.total == total
 
 
@@ -289,10 +293,14 @@ async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: 
     """Else a policy has GRPO-TCR's whole bonus for calls in its first reply, of which one is run."""
     program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
     settings = replace(
-        SETTINGS, max_new_tokens=400, context_tokens=2000, max_calls=most, reward=Rewards(named("tcr").formula)
+        SETTINGS,
+        max_new_tokens=400,
+        context_tokens=2000,
+        max_calls=most,
+        reward=CompositeReward(find_outcome_reward("tcr").formula),
     )
     answering = episode(FakeEngine([f"{program * 4}\x01", "It is 8.\x01"]), FakeTerminal(), settings)
-    answering.agent = CodeInterpreterAgent(Prompt("sys"), {})
+    answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
     assert (await answering.run()).reward.total == total
 
 
@@ -300,15 +308,15 @@ async def test_a_last_word_that_was_cut_is_none() -> None:
     """Half an answer would be graded, and the model never told."""
     engine, terminal = FakeEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
     cut = episode(engine, terminal, replace(SETTINGS, max_new_tokens=20))
-    cut.agent = CodeInterpreterAgent(Prompt("sys"), {})
-    assert ((await cut.run()).status, terminal.calls) == (Status.COMPLETED, 1)
+    cut.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
+    assert ((await cut.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
     assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.asked[1].input_ids))
 
 
 async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
     settings = replace(SETTINGS, context_tokens=60, max_malformed=1)
     assert (await episode(FakeEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
-        Status.CONTEXT_LIMIT
+        EpisodeStatus.CONTEXT_LIMIT
     )
 
 
@@ -326,24 +334,26 @@ async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name
     else:
         slow.terminal.grade = never
     now = asyncio.get_running_loop().time()
-    slow.deadlines = replace(Deadlines(), **{name: now})
+    slow.deadlines = replace(StageDeadlines(), **{name: now})
     with pytest.raises(StageOverrun, match=f"stage '{name}'"):
         await slow.run()
 
 
 def test_no_stage_takes_the_time_of_one_that_comes_after() -> None:
-    assert Deadlines.of(1000.0, 600.0, evaluate_s=60.0, after_s=15.0) == Deadlines(agent=1525.0, evaluate=1585.0)
+    assert StageDeadlines.for_episode(1000.0, 600.0, evaluate_s=60.0, after_s=15.0) == StageDeadlines(
+        agent=1525.0, evaluate=1585.0
+    )
 
 
 async def test_a_timeout_of_something_else_is_not_taken_for_the_stages() -> None:
     with pytest.raises(TimeoutError):
-        async with stage("agent", asyncio.get_running_loop().time() + 60):
+        async with run_stage("agent", asyncio.get_running_loop().time() + 60):
             raise TimeoutError
 
 
 def sequences_of(trajectory: Trajectory) -> list[tuple[str, str]]:
     """Text of each sequence that is trained, and of what of it has loss."""
-    found = whole(trajectory.segments)
+    found = join_sequences(trajectory.segments)
     return [("".join(map(chr, ids)), "".join(map(chr, ids[mask == 1]))) for ids, mask in found]
 
 
@@ -351,9 +361,9 @@ async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_th
     """What was sampled comes back re-tokenised, and none of it is trained twice."""
     reply = CALL.replace("ls", chr(LS)) + "\x01"
     engine = FakeEngine([reply, reply, "done\x01"])
-    individual = replace(SETTINGS, max_turns=4, context_tokens=2000, history=History.INDIVIDUAL)
+    individual = replace(SETTINGS, max_turns=4, context_tokens=2000, history=HistoryMode.INDIVIDUAL)
     trajectory = await episode(engine, FakeTerminal(), individual).run()
-    assert (trajectory.status, trajectory.sampled_tokens) == (Status.COMPLETED, 2 * len(reply) + 5)
+    assert (trajectory.status, trajectory.sampled_tokens) == (EpisodeStatus.COMPLETED, 2 * len(reply) + 5)
     assert chr(LS) not in "".join(map(chr, engine.asked[2].input_ids)), "the history is not as it was sampled"
     trained = sequences_of(trajectory)
     sampled = [reply, reply, "done\x01"]
@@ -365,7 +375,7 @@ async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_th
 
 async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> None:
     texts = [CALL + "\x01", "done\x01"]
-    individual = replace(SETTINGS, history=History.INDIVIDUAL)
+    individual = replace(SETTINGS, history=HistoryMode.INDIVIDUAL)
     anew = await episode(FakeEngine([*texts]), FakeTerminal(), individual).run()
     native = await episode(FakeEngine([*texts]), FakeTerminal()).run()
     assert sequences_of(anew) == sequences_of(native)
@@ -376,17 +386,17 @@ async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> Non
 
 async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on() -> None:
     dynamic = replace(
-        SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=History.DYNAMIC, head_share=0.3
+        SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=HistoryMode.DYNAMIC, head_share=0.3
     )
     engine = FakeEngine([*[CALL + "\x01"] * 5, "done\x01"])
     trajectory = await episode(engine, FakeTerminal("x" * 60), dynamic).run()
-    assert trajectory.status is Status.COMPLETED
+    assert trajectory.status is EpisodeStatus.COMPLETED
     prompts = ["".join(map(chr, asked.input_ids)) for asked in engine.asked]
     assert max(map(len, prompts)) == 200
-    cut = [prompt for prompt in prompts if MIDDLE in prompt]
+    cut = [prompt for prompt in prompts if OMITTED_MIDDLE in prompt]
     assert cut
     for prompt in cut:
-        assert prompt.index(MIDDLE) == int(0.3 * (200 - len(MIDDLE)))
+        assert prompt.index(OMITTED_MIDDLE) == int(0.3 * (200 - len(OMITTED_MIDDLE)))
         assert prompt.startswith("<system>sys\x01\n<user>list\x01\n")
         assert prompt.endswith("x\x01\n<assistant>")
     for (text, loss), prompt in zip(sequences_of(trajectory)[-len(cut) :], cut, strict=True):
@@ -394,10 +404,10 @@ async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on()
     assert sum(len(loss) for _, loss in sequences_of(trajectory)) == trajectory.sampled_tokens
 
 
-@pytest.mark.parametrize("history", [History.INDIVIDUAL, History.DYNAMIC])
-async def test_all_segments_together_stay_within_what_is_set_aside(history: History) -> None:
+@pytest.mark.parametrize("history", [HistoryMode.INDIVIDUAL, HistoryMode.DYNAMIC])
+async def test_all_segments_together_stay_within_what_is_set_aside(history: HistoryMode) -> None:
     """Else the trajectory is refused where it arrives, and counts as failed hardware."""
     limited = replace(SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, total_tokens=700)
     trajectory = await episode(FakeEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
-    assert trajectory.status is Status.CONTEXT_LIMIT
+    assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
     assert trajectory.tokens <= 700

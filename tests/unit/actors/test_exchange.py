@@ -11,14 +11,14 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from actors.engines.client import EngineClient
-from actors.engines.exchange import Confirmed, Serving, exchange
-from actors.engines.handover import from_files
-from actors.engines.messages import LoadError
-from actors.engines.server import Server
-from protocol.weights import Version, WeightManifest
+from actors.engines.client import SGLangClient
+from actors.engines.exchange import ActiveServer, ConfirmedWeights, swap_weights
+from actors.engines.handover import staged_file_load
+from actors.engines.messages import WeightLoadError
+from actors.engines.server import SGLangServer
+from protocol.weights import WeightManifest, WeightVersion
 
-OLD, NEW = Version(1), Version(2)
+OLD, NEW = WeightVersion(1), WeightVersion(2)
 
 
 @dataclass
@@ -81,19 +81,19 @@ class FakeScheduler:
 
 @dataclass
 class FakeServer:
-    client: EngineClient
+    client: SGLangClient
 
 
 @asynccontextmanager
-async def _serving(scheduler: FakeScheduler) -> AsyncGenerator[Serving]:
+async def _serving(scheduler: FakeScheduler) -> AsyncGenerator[ActiveServer]:
     runner = web.AppRunner(scheduler.app(), shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
-        async with EngineClient(runner.addresses[0][1], "key") as client:
-            yield Serving(
-                cast("Server", FakeServer(client)),
-                Confirmed(_manifest(OLD), "sum-1"),
+        async with SGLangClient(runner.addresses[0][1], "key") as client:
+            yield ActiveServer(
+                cast("SGLangServer", FakeServer(client)),
+                ConfirmedWeights(_manifest(OLD), "sum-1"),
                 asyncio.Event(),
                 asyncio.get_running_loop().create_future(),
                 lambda _version: None,
@@ -102,7 +102,7 @@ async def _serving(scheduler: FakeScheduler) -> AsyncGenerator[Serving]:
         await runner.cleanup()
 
 
-def _manifest(version: Version) -> WeightManifest:
+def _manifest(version: WeightVersion) -> WeightManifest:
     return WeightManifest(
         version,
         step=version,
@@ -114,9 +114,11 @@ def _manifest(version: Version) -> WeightManifest:
     )
 
 
-async def _exchange(serving: Serving) -> None:
+async def _exchange(serving: ActiveServer) -> None:
     deadline = asyncio.get_running_loop().time() + 60
-    await exchange(serving, _manifest(NEW), from_files(_manifest(NEW)), deadline=deadline, grace_s=60.0, item_bytes=2)
+    await swap_weights(
+        serving, _manifest(NEW), staged_file_load(_manifest(NEW)), deadline=deadline, grace_s=60.0, item_bytes=2
+    )
 
 
 async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
@@ -124,7 +126,7 @@ async def test_what_the_server_holds_after_the_load_is_asked_once() -> None:
     async with _serving(scheduler) as serving:
         await _exchange(serving)
     assert scheduler.did == ["pause", "load 2", "look 2", "go on"]
-    assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
+    assert serving.confirmed == ConfirmedWeights(_manifest(NEW), "sum-2")
 
 
 async def test_a_version_that_the_loads_reply_does_not_say_is_asked_for() -> None:
@@ -132,7 +134,7 @@ async def test_a_version_that_the_loads_reply_does_not_say_is_asked_for() -> Non
     async with _serving(scheduler) as serving:
         await _exchange(serving)
     assert sorted(scheduler.did[2:-1]) == ["look 2", "version"]
-    assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
+    assert serving.confirmed == ConfirmedWeights(_manifest(NEW), "sum-2")
 
 
 async def test_a_question_that_overtook_the_load_is_asked_again() -> None:
@@ -142,17 +144,17 @@ async def test_a_question_that_overtook_the_load_is_asked_again() -> None:
     assert scheduler.did[:3] == ["pause", "look 1", "load 2"]
     assert sorted(scheduler.did[3:]) == ["go on", "look 2", "version"]
     assert scheduler.did[-1] == "go on"
-    assert serving.confirmed == Confirmed(_manifest(NEW), "sum-2")
+    assert serving.confirmed == ConfirmedWeights(_manifest(NEW), "sum-2")
 
 
 @pytest.mark.parametrize("tells", [True, False])
 async def test_a_server_that_serves_another_version_gets_its_old_weights_back(tells: bool) -> None:
     scheduler = FakeScheduler(says=7, tells=tells)
     async with _serving(scheduler) as serving:
-        with pytest.raises(LoadError, match=r"serves version 0\.7"):
+        with pytest.raises(WeightLoadError, match=r"serves version 0\.7"):
             await _exchange(serving)
     assert [each for each in scheduler.did if each != "version"] == [
         *("pause", "load 2", "look 2", "load 1", "look 1", "go on")
     ]
-    assert serving.confirmed == Confirmed(_manifest(OLD), "sum-1")
-    assert not serving.trouble.done()
+    assert serving.confirmed == ConfirmedWeights(_manifest(OLD), "sum-1")
+    assert not serving.failure.done()

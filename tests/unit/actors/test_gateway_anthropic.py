@@ -11,7 +11,7 @@ from anthropic.types import Message
 from anthropic.types.message_create_params import MessageCreateParamsStreaming
 
 from actors.engines.messages import EngineUnavailable
-from actors.gateway.anthropic_requests import OPTIONS, Request
+from actors.gateway.anthropic_requests import ANTHROPIC_OPTIONS, AnthropicMessagesRequest
 from tests.support.fake_policy import END, LS, FakeTokenizer
 from tests.support.gateways import Rig, rig
 
@@ -149,7 +149,9 @@ async def test_an_option_under_which_log_probabilities_would_be_false_is_refused
 
 
 def test_every_option_of_the_official_client_has_been_thought_of() -> None:
-    known = OPTIONS.harmless | OPTIONS.neutral.keys() | set(Request.__struct_fields__)
+    known = (
+        ANTHROPIC_OPTIONS.harmless | ANTHROPIC_OPTIONS.neutral.keys() | set(AnthropicMessagesRequest.__struct_fields__)
+    )
     assert set(typing.get_type_hints(MessageCreateParamsStreaming)) <= known
 
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, Received, Watch
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, OnPartialReply, PartialReply
 from actors.engines.router import Router
 from actors.gateway import anthropic_replies, openai_replies
-from actors.gateway.answer import Answer, Ending, cut, opens_thoughts, take_apart
-from actors.gateway.api import Call, Named, Replies
-from actors.gateway.asked import Asked
-from actors.gateway.beginning import Begun
+from actors.gateway.answer import CompletionEndReason, GatewayCompletion, cut_at_stop, opens_thinking, parse_completion
+from actors.gateway.api import ApiCall, ResponseEncoder, ResponseMetadata
+from actors.gateway.asked import ChatRequest
+from actors.gateway.beginning import PartialCompletion
 from tests.support.engine_requests import request
 from tests.support.fake_policy import reply_of
 
@@ -30,7 +30,7 @@ REPLIES = st.lists(
 ).map(lambda pieces: "".join(pieces).encode()) | st.binary(max_size=12)
 STOPS = st.lists(st.sampled_from(["STOP", "ab", "b", "abab", "</think>", "<tool_call>", "\n", "好"]), max_size=3)
 """None has the mark of an incomplete character, which a text has for a while and loses again."""
-NAMED = Named("policy", 0, "id")
+NAMED = ResponseMetadata("policy", 0, "id")
 
 
 class Bytes:
@@ -45,13 +45,13 @@ class Bytes:
         return b"".join(self._tokens[token] for token in token_ids).decode(errors="replace")
 
 
-def answered(said: Bytes, begun: Begun) -> Answer:
+def answered(said: Bytes, begun: PartialCompletion) -> GatewayCompletion:
     """The whole reply, as a session answers it."""
-    reply, text, stop = cut(reply_of(said.ids, 1), begun.stops, said.text)
-    taken = take_apart(text, opened=begun.opened, may_call=begun.may_call)
-    return Answer(
-        said=taken,
-        ending=Ending.CALLS if taken.calls else Ending.TURN,
+    reply, text, stop = cut_at_stop(reply_of(said.ids, 1), begun.stops, said.text)
+    taken = parse_completion(text, opened=begun.starts_in_thinking, may_call=begun.may_call)
+    return GatewayCompletion(
+        parsed=taken,
+        end_reason=CompletionEndReason.TOOL_CALLS if taken.tool_calls else CompletionEndReason.END_OF_TURN,
         stop_text=stop,
         prompt_tokens=begun.prompt_tokens,
         sampled_tokens=len(reply.token_ids),
@@ -59,21 +59,23 @@ def answered(said: Bytes, begun: Begun) -> Answer:
     )
 
 
-def streamed(replies: Replies, call: Call, said: Bytes, begun: Begun, seen: Sequence[int]) -> tuple[bytes, bytes]:
+def streamed(
+    replies: ResponseEncoder, call: ApiCall, said: Bytes, begun: PartialCompletion, seen: Sequence[int]
+) -> tuple[bytes, bytes]:
     """All events, where so many tokens were seen on the way, and the reply that is not streamed."""
-    events, answer = replies.events(call, NAMED), answered(said, begun)
+    events, answer = replies.stream_encoder(call, NAMED), answered(said, begun)
     told = b""
     for count in seen:
-        on_the_way = Begun(
+        on_the_way = PartialCompletion(
             prompt_tokens=begun.prompt_tokens,
             text_of=said.text,
             stops=begun.stops,
-            opened=begun.opened,
+            starts_in_thinking=begun.starts_in_thinking,
             may_call=begun.may_call,
             token_ids=said.ids[:count],
         )
-        told += events.more(on_the_way.said(), begun.prompt_tokens)
-    return told + events.end(answer), replies.whole(call, answer, NAMED)
+        told += events.encode_partial(on_the_way.parse(), begun.prompt_tokens)
+    return told + events.encode_end(answer), replies.encode_reply(call, answer, NAMED)
 
 
 def events_in(body: bytes) -> Iterator[dict[str, Any]]:
@@ -151,8 +153,10 @@ def test_whatever_is_said_and_however_it_comes_a_stream_says_what_a_whole_reply_
     thoughts: bool,
 ) -> None:
     spoken = Bytes(said, cuts)
-    begun = Begun(prompt_tokens=9, text_of=spoken.text, stops=stops, opened=opened, may_call=may_call)
-    call = Call(asked=Asked(messages=[]), stream=True, thoughts=thoughts)
+    begun = PartialCompletion(
+        prompt_tokens=9, text_of=spoken.text, stops=stops, starts_in_thinking=opened, may_call=may_call
+    )
+    call = ApiCall(request=ChatRequest(messages=[]), stream=True, thoughts=thoughts)
     stream, whole = streamed(openai_replies, call, spoken, begun, seen)
     assert put_together_by_openai(stream) == whole_of_openai(whole)
     stream, whole = streamed(anthropic_replies, call, spoken, begun, seen)
@@ -162,10 +166,15 @@ def test_whatever_is_said_and_however_it_comes_a_stream_says_what_a_whole_reply_
 def told_after(text: str, *, stops: Sequence[str] = (), opened: bool = False, may_call: bool = True) -> tuple[str, str]:
     """Of a reply that has come so far."""
     said = Bytes(text.encode(), ())
-    begun = Begun(
-        prompt_tokens=9, text_of=said.text, stops=stops, opened=opened, may_call=may_call, token_ids=said.ids[:1]
+    begun = PartialCompletion(
+        prompt_tokens=9,
+        text_of=said.text,
+        stops=stops,
+        starts_in_thinking=opened,
+        may_call=may_call,
+        token_ids=said.ids[:1],
     )
-    return begun.said().thoughts, begun.said().content
+    return begun.parse().thoughts, begun.parse().content
 
 
 @pytest.mark.parametrize(
@@ -197,16 +206,18 @@ def test_a_stop_text_is_held_back_from_where_it_may_have_begun() -> None:
 
 
 def test_thoughts_that_the_prompt_opens_are_thoughts_from_the_first_word() -> None:
-    assert opens_thoughts("<|im_start|>assistant\n<think>\n")
-    assert not opens_thoughts("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert opens_thinking("<|im_start|>assistant\n<think>\n")
+    assert not opens_thinking("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     assert told_after("I read", opened=True) == ("I read", "")
     assert told_after("I read</think>\nyes", opened=True) == ("I read", "yes")
 
 
 def test_a_character_is_told_when_all_of_it_has_come() -> None:
     half = Bytes("né".encode(), [2])
-    begun = Begun(prompt_tokens=9, text_of=half.text, stops=(), opened=False, may_call=False, token_ids=half.ids[:1])
-    assert begun.said().content == "n"
+    begun = PartialCompletion(
+        prompt_tokens=9, text_of=half.text, stops=(), starts_in_thinking=False, may_call=False, token_ids=half.ids[:1]
+    )
+    assert begun.parse().content == "n"
 
 
 # -- over engines that die ---------------------------------------------------------------------------------------
@@ -224,10 +235,10 @@ class MortalEngine:
         self._lives = lives
         self._attempts = 0
 
-    async def generate(self, asked: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, asked: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         assert watch is not None
         self._attempts += 1
-        came = asked.received
+        came = asked.resume_from
         if not self._lives:
             return reply_of(self._more(came, 2).token_ids, 1)
         told, untold, failure = self._lives.pop(0)
@@ -236,11 +247,11 @@ class MortalEngine:
             watch(came)
         if failure == "hangs":
             raise EngineUnavailable(failure, came)
-        raise EngineUnavailable(failure, self._more(came, untold) if failure == "dies" else Received([], [], []))
+        raise EngineUnavailable(failure, self._more(came, untold) if failure == "dies" else PartialReply([], [], []))
 
-    def _more(self, came: Received, count: int) -> Received:
+    def _more(self, came: PartialReply, count: int) -> PartialReply:
         ids = [1000 * self._attempts + len(came) + number for number in range(count)]
-        return came.plus(Received(ids, [-0.5] * count, [1] * count))
+        return came.plus(PartialReply(ids, [-0.5] * count, [1] * count))
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), FAILURES), max_size=6))

@@ -14,8 +14,8 @@ from openai.types.chat.completion_create_params import CompletionCreateParamsStr
 
 from actors.agents.chat import ChatFormat
 from actors.engines.messages import EngineUnavailable, RequestRefused
-from actors.gateway.openai_requests import OPTIONS, Request
-from protocol.trajectory import Status, TurnKind
+from actors.gateway.openai_requests import OPENAI_OPTIONS, OpenAIChatRequest
+from protocol.trajectory import EpisodeStatus, TurnKind
 from tests.support.fake_policy import END, LS, FakeTokenizer
 from tests.support.gateways import Rig, rig
 
@@ -197,7 +197,7 @@ async def test_options_that_change_nothing_are_taken() -> None:
 
 
 def test_every_option_of_the_official_client_has_been_thought_of() -> None:
-    known = OPTIONS.harmless | OPTIONS.neutral.keys() | set(Request.__struct_fields__)
+    known = OPENAI_OPTIONS.harmless | OPENAI_OPTIONS.neutral.keys() | set(OpenAIChatRequest.__struct_fields__)
     assert set(typing.get_type_hints(CompletionCreateParamsStreaming)) <= known
 
 
@@ -220,7 +220,7 @@ async def test_a_session_that_is_over_takes_no_call_and_keeps_no_late_reply() ->
             task = group.create_task(_denied(made))
             while not made.engine.asked:  # noqa: ASYNC110  # a state of the engine, not an event
                 await asyncio.sleep(0.001)
-            made.session.end()
+            made.session.close()
             made.engine.open.set()
         assert task.result()
         assert await _denied(made)
@@ -236,12 +236,12 @@ async def _denied(made: Rig) -> bool:
 async def test_an_engine_that_fails_is_a_503_after_which_the_client_asks_again() -> None:
     async with rig(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
         completion = await ask(made, HELLO)
-        assert made.session.trouble is None
+        assert made.session.last_error is None
     assert completion.choices[0].message.content == "there"
     async with rig(EngineUnavailable("restarting")) as made:
         with pytest.raises(openai.InternalServerError) as failed:
             await ask(made, HELLO)
-        assert str(made.session.trouble) == "restarting", "the episode would be graded as if the policy had failed"
+        assert str(made.session.last_error) == "restarting", "the episode would be graded as if the policy had failed"
     assert (failed.value.status_code, failed.value.code) == (503, "engine_unavailable")
 
 
@@ -289,12 +289,12 @@ async def test_a_prompt_without_room_for_a_reply_is_the_policys_limit() -> None:
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(made, HELLO)
     assert refused.value.code == "context_length_exceeded"
-    assert made.session.limit is Status.CONTEXT_LIMIT
+    assert made.session.limit is EpisodeStatus.CONTEXT_LIMIT
 
 
 async def test_calls_side_by_side_stay_within_what_the_trajectory_may_hold() -> None:
     """Else it outgrows what is reserved for it, is refused, and counts as failed hardware."""
-    room = len(ChatFormat(FakeTokenizer()).first_prompt(HELLO)) + 10
+    room = len(ChatFormat(FakeTokenizer()).encode_first_prompt(HELLO)) + 10
     async with rig("x" * 50, "y" * 50, max_tokens=room) as made:
         made.engine.open.clear()
         async with asyncio.TaskGroup() as group:
@@ -354,7 +354,7 @@ async def test_a_harness_that_shortens_its_history_after_a_refusal_is_not_taken_
     async with rig("fine\x01", context_tokens=60) as made:
         with pytest.raises(openai.BadRequestError):
             await ask(made, [{"role": "user", "content": "x" * 60}])
-        assert made.session.limit is Status.CONTEXT_LIMIT
+        assert made.session.limit is EpisodeStatus.CONTEXT_LIMIT
         await ask(made, HELLO)
         assert made.session.limit is None
 

@@ -14,8 +14,8 @@ import pytest
 from anthropic.types import RawMessageStreamEvent
 from openai.types.chat import ChatCompletionChunk
 
-from actors.agents.chat import Message
-from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, Watch
+from actors.agents.chat import ChatMessage
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, OnPartialReply
 from actors.engines.router import Router
 from protocol.trajectory import Segment
 from tests.support.fake_policy import FakeTokenizer, ids_of, received, reply_of
@@ -128,7 +128,7 @@ class OpeningTokenizer(FakeTokenizer):
 
     def apply_chat_template(
         self,
-        conversation: Sequence[Message],
+        conversation: Sequence[ChatMessage],
         *,
         tokenize: bool,
         add_generation_prompt: bool,
@@ -227,7 +227,9 @@ async def test_an_engine_that_fails_later_is_told_in_the_stream_and_nothing_is_k
         with pytest.raises((openai.APIError, anthropic.APIStatusError), match="gone for good"):
             await rest(stream)
         assert made.session.segments() == ()
-        assert str(made.session.trouble) == "gone for good", "the episode would be graded as if the policy had failed"
+        assert str(made.session.last_error) == "gone for good", (
+            "the episode would be graded as if the policy had failed"
+        )
 
 
 @asked_by
@@ -236,7 +238,7 @@ async def test_a_session_that_ends_under_a_stream_says_so_in_it(ask: Asking) -> 
         speaking(made, "one ")
         stream = await ask(made)
         await next_text(stream)
-        made.session.end()
+        made.session.close()
         made.engine.open.set()
         with pytest.raises((openai.APIError, anthropic.APIStatusError), match="episode is over"):
             await rest(stream)
@@ -295,9 +297,9 @@ class DyingEngine:
     def __init__(self, name: str, text: str, error: Exception | None = None) -> None:
         self.name, self._text, self._error = name, text, error
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         assert watch is not None
-        came = request.received.plus(received(self._text))
+        came = request.resume_from.plus(received(self._text))
         watch(came)
         if self._error is not None:
             raise self._error

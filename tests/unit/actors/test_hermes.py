@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from actors.agents.hermes import Final, Malformed, ToolCall, parse
+from actors.agents.hermes import AgentToolCall, FinalReply, MalformedAction, parse_tool_calls
 
 
 def test_a_call_with_its_arguments() -> None:
     text = '<tool_call>\n{"name": "shell_exec", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
-    assert parse(text) == [ToolCall("shell_exec", {"command": 'ls "a b"'})]
+    assert parse_tool_calls(text) == [AgentToolCall("shell_exec", {"command": 'ls "a b"'})]
 
 
 def test_several_calls_keep_their_order_and_a_broken_one_is_reported_among_them() -> None:
@@ -18,13 +18,13 @@ def test_several_calls_keep_their_order_and_a_broken_one_is_reported_among_them(
         "<tool_call>{broken}</tool_call>"
         '<tool_call>{"name": "b", "arguments": {}}</tool_call>'
     )
-    first, second, third = parse(text)
-    assert (first, third) == (ToolCall("a", {}), ToolCall("b", {}))
-    assert isinstance(second, Malformed)
+    first, second, third = parse_tool_calls(text)
+    assert (first, third) == (AgentToolCall("a", {}), AgentToolCall("b", {}))
+    assert isinstance(second, MalformedAction)
 
 
 def test_a_reply_without_a_call_is_the_last_word() -> None:
-    assert parse("done") == Final("done")
+    assert parse_tool_calls("done") == FinalReply("done")
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ def test_a_reply_without_a_call_is_the_last_word() -> None:
     ],
 )
 def test_what_does_not_parse_says_why_and_never_ends_the_episode(text: str) -> None:
-    actions = parse(text)
+    actions = parse_tool_calls(text)
     assert isinstance(actions, list)
-    assert isinstance(actions[0], Malformed)
+    assert isinstance(actions[0], MalformedAction)
     assert actions[0].reason
 
 
 @pytest.mark.parametrize("piece", ["\n", " ", "<tool_call>", "</tool_call>", "<tool_call>\n", "<", "{"])
 def test_whatever_a_policy_repeats_is_read_in_no_time(piece: str) -> None:
     """A worker's loop, and all of its episodes, would stand still for hours: until it is killed as one that hangs."""
-    actions = parse("<tool_call>" + piece * (100_000 // len(piece)))
+    actions = parse_tool_calls("<tool_call>" + piece * (100_000 // len(piece)))
     assert isinstance(actions, list)
-    assert all(isinstance(action, Malformed) for action in actions)
+    assert all(isinstance(action, MalformedAction) for action in actions)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.engines.messages import EngineLoad, EngineState
-from actors.engines.placement import Placement
+from actors.engines.placement import LoadBalancer
 from protocol.weights import make_version
 from tests.support.engine_requests import load
 
@@ -19,37 +19,37 @@ SLACK = 4
 """Times a request."""
 
 
-def placement(engines: int = 2, first: int = 0, lag: int = 0) -> Placement:
-    return Placement(engines, slack=SLACK, first=first, lag=lag)
+def placement(engines: int = 2, first: int = 0, lag: int = 0) -> LoadBalancer:
+    return LoadBalancer(engines, slack=SLACK, first=first, max_version_lag=lag)
 
 
 def test_load_is_counted_in_tokens_and_not_in_requests() -> None:
     """One long history is as much work as many short ones."""
     router = placement()
-    assert router.begin("long", 1000, 0.0) == 0
-    assert [router.begin(f"short {number}", TOKENS, 0.0) for number in range(10)] == [1] * 10
+    assert router.begin_request("long", 1000, 0.0) == 0
+    assert [router.begin_request(f"short {number}", TOKENS, 0.0) for number in range(10)] == [1] * 10
     assert router.tokens == [1000, 1000]
 
 
 def test_what_others_have_there_counts_and_ones_own_is_not_counted_twice() -> None:
     router = placement()
-    router.begin("s", TOKENS, 0.0)
-    router.hear(0, load(others=300, own=TOKENS), 0.0)
-    router.hear(1, load(others=500), 0.0)
+    router.begin_request("s", TOKENS, 0.0)
+    router.update_load(0, load(others=300, own=TOKENS), 0.0)
+    router.update_load(1, load(others=500), 0.0)
     assert router.tokens == [400, 500]
-    router.end(0, TOKENS)
+    router.end_request(0, TOKENS)
     assert router.tokens == [300, 500]
 
 
 def test_a_session_leaves_only_an_engine_with_much_more_than_another() -> None:
     router = placement()
-    router.begin("s", TOKENS, 0.0)
-    router.end(0, TOKENS)
-    router.hear(0, load(SLACK * TOKENS), 0.0)
-    assert router.begin("s", TOKENS, 0.0) == 0, "its prefix is cached there"
-    router.end(0, TOKENS)
-    router.hear(0, load(SLACK * TOKENS + 1), 0.0)
-    assert (router.begin("s", TOKENS, 0.0), router.moved) == (1, 1)
+    router.begin_request("s", TOKENS, 0.0)
+    router.end_request(0, TOKENS)
+    router.update_load(0, load(SLACK * TOKENS), 0.0)
+    assert router.begin_request("s", TOKENS, 0.0) == 0, "its prefix is cached there"
+    router.end_request(0, TOKENS)
+    router.update_load(0, load(SLACK * TOKENS + 1), 0.0)
+    assert (router.begin_request("s", TOKENS, 0.0), router.moved) == (1, 1)
 
 
 @pytest.mark.parametrize(("paused_s", "engine"), [(0.1, 0), (5.0, 1)])
@@ -57,71 +57,73 @@ def test_a_session_stays_through_a_blink_of_its_engine_and_not_through_a_long_pa
     paused_s: float, engine: int
 ) -> None:
     router = placement()
-    router.begin("s", TOKENS, 0.0)
-    router.hear(0, load(state=EngineState.UPDATING, paused_s=paused_s), 0.0)
-    assert router.begin("s", TOKENS, 0.0) == engine
-    assert router.another_at_hand(1, 0.0) == (engine == 0)
+    router.begin_request("s", TOKENS, 0.0)
+    router.update_load(0, load(state=EngineState.UPDATING, paused_s=paused_s), 0.0)
+    assert router.begin_request("s", TOKENS, 0.0) == engine
+    assert router.has_other_available(1, 0.0) == (engine == 0)
 
 
 @pytest.mark.parametrize("state", sorted(set(EngineState) - {EngineState.SERVING, EngineState.UPDATING}))
 def test_an_engine_that_says_that_it_serves_nobody_gets_nothing_until_it_serves(state: EngineState) -> None:
     router = placement()
-    router.hear(0, load(state=state), 0.0)
-    assert [router.begin(f"s{number}", TOKENS, 0.0) for number in range(3)] == [1, 1, 1]
-    router.hear(0, load(), 1.0)
-    assert router.begin("new", TOKENS, 1.0) == 0
+    router.update_load(0, load(state=state), 0.0)
+    assert [router.begin_request(f"s{number}", TOKENS, 0.0) for number in range(3)] == [1, 1, 1]
+    router.update_load(0, load(), 1.0)
+    assert router.begin_request("new", TOKENS, 1.0) == 0
 
 
 def test_where_no_engine_serves_one_that_comes_back_is_waited_for_before_one_that_failed() -> None:
     router = placement(3)
-    router.failed(0, 0.0)
+    router.mark_failed(0, 0.0)
     for engine in (1, 2):
-        router.hear(engine, load(others=engine, state=EngineState.LENT), 0.0)
-    assert (router.at_hand(0.0), router.begin("s", TOKENS, 0.0)) == (0, 1)
+        router.update_load(engine, load(others=engine, state=EngineState.OFFLOADED), 0.0)
+    assert (router.count_available(0.0), router.begin_request("s", TOKENS, 0.0)) == (0, 1)
     for engine in (1, 2):
-        router.failed(engine, 0.0)
-    assert router.begin("t", TOKENS, 0.0) == 0
+        router.mark_failed(engine, 0.0)
+    assert router.begin_request("t", TOKENS, 0.0) == 0
 
 
 def test_new_sessions_go_to_the_newest_weights_and_old_ones_stay() -> None:
     router = placement(3)
-    assert router.begin("old", TOKENS, 0.0) == 0
+    assert router.begin_request("old", TOKENS, 0.0) == 0
     for engine in range(3):
-        router.hear(engine, load(version=2 if engine == 2 else 1), 0.0)
-    assert router.begin("old", TOKENS, 0.0) == 0
-    assert [router.begin(f"new {number}", TOKENS, 0.0) for number in range(3)] == [2, 2, 2]
+        router.update_load(engine, load(version=2 if engine == 2 else 1), 0.0)
+    assert router.begin_request("old", TOKENS, 0.0) == 0
+    assert [router.begin_request(f"new {number}", TOKENS, 0.0) for number in range(3)] == [2, 2, 2]
 
 
 def test_an_engine_whose_weights_are_too_old_gets_nothing_until_it_serves_others() -> None:
     """It could not load, say: what it samples would get no loss."""
     router = placement(lag=2)
-    assert router.begin("s", TOKENS, 0.0) == 0
-    router.hear(0, load(version=1), 0.0)
-    router.hear(1, load(version=3, others=900, queued=300), 0.0)
-    assert [router.begin(each, TOKENS, 0.0) for each in ("s", "new")] == [0, 0], "two versions are within the bound"
-    router.hear(1, load(version=4, others=900, queued=300), 0.0)
-    assert [router.begin(each, TOKENS, 0.0) for each in ("s", "newer")] == [1, 1]
-    router.hear(0, load(version=4), 0.0)
-    assert router.begin("newest", TOKENS, 0.0) == 0
+    assert router.begin_request("s", TOKENS, 0.0) == 0
+    router.update_load(0, load(version=1), 0.0)
+    router.update_load(1, load(version=3, others=900, queued=300), 0.0)
+    assert [router.begin_request(each, TOKENS, 0.0) for each in ("s", "new")] == [0, 0], (
+        "two versions are within the bound"
+    )
+    router.update_load(1, load(version=4, others=900, queued=300), 0.0)
+    assert [router.begin_request(each, TOKENS, 0.0) for each in ("s", "newer")] == [1, 1]
+    router.update_load(0, load(version=4), 0.0)
+    assert router.begin_request("newest", TOKENS, 0.0) == 0
 
 
 def test_a_stale_engine_is_better_than_none_and_asked_before_one_that_failed() -> None:
     router = placement(3, lag=2)
-    router.hear(0, load(version=1), 0.0)
-    router.hear(1, load(version=9, state=EngineState.RESTARTING), 0.0)
-    router.failed(2, 0.0)
-    assert (router.begin("s", TOKENS, 0.0), router.at_hand(0.0)) == (0, 1)
-    router.hear(1, load(version=9), 1.0)
-    assert (router.begin("s", TOKENS, 1.0), router.at_hand(1.0)) == (1, 2)
+    router.update_load(0, load(version=1), 0.0)
+    router.update_load(1, load(version=9, state=EngineState.RESTARTING), 0.0)
+    router.mark_failed(2, 0.0)
+    assert (router.begin_request("s", TOKENS, 0.0), router.count_available(0.0)) == (0, 1)
+    router.update_load(1, load(version=9), 1.0)
+    assert (router.begin_request("s", TOKENS, 1.0), router.count_available(1.0)) == (1, 2)
 
 
 def test_after_a_new_start_engines_that_wait_for_their_first_weights_are_not_stale() -> None:
     """The first that has them would get all of the load."""
     router = placement(lag=1)
-    assert router.begin("s", TOKENS, 0.0) == 0
-    router.hear(0, load(version=make_version(1, 7)), 0.0)
-    router.hear(1, load(version=make_version(2, 1)), 0.0)
-    assert router.begin("s", TOKENS, 0.0) == 0
+    assert router.begin_request("s", TOKENS, 0.0) == 0
+    router.update_load(0, load(version=make_version(1, 7)), 0.0)
+    router.update_load(1, load(version=make_version(2, 1)), 0.0)
+    assert router.begin_request("s", TOKENS, 0.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -131,16 +133,16 @@ def test_after_a_new_start_engines_that_wait_for_their_first_weights_are_not_sta
 )
 def test_the_newest_weights_without_room_are_not_waited_for(newest: EngineLoad) -> None:
     router = placement()
-    router.hear(0, load(version=1), 0.0)
-    router.hear(1, newest, 0.0)
-    assert router.begin("new", TOKENS, 0.0) == 0
+    router.update_load(0, load(version=1), 0.0)
+    router.update_load(1, newest, 0.0)
+    assert router.begin_request("new", TOKENS, 0.0) == 0
 
 
 def test_what_an_engine_said_long_ago_is_not_believed() -> None:
     router = placement()
-    router.hear(0, load(others=500, state=EngineState.RESTARTING), 0.0)
-    assert router.begin("s", TOKENS, 4.9) == 1
-    assert router.begin("t", TOKENS, 5.0) == 0
+    router.update_load(0, load(others=500, state=EngineState.RESTARTING), 0.0)
+    assert router.begin_request("s", TOKENS, 4.9) == 1
+    assert router.begin_request("t", TOKENS, 5.0) == 0
 
 
 @dataclass
@@ -203,7 +205,7 @@ def test_some_engine_is_always_chosen_and_no_session_moves_without_a_reason(engi
     for kind, number, what in events:
         if kind == "begin":
             session = f"s{number}"
-            engine = router.begin(session, what, model.now)
+            engine = router.begin_request(session, what, model.now)
             model.assert_begun_well(session, what, engine)
             model.homes[session] = engine
             model.own[engine] += what
@@ -211,17 +213,17 @@ def test_some_engine_is_always_chosen_and_no_session_moves_without_a_reason(engi
         elif kind == "end" and model.under_way:
             engine, tokens = model.under_way.pop(number % len(model.under_way))
             model.own[engine] -= tokens
-            router.end(engine, tokens)
+            router.end_request(engine, tokens)
         elif kind == "fail":
             model.avoided[number % engines] = model.now
-            router.failed(number % engines, model.now)
+            router.mark_failed(number % engines, model.now)
         elif kind == "hear":
             model.heard[number % engines] = (what, model.now)
-            router.hear(number % engines, what, model.now)
+            router.update_load(number % engines, what, model.now)
         elif kind == "wait":
             model.now += number
     at_hand = [model.trouble(engine) == 0 for engine in range(engines)]
-    assert router.at_hand(model.now) == sum(at_hand)
+    assert router.count_available(model.now) == sum(at_hand)
     assert router.tokens == [model.tokens(engine) for engine in range(engines)]
     assert sum(router.in_flight) == len(model.under_way)
 
@@ -244,17 +246,17 @@ def test_routers_that_hear_how_engines_stand_share_them_evenly(
         for number in window:
             router = number % routers
             session = f"{sum(had[router].values())}"
-            had[router][fleet[router].begin(session, TOKENS, 0.0)] += TOKENS
+            had[router][fleet[router].begin_request(session, TOKENS, 0.0)] += TOKENS
         totals = [sum(each[engine] for each in had) for engine in range(engines)]
         assert max(totals) - min(totals) <= TOKENS * (1 + (routers - 1) * most_unheard)
         for own, router in zip(had, fleet, strict=True):
             for engine, total in enumerate(totals):
-                router.hear(engine, load(others=total - own[engine], own=own[engine]), 0.0)
+                router.update_load(engine, load(others=total - own[engine], own=own[engine]), 0.0)
 
 
 def test_two_routers_do_not_both_fill_the_engine_that_the_first_of_them_fills() -> None:
     first, second = placement(), placement()
-    assert [first.begin("one session", TOKENS, 0.0) for _ in range(SLACK)] == [0] * SLACK
+    assert [first.begin_request("one session", TOKENS, 0.0) for _ in range(SLACK)] == [0] * SLACK
     for engine, tokens in enumerate(first.tokens):
-        second.hear(engine, load(others=tokens), 1.0)
-    assert [second.begin(f"new {number}", TOKENS, 1.0) for number in range(SLACK)] == [1] * SLACK
+        second.update_load(engine, load(others=tokens), 1.0)
+    assert [second.begin_request(f"new {number}", TOKENS, 1.0) for number in range(SLACK)] == [1] * SLACK

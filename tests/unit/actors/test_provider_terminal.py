@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from actors.episode import SandboxGone
+from actors.episode import SandboxDestroyedByAgent
 from actors.provider_settings import ProviderSettings
 from actors.provider_terminal import ProviderTerminal
-from actors.sandboxes import open_sandboxes, together_of
+from actors.sandboxes import open_sandbox_source, sandbox_group_of
 from protocol.errors import UserError
-from protocol.trajectory import GroupId, Ticket
+from protocol.trajectory import GroupId, RolloutRequest
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.pool import PoolSettings
-from sandbox.provider import Together
+from sandbox.provider import SandboxGroup
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, TERMINAL_BENCH, Toolset
 from tests.support.fake_provider import FakeProvider, FakeSandbox
@@ -58,9 +58,9 @@ async def test_a_program_is_written_and_run_and_setas_tools_are_called_where_the
 @pytest.mark.parametrize(
     ("error", "vanished_before", "expected"),
     [
-        (SandboxDestroyed("out of memory"), False, SandboxGone),
+        (SandboxDestroyed("out of memory"), False, SandboxDestroyedByAgent),
         (SandboxVanished("nothing says why"), False, SandboxVanished),
-        (SandboxVanished("nothing says why"), True, SandboxGone),
+        (SandboxVanished("nothing says why"), True, SandboxDestroyedByAgent),
         (SandboxLost("the server does not answer"), True, SandboxLost),
     ],
 )
@@ -70,7 +70,7 @@ async def test_an_agent_is_charged_for_its_own_doing_alone(
     for tools in (None, SETA):
         place, sandbox = terminal(tools, vanished_before=vanished_before)
         sandbox.fail = error
-        with pytest.raises((SandboxGone, SandboxLost)) as caught:
+        with pytest.raises((SandboxDestroyedByAgent, SandboxLost)) as caught:
             await place.call("shell_exec", {"id": "a", "command": "true"}, print)
         assert type(caught.value) is expected
 
@@ -79,7 +79,7 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (url, service):
         settings, pool = ProviderSettings("pool", (url,)), PoolSettings("unused", "r", 1)
-        async with open_sandboxes(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
+        async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
             one, other = [await sandboxes.open(TASK) for _ in range(2)]
             counted = sandboxes.statistics()
             assert (counted.live, counted.started, counted.capacity) == (2, 2, 3)
@@ -93,14 +93,14 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
 
 
 async def test_a_training_groups_places_are_held_before_its_first_episode_begins(tmp_path: Path) -> None:
-    ticket = Ticket("run", GroupId(7), 0, 3, "t", 11)
+    ticket = RolloutRequest("run", GroupId(7), 0, 3, "t", 11)
     async with pool_server(FakeProvider(), tmp_path) as (url, service):
         settings, pool = ProviderSettings("pool", (url,), together=True), PoolSettings("unused", "r", 1)
-        together = together_of(ticket, settings)
-        assert together == Together("run/g000007", 3)
-        async with open_sandboxes(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
+        together = sandbox_group_of(ticket, settings)
+        assert together == SandboxGroup("run/g000007", 3)
+        async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
             await sandboxes.open(TASK, None, together)
             assert service.table.groups() == {"run/g000007": 3}
     for other in (replace(ticket, attempt=1), replace(ticket, purpose="before")):
-        assert together_of(other, settings) is None
-    assert together_of(ticket, replace(settings, together=False)) is together_of(ticket, None) is None
+        assert sandbox_group_of(other, settings) is None
+    assert sandbox_group_of(ticket, replace(settings, together=False)) is sandbox_group_of(ticket, None) is None

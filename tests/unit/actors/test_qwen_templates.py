@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from actors.agents.chat import ChatFormat, Message, Tokenizer
-from actors.agents.choice import agent_of
-from actors.agents.settings import AgentKind, History, Thinking
+from actors.agents.chat import ChatFormat, ChatMessage, Tokenizer
+from actors.agents.choice import make_agent
+from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode
 from actors.engines.messages import GenerateReply, GenerateRequest
-from actors.episode import Episode, EpisodeSettings, Graded, ToolOutcome
-from launch.config.rollout import AgentSection
+from actors.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from launch.config.rollout import AgentLoopSection
 from launch.demo.tokenizer import train_tokenizer
-from learner.sequences import whole
+from learner.sequences import join_sequences
 from protocol.errors import UserError
-from protocol.trajectory import GroupId, Status, Ticket, TurnKind
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, TurnKind
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import reply_of
 from tests.support.observers import FakeObserver
@@ -76,7 +76,7 @@ class FakeModel:
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         turn = len(self.asked)
         self.asked.append(request.input_ids)
-        ids = [*self.tokenizer.encode(self.say(turn), add_special_tokens=False), self.chat.turn_end]
+        ids = [*self.tokenizer.encode(self.say(turn), add_special_tokens=False), self.chat.turn_end_id]
         self.sampled.append(ids)
         return replace(reply_of(ids, 1), finish="stop")
 
@@ -85,12 +85,12 @@ class FakeModel:
 class FakeTerminal:
     calls: int = 0
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
         self.calls += 1
-        return ToolOutcome(f"output {self.calls} of {name}", "", 0, 1.0)
+        return ToolCallResult(f"output {self.calls} of {name}", "", 0, 1.0)
 
-    async def grade(self) -> Graded:
-        return Graded((), 0.0, False, 0.0)
+    async def grade(self) -> EpisodeGrade:
+        return EpisodeGrade((), 0.0, False, 0.0)
 
 
 def hermes(turn: int) -> str:
@@ -106,12 +106,12 @@ def bash(turn: int) -> str:
 THINKS = "<think>\nTurn {}: I count.\n</think>\n\n"
 EMPTY = "<think>\n\n</think>\n\n"
 CASES = {
-    "qwen3": ("qwen3", Thinking.TEMPLATE, THINKS, TURNS - 1),
-    "qwen3, on": ("qwen3", Thinking.ON, THINKS, TURNS - 1),
-    "qwen3, off": ("qwen3", Thinking.OFF, "", TURNS),
-    "qwen3, /no_think": ("qwen3", Thinking.NO_THINK, EMPTY, TURNS - 1),
-    "2507, instruct": ("qwen3_instruct_2507", Thinking.TEMPLATE, "", 0),
-    "2507, thinking": ("opening", Thinking.TEMPLATE, THINKS.removeprefix("<think>\n"), TURNS - 1),
+    "qwen3": ("qwen3", ThinkingMode.TEMPLATE, THINKS, TURNS - 1),
+    "qwen3, on": ("qwen3", ThinkingMode.ON, THINKS, TURNS - 1),
+    "qwen3, off": ("qwen3", ThinkingMode.OFF, "", TURNS),
+    "qwen3, /no_think": ("qwen3", ThinkingMode.NO_THINK, EMPTY, TURNS - 1),
+    "2507, instruct": ("qwen3_instruct_2507", ThinkingMode.TEMPLATE, "", 0),
+    "2507, thinking": ("opening", ThinkingMode.TEMPLATE, THINKS.removeprefix("<think>\n"), TURNS - 1),
 }
 """Template, how it is told, how replies begin, and how many thoughts the last prompt has."""
 
@@ -119,20 +119,20 @@ CASES = {
 @pytest.mark.parametrize("kind", [AgentKind.HERMES, AgentKind.BASH])
 @pytest.mark.parametrize(("template", "thinking", "thought", "thoughts"), CASES.values(), ids=CASES)
 async def test_thirty_turns_each_go_on_from_every_token_before(
-    bare: Tokenizer, template: str, thinking: Thinking, thought: str, thoughts: int, kind: AgentKind
+    bare: Tokenizer, template: str, thinking: ThinkingMode, thought: str, thoughts: int, kind: AgentKind
 ) -> None:
-    settings = AgentSection(kind=kind, thinking=thinking).settings
-    tokenizer, agent = qwen(bare, template), agent_of(settings)
-    schemas = [tool.schema for tool in agent.offered.values()]
-    chat = ChatFormat(tokenizer, tools=schemas or None, thinking=thinking.argument)
+    settings = AgentLoopSection(kind=kind, thinking=thinking).settings
+    tokenizer, agent = qwen(bare, template), make_agent(settings)
+    schemas = [tool.schema for tool in agent.offered_tools.values()]
+    chat = ChatFormat(tokenizer, tools=schemas or None, thinking=thinking.template_argument)
     say = hermes if kind is AgentKind.HERMES else bash
     model, terminal = FakeModel(tokenizer, chat, lambda turn: thought.format(turn) + say(turn)), FakeTerminal()
-    episode = Episode(
-        Ticket("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, terminal,
+    episode = AgentEpisode(
+        RolloutRequest("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, terminal,
         EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0), FakeObserver(),
     )  # fmt: skip
     trajectory = await episode.run()
-    assert trajectory.status is (Status.COMPLETED if kind is AgentKind.HERMES else Status.TURN_LIMIT)
+    assert trajectory.status is (EpisodeStatus.COMPLETED if kind is AgentKind.HERMES else EpisodeStatus.TURN_LIMIT)
 
     (segment,) = trajectory.segments
     for prompt, sampled, following in zip(model.asked, model.sampled, model.asked[1:], strict=False):
@@ -142,10 +142,12 @@ async def test_thirty_turns_each_go_on_from_every_token_before(
     assert len([turn for turn in segment.turns if turn.kind is TurnKind.MODEL]) == TURNS
     assert terminal.calls == (sum(1 + turn % 3 for turn in range(TURNS - 1)) if kind is AgentKind.HERMES else TURNS)
 
-    messages = conversation(agent.opening(TASK), lambda turn: chat.begun + thought.format(turn) + say(turn), kind)
+    messages = conversation(
+        agent.opening_messages(TASK), lambda turn: chat.reply_prefix + thought.format(turn) + say(turn), kind
+    )
     rendered = tokenizer.apply_chat_template(
         messages, tokenize=False, add_generation_prompt=True, tools=schemas or None,
-        **({} if thinking.argument is None else {"enable_thinking": thinking.argument}),
+        **({} if thinking.template_argument is None else {"enable_thinking": thinking.template_argument}),
     )  # fmt: skip
     kept = tokenizer.decode(model.asked[-1], skip_special_tokens=False)
     assert THOUGHT.sub("", kept) == THOUGHT.sub("", rendered), "beside thoughts the template would say something else"
@@ -158,25 +160,25 @@ async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoug
     bare: Tokenizer,
 ) -> None:
     """Qwen3's template drops the thoughts of turns before a user's message: each is trained where it was sampled."""
-    tokenizer, agent = qwen(bare, "qwen3"), agent_of(AgentSection(kind=AgentKind.BASH).settings)
+    tokenizer, agent = qwen(bare, "qwen3"), make_agent(AgentLoopSection(kind=AgentKind.BASH).settings)
     chat = ChatFormat(tokenizer)
     model = FakeModel(tokenizer, chat, lambda turn: THINKS.format(turn) + bash(turn))
-    episode = Episode(
-        Ticket("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, FakeTerminal(),
-        EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0, history=History.INDIVIDUAL), FakeObserver(),
+    episode = AgentEpisode(
+        RolloutRequest("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, FakeTerminal(),
+        EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0, history=HistoryMode.INDIVIDUAL), FakeObserver(),
     )  # fmt: skip
     trajectory = await episode.run()
-    messages = conversation(agent.opening(TASK), lambda turn: THINKS.format(turn) + bash(turn), AgentKind.BASH)
+    messages = conversation(agent.opening_messages(TASK), lambda turn: THINKS.format(turn) + bash(turn), AgentKind.BASH)
     rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, tools=None)
     assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
     assert not THOUGHT.search(rendered)
-    sequences = [(ids.tolist(), ids[mask == 1].tolist()) for ids, mask in whole(trajectory.segments)]
+    sequences = [(ids.tolist(), ids[mask == 1].tolist()) for ids, mask in join_sequences(trajectory.segments)]
     assert [loss for _, loss in sequences] == model.sampled
     for (ids, loss), asked in zip(sequences, model.asked, strict=True):
         assert ids == [*asked, *loss]
 
 
-def conversation(opening: list[Message], say: Callable[[int], str], kind: AgentKind) -> list[Message]:
+def conversation(opening: list[ChatMessage], say: Callable[[int], str], kind: AgentKind) -> list[ChatMessage]:
     """The messages that the last prompt stands for."""
     messages, calls = [*opening], 0
     for turn in range(TURNS - 1):
@@ -194,9 +196,9 @@ def test_thinking_is_turned_off_by_an_empty_thought_in_every_prompt(
     bare: Tokenizer, thinking: bool | None, ends: str
 ) -> None:
     chat = ChatFormat(qwen(bare, "qwen3"), thinking=thinking)
-    prompt = chat.text(chat.first_prompt([{"role": "user", "content": "q"}]))
+    prompt = chat.decode_reply(chat.encode_first_prompt([{"role": "user", "content": "q"}]))
     assert prompt.endswith(f"<|im_start|>assistant\n{ends}")
-    delta = chat.text(chat.delta([{"role": "tool", "content": "a"}], closed=True))
+    delta = chat.decode_reply(chat.encode_delta([{"role": "tool", "content": "a"}], closed=True))
     assert delta.endswith(f"</tool_response><|im_end|>\n<|im_start|>assistant\n{ends}")
 
 
@@ -208,16 +210,18 @@ def test_a_template_that_knows_of_no_thinking_is_refused_where_it_is_told_to(bar
 
 def test_no_think_is_the_last_word_of_the_system_message() -> None:
     """SETA's place for it."""
-    first, *_ = agent_of(AgentSection(thinking=Thinking.NO_THINK).settings).opening(TASK)
+    first, *_ = make_agent(AgentLoopSection(thinking=ThinkingMode.NO_THINK).settings).opening_messages(TASK)
     assert first == {"role": "system", "content": "Use the shell.\n/no_think"}
-    only, _ = agent_of(AgentSection(kind="code_interpreter", thinking=Thinking.NO_THINK).settings).opening(TASK)
+    only, _ = make_agent(
+        AgentLoopSection(kind="code_interpreter", thinking=ThinkingMode.NO_THINK).settings
+    ).opening_messages(TASK)
     assert only == {"role": "system", "content": "/no_think"}
 
 
 def test_calls_in_thoughts_that_the_prompt_opened_are_not_made(bare: Tokenizer) -> None:
     chat = ChatFormat(qwen(bare, "opening"))
-    assert chat.begun == "<think>\n"
-    agent = agent_of(AgentSection().settings)
-    reading = agent.read(f"{chat.begun}maybe {hermes(2)}\n</think>\n\n{hermes(0)}")
+    assert chat.reply_prefix == "<think>\n"
+    agent = make_agent(AgentLoopSection().settings)
+    reading = agent.parse_reply(f"{chat.reply_prefix}maybe {hermes(2)}\n</think>\n\n{hermes(0)}")
     assert len(reading.actions) == 1
-    assert ChatFormat(qwen(bare, "qwen3")).begun == ""
+    assert ChatFormat(qwen(bare, "qwen3")).reply_prefix == ""

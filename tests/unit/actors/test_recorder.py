@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.episode import Graded
+from actors.episode import EpisodeGrade
 from actors.recorder import EpisodeRecorder, TerminalRecorder
 from protocol.events import EventLog
 from protocol.trajectory import Reward, TestResult, Trajectory
@@ -19,12 +19,13 @@ TASK = Task("task-0", "Count the lines.", family="count")
 
 def record(run_dir: Path, trajectory: Trajectory) -> None:
     """One short episode."""
-    recorder = EpisodeRecorder(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.ticket, TASK, "worker-0")
+    recorder = EpisodeRecorder(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.request, TASK, "worker-0")
     recorder.on_turn(0, "I count.", 5, (3, 4), 70.0)
     recorder.on_call("shell_exec", "wc -l\x1b[2J input.txt")
     recorder.on_result("12 input.txt\n")
     recorder.on_grade(
-        Graded((TestResult("one", True), TestResult("two", False)), 0.5, False, 3.0), Reward(0.5, {"pass_ratio": 0.5})
+        EpisodeGrade((TestResult("one", True), TestResult("two", False)), 0.5, False, 3.0),
+        Reward(0.5, {"pass_ratio": 0.5}),
     )
     recorder.finished(trajectory)
     recorder.close()
@@ -43,7 +44,7 @@ def test_each_attempt_at_a_sample_has_events_and_a_recording_of_its_own(tmp_path
     first, again = make_trajectory(reward=1.0), make_trajectory(reward=1.0, attempt=1)
     record(tmp_path, first)
     record(tmp_path, again)
-    names = [f"{first.ticket.trajectory_id}-a{attempt}" for attempt in (0, 1)]
+    names = [f"{first.request.trajectory_id}-a{attempt}" for attempt in (0, 1)]
     assert sorted(path.stem for path in (tmp_path / "terminals").iterdir()) == names
     told = [(event["kind"], event["trajectory"]) for event in events(tmp_path)]
     kinds = ["episode.started", "episode.turn", "episode.tool", "episode.finished"]
@@ -87,10 +88,10 @@ def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
 
 
 def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
-    ticket = make_trajectory().ticket
+    ticket = make_trajectory().request
     recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
     why = "call 1 touched the tests' folder: ls /tests"
-    recorder.on_grade(Graded((TestResult("one", True),), 1.0, True, 3.0, (why,)), Reward(1.0))
+    recorder.on_grade(EpisodeGrade((TestResult("one", True),), 1.0, True, 3.0, (why,)), Reward(1.0))
     recorder.close()
     assert [event["why"] for event in events(tmp_path) if event["kind"] == "episode.suspicious"] == [[why]]
     (cast,) = (tmp_path / "terminals").iterdir()
@@ -98,7 +99,7 @@ def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
 
 
 def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_path: Path) -> None:
-    ticket = make_trajectory().ticket
+    ticket = make_trajectory().request
     recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
     (cast,) = (tmp_path / "terminals").iterdir()
     recorder.on_call("shell_exec", "make")

@@ -10,17 +10,17 @@ import pytest
 from actors.engines import remote_engine
 from actors.engines.messages import (
     EngineLoad,
-    EngineNews,
+    EngineSnapshot,
     EngineState,
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
-    Received,
-    TokensUnderWay,
+    PartialReply,
+    TokensInFlight,
 )
-from actors.engines.remote_engine import RemoteEngine, followed
+from actors.engines.remote_engine import RemoteEngine, polling_engines
 from actors.remote import ActorDied
-from protocol.weights import Version
+from protocol.weights import WeightVersion
 from tests.support.engine_requests import request
 from tests.support.fake_policy import received
 from tests.support.remotes import LocalRemote
@@ -29,8 +29,8 @@ SAID = received("hello")
 LOAD = EngineLoad(
     state=EngineState.SERVING,
     paused_s=0.0,
-    version=Version(1),
-    tokens=TokensUnderWay(running=9, queued=0, of_asker=9),
+    version=WeightVersion(1),
+    tokens=TokensInFlight(running=9, queued=0, of_caller=9),
 )
 
 
@@ -44,16 +44,16 @@ class FakeEngine:
 
     async def generate(self, request: GenerateRequest) -> GenerateReply:
         self.asked.append(request)
-        self._came = len(request.received)
+        self._came = len(request.resume_from)
         await self.dies.wait()
         raise ActorDied("engine-0", "its process ended")
 
-    async def news(self, known: Mapping[str, int]) -> EngineNews:
+    async def snapshot(self, known: Mapping[str, int]) -> EngineSnapshot:
         self._came += 1
         if self._came == len(SAID):
             self.dies.set()
-        came = Received(SAID.token_ids[: self._came], SAID.logprobs[: self._came], SAID.versions[: self._came])
-        return EngineNews({name: came.behind(count) for name, count in known.items()}, LOAD)
+        came = PartialReply(SAID.token_ids[: self._came], SAID.logprobs[: self._came], SAID.versions[: self._came])
+        return EngineSnapshot({name: came.skip_tokens(count) for name, count in known.items()}, LOAD)
 
 
 async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_of_it(
@@ -63,23 +63,23 @@ async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_o
     actor, told = FakeEngine(), list[str]()
     engine = RemoteEngine(LocalRemote(actor))
     before = received("he")
-    async with followed([engine], lambda name, load: None):
+    async with polling_engines([engine], lambda name, load: None):
         with pytest.raises(EngineUnavailable, match="its process ended") as died:
             await engine.generate(
                 request([1], 9, received=before), lambda came: told.append("".join(map(chr, came.token_ids)))
             )
     assert told[:2] == ["hel", "hell"]
-    assert died.value.received == SAID
+    assert died.value.partial_reply == SAID
 
 
 async def test_what_nobody_watches_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_engine, "_ASK_S", 0.01)
     monkeypatch.setattr(remote_engine, "_ASK_WATCHED_S", 3600.0)  # nobody does
     engine = RemoteEngine(LocalRemote(FakeEngine()))
-    async with followed([engine], lambda name, load: None):
+    async with polling_engines([engine], lambda name, load: None):
         with pytest.raises(EngineUnavailable) as died:
             await engine.generate(request([1], 9))
-    assert died.value.received == SAID
+    assert died.value.partial_reply == SAID
 
 
 async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.M
     engine, before = RemoteEngine(LocalRemote(FakeEngine())), received("he")
     with pytest.raises(EngineUnavailable, match="local hangs") as gave_up:
         await engine.generate(request([1], 9, received=before, deadline_s=0.0))
-    assert gave_up.value.received == before
+    assert gave_up.value.partial_reply == before
 
 
 async def test_when_the_last_watcher_has_gone_nobody_asks_for_more_often(monkeypatch: pytest.MonkeyPatch) -> None:

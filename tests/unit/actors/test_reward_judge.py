@@ -8,29 +8,31 @@ from typing import Any
 
 import pytest
 
-from actors.rewards.judge import Judge, Judged, VoteFailure, ask, counted, read_vote
-from actors.rewards.played import Call, ModelTurn, Played
-from actors.rewards.prompts import load_prompt, prompt_names
+from actors.rewards.judge import Judge, JudgeScores, VoteFailure, build_judge_prompt, parse_vote, tally_votes
+from actors.rewards.played import EpisodeResult, ModelTurn, ToolCallRecord
+from actors.rewards.prompts import list_judge_prompts, load_judge_prompt
 from actors.rewards.settings import JudgeSettings
 from protocol.errors import UserError
-from protocol.trajectory import Status
+from protocol.trajectory import EpisodeStatus
 from tests.support.fake_judge import BAD, GOOD, Odd, fake_judge, nobody
 
 PROMPT = "$task|$history|$step|$result"
-PLAYED = Played("count the lines", Status.COMPLETED, (), 0.0, False, 0.0)
+PLAYED = EpisodeResult("count the lines", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0)
 LONG_S = 60.0
 """Nothing that goes right comes near it."""
 
 
-def episode(turns: int) -> Played:
-    said = (ModelTurn(f"step {n}", (Call("shell_exec", f"wc -l {n}", f"{n} lines", 0),)) for n in range(turns))
+def episode(turns: int) -> EpisodeResult:
+    said = (
+        ModelTurn(f"step {n}", (ToolCallRecord("shell_exec", f"wc -l {n}", f"{n} lines", 0),)) for n in range(turns)
+    )
     return replace(PLAYED, turns=tuple(said))
 
 
-async def judged(url: str, played: Played, **changes: Any) -> Judged:
+async def judged(url: str, played: EpisodeResult, **changes: Any) -> JudgeScores:
     settings = JudgeSettings(url=url, model="judge", prompt=PROMPT, vote_timeout_s=LONG_S, timeout_s=LONG_S)
     async with Judge(replace(settings, **changes)) as judge:
-        return await judge.judged(played)
+        return await judge.score_episode(played)
 
 
 def failed(**kinds: int) -> dict[VoteFailure, int]:
@@ -57,16 +59,16 @@ def failed(**kinds: int) -> dict[VoteFailure, int]:
     ],
 )
 def test_a_vote_is_one_or_minus_one_or_none(text: str, vote: float | VoteFailure) -> None:
-    assert read_vote(text) == vote
+    assert parse_vote(text) == vote
 
 
 def test_a_score_is_the_mean_of_the_valid_votes_and_none_without_one() -> None:
     slow, down = VoteFailure.SLOW, VoteFailure.DOWN
-    found = counted([[1.0, 1.0, -1.0], [1.0, slow, slow], [slow, down, down], []])
+    found = tally_votes([[1.0, 1.0, -1.0], [1.0, slow, slow], [slow, down, down], []])
     assert found.scores == (pytest.approx(1 / 3), 1.0, None, None)
     assert (found.votes, dict(found.failures)) == (4, failed(slow=3, down=2))
     assert found.mean == pytest.approx(2 / 3), "over the turns that have a score"
-    assert counted([[slow]]).mean == 0.0
+    assert tally_votes([[slow]]).mean == 0.0
 
 
 async def test_each_turn_is_voted_on_so_many_times() -> None:
@@ -140,7 +142,7 @@ async def test_a_worker_asks_for_so_many_votes_at_once_over_all_its_episodes() -
         settings = JudgeSettings(url=server.url, model="j", prompt=PROMPT, votes=3, concurrency=2)
         async with Judge(settings) as judge, asyncio.TaskGroup() as group:
             for _ in range(3):
-                group.create_task(judge.judged(episode(4)))
+                group.create_task(judge.score_episode(episode(4)))
         assert (len(server.asked), server.most_at_once) == (36, 2)
 
 
@@ -150,7 +152,7 @@ async def test_an_episode_that_is_given_up_leaves_no_vote_behind() -> None:
         async with Judge(settings) as judge:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
-                    await judge.judged(episode(1))
+                    await judge.score_episode(episode(1))
 
 
 async def test_an_episode_without_a_turn_is_not_asked_about() -> None:
@@ -158,32 +160,32 @@ async def test_an_episode_without_a_turn_is_not_asked_about() -> None:
 
 
 def test_a_judge_sees_the_first_and_the_last_turns_before_the_one_it_judges() -> None:
-    shown = ask(PROMPT, episode(8), 6)
+    shown = build_judge_prompt(PROMPT, episode(8), 6)
     task, history, step, result = shown.split("|")
     assert (task, step, result) == ("count the lines", "step 6", "6 lines")
     assert [f"step {n}" in history for n in range(8)] == [True, True, False, False, True, True, False, False]
     assert "(2 turns left out)" in history
-    assert ask(PROMPT, episode(1), 0).split("|")[1] == "(nothing)"
+    assert build_judge_prompt(PROMPT, episode(1), 0).split("|")[1] == "(nothing)"
 
 
 def test_what_a_judge_sees_is_bounded_and_nothing_in_it_is_a_mark() -> None:
-    turn = ModelTurn("$task ${result} $$ " + "x" * 50_000, (Call("t", "", "y" * 50_000),))
-    shown = ask(PROMPT, replace(PLAYED, instruction="z" * 50_000, turns=(turn,) * 6), 5)
+    turn = ModelTurn("$task ${result} $$ " + "x" * 50_000, (ToolCallRecord("t", "", "y" * 50_000),))
+    shown = build_judge_prompt(PROMPT, replace(PLAYED, instruction="z" * 50_000, turns=(turn,) * 6), 5)
     assert len(shown) < 40_000
     assert "$task ${result} $$ x" in shown
     broken = replace(PLAYED, turns=(ModelTurn("<tool_call>{", malformed=True),))
-    assert ask(PROMPT, broken, 0).endswith("|(the call could not be read)")
+    assert build_judge_prompt(PROMPT, broken, 0).endswith("|(the call could not be read)")
 
 
 def test_our_prompts_ask_for_what_is_read(tmp_path) -> None:
-    assert "step-1" in prompt_names()
-    for name in prompt_names():
-        text = load_prompt(name)
-        assert read_vote(text.replace(r"\boxed{-1}", "")) == 1.0
+    assert "step-1" in list_judge_prompts()
+    for name in list_judge_prompts():
+        text = load_judge_prompt(name)
+        assert parse_vote(text.replace(r"\boxed{-1}", "")) == 1.0
         assert all(f"${mark}" in text for mark in ("task", "history", "step", "result"))
     mine = tmp_path / "mine.txt"
     mine.write_text("$task: $step?")
-    assert load_prompt(str(mine)) == "$task: $step?"
+    assert load_judge_prompt(str(mine)) == "$task: $step?"
 
 
 @pytest.mark.parametrize(
@@ -194,5 +196,5 @@ def test_a_prompt_that_cannot_be_used_is_refused(prompt: str, says: str, tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.txt").write_text("$task")
     with pytest.raises(UserError) as caught:
-        load_prompt(prompt)
+        load_judge_prompt(prompt)
     assert says in str(caught.value)

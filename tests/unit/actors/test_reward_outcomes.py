@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.rewards.named import named, names
-from actors.rewards.played import Call, ModelTurn, Played
-from actors.rewards.process import RULES, UNREADABLE
+from actors.rewards.named import find_outcome_reward, list_outcome_rewards
+from actors.rewards.played import EpisodeResult, ModelTurn, ToolCallRecord
+from actors.rewards.process import MALFORMED_RULE, RULES
 from launch.config.rollout import RolloutSection
 from protocol.errors import UserError
-from protocol.trajectory import Status, TestResult
+from protocol.trajectory import EpisodeStatus, TestResult
 
 
-def played(passed: int, of: int, calls: tuple[int, ...] = (), weights: tuple[float, ...] = ()) -> Played:
+def played(passed: int, of: int, calls: tuple[int, ...] = (), weights: tuple[float, ...] = ()) -> EpisodeResult:
     """``passed`` of so many tests passed, the first ones; ``calls`` of tools turn by turn."""
     tests = tuple(TestResult(f"t{n}", n < passed, weights[n] if weights else 1.0) for n in range(of))
     whole = sum(test.weight for test in tests)
-    return Played(
+    return EpisodeResult(
         instruction="do it",
-        status=Status.COMPLETED,
+        status=EpisodeStatus.COMPLETED,
         tests=tests,
         pass_ratio=passed / of if of else 0.0,
         all_passed=0 < of == passed,
         score=sum(test.weight for test in tests if test.passed) / whole if whole else 0.0,
-        turns=tuple(ModelTurn("", (Call("shell_exec", "ls"),) * number) for number in calls),
+        turns=tuple(ModelTurn("", (ToolCallRecord("shell_exec", "ls"),) * number) for number in calls),
     )
 
 
@@ -48,7 +48,7 @@ NONE, SOME, HALF, MOST, ALL = played(0, 4), played(1, 4), played(2, 4), played(3
     ],
 )
 def test_totals_by_how_many_of_four_tests_passed(name: str, bonus: float | None, totals: tuple[float, ...]) -> None:
-    formula = named(name, bonus).formula
+    formula = find_outcome_reward(name, bonus).formula
     assert tuple(formula(each).total for each in (NONE, SOME, HALF, MOST, ALL)) == totals
 
 
@@ -57,17 +57,17 @@ def test_totals_by_how_many_of_four_tests_passed(name: str, bonus: float | None,
 )
 def test_a_wrong_answer_is_worth_more_by_each_tool_call_up_to_the_fourth(calls: int, total: float) -> None:
     """GRPO-TCR: min(−0.6, −1 + 0.1 · tool calls), to the bit; its released code always gave −1.1."""
-    reward = named("tcr").formula(played(0, 1, calls=(1,) * calls))
+    reward = find_outcome_reward("tcr").formula(played(0, 1, calls=(1,) * calls))
     assert reward.total == total
     assert reward.parts["tool_calls"] == pytest.approx(total + 1)
 
 
 def test_a_right_answer_is_worth_one_however_many_calls_it_took() -> None:
-    assert [named("tcr").formula(played(1, 1, calls=(n,))).total for n in (0, 9)] == [1.0, 1.0]
+    assert [find_outcome_reward("tcr").formula(played(1, 1, calls=(n,))).total for n in (0, 9)] == [1.0, 1.0]
 
 
 def test_calls_are_counted_over_all_turns() -> None:
-    assert named("tcr").formula(played(0, 1, calls=(2, 0, 1))).total == -0.7
+    assert find_outcome_reward("tcr").formula(played(0, 1, calls=(2, 0, 1))).total == -0.7
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_calls_are_counted_over_all_turns() -> None:
 )
 def test_many_calls_in_one_turn_are_paid_for(calls: tuple[int, ...], penalty: float) -> None:
     """SETA: min(0.05 · max(0, m − 5), 0.2) off the reward with bonus, m of the turn with the most."""
-    formula = named("pass_ratio_parallel_penalty", 1.0).formula
+    formula = find_outcome_reward("pass_ratio_parallel_penalty", 1.0).formula
     for passed, whole in ((4, 2.0), (2, 0.5)):
         reward = formula(played(passed, 4, calls))
         assert reward.total == pytest.approx(whole - penalty)
@@ -84,7 +84,7 @@ def test_many_calls_in_one_turn_are_paid_for(calls: tuple[int, ...], penalty: fl
 
 
 def test_tests_weigh_what_the_task_says() -> None:
-    formula = named("weighted_tests").formula
+    formula = find_outcome_reward("weighted_tests").formula
     heavy_first = played(1, 2, weights=(3.0, 1.0))
     assert (formula(heavy_first).total, heavy_first.pass_ratio) == (0.75, 0.5)
     assert formula(played(0, 2, weights=(3.0, 1.0))).total == 0.0
@@ -95,29 +95,32 @@ def test_tests_weigh_what_the_task_says() -> None:
 
 def test_an_episode_without_a_test_is_worth_a_failed_one() -> None:
     """None failed either, but nothing was shown."""
-    for name in names():
+    for name in list_outcome_rewards():
         bonus = 0.5 if "bonus" in name or "parallel" in name else None
-        formula = named(name, bonus).formula
+        formula = find_outcome_reward(name, bonus).formula
         assert formula(played(0, 0)).total == formula(NONE).total
         assert formula(played(0, 0)).parts["all_passed"] == 0.0
 
 
 @given(
-    st.sampled_from(names()), st.integers(0, 6), st.integers(1, 6), st.lists(st.integers(0, 12), max_size=5).map(tuple)
+    st.sampled_from(list_outcome_rewards()),
+    st.integers(0, 6),
+    st.integers(1, 6),
+    st.lists(st.integers(0, 12), max_size=5).map(tuple),
 )
 def test_a_pass_is_told_apart_from_the_total_and_is_worth_its_margin_more(
     name: str, passed: int, of: int, calls: tuple[int, ...]
 ) -> None:
     """Process rules are bounded by that margin, so that no failed episode is worth more than a full pass."""
     bonus = 0.5 if "bonus" in name or "parallel" in name else None
-    found = named(name, bonus)
+    found = find_outcome_reward(name, bonus)
     reward, whole = (found.formula(played(min(each, of), of, calls)) for each in (passed, of))
     assert reward.parts["all_passed"] == float(passed >= of)
     assert whole.parts["all_passed"] == 1.0
     if passed < of:
         for wide in ((), (12,)):
             least = found.formula(played(of, of, wide)).total
-            assert least - reward.total >= found.margin - 1e-9
+            assert least - reward.total >= found.pass_margin - 1e-9
 
 
 @pytest.mark.parametrize(
@@ -132,13 +135,13 @@ def test_a_pass_is_told_apart_from_the_total_and_is_worth_its_margin_more(
 )
 def test_a_name_or_a_bonus_that_goes_nowhere_is_refused(name: str, bonus: float | None, says: str) -> None:
     with pytest.raises(UserError) as caught:
-        named(name, bonus)
+        find_outcome_reward(name, bonus)
     assert says in str(caught.value)
 
 
 def test_the_documents_and_the_help_text_name_every_reward_and_rule() -> None:
     table = (Path(__file__).parents[3] / "docs" / "rewards.md").read_text()
-    rules = [rule.name for rule in (*RULES, UNREADABLE)]
-    assert [name for name in (*names(), *rules) if f"| `{name}` |" not in table] == []
+    rules = [rule.name for rule in (*RULES, MALFORMED_RULE)]
+    assert [name for name in (*list_outcome_rewards(), *rules) if f"| `{name}` |" not in table] == []
     help_text = RolloutSection.model_fields["reward"].description or ""
-    assert [name for name in names() if f"``{name}``" not in help_text] == []
+    assert [name for name in list_outcome_rewards() if f"``{name}``" not in help_text] == []

@@ -9,19 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.rewards import process
-from actors.rewards.commands import LOOKED_AT, SUBMIT, is_idle, meets_tests, modifies_code
-from actors.rewards.played import Call, ModelTurn
-from actors.rewards.process import MOST_A_TURN, marks
-from actors.rewards.shaping import capped
+from actors.rewards.commands import MAX_COMMAND_CHARS, SUBMIT, is_idle, modifies_code, touches_tests
+from actors.rewards.played import ModelTurn, ToolCallRecord
+from actors.rewards.process import MAX_TURN_REWARD, score_turns
+from actors.rewards.shaping import cap_turn_rewards
 
 
 def shell(*commands: str, exit_code: int | None = 0, output: str = "", timed_out: bool = False) -> ModelTurn:
-    calls = tuple(Call("shell_exec", command, output, exit_code, timed_out) for command in commands)
+    calls = tuple(ToolCallRecord("shell_exec", command, output, exit_code, timed_out) for command in commands)
     return ModelTurn("I run it.", calls)
 
 
 def given_for(turn: ModelTurn) -> set[str]:
-    return set(marks([turn]).rules)
+    return set(score_turns([turn]).rules)
 
 
 MODIFIES = [
@@ -126,7 +126,7 @@ HIDES = ["", "0 errors, 0 warnings", "no error", "5 passed in 0.1s", "error", "s
 
 @pytest.mark.parametrize(
     ("rule", "positive", "negative"),
-    [(modifies_code, MODIFIES, LEAVES), (meets_tests, MEETS, MISSES), (is_idle, IDLE, BUSY)],
+    [(modifies_code, MODIFIES, LEAVES), (touches_tests, MEETS, MISSES), (is_idle, IDLE, BUSY)],
     ids=["modifies_code", "meets_tests", "is_idle"],
 )
 def test_a_pattern_matches_what_it_says_and_nothing_beside(
@@ -150,11 +150,14 @@ def test_a_pattern_matches_what_it_says_and_nothing_beside(
         (shell(f"echo {SUBMIT}"), {"valid_command", "command_succeeds"}),
         (ModelTurn("done"), set[str]()),
         (ModelTurn("<tool_call>{", malformed=True), {"invalid_format"}),
-        (ModelTurn("", (Call("shell_exec", "ls", "", 0),), malformed=True), {"invalid_format"}),
-        (ModelTurn("", (Call("shell_write_content_to_file", "x = 1\na.py", "written"),)), {"code_modified"}),
-        (ModelTurn("", (Call("shell_write_content_to_file", "x\na.py", "Error: no such folder"),)), set[str]()),
-        (ModelTurn("", (Call("code_interpreter", "x = 1 > 2\npytest"),)), set[str]()),
-        (ModelTurn("", (Call("bash", "ls", "f.py", 0),)), {"valid_command", "command_succeeds"}),
+        (ModelTurn("", (ToolCallRecord("shell_exec", "ls", "", 0),), malformed=True), {"invalid_format"}),
+        (ModelTurn("", (ToolCallRecord("shell_write_content_to_file", "x = 1\na.py", "written"),)), {"code_modified"}),
+        (
+            ModelTurn("", (ToolCallRecord("shell_write_content_to_file", "x\na.py", "Error: no such folder"),)),
+            set[str](),
+        ),
+        (ModelTurn("", (ToolCallRecord("code_interpreter", "x = 1 > 2\npytest"),)), set[str]()),
+        (ModelTurn("", (ToolCallRecord("bash", "ls", "f.py", 0),)), {"valid_command", "command_succeeds"}),
     ],
 )
 def test_what_a_turn_is_given_for(turn: ModelTurn, rules: set[str]) -> None:
@@ -176,7 +179,7 @@ def test_what_a_turn_is_given_for(turn: ModelTurn, rules: set[str]) -> None:
 )
 def test_values_are_the_seeds(rule: Callable[[ModelTurn], bool], value: float) -> None:
     """README.md of the ART seed, "Process Rewards", and its code for the two that the table leaves out."""
-    assert [each.value for each in (*process.RULES, process.UNREADABLE) if each.applies is rule] == [value]
+    assert [each.value for each in (*process.RULES, process.MALFORMED_RULE) if each.applies is rule] == [value]
 
 
 @pytest.mark.parametrize("output", SHOWS)
@@ -190,14 +193,16 @@ def test_a_word_is_no_context_of_an_error(output: str) -> None:
 
 
 def test_a_turn_is_given_once_for_each_rule_and_the_parts_say_for_which() -> None:
-    found = marks([shell("ls", "ls", "ls"), shell("ls")])
+    found = score_turns([shell("ls", "ls", "ls"), shell("ls")])
     assert found.turns == pytest.approx((0.03, 0.03))
     assert found.rules == pytest.approx({"valid_command": 0.02, "command_succeeds": 0.04})
 
 
 turns = st.lists(
     st.builds(
-        lambda command, code, output, late, bad: ModelTurn("", (Call("bash", command, output, code, late),), bad),
+        lambda command, code, output, late, bad: ModelTurn(
+            "", (ToolCallRecord("bash", command, output, code, late),), bad
+        ),
         st.sampled_from([*MODIFIES, *MEETS, *IDLE, *BUSY]),
         st.sampled_from([0, 1, None]),
         st.sampled_from([*SHOWS, *HIDES]),
@@ -211,9 +216,9 @@ turns = st.lists(
 @given(turns, st.floats(0.001, 0.24))
 def test_no_turn_and_no_episode_is_given_more_than_its_bound(episode: list[ModelTurn], cap: float) -> None:
     """The ART seed's rules gave up to 8 where a solved task is 1; here a failed episode never beats a solved one."""
-    found = marks(episode)
-    assert all(abs(value) <= MOST_A_TURN for value in found.turns)
-    given = capped(found.turns, cap)
+    found = score_turns(episode)
+    assert all(abs(value) <= MAX_TURN_REWARD for value in found.turns)
+    given = cap_turn_rewards(found.turns, cap)
     assert len(given) == len(episode)
     assert abs(sum(given)) <= cap + 1e-9
     assert 0.5 + sum(given) < 1.0 - cap
@@ -222,7 +227,7 @@ def test_no_turn_and_no_episode_is_given_more_than_its_bound(episode: list[Model
 @given(st.text() | st.text(st.sampled_from("'\"\\<EOF>;&|$()#\n a1-/.")), st.text())
 def test_any_text_can_be_looked_at(command: str, output: str) -> None:
     """Else one odd command ends an episode as an unexpected failure."""
-    marks([shell(command, output=output)])
+    score_turns([shell(command, output=output)])
 
 
 @pytest.mark.parametrize(
@@ -230,5 +235,5 @@ def test_any_text_can_be_looked_at(command: str, output: str) -> None:
 )
 def test_a_long_command_is_looked_at_in_no_time(piece: str) -> None:
     """A pattern whose time is not in proportion to its text would stand a worker's loop still."""
-    long = piece * (4 * LOOKED_AT // len(piece))
-    marks([shell(long, output=long)])
+    long = piece * (4 * MAX_COMMAND_CHARS // len(piece))
+    score_turns([shell(long, output=long)])

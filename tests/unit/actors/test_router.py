@@ -7,16 +7,16 @@ from dataclasses import replace
 import pytest
 
 from actors.engines.messages import (
-    NOTHING_RECEIVED,
+    EMPTY_PARTIAL_REPLY,
     EngineBusy,
     EngineState,
     EngineUnavailable,
     GenerateReply,
     GenerateRequest,
-    OutOfTime,
-    Received,
+    OnPartialReply,
+    PartialReply,
     RequestRefused,
-    Watch,
+    RequestTimedOut,
 )
 from actors.engines.router import Router
 from tests.support.engine_requests import load, request
@@ -46,7 +46,7 @@ class FakeEngine:
         self.watched: list[bool] = []
         self.asked: list[GenerateRequest] = []
 
-    async def generate(self, request: GenerateRequest, watch: Watch | None = None) -> GenerateReply:
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
         self.asked.append(request)
         self.watched.append(watch is not None)
         await self.hold.wait()
@@ -148,7 +148,7 @@ async def test_a_request_whose_own_time_is_over_costs_no_other_its_cached_prefix
 ) -> None:
     home = next(engine for engine in fleet if engine.name == "e0")
     assert (await router.generate(ask("s"))).engine == home.name
-    home.fails, home.takes_s = lambda: OutOfTime("too long"), 20.0
+    home.fails, home.takes_s = lambda: RequestTimedOut("too long"), 20.0
     with pytest.raises(EngineUnavailable, match="too long"):
         await router.generate(ask("s", deadline_s=20))
     home.fails, home.takes_s = lambda: None, 0.0
@@ -211,11 +211,11 @@ async def test_a_request_waits_for_a_silent_engine_only_where_there_is_no_other(
 async def test_the_next_engine_goes_on_behind_what_the_last_one_sampled(
     router: Router, fleet: list[FakeEngine]
 ) -> None:
-    came = Received([7, 8], [-0.5, -0.25], [3, 3])
+    came = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
     fleet[0].fails = lambda: EngineUnavailable("dead", came)
     fleet[1].fails = lambda: EngineUnavailable("dead as well, before anything came")
     await router.generate(ask("s"))
-    assert [engine.asked[0].received for engine in fleet] == [NOTHING_RECEIVED, came, came]
+    assert [engine.asked[0].resume_from for engine in fleet] == [EMPTY_PARTIAL_REPLY, came, came]
 
 
 async def test_engines_are_asked_more_often_for_who_watches_only(fleet: list[FakeEngine]) -> None:
@@ -242,7 +242,7 @@ async def test_forgotten_sessions_do_not_pile_up(fleet: list[FakeEngine]) -> Non
 async def test_what_engines_say_of_other_routers_requests_counts(router: Router) -> None:
     """Else every worker's new episodes go to an engine that all the others fill."""
     for name, tokens in (("e0", 900), ("e1", 500), ("e2", 700)):
-        router.hear(name, load(tokens))
+        router.update_load(name, load(tokens))
     assert router.statistics().tokens == {"e0": 900, "e1": 500, "e2": 700}
     assert (await router.generate(ask("s"))).engine == "e1"
 
@@ -252,7 +252,7 @@ async def test_a_request_waits_for_an_engine_that_is_out_if_every_other_is(
 ) -> None:
     """It has no other: it is not called back after two seconds."""
     for engine in fleet:
-        router.hear(engine.name, load(state=EngineState.RESTARTING))
+        router.update_load(engine.name, load(state=EngineState.RESTARTING))
     assert (await router.generate(ask("s"))).engine == "e0"
     assert fleet[0].asked[0].patience_s is None
 

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from actors.engines.client import EngineClient
-from actors.engines.messages import EngineStartError, StrangeServer
-from actors.engines.server import Server
+from actors.engines.client import SGLangClient
+from actors.engines.messages import EngineStartError, PortTaken
+from actors.engines.server import SGLangServer
 
 
 async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
@@ -22,9 +22,9 @@ async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with EngineClient(runner.addresses[0][1], "key") as client:
-            with pytest.raises(StrangeServer, match="401"):
-                await client.version()
+        async with SGLangClient(runner.addresses[0][1], "key") as client:
+            with pytest.raises(PortTaken, match="401"):
+                await client.read_version()
     finally:
         await runner.cleanup()
 
@@ -32,18 +32,18 @@ async def test_a_server_that_does_not_know_our_key_is_not_ours() -> None:
 @pytest.mark.parametrize("taken", [2, 3])
 async def test_another_port_is_tried_then(taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
-    server = cast("Server", object())
+    server = cast("SGLangServer", object())
 
-    async def launch(settings: Any, manifest: Any) -> Server:
+    async def launch(settings: Any, manifest: Any) -> SGLangServer:
         tries.append(len(tries))
         if len(tries) <= taken:
-            raise StrangeServer("/generate: 401")
+            raise PortTaken("/generate: 401")
         return server
 
-    monkeypatch.setattr(Server, "_launch", launch)
+    monkeypatch.setattr(SGLangServer, "_launch", launch)
     if taken < 3:
-        assert await Server.launch(cast("Any", None), cast("Any", None)) is server
+        assert await SGLangServer.launch(cast("Any", None), cast("Any", None)) is server
     else:
         with pytest.raises(EngineStartError, match="other programs took 3 ports"):
-            await Server.launch(cast("Any", None), cast("Any", None))
+            await SGLangServer.launch(cast("Any", None), cast("Any", None))
     assert len(tries) == 3

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from actors.episode import SandboxGone
+from actors.episode import SandboxDestroyedByAgent
 from actors.terminal import SandboxTerminal
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.tasks.task import Task
@@ -25,7 +25,7 @@ class FakeShell:
 
     def start(self, *_: object) -> None: ...
 
-    async def ended(self, _: float) -> bool:
+    async def wait_until_ended(self, _: float) -> bool:
         await asyncio.sleep(self.wait_s)
         return False
 
@@ -66,16 +66,16 @@ def terminal(error: Exception, *, vanished_before: bool) -> SandboxTerminal:
 @pytest.mark.parametrize(
     ("error", "vanished_before", "expected"),
     [
-        (SandboxDestroyed("out of memory"), False, SandboxGone),
+        (SandboxDestroyed("out of memory"), False, SandboxDestroyedByAgent),
         (VANISHED, False, SandboxVanished),
-        (VANISHED, True, SandboxGone),
+        (VANISHED, True, SandboxDestroyedByAgent),
         (SandboxLost("the daemon does not answer"), True, SandboxLost),
     ],
 )
 async def test_an_agent_is_charged_on_evidence_or_for_the_second_unexplained_loss(
     error: Exception, vanished_before: bool, expected: type[Exception]
 ) -> None:
-    with pytest.raises((SandboxGone, SandboxLost)) as caught:
+    with pytest.raises((SandboxDestroyedByAgent, SandboxLost)) as caught:
         await terminal(error, vanished_before=vanished_before).call(
             "shell_exec", {"id": "main", "command": "true"}, print
         )

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.agents.chat import Tokenizer
-from actors.agents.trim import shortened, without_middle
+from actors.agents.trim import drop_middle, truncate_text
 from launch.demo.tokenizer import train_tokenizer
 from tests.support.fake_policy import FakeTokenizer
 
@@ -26,7 +26,7 @@ def tokenizer() -> Tokenizer:
 def test_an_observation_has_at_most_so_many_tokens_and_keeps_both_ends(
     tokenizer: Tokenizer, text: str, most: int
 ) -> None:
-    made = shortened(tokenizer, text, most)
+    made = truncate_text(tokenizer, text, most)
     assert len(tokenizer.encode(made, add_special_tokens=False)) <= most
     if made == text:
         return
@@ -38,20 +38,20 @@ def test_an_observation_has_at_most_so_many_tokens_and_keeps_both_ends(
 
 
 def test_what_is_left_out_is_said() -> None:
-    assert shortened(FakeTokenizer(), "a" * 50 + "b" * 50, 44) == "aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb"
-    assert shortened(FakeTokenizer(), "short", 44) == "short"
+    assert truncate_text(FakeTokenizer(), "a" * 50 + "b" * 50, 44) == "aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb"
+    assert truncate_text(FakeTokenizer(), "short", 44) == "short"
 
 
 def test_a_character_of_many_tokens_is_whole_or_gone(tokenizer: Tokenizer) -> None:
     text = "🦀" * 200
-    assert "\ufffd" not in shortened(tokenizer, text, 64)
+    assert "\ufffd" not in truncate_text(tokenizer, text, 64)
 
 
 @given(st.lists(st.integers(0, 9), max_size=80), st.integers(8, 60))
 def test_a_prompt_without_its_middle_is_full_and_begins_and_ends_as_it_did(ids: list[int], most: int) -> None:
     """OpenClaw's: three tenths of the room for the first tokens, the rest for the last."""
     mark = [-1, -2]
-    made = without_middle(ids, most, head_share=0.3, mark=mark)
+    made = drop_middle(ids, most, head_share=0.3, mark=mark)
     if len(ids) <= most:
         assert made == ids
         return

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import asyncio
 
-from actors.engines.messages import LoadError
-from actors.engines.turn import Turn
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from actors.engines.messages import WeightLoadError
+from actors.engines.turn import MemoryLease
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
 def manifest(version: int) -> WeightManifest:
-    return WeightManifest(Version(version), version, NO_VERSION, "/weights", "00", 1, 1)
+    return WeightManifest(WeightVersion(version), version, NO_VERSION, "/weights", "00", 1, 1)
 
 
-async def refused(turn: Turn) -> LoadError:
+async def refused(turn: MemoryLease) -> WeightLoadError:
     """Stands in for the engine's task: the load that ends the turn fails."""
-    return LoadError(f"{await turn.returned()}")
+    return WeightLoadError(f"{await turn.wait_until_ended()}")
 
 
 async def test_a_turn_that_nobody_renews_ends_with_its_lease() -> None:
-    turn = Turn()
-    turn.lease(0.0)
-    assert await turn.returned() is None
+    turn = MemoryLease()
+    turn.renew(0.0)
+    assert await turn.wait_until_ended() is None
 
 
 async def test_a_lease_that_is_renewed_before_its_end_goes_on() -> None:
-    turn = Turn()
-    turn.lease(0.0)
+    turn = MemoryLease()
+    turn.renew(0.0)
     async with asyncio.TaskGroup() as group:
         turn.task = group.create_task(refused(turn))
         await asyncio.sleep(0)
-        turn.lease(3600.0)
+        turn.renew(3600.0)
         for _ in range(20):
             await asyncio.sleep(0)
         assert not turn.task.done()
-        assert isinstance(await turn.give_back(manifest(1)), LoadError)
+        assert isinstance(await turn.end_with_weights(manifest(1)), WeightLoadError)
 
 
 async def test_the_first_weights_that_are_given_back_count() -> None:
-    turn = Turn()
-    turn.lease(3600.0)
+    turn = MemoryLease()
+    turn.renew(3600.0)
     async with asyncio.TaskGroup() as group:
         turn.task = group.create_task(refused(turn))
-        first, second = (group.create_task(turn.give_back(manifest(version))) for version in (1, 2))
+        first, second = (group.create_task(turn.end_with_weights(manifest(version))) for version in (1, 2))
     assert str(first.result()) == str(second.result()) == str(manifest(1))

@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import save_file
 
 from actors.weights import rounds
-from actors.weights.copies import CopiesSettings, HostCopies
-from actors.weights.rounds import Gathering, RoundFailed
+from actors.weights.copies import HostWeightCache, HostWeightCacheSettings
+from actors.weights.rounds import BroadcastBarrier, HostBroadcastFailed
 from actors.weights.source import WeightSource
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
 class Hosts:
@@ -25,8 +25,8 @@ class Hosts:
     def __init__(self, root: Path, count: int) -> None:
         self.root, self.source, names = root, WeightSource(count), [f"node-{index}" for index in range(count)]
         self.all = [
-            HostCopies(
-                CopiesSettings(name=name, run_dir=root / "run", node=name, folder=root / name, broadcast=True),
+            HostWeightCache(
+                HostWeightCacheSettings(name=name, run_dir=root / "run", node=name, folder=root / name, broadcast=True),
                 self.source,
             )
             for name in names
@@ -40,7 +40,7 @@ class Hosts:
         file = folder / "model.safetensors"
         save_file({"a": torch.full((5_000,), float(version))}, file)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        return WeightManifest(Version(version), version, NO_VERSION, str(folder), digest, 1, file.stat().st_size)
+        return WeightManifest(WeightVersion(version), version, NO_VERSION, str(folder), digest, 1, file.stat().st_size)
 
     def events(self, host: int, kind: str) -> list[dict[str, object]]:
         lines = (self.root / "run" / "events" / f"node-{host}.jsonl").read_bytes().splitlines()
@@ -64,7 +64,7 @@ async def test_every_host_has_the_version_after_one_broadcast(tmp_path: Path) ->
     hosts = Hosts(tmp_path, 3)
     for version in (1, 2):
         published = hosts.publish(version)
-        copies = await asyncio.gather(*(host.fetch(published, NO_VERSION) for host in hosts.all))
+        copies = await asyncio.gather(*(host.fetch_version(published, NO_VERSION) for host in hosts.all))
         assert all(hosts.same(copy, published) for copy in copies)
     for index in range(3):
         assert [event["version"] for event in hosts.events(index, "weights.copied")] == [1, 2]
@@ -74,9 +74,9 @@ async def test_every_host_has_the_version_after_one_broadcast(tmp_path: Path) ->
 @pytest.mark.usefixtures("small_chunks")
 async def test_a_host_that_is_gone_is_waited_for_no_more(tmp_path: Path) -> None:
     hosts = Hosts(tmp_path, 2)
-    await hosts.source.expect(1)
+    await hosts.source.set_host_count(1)
     published = hosts.publish(1)
-    assert hosts.same(await hosts.all[0].fetch(published, NO_VERSION), published)
+    assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert not hosts.events(0, "weights.resync")
 
 
@@ -86,8 +86,8 @@ async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
     monkeypatch.setattr(rounds, "_GATHER_S", 0.01)
     hosts = Hosts(tmp_path, 2)
     published = hosts.publish(1)
-    assert hosts.same(await hosts.all[0].fetch(published, NO_VERSION), published)
-    assert hosts.same(await hosts.all[1].fetch(published, NO_VERSION), published)
+    assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
+    assert hosts.same(await hosts.all[1].fetch_version(published, NO_VERSION), published)
     (alone,), (late,) = hosts.events(0, "weights.resync"), hosts.events(1, "weights.resync")
     assert "1 of 2 hosts asked for version 0.1" in str(alone["why"])
     assert "before this host asked" in str(late["why"])
@@ -96,35 +96,35 @@ async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
 async def test_what_does_not_arrive_as_published_is_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def damaging(seat: rounds.Seat) -> None:
+    def damaging(seat: rounds.BroadcastMember) -> None:
         folder = tmp_path / "damaged"
         folder.mkdir()
         for file in seat.plan.files:
             (folder / file.name).write_bytes(bytes(file.bytes))
-        rounds.send(replace(seat, plan=replace(seat.plan, folder=str(folder))))
+        rounds.broadcast_files(replace(seat, plan=replace(seat.plan, folder=str(folder))))
 
     monkeypatch.setattr("actors.weights.source.send", damaging)
     hosts = Hosts(tmp_path, 1)
     published = hosts.publish(1)
-    assert hosts.same(await hosts.all[0].fetch(published, NO_VERSION), published)
+    assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert "digest" in str(hosts.events(0, "weights.resync")[0]["why"])
 
 
 async def test_a_sender_that_ends_in_the_middle_is_an_error_to_those_who_receive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def leaving(seat: rounds.Seat) -> None:
+    def leaving(seat: rounds.BroadcastMember) -> None:
         rounds._group(seat)
 
     monkeypatch.setattr("actors.weights.source.send", leaving)
     hosts = Hosts(tmp_path, 1)
     published = hosts.publish(1)
-    assert hosts.same(await hosts.all[0].fetch(published, NO_VERSION), published)
+    assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert "broke off" in str(hosts.events(0, "weights.resync")[0]["why"])
 
 
 async def test_each_host_of_a_round_has_a_rank_of_its_own() -> None:
-    gathering = Gathering(Version(1), 3, 1)
-    assert sorted(await asyncio.gather(*(gathering.join() for _ in range(3)))) == [1, 2, 3]
-    with pytest.raises(RoundFailed):
-        await gathering.join()
+    gathering = BroadcastBarrier(WeightVersion(1), 3, 1)
+    assert sorted(await asyncio.gather(*(gathering.wait_for_all() for _ in range(3)))) == [1, 2, 3]
+    with pytest.raises(HostBroadcastFailed):
+        await gathering.wait_for_all()

@@ -8,28 +8,30 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.buckets import Piece
-from actors.engines.messages import BadWeights
+from actors.engines.buckets import TensorBucketSpec
+from actors.engines.messages import InvalidWeights
 from actors.weights import sender as module
-from actors.weights.sender import SenderSettings, WeightSender
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from actors.weights.sender import WeightSender, WeightSenderSettings
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
 async def test_a_version_whose_folder_is_gone_is_refused_by_name(tmp_path: Path) -> None:
-    sender = WeightSender(SenderSettings(address="127.0.0.1", device="cpu"))
-    gone = WeightManifest(Version(3), 3, NO_VERSION, str(tmp_path / "v3"), "", 0, 0)
-    with pytest.raises(BadWeights, match="v3"):
-        await sender.offer(gone)
+    sender = WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
+    gone = WeightManifest(WeightVersion(3), 3, NO_VERSION, str(tmp_path / "v3"), "", 0, 0)
+    with pytest.raises(InvalidWeights, match="v3"):
+        await sender.list_buckets(gone)
 
 
 async def test_who_gives_a_broadcast_up_that_has_not_met_can_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
     met = threading.Event()
     monkeypatch.setattr(module, "_join", lambda place: met.wait())
-    sender = WeightSender(SenderSettings(address="127.0.0.1", device="cpu"))
-    await sender.meet("g", 1)
+    sender = WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu"))
+    await sender.open_group("g", 1)
     async with asyncio.TaskGroup() as group:
-        sending = group.create_task(sender.send("g", Piece(Path("/x"), "float32", ["a"], [(1,)])))
+        sending = group.create_task(
+            sender.broadcast_bucket("g", TensorBucketSpec(Path("/x"), "float32", ["a"], [(1,)]))
+        )
         await asyncio.sleep(0)
         sending.cancel()
-    await sender.leave("g")
+    await sender.close_group("g")
     met.set()

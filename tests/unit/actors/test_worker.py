@@ -15,22 +15,22 @@ import orjson
 import pytest
 
 from actors import sandboxes, worker
-from actors.agents.prompt import Prompt
+from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import AgentSettings
-from actors.conductor import Conductor
+from actors.conductor import RolloutScheduler
 from actors.engines.messages import EngineUnavailable
 from actors.episode import EpisodeSettings
-from actors.evaluation import Attempt
+from actors.evaluation import EvaluationAttempt
 from actors.remote import Remote
-from actors.rewards.played import ModelTurn, Played
+from actors.rewards.played import EpisodeResult, ModelTurn
 from actors.rewards.settings import JudgeSettings, RewardSettings
 from actors.stages import StageOverrun
-from actors.worker import Worker, WorkerSettings
+from actors.worker import RolloutWorker, WorkerSettings
 from protocol.errors import InfraError
 from protocol.journal import AppendOutcome
-from protocol.stream import NotAcknowledged
-from protocol.stream.sender import Acknowledged
-from protocol.trajectory import GroupId, InfraFailure, Reward, Status, Ticket, Trajectory
+from protocol.stream import NotAcknowledgedError
+from protocol.stream.sender import OnAcknowledged
+from protocol.trajectory import EpisodeStatus, GroupId, InfraFailure, Reward, RolloutRequest, Trajectory
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.pool import PoolSettings
 from sandbox.provider import LocalSandbox
@@ -67,7 +67,7 @@ class FakePool:
 class FakeSender:
     """Has a trajectory under way, which the buffer acknowledges a little later."""
 
-    def __init__(self, *_: object, acknowledged: Acknowledged, **__: object) -> None:
+    def __init__(self, *_: object, acknowledged: OnAcknowledged, **__: object) -> None:
         self.unacknowledged = ["train-g000001-s00"]
         self.acknowledged = acknowledged
 
@@ -78,13 +78,13 @@ class FakeSender:
     async def __aexit__(self, *_: object) -> None: ...
 
     async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
-        outcome = AppendOutcome.UNKNOWN if trajectory.ticket.sample else AppendOutcome.APPENDED
-        self.acknowledged(trajectory.ticket, outcome)
+        outcome = AppendOutcome.UNKNOWN if trajectory.request.sample else AppendOutcome.APPENDED
+        self.acknowledged(trajectory.request, outcome)
         return outcome
 
     async def drain(self, _: float) -> list[str]:
         await asyncio.sleep(0.05)
-        self.acknowledged(Ticket("r", GroupId(1), 7, 8, "t", 11), AppendOutcome.APPENDED)
+        self.acknowledged(RolloutRequest("r", GroupId(1), 7, 8, "t", 11), AppendOutcome.APPENDED)
         self.unacknowledged.clear()
         return self.unacknowledged
 
@@ -95,17 +95,21 @@ class FakeConductor:
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self.hellos: list[str] = []
-        self.tickets: list[Ticket] = []
-        self.late: list[Ticket] = []
+        self.tickets: list[RolloutRequest] = []
+        self.late: list[RolloutRequest] = []
         self.told: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         """What became of the tickets: (method, *arguments)."""
 
     async def call(self, method: Callable[..., Any], *arguments: Any) -> object:
-        if method is Conductor.hello:
+        if method is RolloutScheduler.register_worker:
             self.hellos.append(arguments[1])
-        if method in {Conductor.failed, Conductor.finished, Conductor.evaluated}:
+        if method in {
+            RolloutScheduler.report_failed,
+            RolloutScheduler.report_finished,
+            RolloutScheduler.report_evaluated,
+        }:
             self.told.put_nowait((method, *arguments))
-        if method is not Conductor.take:
+        if method is not RolloutScheduler.acquire_requests:
             return None
         if self.tickets:
             return [self.tickets.pop(0)]
@@ -134,7 +138,7 @@ def conductor() -> FakeConductor:
 
 
 @pytest.fixture
-def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> Worker:
+def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
     POOLS.clear()
     SENDERS.clear()
     monkeypatch.setattr(sandboxes, "SandboxPool", FakePool)
@@ -142,16 +146,18 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(worker, "chat_format", lambda *_, **__: None)
     settings = WorkerSettings(
         name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="",
-        agent=AgentSettings(prompt=Prompt("")), endpoints=("",),
+        agent=AgentSettings(prompt=PromptTemplate("")), endpoints=("",),
         curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0,
         acquire_timeout_s=1.0, cleanup_timeout_s=0.05,
         command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
         pool=cast("PoolSettings", None),
     )  # fmt: skip
-    return Worker(settings, cast("Remote[Conductor]", conductor), (cast("Any", SimpleNamespace(name="engine-0")),))
+    return RolloutWorker(
+        settings, cast("Remote[RolloutScheduler]", conductor), (cast("Any", SimpleNamespace(name="engine-0")),)
+    )
 
 
-async def test_stop_returns_when_the_sandboxes_are_gone(made: Worker, conductor: FakeConductor) -> None:
+async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, conductor: FakeConductor) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         await conductor.asked.wait()
@@ -160,7 +166,7 @@ async def test_stop_returns_when_the_sandboxes_are_gone(made: Worker, conductor:
 
 
 async def test_stop_waits_for_work_that_was_cancelled_before(
-    made: Worker, conductor: FakeConductor, tmp_path: Path
+    made: RolloutWorker, conductor: FakeConductor, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
@@ -173,7 +179,7 @@ async def test_stop_waits_for_work_that_was_cancelled_before(
 
 
 async def test_an_episode_that_is_given_up_is_told(
-    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Else it runs for ever on the page."""
     begun = asyncio.Event()
@@ -183,8 +189,8 @@ async def test_an_episode_that_is_given_up_is_told(
         await asyncio.sleep(600)
         raise AssertionError
 
-    monkeypatch.setattr(Worker, "_episode", endless)
-    conductor.tickets = [Ticket("r", GroupId(1), 0, 8, "t", 11)]
+    monkeypatch.setattr(RolloutWorker, "_episode", endless)
+    conductor.tickets = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         await begun.wait()
@@ -194,22 +200,22 @@ async def test_an_episode_that_is_given_up_is_told(
 
 
 async def test_only_the_episode_that_a_person_gives_up_ends(
-    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     begun: list[int] = []
 
-    async def endless(_: Worker, ticket: Ticket) -> Trajectory:
+    async def endless(_: RolloutWorker, ticket: RolloutRequest) -> Trajectory:
         begun.append(ticket.sample)
         await asyncio.sleep(600)
         raise AssertionError
 
-    monkeypatch.setattr(Worker, "_episode", endless)
-    conductor.tickets = [Ticket("r", GroupId(1), sample, 8, "t", 11) for sample in (0, 1)]
+    monkeypatch.setattr(RolloutWorker, "_episode", endless)
+    conductor.tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in (0, 1)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         while len(begun) < 2:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-        await made.cancel(["train-g000001-s00", "train-g000009-s00"])
+        await made.cancel_attempts(["train-g000001-s00", "train-g000009-s00"])
         while len(made._running) > 1:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
         assert list(made._running) == ["train-g000001-s01-a0"]
@@ -217,9 +223,9 @@ async def test_only_the_episode_that_a_person_gives_up_ends(
         await made.stop()
 
 
-async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: Worker, conductor: FakeConductor) -> None:
+async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: RolloutWorker, conductor: FakeConductor) -> None:
     """Its episode would be cancelled by nobody."""
-    conductor.late = [Ticket("r", GroupId(1), 0, 8, "t", 11)]
+    conductor.late = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         await conductor.asked.wait()
@@ -227,7 +233,9 @@ async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: Worker, con
     assert made._running == {}
 
 
-async def test_one_that_is_told_to_run_again_is_another_incarnation(made: Worker, conductor: FakeConductor) -> None:
+async def test_one_that_is_told_to_run_again_is_another_incarnation(
+    made: RolloutWorker, conductor: FakeConductor
+) -> None:
     """Else the conductor waits for what the first one held."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         run = group.create_task(made.run({}))
@@ -244,7 +252,7 @@ async def test_one_that_is_told_to_run_again_is_another_incarnation(made: Worker
 
 
 async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
-    made: Worker, conductor: FakeConductor
+    made: RolloutWorker, conductor: FakeConductor
 ) -> None:
     """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the conductor would take all
     that it holds for lost."""
@@ -261,7 +269,7 @@ async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
 
 
 async def test_one_whose_work_ended_before_its_stop_says_so_to_who_waits_for_it(
-    made: Worker, conductor: FakeConductor
+    made: RolloutWorker, conductor: FakeConductor
 ) -> None:
     """Else nobody tells it to work again."""
     async with asyncio.timeout(60):
@@ -283,7 +291,7 @@ async def raised_by(call: Awaitable[None]) -> BaseException | None:
     return None
 
 
-async def test_one_that_never_worked_stops_at_once(made: Worker) -> None:
+async def test_one_that_never_worked_stops_at_once(made: RolloutWorker) -> None:
     async with asyncio.timeout(60):
         await made.stop()
 
@@ -305,36 +313,40 @@ def fails_with(error: Exception) -> Callable[..., Any]:
         (EngineUnavailable("no server"), InfraFailure.ENGINE),
         (StageOverrun("the agent's"), InfraFailure.DEADLINE),
         (TimeoutError(), InfraFailure.DEADLINE),
-        (NotAcknowledged("no answer"), InfraFailure.UNEXPECTED),
+        (NotAcknowledgedError("no answer"), InfraFailure.UNEXPECTED),
         (OSError("no space"), InfraFailure.UNEXPECTED),
         (ZeroDivisionError("a defect"), InfraFailure.UNEXPECTED),
     ],
 )
 async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
-    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, error: Exception, failure: InfraFailure
+    made: RolloutWorker,
+    conductor: FakeConductor,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    failure: InfraFailure,
 ) -> None:
     """A sandbox that vanishes twice is the agent's doing, one that is lost never is."""
-    monkeypatch.setattr(Worker, "_episode", fails_with(error))
+    monkeypatch.setattr(RolloutWorker, "_episode", fails_with(error))
     monkeypatch.setattr(worker, "_BACK_OFF_S", 0.0)
-    tickets = [Ticket("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
+    tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
     conductor.tickets = [*tickets]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         for ticket in tickets:
             method, given_back, why, detail = await conductor.told.get()
-            assert (method, given_back, why) == (Conductor.failed, ticket, failure)
+            assert (method, given_back, why) == (RolloutScheduler.report_failed, ticket, failure)
             assert str(error) in detail
         await made.stop()
 
 
 async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
-    made: Worker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async def episode(_: Worker, ticket: Ticket) -> Trajectory:
+    async def episode(_: RolloutWorker, ticket: RolloutRequest) -> Trajectory:
         return replace(make_trajectory(reward=1.0), ticket=ticket, reward=Reward(0.9, {}))
 
-    monkeypatch.setattr(Worker, "_episode", episode)
-    wanted, late = (Ticket("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
+    monkeypatch.setattr(RolloutWorker, "_episode", episode)
+    wanted, late = (RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
     evaluated = replace(wanted, purpose="before")
     conductor.tickets = [wanted, late, evaluated]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
@@ -342,9 +354,9 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
         told = [await conductor.told.get() for _ in range(3)]
         await made.stop()
     assert [each[:2] for each in told] == [
-        (Conductor.finished, wanted), (Conductor.finished, late), (Conductor.evaluated, evaluated)
+        (RolloutScheduler.report_finished, wanted), (RolloutScheduler.report_finished, late), (RolloutScheduler.report_evaluated, evaluated)
     ]  # fmt: skip
-    assert told[2][2] == Attempt("t", "count", False, True, 0.9, Status.COMPLETED, 5, (0,), 1)
+    assert told[2][2] == EvaluationAttempt("t", "count", False, True, 0.9, EpisodeStatus.COMPLETED, 5, (0,), 1)
     assert told_by_worker(tmp_path) == [
         ("trajectory.acked", wanted.trajectory_id),
         ("trajectory.unwanted", late.trajectory_id),
@@ -353,25 +365,25 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
 
 
 async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_judge(
-    made: Worker, conductor: FakeConductor
+    made: RolloutWorker, conductor: FakeConductor
 ) -> None:
     """Else a run is trained for something else than its configuration says, or an evaluation waits for a judge."""
     judge = JudgeSettings(url=nobody(), model="j", prompt="$task $step")
     made._settings = replace(made._settings, reward=RewardSettings(outcome="tcr", judge=judge))
-    ticket = Ticket("r", GroupId(1), 0, 8, "t", 11)
-    played = Played("do", Status.COMPLETED, (), 0.0, False, 0.0, (ModelTurn("hm"),))
+    ticket = RolloutRequest("r", GroupId(1), 0, 8, "t", 11)
+    played = EpisodeResult("do", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0, (ModelTurn("hm"),))
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         await conductor.asked.wait()
-        trained = await made._rewarding(ticket).worth(played)
-        evaluated = await made._rewarding(replace(ticket, purpose="before")).worth(played)
+        trained = await made._rewarding(ticket).compute_reward(played)
+        evaluated = await made._rewarding(replace(ticket, purpose="before")).compute_reward(played)
         await made.stop()
     assert (trained.reward.total, trained.reward.parts["judge_down"]) == (-1.0, 1.0)
     assert (evaluated.reward.total, "judge_down" in evaluated.reward.parts) == (-1.0, False)
 
 
 async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(
-    made: Worker, conductor: FakeConductor, tmp_path: Path
+    made: RolloutWorker, conductor: FakeConductor, tmp_path: Path
 ) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from launch.agenda import Agenda, Verdict
+from launch.agenda import EvaluationSchedule, ScheduleDecision
 
 EVERY, LAST = 3, 40
 
@@ -17,27 +17,27 @@ EVERY, LAST = 3, 40
     [(0, "not_due"), (1, "not_due"), (3, "begin"), (4, "not_due"), (39, "begin"), (LAST, "not_due")],
 )
 def test_every_so_many_steps_are_due_and_the_last_is_evaluated_after_training(step: int, verdict: str) -> None:
-    assert Agenda(EVERY, LAST).published(step) == verdict
-    assert Agenda(0, LAST).published(step) == Verdict.NOT_DUE
-    assert Agenda(EVERY, 12).published(12) == Verdict.NOT_DUE
+    assert EvaluationSchedule(EVERY, LAST).on_published(step) == verdict
+    assert EvaluationSchedule(0, LAST).on_published(step) == ScheduleDecision.NOT_DUE
+    assert EvaluationSchedule(EVERY, 12).on_published(12) == ScheduleDecision.NOT_DUE
 
 
 def test_what_a_person_asks_for_is_any_step_but_once() -> None:
-    agenda = Agenda(EVERY, LAST)
-    assert agenda.asked(4) is Verdict.BEGIN
-    assert agenda.asked(4) is Verdict.NOT_DUE
-    assert agenda.asked(5) is Verdict.OVERLAPS
-    agenda.ended(complete=True)
-    assert agenda.asked(4) is Verdict.NOT_DUE
-    assert agenda.asked(5) is Verdict.BEGIN
+    agenda = EvaluationSchedule(EVERY, LAST)
+    assert agenda.request(4) is ScheduleDecision.BEGIN
+    assert agenda.request(4) is ScheduleDecision.NOT_DUE
+    assert agenda.request(5) is ScheduleDecision.OVERLAPS
+    agenda.finish(complete=True)
+    assert agenda.request(4) is ScheduleDecision.NOT_DUE
+    assert agenda.request(5) is ScheduleDecision.BEGIN
 
 
 @given(step=st.integers(1, LAST), to=st.integers(0, LAST))
 def test_what_is_under_way_ends_exactly_where_its_weights_are_gone(step: int, to: int) -> None:
-    agenda = Agenda(1, LAST + 1)
-    assert agenda.published(step) is Verdict.BEGIN
-    assert agenda.rolled_back(to) is (to < step)
-    assert (agenda.under_way is None) is (to < step)
+    agenda = EvaluationSchedule(1, LAST + 1)
+    assert agenda.on_published(step) is ScheduleDecision.BEGIN
+    assert agenda.roll_back(to) is (to < step)
+    assert (agenda.running_step is None) is (to < step)
 
 
 class AgendaMachine(RuleBasedStateMachine):
@@ -46,7 +46,7 @@ class AgendaMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.agenda = Agenda(EVERY, LAST)
+        self.agenda = EvaluationSchedule(EVERY, LAST)
         self.step = 0
         self.done: set[int] = set()
         """Of weights that stand."""
@@ -56,15 +56,15 @@ class AgendaMachine(RuleBasedStateMachine):
         """Due, and said to be passed over."""
 
     def publish(self) -> None:
-        before = self.agenda.under_way
-        verdict = self.agenda.published(self.step)
+        before = self.agenda.running_step
+        verdict = self.agenda.on_published(self.step)
         due = 0 < self.step < LAST and self.step % EVERY == 0
-        if verdict is Verdict.BEGIN:
+        if verdict is ScheduleDecision.BEGIN:
             assert due
             assert before is None, "two at once"
             self.begun[self.step] = self.begun.get(self.step, 0) + 1
             self.missed.discard(self.step)
-        elif verdict is Verdict.OVERLAPS:
+        elif verdict is ScheduleDecision.OVERLAPS:
             assert due
             assert before is not None
             self.missed.add(self.step)
@@ -80,9 +80,9 @@ class AgendaMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.agenda.under_way is not None)
     @rule(complete=st.booleans())
     def end(self, complete: bool) -> None:
-        step = self.agenda.under_way
+        step = self.agenda.running_step
         assert step is not None
-        self.agenda.ended(complete=complete)
+        self.agenda.finish(complete=complete)
         if complete:
             self.done.add(step)
         else:
@@ -91,22 +91,22 @@ class AgendaMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def learner_dies(self, data: st.DataObject) -> None:
         self.roll_back(data.draw(st.integers(0, self.step)))
-        under_way = self.agenda.under_way
-        assert self.agenda.rolled_back(self.step) is (under_way is not None and under_way > self.step)
+        under_way = self.agenda.running_step
+        assert self.agenda.roll_back(self.step) is (under_way is not None and under_way > self.step)
         self.publish()
 
     @rule(data=st.data())
     def driver_dies(self, data: st.DataObject) -> None:
-        under_way = self.agenda.under_way
+        under_way = self.agenda.running_step
         self.roll_back(data.draw(st.integers(0, self.step)))
-        self.agenda = Agenda(EVERY, LAST, held=set(self.done))
+        self.agenda = EvaluationSchedule(EVERY, LAST, evaluated_steps=set(self.done))
         if under_way is not None and under_way <= self.step:
             self.agenda.begin(under_way)
         self.publish()
 
     @rule()
     def person_asks(self) -> None:
-        if self.agenda.asked(self.step) is Verdict.BEGIN:
+        if self.agenda.request(self.step) is ScheduleDecision.BEGIN:
             self.begun[self.step] = self.begun.get(self.step, 0) + 1
             self.missed.discard(self.step)
 
@@ -122,9 +122,9 @@ class AgendaMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_one_that_was_begun_is_done_or_under_way(self) -> None:
-        under_way = set() if self.agenda.under_way is None else {self.agenda.under_way}
+        under_way = set() if self.agenda.running_step is None else {self.agenda.running_step}
         assert set(self.begun) == self.done | under_way
-        assert self.agenda.held == self.done | under_way
+        assert self.agenda.evaluated_steps == self.done | under_way
 
 
 TestAgenda = AgendaMachine.TestCase

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from launch.args import DEFAULT_RECIPE, NEWEST, parse
+from launch.args import DEFAULT_RECIPE, NEWEST_RUN, parse_arguments
 from launch.cli import commands
-from launch.config import Control
+from launch.config import NegativeControl
 from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import LongshoreError, UserError
 from protocol.staleness import AdmissionMode
@@ -20,30 +20,38 @@ from protocol.staleness import AdmissionMode
 
 def test_options_are_overrides_and_set_comes_last() -> None:
     line = "--recipe demo --nodes 8 --seed 3 --steps 5 --mode sync --control lr0 --no-monitor --set run.steps=7"
-    given = parse(line.split())
-    config = given.config()
+    given = parse_arguments(line.split())
+    config = given.load_config()
     assert (config.cluster.nodes, config.run.seed, config.run.steps) == (8, 3, 7)
-    assert (config.run.mode, config.run.control, config.monitor.enabled) == (AdmissionMode.SYNC, Control.LR0, False)
+    assert (config.run.mode, config.run.control, config.monitor.enabled) == (
+        AdmissionMode.SYNC,
+        NegativeControl.LR0,
+        False,
+    )
 
 
 def test_a_model_of_ones_own_is_told_of_its_tools_and_needs_no_warm_start() -> None:
-    config = parse(["--recipe", "demo", "--model", '/models/my "qwen"']).config()
+    config = parse_arguments(["--recipe", "demo", "--model", '/models/my "qwen"']).load_config()
     assert config.model.path == Path('/models/my "qwen"')
     assert not config.warm_start.enabled
     assert config.agent.tools
-    assert not parse(["--recipe", "demo", "--model", "/m", "--set", "agent.tools=false"]).config().agent.tools
+    assert (
+        not parse_arguments(["--recipe", "demo", "--model", "/m", "--set", "agent.tools=false"])
+        .load_config()
+        .agent.tools
+    )
 
 
 def test_resume_takes_a_run_or_the_newest() -> None:
-    assert parse(["--resume"]).resume == NEWEST
-    assert parse(["--resume", "demo-1", "--recipe", "demo"]).resume == "demo-1"
-    assert parse(["--recipe", "demo"]).resume is None
+    assert parse_arguments(["--resume"]).resume == NEWEST_RUN
+    assert parse_arguments(["--resume", "demo-1", "--recipe", "demo"]).resume == "demo-1"
+    assert parse_arguments(["--recipe", "demo"]).resume is None
 
 
 def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
     """`python -m launch.cluster --nodes 8`: without a recipe it is the demo, and the first line says so."""
-    given = parse(["--nodes", "8"])
-    assert (given.recipe, given.chosen, given.config().cluster.nodes) == (DEFAULT_RECIPE, False, 8)
+    given = parse_arguments(["--nodes", "8"])
+    assert (given.recipe, given.chosen, given.load_config().cluster.nodes) == (DEFAULT_RECIPE, False, 8)
     words = [sys.executable, "-m", "launch.cluster", "--nodes", "8", "--dry-run"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert done.stderr.splitlines()[0].startswith("no recipe named: running 'demo' (--recipe selects another: ")
@@ -51,7 +59,7 @@ def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
 
 @pytest.mark.parametrize("resume", [["--resume"], ["--resume", "mine"]])
 def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume: list[str]) -> None:
-    given = parse(["--recipe", "demo", "--run-id", "mine", *resume])
+    given = parse_arguments(["--recipe", "demo", "--run-id", "mine", *resume])
     assert (given.resume, given.run_id) == ("mine", None)
 
 
@@ -71,7 +79,7 @@ def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume:
 )
 def test_a_slip_is_a_user_error(line: str, says: str) -> None:
     with pytest.raises(UserError) as caught:
-        parse(line.split())
+        parse_arguments(line.split())
     assert says in str(caught.value)
 
 

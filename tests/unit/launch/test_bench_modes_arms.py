@@ -12,44 +12,44 @@ from typing import cast
 import numpy as np
 import pytest
 
-from actors.evaluation import Attempt
+from actors.evaluation import EvaluationAttempt
 from actors.terminal import SandboxTerminal
-from launch.bench.modes import Report, add_options, options
-from launch.bench.modes.arms import MODES, Arm, Ground
-from launch.bench.modes.crew import waiting
-from launch.bench.modes.reading import Idle, Measured
-from launch.bench.modes.waits import Waits
+from launch.bench.modes import ModeBenchmarkReport, add_options, parse_options
+from launch.bench.modes.arms import MODES, ModeBenchmarkSetup, ModeRun
+from launch.bench.modes.crew import delay_first_command
+from launch.bench.modes.reading import IdleShares, RunMeasurement
+from launch.bench.modes.waits import ToolDelays
 from launch.config import load_recipe
-from launch.rundir import config_values
+from launch.rundir import config_tables
 from protocol.errors import UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 from protocol.staleness import AdmissionMode
-from protocol.trajectory import GroupId, Status, Ticket
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
 from sandbox.tasks.task import Task
 
 ASYNC, SYNC, ONE = AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF
-WAITS = Waits("0/1", median_s=3.0, p95_s=12.0)
+WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
 TASK = Task("t", "List the files.")
-TICKET = Ticket("run", GroupId(0), sample=1, group_size=8, task="t", seed=0)
+TICKET = RolloutRequest("run", GroupId(0), sample=1, group_size=8, task="t", seed=0)
 
 
 # -- waits -------------------------------------------------------------------------------------------------------------
 
 
 def test_half_of_the_waits_are_below_the_median_and_five_in_a_hundred_above_the_95th_percentile() -> None:
-    drawn = [WAITS.of(f"task-{task}", sample) for task in range(2500) for sample in range(8)]
+    drawn = [WAITS.draw_delay_s(f"task-{task}", sample) for task in range(2500) for sample in range(8)]
     cuts = quantiles(drawn, n=20)
     assert cuts[9] == pytest.approx(3.0, rel=0.05)
     assert cuts[18] == pytest.approx(12.0, rel=0.05)
 
 
 def test_a_wait_depends_on_task_sample_and_key_alone() -> None:
-    again = Waits.loaded(WAITS.dumped())
-    assert again.of("a", 0) == WAITS.of("a", 0)
-    others = [WAITS.of("a", 1), WAITS.of("b", 0), Waits("0/2", 3.0, 12.0).of("a", 0)]
-    assert len({WAITS.of("a", 0), *others}) == 4
+    again = ToolDelays.from_json(WAITS.to_json())
+    assert again.draw_delay_s("a", 0) == WAITS.draw_delay_s("a", 0)
+    others = [WAITS.draw_delay_s("a", 1), WAITS.draw_delay_s("b", 0), ToolDelays("0/2", 3.0, 12.0).draw_delay_s("a", 0)]
+    assert len({WAITS.draw_delay_s("a", 0), *others}) == 4
 
 
 class FakeShell:
@@ -65,16 +65,18 @@ class FakeShell:
 
 async def test_only_the_first_command_of_an_episode_waits() -> None:
     shell = FakeShell()
-    terminal = waiting(SandboxTerminal(cast("SandboxSession", shell), TASK, 60.0, 5.0, 100), TICKET, WAITS)
+    terminal = delay_first_command(SandboxTerminal(cast("SandboxSession", shell), TASK, 60.0, 5.0, 100), TICKET, WAITS)
     for name, command in (("no_such_tool", "ls"), ("shell_exec", "ls"), ("shell_exec", "pwd")):
         await terminal.call(name, {"command": command}, lambda _: None)
-    assert shell.ran == [f"sleep {WAITS.of('t', 1):.3f}\nls", "pwd"]
+    assert shell.ran == [f"sleep {WAITS.draw_delay_s('t', 1):.3f}\nls", "pwd"]
 
 
 async def test_an_evaluation_does_not_wait() -> None:
     shell = FakeShell()
     usual = SandboxTerminal(cast("SandboxSession", shell), TASK, 60.0, 5.0, 100)
-    await waiting(usual, replace(TICKET, purpose="after"), WAITS).call("shell_exec", {"command": "ls"}, lambda _: None)
+    await delay_first_command(usual, replace(TICKET, purpose="after"), WAITS).call(
+        "shell_exec", {"command": "ls"}, lambda _: None
+    )
     assert shell.ran == ["ls"]
 
 
@@ -82,9 +84,9 @@ async def test_an_evaluation_does_not_wait() -> None:
 
 
 def values(mode: AdmissionMode, starts: int | None = None) -> dict[str, object]:
-    ground = Ground("demo", Path("/runs"), 3, ("run.mode='sync'", "learner.lr=1e-4"))
-    config = ground.config(Arm("1", mode, 9, 4, WAITS, starts))
-    return {f"{table}.{key}": value for table, keys in config_values(config).items() for key, value in keys.items()}
+    ground = ModeBenchmarkSetup("demo", Path("/runs"), 3, ("run.mode='sync'", "learner.lr=1e-4"))
+    config = ground.config(ModeRun("1", mode, 9, 4, WAITS, starts))
+    return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
 
 
 def test_the_arms_differ_in_mode_and_in_flight_alone() -> None:
@@ -99,7 +101,10 @@ def test_the_arms_differ_in_mode_and_in_flight_alone() -> None:
 
 
 def test_half_a_batch_is_learned_from_at_the_root_of_half_the_rate() -> None:
-    learner, recipe = Ground("demo", Path("/runs"), 3).config(Arm("1", ASYNC, 9, 4, WAITS)).learner, load_recipe("demo")
+    learner, recipe = (
+        ModeBenchmarkSetup("demo", Path("/runs"), 3).config(ModeRun("1", ASYNC, 9, 4, WAITS)).learner,
+        load_recipe("demo"),
+    )
     assert recipe.rollout.episodes_per_step == 2 * 32
     assert learner.lr == pytest.approx(recipe.learner.lr / 2**0.5, rel=0.01)
     assert learner.lr_end == pytest.approx((recipe.learner.lr_end or 0) / 2**0.5, rel=0.01)
@@ -115,17 +120,17 @@ def test_what_the_pilot_chose_is_one_key() -> None:
 
 def measured(
     seconds: float, passed: Sequence[Sequence[bool]] = (), *, sleep: float = 0.0, failed: Sequence[str] = ()
-) -> Measured:
+) -> RunMeasurement:
     """``passed``: of each task, each attempt."""
-    return Measured(
+    return RunMeasurement(
         seconds=seconds,
         after_warm_up_s=seconds / 2,
         episodes=256,
         finished=512,
         sleep_share=sleep,
-        idle=Idle(engine=seconds / 1000, learner=0.5),
+        idle=IdleShares(engine=seconds / 1000, learner=0.5),
         attempts=[
-            Attempt(f"task-{task}", "f", False, each, float(each), Status.COMPLETED, 9)
+            EvaluationAttempt(f"task-{task}", "f", False, each, float(each), EpisodeStatus.COMPLETED, 9)
             for task, attempts in enumerate(passed)
             for each in attempts
         ],
@@ -133,8 +138,8 @@ def measured(
     )
 
 
-def report(rounds: dict[AdmissionMode, list[Measured]]) -> Report:
-    return Report(steps=8, starts=4, pilot={2: 1.0, 4: 1.5, 8: 1.25}, rounds=rounds)
+def report(rounds: dict[AdmissionMode, list[RunMeasurement]]) -> ModeBenchmarkReport:
+    return ModeBenchmarkReport(steps=8, starts=4, pilot={2: 1.0, 4: 1.5, 8: 1.25}, rounds=rounds)
 
 
 def test_an_arms_figure_is_its_median_and_arms_are_compared_repetition_by_repetition() -> None:
@@ -150,8 +155,8 @@ def test_an_arms_figure_is_its_median_and_arms_are_compared_repetition_by_repeti
     assert said["async_vs_sync"] == 2.56
     assert said["async_vs_one_step_off"] == 1.28
     assert said["sleep_share"] == 0.375
-    assert cast("dict[str, Json]", said["idle"])["async"] == {"engine": 0.1, "learner": 0.5}
-    spread = cast("dict[str, Json]", said["spread"])
+    assert cast("dict[str, JsonValue]", said["idle"])["async"] == {"engine": 0.1, "learner": 0.5}
+    spread = cast("dict[str, JsonValue]", said["spread"])
     assert spread["episodes_per_s"] == {"async": [2.56, 2.0, 4.0], "sync": [1.0] * 3, "one_step_off": [2.0] * 3}
     assert spread["async_vs_sync"] == [2.56, 2.0, 4.0]
     assert said["eval_difference"] is None
@@ -167,7 +172,7 @@ def test_the_difference_of_evaluations_is_pooled_over_repetitions_and_paired_by_
     by_task = {mode: repetitions.transpose(1, 0, 2).reshape(40, 12).mean(axis=1) for mode, repetitions in drawn.items()}
     paired = by_task[ASYNC] - by_task[SYNC]
     half = 1.959964 * paired.std(ddof=1) / np.sqrt(40)
-    told = cast("dict[str, Json]", said["eval_difference"])
+    told = cast("dict[str, JsonValue]", said["eval_difference"])
     assert told["mean"] == pytest.approx(paired.mean(), abs=1e-4)
     assert told["ci95"] == pytest.approx([paired.mean() - half, paired.mean() + half], abs=1e-4)
     after = cast("dict[str, dict[str, float]]", said["eval_after"])
@@ -202,10 +207,12 @@ def asked(*words: str) -> argparse.Namespace:
 
 
 def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
-    made = options(asked())
+    made = parse_options(asked())
     assert (made.recipe, made.steps, made.repetitions, made.starts) == ("demo", 8, 3, (2, 4, 8))
     assert (made.median_s, made.p95_s) == (3.0, 12.0)
-    tasks = Ground(made.recipe, Path("/runs"), 0).config(Arm("1", SYNC, 9, made.attempts, WAITS)).evaluation
+    tasks = (
+        ModeBenchmarkSetup(made.recipe, Path("/runs"), 0).config(ModeRun("1", SYNC, 9, made.attempts, WAITS)).evaluation
+    )
     assert 18 * tasks.tasks_per_family * tasks.attempts >= 400
 
 
@@ -222,10 +229,10 @@ def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
 )
 def test_what_cannot_be_done_is_said_in_one_line(words: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        options(asked(*words))
+        parse_options(asked(*words))
 
 
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(UserError, match="is no empty folder"):
-        options(asked("--folder", str(tmp_path)))
+        parse_options(asked("--folder", str(tmp_path)))

@@ -9,19 +9,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.evaluation import Attempt
-from launch.bench.modes.reading import Measured, Span, covered, read_run
-from launch.bench.modes.waits import Waits
-from launch.checkpoints import CheckpointManifest, CheckpointStore, LedgerLine, shards_of
+from actors.evaluation import EvaluationAttempt
+from launch.bench.modes.reading import RunMeasurement, TimeSpan, covered_seconds, measure_run
+from launch.bench.modes.waits import ToolDelays
+from launch.checkpoints import CheckpointManifest, CheckpointStore, LedgerLine, shard_digests
 from launch.config import RunConfig
 from launch.retention import Retention
-from launch.rundir import config_values
+from launch.rundir import config_tables
 from protocol.digests import digest_files
 from protocol.errors import InfraError
-from protocol.events import EventLog, Json
-from protocol.trajectory import Status
+from protocol.events import EventLog, JsonValue
+from protocol.trajectory import EpisodeStatus
 
-WAITS = Waits("0/1", median_s=3.0, p95_s=12.0)
+WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ WAITS = Waits("0/1", median_s=3.0, p95_s=12.0)
     ],
 )
 def test_time_in_which_several_things_last_counts_once(spans: list[tuple[float, float]], seconds: float) -> None:
-    assert covered([Span(*span) for span in spans], Span(10.0, 20.0)) == seconds
+    assert covered_seconds([TimeSpan(*span) for span in spans], TimeSpan(10.0, 20.0)) == seconds
 
 
 @dataclass
@@ -46,7 +46,7 @@ class FakeRunDirectory:
     now: float = 0.0
     logs: dict[str, EventLog] = field(default_factory=dict[str, EventLog])
 
-    def say(self, t: float, writer: str, kind: str, **fields: Json) -> None:
+    def say(self, t: float, writer: str, kind: str, **fields: JsonValue) -> None:
         if writer not in self.logs:
             self.logs[writer] = EventLog(self.path, writer, "node-0", lambda: self.now, steady=None)
         self.now = t
@@ -66,14 +66,16 @@ class FakeRunDirectory:
     def step(self, step: int, begin: float, end: float) -> None:
         self.say(end, "driver", "learner.step", step=step, step_s=end - begin)
 
-    def finish(self, lines: Sequence[LedgerLine], attempts: Sequence[Attempt] = (), failed: Sequence[str] = ()) -> None:
+    def finish(
+        self, lines: Sequence[LedgerLine], attempts: Sequence[EvaluationAttempt] = (), failed: Sequence[str] = ()
+    ) -> None:
         store, step = CheckpointStore(self.path, Retention(1)), lines[-1].step
         shards = store.begin(step)
         (shards / "shard").write_bytes(b"weights")
-        files = shards_of(digest_files(shards, ["shard"]))
+        files = shard_digests(digest_files(shards, ["shard"]))
         store.finish(CheckpointManifest(step, step, 1, "{}", {}, [(step, step, -1)], files), lines)
         config = RunConfig.model_validate({"data": {"held_out_family": "held"}})
-        self._write("config.json", {"config": config_values(config)})
+        self._write("config.json", {"config": config_tables(config)})
         self._write("summary.json", {"failed_checks": [*failed]})
         self._write("evaluation-after.json", {"step": step, "attempts": [asdict(each) for each in attempts]})
 
@@ -81,8 +83,8 @@ class FakeRunDirectory:
         (self.path / name).write_bytes(orjson.dumps(value))
 
 
-def attempt(task: str, family: str) -> Attempt:
-    return Attempt(task, family, False, True, 1.0, Status.COMPLETED, 9)
+def attempt(task: str, family: str) -> EvaluationAttempt:
+    return EvaluationAttempt(task, family, False, True, 1.0, EpisodeStatus.COMPLETED, 9)
 
 
 def name(group: int, sample: int) -> str:
@@ -108,11 +110,11 @@ def run(tmp_path: Path) -> FakeRunDirectory:
 
 
 @pytest.fixture
-def measured(run: FakeRunDirectory) -> Measured:
-    return read_run(run.path, 1, WAITS)
+def measured(run: FakeRunDirectory) -> RunMeasurement:
+    return measure_run(run.path, 1, WAITS)
 
 
-def test_the_clock_runs_from_the_first_measured_episode_to_the_last_step(measured: Measured) -> None:
+def test_the_clock_runs_from_the_first_measured_episode_to_the_last_step(measured: RunMeasurement) -> None:
     assert measured.seconds == pytest.approx(40.0)
     assert measured.episodes_per_s == pytest.approx(3 / 40)
     assert measured.after_warm_up_s == pytest.approx(27.0)
@@ -122,26 +124,26 @@ def test_the_clock_runs_from_the_first_measured_episode_to_the_last_step(measure
 
 
 def test_without_a_warm_up_every_step_counts(run: FakeRunDirectory) -> None:
-    whole = read_run(run.path, 0, WAITS)
+    whole = measure_run(run.path, 0, WAITS)
     assert (whole.seconds, whole.episodes) == (pytest.approx(60.0), 4)
     assert whole.after_warm_up_s == whole.seconds
 
 
-def test_engine_and_learner_are_idle_while_nothing_is_asked_of_them(measured: Measured) -> None:
+def test_engine_and_learner_are_idle_while_nothing_is_asked_of_them(measured: RunMeasurement) -> None:
     assert measured.idle.engine == pytest.approx(1 - (3 + 2 + 2 + 1) / 40)
     assert measured.idle.learner == pytest.approx(1 - (1 + 3) / 40)
 
 
-def test_only_an_episode_that_ran_a_command_slept(measured: Measured) -> None:
-    slept = WAITS.of("task-1", 0) + 0.001
+def test_only_an_episode_that_ran_a_command_slept(measured: RunMeasurement) -> None:
+    slept = WAITS.draw_delay_s("task-1", 0) + 0.001
     assert measured.sleep_share == pytest.approx(slept / (30 + 20 + 4 + 10 + 10))
 
 
-def test_attempts_at_the_family_that_is_held_out_are_no_part_of_the_score(measured: Measured) -> None:
+def test_attempts_at_the_family_that_is_held_out_are_no_part_of_the_score(measured: RunMeasurement) -> None:
     assert [each.task for each in measured.attempts] == ["a"]
     assert measured.failed == ["a token of age 3"]
 
 
 def test_a_run_that_stopped_in_its_warm_up_is_no_measurement(run: FakeRunDirectory) -> None:
     with pytest.raises(InfraError, match="no step after the first 2"):
-        read_run(run.path, 2, WAITS)
+        measure_run(run.path, 2, WAITS)

@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.monitor import Options, Report, add_options, options
-from launch.bench.monitor.live import Live
-from launch.bench.monitor.opening import Opening
-from launch.bench.monitor.server import cpu_s
+from launch.bench.monitor import MonitorBenchmarkOptions, MonitorBenchmarkReport, add_options, parse_options
+from launch.bench.monitor.live import LiveMeasurement
+from launch.bench.monitor.opening import OpeningMeasurement
+from launch.bench.monitor.server import read_cpu_s
 from protocol.errors import UserError
 
-OPENING = Opening(1.2, [1.1, 1.2, 1.3], 0.05, 150.0)
-LIVE = Live(40.0, 300.0, 0, 0, 1000, 50, 0.5, 60.0)
-GOOD = Report(100_032, OPENING, LIVE)
+OPENING = OpeningMeasurement(1.2, [1.1, 1.2, 1.3], 0.05, 150.0)
+LIVE = LiveMeasurement(40.0, 300.0, 0, 0, 1000, 50, 0.5, 60.0)
+GOOD = MonitorBenchmarkReport(100_032, OPENING, LIVE)
 
 
-def asked(*words: str) -> Options:
+def asked(*words: str) -> MonitorBenchmarkOptions:
     parser = argparse.ArgumentParser()
     add_options(parser)
-    return options(parser.parse_args(words))
+    return parse_options(parser.parse_args(words))
 
 
 def test_what_holds_is_said_as_it_was_asked_for() -> None:
@@ -51,7 +51,7 @@ def test_what_holds_is_said_as_it_was_asked_for() -> None:
         ),
     ],
 )
-def test_what_does_not_hold_fails(report: Report, said: str) -> None:
+def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, said: str) -> None:
     assert not report.holds
     assert list(report.failures) == [said]
 
@@ -71,7 +71,7 @@ def test_what_cannot_be_measured_is_refused(words: list[str], says: str) -> None
 
 
 def test_processor_time_is_a_processes_own(tmp_path: Path) -> None:
-    before = cpu_s(os.getpid())
+    before = read_cpu_s(os.getpid())
     while time.process_time() < before + 0.05:
         pass
-    assert cpu_s(os.getpid()) > before
+    assert read_cpu_s(os.getpid()) > before

@@ -10,16 +10,16 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from actors.engines.handover import Handover
-from actors.engines.messages import LoadReport
-from actors.weights.copies import CopiesSettings, HostCopies
+from actors.engines.handover import WeightLoader
+from actors.engines.messages import WeightLoadReport
+from actors.weights.copies import HostWeightCache, HostWeightCacheSettings
 from actors.weights.source import WeightSource
-from launch.bench.weights import Report, pushes
-from launch.bench.weights.by_hand import HandEngine
-from launch.bench.weights.histories import Reuse
-from launch.bench.weights.pushes import Fleet, Route, Window
-from launch.bench.weights.versions import Step, Versions, bytes_share
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from launch.bench.weights import WeightBenchmarkReport, pushes
+from launch.bench.weights.by_hand import InstrumentedEngine
+from launch.bench.weights.histories import HistoryReuse
+from launch.bench.weights.pushes import DecodingWindow, LoadedEngines, WeightRoute
+from launch.bench.weights.versions import VersionSequence, WeightStep, delta_bytes_share
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 FakeHandover = str
 """Fake: a name; the engine that is told of it is a fake too."""
@@ -29,16 +29,16 @@ class FakeEngine:
     """Notes what it is told; samples ten tokens in each load."""
 
     def __init__(self, told: list[tuple[str, int, str]]) -> None:
-        self.told, self.tokens = told, 0
+        self.told, self.sampled_tokens = told, 0
 
-    async def stage_by(self, handover: FakeHandover, manifest: WeightManifest, deadline_s: float) -> None:
+    async def stage_with(self, handover: FakeHandover, manifest: WeightManifest, deadline_s: float) -> None:
         self.told.append((handover, manifest.version, Path(manifest.path).parent.name))
 
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
-        self.tokens += 10
-        return LoadReport(version=manifest.version, pause_ms=4.0, load_ms=1.0, prefetch_ms=1.0)
+    async def load_weights(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport:
+        self.sampled_tokens += 10
+        return WeightLoadReport(version=manifest.version, pause_ms=4.0, load_ms=1.0, prefetch_ms=1.0)
 
-    async def by_hand(self, manifest: WeightManifest) -> float:
+    async def update_directly(self, manifest: WeightManifest) -> float:
         self.told.append(("by hand", manifest.version, Path(manifest.path).parent.name))
         return 2.0
 
@@ -46,32 +46,32 @@ class FakeEngine:
 def folder(root: Path, name: str, fill: float) -> WeightManifest:
     (root / name).mkdir()
     save_file({"a": torch.full((64,), fill, dtype=torch.bfloat16)}, root / name / "model.safetensors")
-    return WeightManifest(Version(0), 0, NO_VERSION, str(root / name), "", 1, 128)
+    return WeightManifest(WeightVersion(0), 0, NO_VERSION, str(root / name), "", 1, 128)
 
 
 @pytest.fixture
-def step(tmp_path: Path) -> Step:
-    return Step(folder(tmp_path, "v0", 1.0), folder(tmp_path, "v1", 2.0))
+def step(tmp_path: Path) -> WeightStep:
+    return WeightStep(folder(tmp_path, "v0", 1.0), folder(tmp_path, "v1", 2.0))
 
 
 async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
-    tmp_path: Path, step: Step, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, step: WeightStep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pushes, "_GAP_S", 0.0)
     told: list[tuple[str, int, str]] = []
-    settings = CopiesSettings(name="copies", run_dir=tmp_path, node="there", folder=tmp_path / "copies")
-    fleet = Fleet(
-        engines=[cast("HandEngine", FakeEngine(told))],
+    settings = HostWeightCacheSettings(name="copies", run_dir=tmp_path, node="there", folder=tmp_path / "copies")
+    fleet = LoadedEngines(
+        engines=[cast("InstrumentedEngine", FakeEngine(told))],
         loss=1.0,
-        versions=Versions(tmp_path / "weights", step),
+        versions=VersionSequence(tmp_path / "weights", step),
         say=lambda _: None,
     )
     routes = [
-        Route("full", cast("list[Handover]", ["files"])),
-        Route("delta", cast("list[Handover]", ["files"]), HostCopies(settings, WeightSource())),
-        Route("tensors", cast("list[Handover]", ["tensors"])),
+        WeightRoute("full", cast("list[WeightLoader]", ["files"])),
+        WeightRoute("delta", cast("list[WeightLoader]", ["files"]), HostWeightCache(settings, WeightSource())),
+        WeightRoute("tensors", cast("list[WeightLoader]", ["tensors"])),
     ]
-    pushed, floor, before = await fleet.rounds(2, routes)
+    pushed, floor, before = await fleet.measure_pushes(2, routes)
     full, delta = pushed["full"], pushed["delta"]
     kinds = [how if how != "files" else {"weights": "full", "copies": "delta"}[where] for how, _, where in told]
     assert kinds[:3] == ["full", "delta", "tensors"], "each has done once what it does only once"
@@ -85,16 +85,16 @@ async def test_each_kind_is_pushed_in_each_round_and_comes_first_in_its_turn(
     assert not full.copy_ms
     copied = [orjson.loads(line) for line in (tmp_path / "events/copies.jsonl").read_bytes().splitlines()]
     assert [event["share"] > 0.5 for event in copied] == [True, False, False], "what changed is a step"
-    report = Report(
+    report = WeightBenchmarkReport(
         model_bytes=128,
         routes=pushed,
         floor_ms=2.0,
-        share=await bytes_share(Step(step.before, step.after)),
+        share=await delta_bytes_share(WeightStep(step.before, step.after)),
         higher_share=0.5,
-        before=Window(1.0, 100),
-        after=Window(1.0, 90),
+        before=DecodingWindow(1.0, 100),
+        after=DecodingWindow(1.0, 90),
         drained_ms=9.0,
-        reuse={2048: {"fresh": Reuse(100, 25, 64, 2.0, 3)}},
+        reuse={2048: {"fresh": HistoryReuse(100, 25, 64, 2.0, 3)}},
     )
     said = report.as_json()
     assert said["stall_vs_floor"] == 2.0

@@ -8,9 +8,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from launch.budget import Budget, Spending
+from launch.budget import Budget, BudgetUsage
 from launch.config.run import StopSection
-from launch.metrics import read_spending
+from launch.metrics import read_budget_usage
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from launch.metrics import read_spending
     ],
 )
 def test_each_limit_holds_from_what_it_names_on(limit: dict[str, float], says: str | None) -> None:
-    assert Budget(**limit).reached(5, 70, Spending(900, 1800.0)) == says
+    assert Budget(**limit).first_limit_reached(5, 70, BudgetUsage(900, 1800.0)) == says
 
 
 def test_every_limit_is_a_key_of_its_own_name() -> None:
@@ -41,5 +41,5 @@ def test_what_earlier_attempts_used_counts_with_the_steps_that_were_taken_back(t
         {"step": 2, "engine_tokens": 30, "elapsed_s": 5.0},
     ]
     (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines) + b'{"torn')
-    assert read_spending(tmp_path) == Spending(60, 10.0)
-    assert read_spending(tmp_path / "none") == Spending()
+    assert read_budget_usage(tmp_path) == BudgetUsage(60, 10.0)
+    assert read_budget_usage(tmp_path / "none") == BudgetUsage()

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from launch.bench.chaos.books import Books, settle
-from launch.bench.chaos.evidence import Evidence, Line, Row, Step, whole
+from launch.bench.chaos.books import ChaosAccounting, account_trajectories
+from launch.bench.chaos.evidence import JournalRow, JsonLine, LedgerStep, RunEvidence, require_complete_events
 from protocol.weights import make_version
 
 SEED = 3
@@ -33,9 +33,9 @@ def tasks_of(groups: int) -> dict[int, set[str]]:
     return {group: {order[group]} for group in range(groups)}
 
 
-def evidence() -> Evidence:
+def evidence() -> RunEvidence:
     """Of a run in which everything is as it should be, with one trajectory of each fate."""
-    return Evidence(
+    return RunEvidence(
         acks=[
             (TRAINED, "appended"),
             (TRAINED, "superseded"),
@@ -45,16 +45,16 @@ def evidence() -> Evidence:
             (UNDONE, "appended"),
         ],
         rows={
-            TRAINED: Row("trained", 1, None, stored=True),
-            DROPPED: Row("dropped", None, "zero_variance", stored=False),
-            STALE: Row("dropped", 2, "all_stale", stored=False),
-            HELD: Row("held", None, None, stored=True),
-            UNDONE: Row("trained", 3, None, stored=True),
+            TRAINED: JournalRow("trained", 1, None, stored=True),
+            DROPPED: JournalRow("dropped", None, "zero_variance", stored=False),
+            STALE: JournalRow("dropped", 2, "all_stale", stored=False),
+            HELD: JournalRow("held", None, None, stored=True),
+            UNDONE: JournalRow("trained", 3, None, stored=True),
         },
         superseded={TRAINED: 1},
         ledgers=[
-            [Step(1, FIRST, (TRAINED,), {})],
-            [Step(1, FIRST, (TRAINED,), {}), Step(2, SECOND, (), {STALE: "all_stale"})],
+            [LedgerStep(1, FIRST, (TRAINED,), {})],
+            [LedgerStep(1, FIRST, (TRAINED,), {}), LedgerStep(2, SECOND, (), {STALE: "all_stale"})],
         ],
         checkpoint_step=2,
         lineage={FIRST: (0, -1), SECOND: (1, FIRST), BRANCH: (1, FIRST)},
@@ -65,13 +65,13 @@ def evidence() -> Evidence:
     )
 
 
-def settled(of: Evidence) -> Books:
-    return settle(of, TASKS, SEED)
+def settled(of: RunEvidence) -> ChaosAccounting:
+    return account_trajectories(of, TASKS, SEED)
 
 
 def test_each_acknowledged_trajectory_has_one_place() -> None:
     books = settled(evidence())
-    assert books == Books(
+    assert books == ChaosAccounting(
         acked=6,
         trained_exactly_once=1,
         dropped=2,
@@ -83,8 +83,8 @@ def test_each_acknowledged_trajectory_has_one_place() -> None:
         versions_with_two_hashes=0,
         negative_ages=0,
     )
-    assert books.balanced
-    assert books.clean
+    assert books.is_balanced
+    assert books.is_clean
 
 
 def test_one_that_hears_only_the_second_time_that_it_is_superseded_has_its_place() -> None:
@@ -93,12 +93,12 @@ def test_one_that_hears_only_the_second_time_that_it_is_superseded_has_its_place
     assert settled(replace(evidence(), acks=again)) == settled(evidence())
 
 
-def without(name: str) -> Evidence:
+def without(name: str) -> RunEvidence:
     right = evidence()
     return replace(right, rows={key: row for key, row in right.rows.items() if key != name})
 
 
-def with_row(name: str, row: Row) -> Evidence:
+def with_row(name: str, row: JournalRow) -> RunEvidence:
     right = evidence()
     return replace(right, rows={**right.rows, name: row})
 
@@ -108,53 +108,57 @@ def with_row(name: str, row: Row) -> Evidence:
     [
         without(HELD),
         without(DROPPED),
-        with_row(HELD, Row("held", None, None, stored=False)),
-        with_row(HELD, Row("held", None, None, stored=True, usable=False)),
-        with_row(UNDONE, Row("trained", 3, None, stored=False)),
-        with_row(HELD, Row("trained", 2, None, stored=True)),
-        with_row(DROPPED, Row("dropped", None, None, stored=False)),
-        with_row(DROPPED, Row("dropped", None, "because", stored=False)),
-        replace(evidence(), ledgers=[[Step(1, FIRST, (TRAINED,), {}), Step(2, SECOND, (), {STALE: "because"})]]),
+        with_row(HELD, JournalRow("held", None, None, stored=False)),
+        with_row(HELD, JournalRow("held", None, None, stored=True, usable=False)),
+        with_row(UNDONE, JournalRow("trained", 3, None, stored=False)),
+        with_row(HELD, JournalRow("trained", 2, None, stored=True)),
+        with_row(DROPPED, JournalRow("dropped", None, None, stored=False)),
+        with_row(DROPPED, JournalRow("dropped", None, "because", stored=False)),
+        replace(
+            evidence(), ledgers=[[LedgerStep(1, FIRST, (TRAINED,), {}), LedgerStep(2, SECOND, (), {STALE: "because"})]]
+        ),
         replace(evidence(), acks=[*evidence().acks, (named(7), "appended")]),
         replace(evidence(), acks=[*evidence().acks, (TRAINED, "appended")]),
         replace(evidence(), superseded={}),
     ],
 )
-def test_what_is_in_no_place_is_lost(wrong: Evidence) -> None:
+def test_what_is_in_no_place_is_lost(wrong: RunEvidence) -> None:
     books = settled(wrong)
     assert books.lost == 1
-    assert not books.balanced
-    assert not books.clean
+    assert not books.is_balanced
+    assert not books.is_clean
 
 
-def with_ledger(*lines: Step) -> Evidence:
+def with_ledger(*lines: LedgerStep) -> RunEvidence:
     return replace(evidence(), ledgers=[*evidence().ledgers[:-1], lines])
 
 
-ONCE = Step(1, FIRST, (TRAINED,), {})
+ONCE = LedgerStep(1, FIRST, (TRAINED,), {})
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        with_ledger(ONCE, Step(2, SECOND, (TRAINED,), {})),
-        with_ledger(Step(1, FIRST, (TRAINED, TRAINED), {})),
-        with_ledger(ONCE, Step(2, SECOND, (), {TRAINED: "all_stale"})),
-        with_ledger(ONCE, Step(2, SECOND, (), {STALE: "all_stale"}), Step(3, SECOND, (), {STALE: "all_stale"})),
-        with_row(STALE, Row("held", None, None, stored=True)),
-        with_row(TRAINED, Row("held", None, None, stored=True)),
-        with_row(TRAINED, Row("trained", 3, None, stored=True)),
-        replace(evidence(), ledgers=[[ONCE, Step(2, SECOND, (TRAINED,), {})], evidence().ledgers[-1]]),
+        with_ledger(ONCE, LedgerStep(2, SECOND, (TRAINED,), {})),
+        with_ledger(LedgerStep(1, FIRST, (TRAINED, TRAINED), {})),
+        with_ledger(ONCE, LedgerStep(2, SECOND, (), {TRAINED: "all_stale"})),
+        with_ledger(
+            ONCE, LedgerStep(2, SECOND, (), {STALE: "all_stale"}), LedgerStep(3, SECOND, (), {STALE: "all_stale"})
+        ),
+        with_row(STALE, JournalRow("held", None, None, stored=True)),
+        with_row(TRAINED, JournalRow("held", None, None, stored=True)),
+        with_row(TRAINED, JournalRow("trained", 3, None, stored=True)),
+        replace(evidence(), ledgers=[[ONCE, LedgerStep(2, SECOND, (TRAINED,), {})], evidence().ledgers[-1]]),
     ],
 )
-def test_what_is_trained_twice_or_could_be_is_found(wrong: Evidence) -> None:
+def test_what_is_trained_twice_or_could_be_is_found(wrong: RunEvidence) -> None:
     books = settled(wrong)
     assert books.duplicated == 1
-    assert not books.clean
+    assert not books.is_clean
 
 
 def test_a_trajectory_that_was_trained_twice_balances_nothing() -> None:
-    assert not settled(with_ledger(ONCE, Step(2, SECOND, (TRAINED,), {}))).balanced
+    assert not settled(with_ledger(ONCE, LedgerStep(2, SECOND, (TRAINED,), {}))).is_balanced
 
 
 def without_group(group: int) -> dict[int, set[str]]:
@@ -179,7 +183,7 @@ def swapped(one: int, other: int) -> dict[int, set[str]]:
 def test_a_cursor_that_skips_or_repeats_is_found(opened: dict[int, set[str]], skips: int) -> None:
     books = settled(replace(evidence(), opened=opened))
     assert books.cursor_skips >= skips
-    assert not books.clean
+    assert not books.is_clean
 
 
 def test_the_task_of_a_wasted_group_comes_once_more_and_only_once() -> None:
@@ -196,7 +200,7 @@ def test_the_task_of_a_wasted_group_comes_once_more_and_only_once() -> None:
 def test_a_version_with_two_hashes_is_found() -> None:
     books = settled(replace(evidence(), hashes={FIRST: {"a", "c"}, SECOND: {"b"}}))
     assert books.versions_with_two_hashes == 1
-    assert not books.clean
+    assert not books.is_clean
 
 
 @pytest.mark.parametrize(
@@ -208,23 +212,23 @@ def test_a_version_with_two_hashes_is_found() -> None:
         replace(evidence(), lineage={FIRST: (0, -1), SECOND: (1, -1)}, sampled={TRAINED: {SECOND: 4}}),
     ],
 )
-def test_tokens_of_no_age_are_found(wrong: Evidence) -> None:
+def test_tokens_of_no_age_are_found(wrong: RunEvidence) -> None:
     books = settled(wrong)
     assert books.negative_ages == 4
-    assert not books.clean
+    assert not books.is_clean
 
 
 def test_events_of_which_some_could_not_be_written_prove_nothing() -> None:
     """The acknowledgements come from them.  A process in the place of a dead one counts from 0."""
 
-    def of(*seqs: int) -> list[Line]:
+    def of(*seqs: int) -> list[JsonLine]:
         return [{"writer": "worker-0", "seq": seq} for seq in seqs]
 
-    others: list[Line] = [{"writer": "buffer", "seq": 0}]
-    assert whole([*of(0, 1, 2, 0, 1), *others]) == [*of(0, 1, 2, 0, 1), *others]
+    others: list[JsonLine] = [{"writer": "buffer", "seq": 0}]
+    assert require_complete_events([*of(0, 1, 2, 0, 1), *others]) == [*of(0, 1, 2, 0, 1), *others]
     for broken in (of(0, 1, 3), of(1), of(0, 1, 1)):
         with pytest.raises(ValueError, match="events of worker-0, 1 before"):
-            whole([*others, *broken])
+            require_complete_events([*others, *broken])
 
 
 def test_a_trained_trajectory_that_nobody_exported_is_found() -> None:
@@ -234,6 +238,6 @@ def test_a_trained_trajectory_that_nobody_exported_is_found() -> None:
 def test_a_token_of_an_abandoned_branch_has_the_age_of_the_way_over_the_ancestor() -> None:
     """Sampled by weights that a dead learner had made and that nobody has any more; the next learner names the
     checkpoint's weights anew before it uses them."""
-    right = with_ledger(Step(1, RESUMED, (TRAINED,), {}), Step(2, SECOND, (), {STALE: "all_stale"}))
+    right = with_ledger(LedgerStep(1, RESUMED, (TRAINED,), {}), LedgerStep(2, SECOND, (), {STALE: "all_stale"}))
     right = replace(right, lineage={**right.lineage, RESUMED: (0, FIRST)}, sampled={TRAINED: {BRANCH: 4}})
     assert settled(right).negative_ages == 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.chaos.command import Command
-from launch.structured import beside
+from launch.bench.chaos.command import RunSupervisor
+from launch.structured import background_services
 from protocol.cli.exits import EXIT_USER
 from protocol.errors import InfraError
 
@@ -31,14 +31,14 @@ os.kill(os.getpid(), signal.SIGKILL)
 SOON_S = 600.0
 
 
-def command(folder: Path, *words: str) -> Command:
+def command(folder: Path, *words: str) -> RunSupervisor:
     """Of a driver that is killed once, and when it is gone on with waits for the interrupt."""
-    return Command(folder, words, "chaos", (sys.executable, "-c", SCRIPTED, str(folder)))
+    return RunSupervisor(folder, words, "chaos", (sys.executable, "-c", SCRIPTED, str(folder)))
 
 
 async def test_a_run_whose_driver_was_killed_is_gone_on_with_under_another_token(tmp_path: Path) -> None:
     running, said = command(tmp_path, "--recipe", "r.toml"), tmp_path / "said"
-    async with asyncio.timeout(SOON_S), beside(running.keep()):
+    async with asyncio.timeout(SOON_S), background_services(running.keep_running()):
         while not said.exists() or len(said.read_text().splitlines()) < 2:  # noqa: ASYNC110  another process's doing
             await asyncio.sleep(0.05)
     (first, *begun), (second, *again) = [line.split() for line in said.read_text().splitlines()]
@@ -50,11 +50,11 @@ async def test_a_run_whose_driver_was_killed_is_gone_on_with_under_another_token
 async def test_a_death_that_nobody_ordered_fails_the_bench(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match="by itself"):
         async with asyncio.timeout(SOON_S):
-            await command(tmp_path, "unseen").keep()
+            await command(tmp_path, "unseen").keep_running()
 
 
 def test_the_drivers_process_says_nothing_that_is_not_the_runs(tmp_path: Path) -> None:
-    program = Command(tmp_path, (), "chaos").program
+    program = RunSupervisor(tmp_path, (), "chaos").program
     done = subprocess.run([*program, "token", "--recipe", "nowhere.toml"], capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_USER
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error"]

@@ -16,17 +16,17 @@ from launch.checkpoints import (
     CheckpointManifest,
     CheckpointStore,
     LedgerLine,
-    require_no_older,
-    require_sound,
-    shards_of,
+    require_intact,
+    require_journal_covers,
+    shard_digests,
 )
 from launch.retention import Retention, best_step
 from protocol import codec
 from protocol.digests import digest_files
 from protocol.errors import UserError
 from protocol.journal import Journal, JournalSettings
-from protocol.journal.repair import FILE, recover
-from protocol.stream import Received
+from protocol.journal.repair import JOURNAL_FILE, recover_journal
+from protocol.stream import ReceivedTrajectory
 from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 
@@ -35,12 +35,12 @@ def manifest(step: int) -> CheckpointManifest:
 
 
 def save(store: CheckpointStore, step: int) -> None:
-    before = store.all()
+    before = store.list_checkpoints()
     shards = store.begin(step)
     (shards / "shard").write_bytes(b"weights")
     steps = range(before[-1].manifest.step + 1 if before else 1, step + 1)
     store.finish(
-        replace(manifest(step), files=shards_of(digest_files(shards, ["shard"]))),
+        replace(manifest(step), files=shard_digests(digest_files(shards, ["shard"]))),
         [LedgerLine(each, 10, (f"t{each}",), {"x": "all_stale"}) for each in steps],
     )
 
@@ -48,7 +48,7 @@ def save(store: CheckpointStore, step: int) -> None:
 def newest(store: CheckpointStore) -> tuple[int | None, list[tuple[str, str]]]:
     """Its step, and what was passed over for it."""
     told: list[tuple[str, str]] = []
-    found = store.newest_sound(lambda path, why: told.append((path.name, why)))
+    found = store.newest_intact(lambda path, why: told.append((path.name, why)))
     return None if found is None else found.manifest.step, told
 
 
@@ -65,7 +65,7 @@ def truncate(file: Path) -> None:
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, Retention(2))
     save(store, 4)
-    (found,) = store.all()
+    (found,) = store.list_checkpoints()
     assert replace(found.manifest, files={}) == manifest(4)
     assert found.manifest.files.keys() == {"learner/shard", "ledger.jsonl"}
     assert (found.learner / "shard").read_bytes() == b"weights"
@@ -78,7 +78,7 @@ def test_a_ledger_has_every_step_of_the_run_whatever_was_pruned(tmp_path: Path) 
     for step in (0, 2, 5):
         save(store, step)
         store.prune()
-    (found,) = store.all()
+    (found,) = store.list_checkpoints()
     assert [line.step for line in found.ledger()] == [1, 2, 3, 4, 5]
 
 
@@ -97,7 +97,7 @@ def test_the_newest_stay_and_the_oldest_step_is_told(tmp_path: Path) -> None:
     for step in (0, 4, 8):
         save(store, step)
     assert store.prune() == 4
-    assert [each.manifest.step for each in store.all()] == [4, 8]
+    assert [each.manifest.step for each in store.list_checkpoints()] == [4, 8]
 
 
 def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_ever(
@@ -122,19 +122,19 @@ def test_a_driver_that_dies_while_it_removes_a_checkpoint_leaves_nothing_for_eve
 
 
 def test_the_first_stays_if_it_is_to_stay(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(1, first=True))
+    store = CheckpointStore(tmp_path, Retention(1, keep_first=True))
     for step in (0, 4, 8):
         save(store, step)
         oldest = store.prune()
     assert oldest == 8
-    assert [each.manifest.step for each in store.all()] == [0, 8]
+    assert [each.manifest.step for each in store.list_checkpoints()] == [0, 8]
 
 
 class Run:
     """A journal and the books that a checkpoint had of it: groups of two samples, one group a step."""
 
     def __init__(self, run_dir: Path) -> None:
-        self.run_dir, self.path = run_dir, run_dir / FILE
+        self.run_dir, self.path = run_dir, run_dir / JOURNAL_FILE
         self.journal = self.open()
 
     def open(self) -> Journal:
@@ -144,18 +144,18 @@ class Run:
         for group in groups:
             self.journal.open_group(make_plan(group, 2), b"")
             for sample in range(2):
-                frames = codec.encode(make_trajectory(group, sample, size=2, reward=float(sample)))
-                received = Received(codec.inspect(frames, max_bytes=1 << 20), frames, "worker")
-                self.journal.append([received.arrival()])
+                frames = codec.encode_trajectory(make_trajectory(group, sample, size=2, reward=float(sample)))
+                received = ReceivedTrajectory(codec.inspect_frames(frames, max_bytes=1 << 20), frames, "worker")
+                self.journal.append_batch([received.to_arrival()])
 
     def train(self, step: int) -> None:
-        lease = self.journal.lease(1)
+        lease = self.journal.lease_batch(1)
         assert lease is not None
-        self.journal.mark_trained(step, lease.trajectories, {})
+        self.journal.mark_trained(step, lease.trajectory_ids, {})
 
     def checkpoint(self, step: int) -> CheckpointManifest:
         books = self.journal.accounting().as_dict()
-        self.journal.commit(step)
+        self.journal.commit_checkpoint(step)
         return replace(manifest(step), accounting=books)
 
     def copy(self, *suffixes: str) -> dict[Path, bytes]:
@@ -169,8 +169,8 @@ class Run:
         self.journal = self.open()
 
     def resume(self, found: CheckpointManifest) -> None:
-        self.journal.rewind(found.step)
-        require_no_older(self.path, self.journal.accounting(), found)
+        self.journal.rewind_to_step(found.step)
+        require_journal_covers(self.path, self.journal.accounting(), found)
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ def test_a_journal_goes_on_with_its_checkpoint_whatever_came_after_it(run: Run) 
     run.resume(second)
     run.resume(first)
     run.train(2)
-    run.journal.commit(2)
-    run.journal.compact(2)
+    run.journal.commit_checkpoint(2)
+    run.journal.compact_payloads(2)
     run.resume(second)
 
 
@@ -224,7 +224,7 @@ def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: Run) -> None:
     run.journal.close()
     with closing(sqlite3.connect(run.path)) as database, database:
         database.execute("DELETE FROM payloads WHERE trajectory = 'train-g000001-s00'")
-    assert recover(run.run_dir).lost == ["train-g000001-s00"]
+    assert recover_journal(run.run_dir).lost == ["train-g000001-s00"]
     run.journal = run.open()
     run.resume(found)
     assert run.journal.accounting().acked == 3
@@ -243,7 +243,7 @@ def test_a_damaged_checkpoint_is_set_aside_for_the_one_before(
     step, ((name, why),) = newest(store)
     assert (step, name) == (4, "step-000008.torn")
     assert Path(file).name in why
-    assert [each.manifest.step for each in store.all()] == [0, 4]
+    assert [each.manifest.step for each in store.list_checkpoints()] == [0, 4]
     save(store, 8)
     assert newest(store) == (8, []), "what a torn one has left is in nobody's way"
 
@@ -257,7 +257,7 @@ def test_where_no_checkpoint_is_whole_all_stay_and_the_person_is_told(tmp_path: 
         newest(store)
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000000", "step-000004"}
     with pytest.raises(UserError, match=r"step-000000 is damaged: learner/shard"):
-        require_sound(store.all()[0])
+        require_intact(store.list_checkpoints()[0])
 
 
 def test_a_run_without_checkpoints_has_none(tmp_path: Path) -> None:
@@ -269,68 +269,68 @@ def test_a_shard_that_is_not_what_the_learner_says_is_no_checkpoint(tmp_path: Pa
     store = CheckpointStore(tmp_path, Retention(2))
     shards = store.begin(4)
     (shards / "shard").write_bytes(b"weights")
-    files = shards_of(digest_files(shards, ["shard"]))
+    files = shard_digests(digest_files(shards, ["shard"]))
     if missing:
         (shards / "shard").unlink()
     else:
         (shards / "other").write_bytes(b"")
     with pytest.raises(OSError, match="does not hold what the learner says it wrote"):
         store.finish(replace(manifest(4), files=files), [])
-    assert store.all() == []
+    assert store.list_checkpoints() == []
 
 
 def test_the_best_by_score_stays_and_a_score_of_weights_that_were_rolled_back_does_not_count(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(1, best=True))
+    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
     save(store, 0)
-    store.scored(0, 0.4)
+    store.record_score(0, 0.4)
     save(store, 4)
-    store.scored(4, 0.9)
+    store.record_score(4, 0.9)
     save(store, 8)
     store.prune()
-    assert [each.manifest.step for each in store.all()] == [4, 8]
-    store.rolled_back(0)
+    assert [each.manifest.step for each in store.list_checkpoints()] == [4, 8]
+    store.drop_scores_after(0)
     assert store.scores() == {0: 0.4}
     save(store, 4)
     save(store, 12)
     store.prune()
-    assert [each.manifest.step for each in store.all()] == [12]
+    assert [each.manifest.step for each in store.list_checkpoints()] == [12]
 
 
 def test_a_score_that_came_before_its_checkpoint_was_written_is_kept(tmp_path: Path) -> None:
     """An evaluation waits for no checkpoint."""
-    store = CheckpointStore(tmp_path, Retention(1, best=True))
-    store.scored(4, 0.9)
+    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
+    store.record_score(4, 0.9)
     for step in (0, 4, 8):
         save(store, step)
     store.prune()
-    assert [each.manifest.step for each in store.all()] == [4, 8]
-    best = store.best()
+    assert [each.manifest.step for each in store.list_checkpoints()] == [4, 8]
+    best = store.best_scored()
     assert best is not None
     assert (best[0].manifest.step, best[1]) == (4, 0.9)
 
 
 def test_a_checkpoint_whose_score_is_awaited_stays_until_it_is_known(tmp_path: Path) -> None:
     """Else the best is gone before anybody knows that it is."""
-    store = CheckpointStore(tmp_path, Retention(1, best=True))
-    store.scored(0, 0.4)
+    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
+    store.record_score(0, 0.4)
     for step in (0, 4):
         save(store, step)
-    store.await_score(4)
+    store.expect_score(4)
     for step in (8, 12):
         save(store, step)
         store.prune()
-    assert [each.manifest.step for each in store.all()] == [0, 4, 12]
-    store.scored(4, 0.3)
-    store.await_score(None)
+    assert [each.manifest.step for each in store.list_checkpoints()] == [0, 4, 12]
+    store.record_score(4, 0.3)
+    store.expect_score(None)
     store.prune()
-    assert [each.manifest.step for each in store.all()] == [0, 12]
+    assert [each.manifest.step for each in store.list_checkpoints()] == [0, 12]
 
 
 def test_where_nothing_that_was_evaluated_has_a_checkpoint_there_is_no_best(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(1, best=True))
-    store.scored(4, 0.9)
+    store = CheckpointStore(tmp_path, Retention(1, keep_best=True))
+    store.record_score(4, 0.9)
     save(store, 8)
-    assert store.best() is None
+    assert store.best_scored() is None
     assert store.prune() == 8
 
 
@@ -342,7 +342,7 @@ SCORES = st.dictionaries(st.integers(0, 30), st.sampled_from([0.0, 0.25, 0.5, 1.
 def test_no_step_that_stays_out_is_better_than_the_best_that_stays(
     steps: list[int], scores: dict[int, float], awaited: set[int], keep: int
 ) -> None:
-    kept = Retention(keep, best=True).kept(steps, scores, awaited)
+    kept = Retention(keep, keep_best=True).steps_to_keep(steps, scores, awaited)
     assert kept <= set(steps)
     assert set(sorted(steps)[-keep:]) <= kept
     assert awaited & set(steps) <= kept
@@ -359,18 +359,18 @@ def test_no_step_that_stays_out_is_better_than_the_best_that_stays(
     ("retention", "kept"),
     [
         (Retention(1), {20}),
-        (Retention(2, first=True), {0, 16, 20}),
+        (Retention(2, keep_first=True), {0, 16, 20}),
         (Retention(1, every_steps=8), {8, 16, 20}),
-        (Retention(1, best=True), {12, 20}),
+        (Retention(1, keep_best=True), {12, 20}),
         (Retention(9), {0, 4, 8, 12, 16, 20}),
     ],
 )
 def test_what_stays(retention: Retention, kept: set[int]) -> None:
-    assert retention.kept([0, 4, 8, 12, 16, 20], {0: 0.5, 4: 0.7, 12: 0.7, 24: 1.0}) == kept
+    assert retention.steps_to_keep([0, 4, 8, 12, 16, 20], {0: 0.5, 4: 0.7, 12: 0.7, 24: 1.0}) == kept
 
 
 def test_the_journal_keeps_what_the_oldest_that_a_run_can_go_on_from_needs(tmp_path: Path) -> None:
-    store = CheckpointStore(tmp_path, Retention(2, first=True, every_steps=4))
+    store = CheckpointStore(tmp_path, Retention(2, keep_first=True, every_steps=4))
     for step in (0, 4, 8, 12):
         save(store, step)
     assert store.prune() == 8

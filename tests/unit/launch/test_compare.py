@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
-from actors.evaluation import Attempt
+from actors.evaluation import EvaluationAttempt
 from launch.compare.__main__ import main
-from launch.compare.comparing import compare
-from launch.compare.paired import Pair, fisher, paired
-from launch.compare.sides import open_sides
-from launch.compare.telling import lines, told
+from launch.compare.comparing import compare_evaluations
+from launch.compare.paired import TaskPair, fisher_exact_p, pair_tasks
+from launch.compare.sides import open_evaluations
+from launch.compare.telling import comparison_as_json, comparison_lines
 from launch.evaluate.attempts import AttemptId
-from launch.evaluate.pass_at_k import Tally
-from launch.exam_files import end_exam
+from launch.evaluate.pass_at_k import TaskTally
+from launch.exam_files import write_evaluation_result
 from protocol.cli.exits import EXIT_OK, EXIT_USER, main_guard
 from protocol.errors import UserError
 from protocol.recordings import CastWriter
-from protocol.trajectory import Status
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.trajectory import EpisodeStatus
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.evaluations import record, write_evaluation
 from tests.support.recorded import config, write_run
 
@@ -36,16 +36,16 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 BEFORE: dict[str, list[bool | None]] = {"a": [False] * 4, "b": [True] * 4, "c": [True, False, True, False], "d": [True]}
 AFTER: dict[str, list[bool | None]] = {"a": [True] * 4, "b": [True] * 4, "c": [True, False, False, None], "e": [True]}
 
-tally = st.integers(1, 12).flatmap(lambda n: st.builds(Tally, st.just(n), st.integers(0, n)))
+tally = st.integers(1, 12).flatmap(lambda n: st.builds(TaskTally, st.just(n), st.integers(0, n)))
 tallies = st.dictionaries(st.sampled_from("abcdefgh"), tally, min_size=1)
 
 
 @settings(max_examples=20)
 @given(tallies, tallies)
 def test_a_difference_is_of_the_tasks_of_both_and_turns_round_with_them(
-    first: dict[str, Tally], other: dict[str, Tally]
+    first: dict[str, TaskTally], other: dict[str, TaskTally]
 ) -> None:
-    there, back = paired(first, other), paired(other, first)
+    there, back = pair_tasks(first, other), pair_tasks(other, first)
     assert [pair.task for pair in there.pairs] == sorted(first.keys() & other.keys())
     assert (there.better, there.worse) == (back.worse, back.better)
     assert (set(there.only_first), set(there.only_other)) == (set(first) - set(other), set(other) - set(first))
@@ -59,24 +59,24 @@ def test_a_difference_is_of_the_tasks_of_both_and_turns_round_with_them(
 
 
 @given(tally, tally)
-def test_chance_is_fisher_s(first: Tally, other: Tally) -> None:
+def test_chance_is_fisher_s(first: TaskTally, other: TaskTally) -> None:
     table = [[each.passed, each.attempts - each.passed] for each in (first, other)]
-    assert fisher(first, other) == pytest.approx(cast("Any", fisher_exact)(table).pvalue, abs=1e-9)
+    assert fisher_exact_p(first, other) == pytest.approx(cast("Any", fisher_exact)(table).pvalue, abs=1e-9)
 
 
 def test_an_even_shift_of_every_task_has_no_width() -> None:
     """Tasks differ, and the pairing takes that out: unpaired, this interval would span half of all."""
-    first = {f"t{n}": Tally(4, n % 4) for n in range(16)}
-    other = {task: Tally(4, each.passed + 1) for task, each in first.items()}
-    at = paired(first, other).at_k[1]
+    first = {f"t{n}": TaskTally(4, n % 4) for n in range(16)}
+    other = {task: TaskTally(4, each.passed + 1) for task, each in first.items()}
+    at = pair_tasks(first, other).at_k[1]
     assert (at.difference, at.low, at.high, at.tasks) == pytest.approx((0.25, 0.25, 0.25, 16))
 
 
 def test_tasks_that_changed_come_surest_first() -> None:
-    first = {"little": Tally(8, 4), "same": Tally(8, 4), "much": Tally(8, 0)}
-    other = {"little": Tally(8, 5), "same": Tally(4, 2), "much": Tally(8, 8)}
-    assert [pair.task for pair in paired(first, other).changes] == ["much", "little"]
-    assert Pair("much", first["much"], other["much"]).p < 0.001
+    first = {"little": TaskTally(8, 4), "same": TaskTally(8, 4), "much": TaskTally(8, 0)}
+    other = {"little": TaskTally(8, 5), "same": TaskTally(4, 2), "much": TaskTally(8, 8)}
+    assert [pair.task for pair in pair_tasks(first, other).changes] == ["much", "little"]
+    assert TaskPair("much", first["much"], other["much"]).p < 0.001
 
 
 @pytest.fixture
@@ -96,8 +96,8 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_errors_are_apart_and_tasks_of_one_alone_are_named(folders: list[str]) -> None:
-    comparison = compare(open_sides(folders[:2]))
-    value = json.loads(json.dumps(told(comparison)))
+    comparison = compare_evaluations(open_evaluations(folders[:2]))
+    value = json.loads(json.dumps(comparison_as_json(comparison)))
     (other,) = value["others"]
     assert (other["tasks"], other["better"], other["worse"], other["same"]) == (3, 1, 1, 1)
     assert (other["only_first"], other["only_other"], other["errors"]) == (["d"], ["e"], 1)
@@ -117,7 +117,7 @@ def test_errors_are_apart_and_tasks_of_one_alone_are_named(folders: list[str]) -
 
 def test_many_models_are_a_matrix_against_the_first(folders: list[str]) -> None:
     """What ART calls compare_models."""
-    text = [*lines(compare(open_sides(folders)))]
+    text = [*comparison_lines(compare_evaluations(open_evaluations(folders)))]
     head, first, second, third = (line.split() for line in text[:4])
     assert head[:3] == ["evaluation", "model", "pass@1"]
     assert [first[:2], second[:2], third[:2]] == [["v1", "v1"], ["v2", "v2"], ["v3", "v3"]]
@@ -126,7 +126,7 @@ def test_many_models_are_a_matrix_against_the_first(folders: list[str]) -> None:
 
 def test_folders_of_one_name_are_told_apart(tmp_path: Path) -> None:
     names = [str(write_evaluation(tmp_path / when / "v1", BEFORE)) for when in ("monday", "friday")]
-    assert [side.name for side in open_sides(names)] == names
+    assert [side.name for side in open_evaluations(names)] == names
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_other_tasks_and_other_sampling_are_refused_unless_they_are_meant(
 ) -> None:
     names = [str(write_evaluation(tmp_path / "v1", BEFORE)), str(write_evaluation(tmp_path / "v2", AFTER, **what))]
     with pytest.raises(UserError, match=says):
-        compare(open_sides(names))
-    (notice,) = compare(open_sides(names), anyway=True).notices
+        compare_evaluations(open_evaluations(names))
+    (notice,) = compare_evaluations(open_evaluations(names), anyway=True).notices
     assert "they are compared --anyway" in notice
 
 
@@ -153,7 +153,7 @@ def test_an_oracle_samples_nothing_and_another_agent_is_told(tmp_path: Path) -> 
         str(write_evaluation(tmp_path / "v1", BEFORE)),
         str(write_evaluation(tmp_path / "oracle", AFTER, agent="oracle", greedy=True, recipe={"agent.kind": "json"})),
     ]
-    (against,) = compare(open_sides(names)).others
+    (against,) = compare_evaluations(open_evaluations(names)).others
     assert "they differ in agent.kind (bash, json), agent.max_turns (4, None), beside the model" in against.notices
 
 
@@ -225,33 +225,33 @@ def test_a_run_s_own_evaluations_are_compared_by_name(tmp_path: Path, monkeypatc
     run = write_run(tmp_path / "runs" / "demo-1", config(), [])
     for name, passed in (("before", False), ("after", True)):
         attempts = [
-            Attempt(task, "f", greedy, passed or task == "t1", 1.0, Status.COMPLETED, 9)
+            EvaluationAttempt(task, "f", greedy, passed or task == "t1", 1.0, EpisodeStatus.COMPLETED, 9)
             for task in ("t0", "t1")
             for greedy in (False, False, True)
         ]
         said = {"step": 0, "attempts": [asdict(each) for each in attempts]}
         (run / f"evaluation-{name}.json").write_text(json.dumps(said))
         with CastWriter.open(run / "terminals" / f"{name}-g000000-s01-a0.cast") as cast:
-            cast.output("x")
+            cast.record_output("x")
     monkeypatch.chdir(tmp_path)
-    comparison = compare(open_sides(["runs/demo-1/before", "demo-1"]))
+    comparison = compare_evaluations(open_evaluations(["runs/demo-1/before", "demo-1"]))
     (after,) = comparison.others
-    assert [side.name for side in comparison.sides] == ["demo-1/before", "demo-1/after"]
-    assert (after.paired.at_k[1].difference, len(after.side.records)) == (0.5, 4)
-    assert list(after.side.recordings) == [AttemptId("t0", 1)]
+    assert [side.name for side in comparison.evaluations] == ["demo-1/before", "demo-1/after"]
+    assert (after.paired.at_k[1].difference, len(after.evaluation.records)) == (0.5, 4)
+    assert list(after.evaluation.recordings) == [AttemptId("t0", 1)]
     with pytest.raises(UserError, match=r"no evaluation 'later': name one of runs/demo-1/after, runs/demo-1/before"):
-        open_sides(["runs/demo-1/later"])
+        open_evaluations(["runs/demo-1/later"])
 
 
 def test_recordings_are_those_of_their_tasks_where_one_was_left_out(tmp_path: Path) -> None:
     """Else a person is shown the terminal of another task."""
     run = write_run(tmp_path / "demo-1", config(), [])
-    attempts = [Attempt(f"t{n}", "f", False, True, 1.0, Status.COMPLETED, 9, group=n) for n in (0, 2)]
+    attempts = [EvaluationAttempt(f"t{n}", "f", False, True, 1.0, EpisodeStatus.COMPLETED, 9, group=n) for n in (0, 2)]
     (run / "evaluation-after.json").write_text(json.dumps({"step": 0, "attempts": [asdict(each) for each in attempts]}))
     for group in (1, 2):
         with CastWriter.open(run / "terminals" / f"after-g{group:06d}-s00-a0.cast") as cast:
-            cast.output("x")
-    (side, _) = open_sides([f"{run}/after", f"{write_evaluation(tmp_path / 'other', {'t0': [True]})}"])
+            cast.record_output("x")
+    (side, _) = open_evaluations([f"{run}/after", f"{write_evaluation(tmp_path / 'other', {'t0': [True]})}"])
     assert {attempt.task: file.name for attempt, file in side.recordings.items()} == {"t2": "after-g000002-s00-a0.cast"}
 
 
@@ -260,10 +260,14 @@ def test_an_evaluation_beside_training_is_compared_by_its_step(tmp_path: Path) -
     run = write_run(tmp_path / "demo-1", config(), [])
     (run / "evaluations").mkdir()
     for version, step, passed in ((3, 4, True), (5, 8, True), (9, 4, False)):
-        manifest = WeightManifest(Version(version), step, NO_VERSION, "", "", 0, 0)
-        end_exam(run, manifest, [Attempt(task, "f", False, passed, 1.0, Status.COMPLETED, 9) for task in ("t0", "t1")])
-    early, late = open_sides([f"{run}/step-000004", f"{run}/step-000008"])
+        manifest = WeightManifest(WeightVersion(version), step, NO_VERSION, "", "", 0, 0)
+        write_evaluation_result(
+            run,
+            manifest,
+            [EvaluationAttempt(task, "f", False, passed, 1.0, EpisodeStatus.COMPLETED, 9) for task in ("t0", "t1")],
+        )
+    early, late = open_evaluations([f"{run}/step-000004", f"{run}/step-000008"])
     assert [tally.passed for tally in early.tallies.values()] == [0, 0]
     assert [tally.passed for tally in late.tallies.values()] == [1, 1]
     with pytest.raises(UserError, match=r"name one of \S+/step-000004, \S+/step-000008"):
-        open_sides([f"{run}/after"])
+        open_evaluations([f"{run}/after"])

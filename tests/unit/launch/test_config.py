@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from actors.agents.prompt import read_prompt
-from actors.agents.settings import AgentKind, Thinking, Tools
-from actors.rewards.settings import Into, Process, RewardSettings
+from actors.agents.prompt import load_agent_prompt
+from actors.agents.settings import AgentKind, ThinkingMode, ToolsetKind
+from actors.rewards.settings import ProcessRewardKind, RewardSettings, RewardTarget
 from launch.config import (
     ConfigError,
-    Placement,
+    DevicePlacement,
     RecipeError,
     RunConfig,
     SftConfig,
@@ -28,14 +28,14 @@ from launch.config import (
     resolve,
 )
 from launch.config.load import parse_override
-from launch.config.rollout import WeightPath
-from launch.rewards import reward_settings
-from launch.rundir import config_values
+from launch.config.rollout import WeightTransferMode
+from launch.rewards import make_reward_settings
+from launch.rundir import config_tables
 from launch.settings import learner_settings
-from learner.objective import Aggregation, Loss, Proximal
-from learner.settings import TARGETS, Lora
+from learner.objective import LossAggregation, LossType, ProximalPolicy
+from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.errors import UserError
-from protocol.staleness import Admission, AdmissionMode
+from protocol.staleness import AdmissionLimit, AdmissionMode
 from sandbox.tasks.generated import held_out_tasks
 
 
@@ -108,7 +108,7 @@ def test_the_demo_recipe_proves_what_the_documents_promise() -> None:
 def test_evaluations_beside_training_that_could_not_be_are_refused(overrides: list[str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load_recipe("demo", ["evaluation.every_steps=8", *overrides])
-    assert load_recipe("demo", ["evaluation.every_steps=8"]).exam_places == 4
+    assert load_recipe("demo", ["evaluation.every_steps=8"]).online_evaluation_slots == 4
 
 
 def test_only_async_publishes_less_often_than_it_steps() -> None:
@@ -118,7 +118,7 @@ def test_only_async_publishes_less_often_than_it_steps() -> None:
 
 def test_a_config_survives_being_written_and_read() -> None:
     demo = load_recipe("demo")
-    assert resolve(config_values(demo)) == demo
+    assert resolve(config_tables(demo)) == demo
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
 )
 def test_what_cannot_take_turns_is_refused_with_the_remedy(overrides: list[str], says: str) -> None:
     sharing = ["cluster.placement=shared", "run.mode=sync"]
-    assert load_recipe("demo", sharing).shared
+    assert load_recipe("demo", sharing).colocated
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", [*sharing, *overrides])
     assert says in str(caught.value)
@@ -259,11 +259,11 @@ def test_rewards_that_would_do_harm_or_nothing_are_refused_with_the_remedy(overr
 
 
 def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path) -> None:
-    assert reward_settings(load_recipe("demo")) == RewardSettings()
+    assert make_reward_settings(load_recipe("demo")) == RewardSettings()
     key, prompt = tmp_path / "key", tmp_path / "mine.txt"
     key.write_text("s3cret\n")
     prompt.write_text("$task $step")
-    told = reward_settings(
+    told = make_reward_settings(
         load_recipe(
             "demo",
             [*JUDGED, "rollout.reward=pass_ratio_with_bonus", "reward.bonus=1.0", "reward.discount=0.9",
@@ -272,12 +272,12 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
         )
     )  # fmt: skip
     assert (told.outcome, told.bonus, told.discount) == ("pass_ratio_with_bonus", 1.0, 0.9)
-    assert (told.process, told.process_cap, told.process_into) == (Process.ART, 0.1, Into.TOTAL)
+    assert (told.process, told.process_cap, told.process_into) == (ProcessRewardKind.ART, 0.1, RewardTarget.TOTAL)
     assert told.judge is not None
     assert (told.judge.url, told.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
     assert (told.judge.prompt, told.judge.votes, told.judge.coefficient) == ("$task $step", 5, 0.5)
     with_path = load_recipe("demo", [*JUDGED, "judge.url=http://127.0.0.1:30000/api/v2/"])
-    judge = reward_settings(with_path).judge
+    judge = make_reward_settings(with_path).judge
     assert judge is not None
     assert judge.url == "http://127.0.0.1:30000/api/v2"
 
@@ -288,7 +288,7 @@ def test_a_key_that_is_none_is_refused_before_the_run(content: str | None, tmp_p
     if content is not None:
         key.write_text(content)
     with pytest.raises(UserError, match=r"judge\.key_file"):
-        reward_settings(load_recipe("demo", [*JUDGED, f"judge.key_file={key}"]))
+        make_reward_settings(load_recipe("demo", [*JUDGED, f"judge.key_file={key}"]))
 
 
 def test_context_parallel_ranks_hold_a_longer_episode_together() -> None:
@@ -334,11 +334,11 @@ def test_the_learner_is_told_of_adapters() -> None:
     """One name needs no brackets; and the record of a run is read back as the same."""
     assert learner_settings(load_recipe("demo"), Path("model")).lora is None
     config = load_recipe("demo", [*LORA, "lora.targets=o_proj"])
-    assert learner_settings(config, Path("model")).lora == Lora(8, 32.0, ("o_proj",))
-    assert resolve(config_values(config)) == config
+    assert learner_settings(config, Path("model")).lora == LoraSettings(8, 32.0, ("o_proj",))
+    assert resolve(config_tables(config)) == config
     whole = learner_settings(load_recipe("demo", LORA), Path("model")).lora
     assert whole is not None
-    assert whole.targets == TARGETS
+    assert whole.targets == LORA_TARGETS
 
 
 def test_float64_is_for_a_cpu() -> None:
@@ -374,16 +374,16 @@ def test_neutral_sampling_options_are_harmless() -> None:
 
 
 NEEDS: dict[Enum, list[str]] = {
-    Loss.REINFORCE: ["learner.tis_cap=2"],
-    Aggregation.CONSTANT: ["learner.aggregation_tokens=100"],
-    Proximal.RECOMPUTED: ["learner.minibatches=2"],
-    Placement.SHARED: ["run.mode=sync"],
-    Thinking.ON: ["warm_start.enabled=false"],
-    Thinking.OFF: ["warm_start.enabled=false"],
-    Thinking.NO_THINK: ["warm_start.enabled=false"],
-    Tools.SETA: ["warm_start.enabled=false"],
-    Tools.OPENCLAW: ["warm_start.enabled=false"],
-    WeightPath.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
+    LossType.REINFORCE: ["learner.tis_cap=2"],
+    LossAggregation.CONSTANT: ["learner.aggregation_tokens=100"],
+    ProximalPolicy.RECOMPUTED: ["learner.minibatches=2"],
+    DevicePlacement.SHARED: ["run.mode=sync"],
+    ThinkingMode.ON: ["warm_start.enabled=false"],
+    ThinkingMode.OFF: ["warm_start.enabled=false"],
+    ThinkingMode.NO_THINK: ["warm_start.enabled=false"],
+    ToolsetKind.SETA: ["warm_start.enabled=false"],
+    ToolsetKind.OPENCLAW: ["warm_start.enabled=false"],
+    WeightTransferMode.ADAPTERS: ["warm_start.enabled=false", "model.path=/some/where", "lora.rank=8"],
 }
 """What else a choice asks for."""
 
@@ -396,7 +396,7 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
         settings = learner_settings(config, Path("model"))
         objective = settings.objective
         told = {
-            "run.mode": Admission(config.run.mode, 4, 2).mode,
+            "run.mode": AdmissionLimit(config.run.mode, 4, 2).mode,
             "learner.dtype": settings.dtype,
             "learner.advantage": objective.advantage,
             "learner.loss": objective.loss,
@@ -433,7 +433,7 @@ def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() ->
         assert told.kind == kind
         assert (told.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
     mine = [*other, "agent.kind=bash", "agent.system_prompt=mine", "agent.prompt=bash-1"]
-    assert load_recipe("demo", mine).agent.settings.prompt == read_prompt("bash-1")
+    assert load_recipe("demo", mine).agent.settings.prompt == load_agent_prompt("bash-1")
     with pytest.raises(ConfigError, match=r"and agent\.kind, toolset, prompt, thinking and history would not be read"):
         load_recipe("demo", [*other, "agent.toolset=seta", "agent.harness=agent"])
     with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):

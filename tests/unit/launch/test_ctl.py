@@ -12,11 +12,17 @@ import orjson
 import pytest
 
 from launch.config import RunConfig
-from launch.ctl.__main__ import main, request_of
-from launch.ctl.asking import answered
-from launch.ctl.status import printable, read_rollouts, read_status, rollout_lines, status_lines
-from launch.rundir import NoSuchRunError, RunDirectory, config_values
-from launch.steering.requests import ANSWERED, Action, new_request, read_request, request_files
+from launch.ctl.__main__ import main, parse_request
+from launch.ctl.asking import submit_and_wait
+from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status, strip_control_characters
+from launch.rundir import NoSuchRunError, RunDirectory, config_tables
+from launch.steering.requests import (
+    REQUEST_ANSWERED_EVENT,
+    ControlAction,
+    list_request_files,
+    make_request,
+    read_request,
+)
 from protocol.cli.exits import EXIT_FAILED
 from protocol.errors import UserError
 from protocol.events import EventLog
@@ -28,7 +34,7 @@ def run_dir(tmp_path: Path) -> Path:
     """A run that goes on, as far as its files tell: six episodes are under way."""
     path = tmp_path / "run"
     write_fake_run(path, steps=3, finished=False)
-    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_values(RunConfig())}))
+    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_tables(RunConfig())}))
     return path
 
 
@@ -45,36 +51,38 @@ class FakeDriver:
     def __init__(self, run_dir: Path, *, ok: bool = True, looks: int = 3) -> None:
         self.run_dir, self.ok, self.looks = run_dir, ok, looks
         self.log = EventLog(run_dir, "driver-1", "node-0")
-        self.log.emit(ANSWERED, request="an earlier one", ok=True, text="not this")
+        self.log.emit(REQUEST_ANSWERED_EVENT, request="an earlier one", ok=True, text="not this")
 
     def __call__(self, _: float) -> None:
         self.looks -= 1
         if self.looks == 0:
-            (path,) = request_files(self.run_dir)
-            self.log.emit(ANSWERED, request=read_request(path).id, ok=self.ok, text="done" if self.ok else "no")
+            (path,) = list_request_files(self.run_dir)
+            self.log.emit(
+                REQUEST_ANSWERED_EVENT, request=read_request(path).id, ok=self.ok, text="done" if self.ok else "no"
+            )
 
 
 def test_a_request_returns_with_the_runs_word(alive: Path) -> None:
-    assert answered(alive, new_request(Action.PAUSE), 60.0, FakeDriver(alive)).text == "done"
+    assert submit_and_wait(alive, make_request(ControlAction.PAUSE), 60.0, FakeDriver(alive)).text == "done"
 
 
 def test_what_the_run_refuses_is_an_error(alive: Path) -> None:
     with pytest.raises(UserError, match="pause: no"):
-        answered(alive, new_request(Action.PAUSE), 60.0, FakeDriver(alive, ok=False))
+        submit_and_wait(alive, make_request(ControlAction.PAUSE), 60.0, FakeDriver(alive, ok=False))
 
 
 def test_a_run_that_does_not_answer_in_time_is_still_asked(alive: Path) -> None:
     with pytest.raises(TimeoutError):
-        answered(alive, new_request(Action.PAUSE), 0.0)
-    assert len(request_files(alive)) == 1
+        submit_and_wait(alive, make_request(ControlAction.PAUSE), 0.0)
+    assert len(list_request_files(alive)) == 1
     assert [asked.action for asked in read_status(alive).asked] == ["pause"]
 
 
 def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
     directory = RunDirectory.open(run_dir)
     with pytest.raises(UserError, match="ended before it answered"):
-        answered(run_dir, new_request(Action.PAUSE), 60.0, lambda _: directory.close())
-    assert request_files(run_dir) == []
+        submit_and_wait(run_dir, make_request(ControlAction.PAUSE), 60.0, lambda _: directory.close())
+    assert list_request_files(run_dir) == []
 
 
 def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> None:
@@ -89,7 +97,7 @@ def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> No
 def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> None:
     with pytest.raises(UserError, match=r"no driver has run run.*--resume run"):
         main([str(run_dir), "pause"])
-    assert request_files(run_dir) == []
+    assert list_request_files(run_dir) == []
 
 
 @pytest.mark.parametrize(
@@ -108,15 +116,15 @@ def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> 
 def test_what_cannot_be_asked_is_refused_before_the_run_hears_of_it(alive: Path, words: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         main([str(alive), *words])
-    assert request_files(alive) == []
+    assert list_request_files(alive) == []
 
 
 def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
-    request = request_of(Action.RETUNE, ["in_flight=8"], "too slow")
+    request = parse_request(ControlAction.RETUNE, ["in_flight=8"], "too slow")
     assert (request.reason, request.changes) == ("too slow", {"rollout.in_flight": "8"})
-    assert request_of(Action.CANCEL, ["g12"], "").target == "g12"
-    assert request_of(Action.DRAIN, ["engine-0"], "").target == "engine-0"
-    assert request_of(Action.DRAIN, [], "").target == ""
+    assert parse_request(ControlAction.CANCEL, ["g12"], "").target == "g12"
+    assert parse_request(ControlAction.DRAIN, ["engine-0"], "").target == "engine-0"
+    assert parse_request(ControlAction.DRAIN, [], "").target == ""
 
 
 def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfdbinary: pytest.CaptureFixture) -> None:
@@ -138,7 +146,7 @@ def test_the_status_is_what_the_files_say(alive: Path) -> None:
     assert status.trained > 0
     assert "reward_mean" in status.latest
     assert [advice.about for advice in status.advisories] == ["disk", "clip"], "health comes first"
-    said = "\n".join(status_lines(status))
+    said = "\n".join(format_status(status))
     assert "training, paused · step 2/3 · 6 rollouts" in said
     assert "! the disk fills" in said
     assert f"at most {RunConfig().in_flight} rollouts in flight" in said
@@ -153,7 +161,7 @@ def test_a_run_whose_driver_has_gone_without_a_word_is_not_told_to_train(run_dir
 
 
 def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir: Path) -> None:
-    assert status_lines(read_status(run_dir))[-1].startswith("to go on with it: python -m launch.cluster --resume run")
+    assert format_status(read_status(run_dir))[-1].startswith("to go on with it: python -m launch.cluster --resume run")
     (run_dir / "summary.json").write_text("{}")
     status = read_status(run_dir)
     assert (status.phase, status.go_on) == ("done", "")
@@ -183,7 +191,7 @@ def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
     (alive / "requests" / "1.json").write_bytes(b"{")
     status = read_status(alive)
     assert (status.alive, status.in_flight, status.tunable) == (True, None, {})
-    assert any(line.startswith("! ") and "config.json cannot be read" in line for line in status_lines(status))
+    assert any(line.startswith("! ") and "config.json cannot be read" in line for line in format_status(status))
 
 
 @pytest.mark.parametrize("record", [b"[]", b'{"retuned": [7]}', b'{"retuned": {}}'])
@@ -199,9 +207,11 @@ def test_what_an_agent_wrote_is_shown_only_when_it_is_asked_for(alive: Path) -> 
     assert all(commands)
     text = orjson.dumps([dataclasses.asdict(rollout) for rollout in withheld]).decode()
     assert not any(command in text for command in commands)
-    assert not any(command in line for command in commands for line in rollout_lines(withheld))
-    assert all(printable(command) in line for command, line in zip(commands, rollout_lines(told), strict=True))
+    assert not any(command in line for command in commands for line in format_rollouts(withheld))
+    assert all(
+        strip_control_characters(command) in line for command, line in zip(commands, format_rollouts(told), strict=True)
+    )
 
 
 def test_an_agent_cannot_move_the_terminals_cursor() -> None:
-    assert printable("a\x1b[2Jb\nc\u202ed\te") == "a�[2Jb⏎c�d e"
+    assert strip_control_characters("a\x1b[2Jb\nc\u202ed\te") == "a�[2Jb⏎c�d e"

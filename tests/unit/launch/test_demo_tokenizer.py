@@ -10,28 +10,28 @@ from pathlib import Path
 
 import pytest
 
-from actors.agents.chat import ChatFormat, Message, Tokenizer, chat_format, load_tokenizer
-from actors.agents.hermes import Final, Malformed, ToolCall, parse
+from actors.agents.chat import ChatFormat, ChatMessage, Tokenizer, load_chat_format, load_tokenizer
+from actors.agents.hermes import AgentToolCall, FinalReply, MalformedAction, parse_tool_calls
 from launch.config import load_recipe
 from launch.config.policy import ModelSection, WarmStartSection
 from launch.demo.demonstrations import (
     NO_OUTPUT,
     Demonstration,
-    Encoder,
-    copy_string,
-    curriculum,
-    demonstrate,
-    learning_rate,
+    DemonstrationEncoder,
+    format_tool_call,
+    make_copy_string,
+    make_demonstration,
     noise_by_family,
-    tool_call,
     warm_start_batches,
+    warm_start_curriculum,
+    warm_start_learning_rate,
 )
 from launch.demo.model import build_demo_model
-from launch.demo.tokenizer import corpus
+from launch.demo.tokenizer import tokenizer_corpus
 from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
-from sandbox.tasks.generated import held_out_tasks, solution_command, trained_families, training_tasks
-from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split, draw, names_of
+from sandbox.tasks.generated import held_out_tasks, solution_command, training_families, training_tasks
+from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split, draw_choices, names_of
 from sandbox.tools import SHELL_ONLY
 
 SYSTEM = "You are a shell agent."
@@ -50,8 +50,8 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def encoder(tokenizer: Tokenizer) -> Encoder:
-    return Encoder(ChatFormat(tokenizer), system_prompt=SYSTEM, done_text="done")
+def encoder(tokenizer: Tokenizer) -> DemonstrationEncoder:
+    return DemonstrationEncoder(ChatFormat(tokenizer), system_prompt=SYSTEM, done_text="done")
 
 
 def ids(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -143,37 +143,39 @@ def test_each_turn_only_adds_to_what_was_rendered(tokenizer: Tokenizer):
         assert ids(tokenizer, whole)[: len(ids(tokenizer, prompt))] == ids(tokenizer, prompt)
 
 
-def test_a_demonstration_has_the_ids_of_the_episode_that_it_shows(tokenizer: Tokenizer, encoder: Encoder):
+def test_a_demonstration_has_the_ids_of_the_episode_that_it_shows(tokenizer: Tokenizer, encoder: DemonstrationEncoder):
     chat = ChatFormat(tokenizer)
     for task in held_out_tasks(0, 1):
-        reply = tool_call(solution_command(task))
+        reply = format_tool_call(solution_command(task))
         for output in (NO_OUTPUT, "sort: no such file\nExit code: 2"):
-            messages: list[Message] = [
+            messages: list[ChatMessage] = [
                 {"role": "system", "content": SYSTEM},
                 {"role": "user", "content": task.instruction},
             ]
-            prompt, sampled = chat.first_prompt(messages), [*ids(tokenizer, reply), chat.turn_end]
-            delta = chat.delta([{"role": "tool", "content": output}], closed=True)
-            done = [*ids(tokenizer, "done"), chat.turn_end]
+            prompt, sampled = chat.encode_first_prompt(messages), [*ids(tokenizer, reply), chat.turn_end_id]
+            delta = chat.encode_delta([{"role": "tool", "content": output}], closed=True)
+            done = [*ids(tokenizer, "done"), chat.turn_end_id]
             demonstration = Demonstration(task.instruction, reply, output)
             token_ids, mask = encoder.encode(demonstration, final_turn=True)
             assert token_ids.tolist() == [*prompt, *sampled, *delta, *done]
             assert mask.tolist() == [0] * len(prompt) + [1] * len(sampled) + [0] * len(delta) + [1] * len(done)
             first, _ = encoder.encode(demonstration, final_turn=False)
             assert first.tolist() == [*prompt, *sampled]
-            assert parse(chat.text(sampled)) == [ToolCall("shell_exec", {"command": solution_command(task)})]
-            assert parse(chat.text(done)) == Final("done")
+            assert parse_tool_calls(chat.decode_reply(sampled)) == [
+                AgentToolCall("shell_exec", {"command": solution_command(task)})
+            ]
+            assert parse_tool_calls(chat.decode_reply(done)) == FinalReply("done")
 
 
 @pytest.mark.parametrize("tools", [True, False])
 def test_the_warm_start_shows_the_prompts_that_episodes_begin_with(folder: Path, tools: bool):
     config = load_recipe("demo", ["warm_start.copy_steps=0", f"agent.tools={str(tools).lower()}"])
     batch = next(warm_start_batches(config, folder))
-    chat = chat_format(str(folder), SHELL_ONLY if tools else {})
-    opening = chat.first_prompt([{"role": "system", "content": config.agent.system_prompt}])
-    opening = opening[: opening.index(chat.turn_end) + 1]
+    chat = load_chat_format(str(folder), SHELL_ONLY if tools else {})
+    opening = chat.encode_first_prompt([{"role": "system", "content": config.agent.system_prompt}])
+    opening = opening[: opening.index(chat.turn_end_id) + 1]
     assert all(token_ids[: len(opening)].tolist() == opening for token_ids, _ in batch.sequences)
-    assert ("<tools>" in chat.text(opening)) is tools
+    assert ("<tools>" in chat.decode_reply(opening)) is tools
     assert not load_recipe("demo").agent.tools
 
 
@@ -227,15 +229,17 @@ def test_too_small_a_vocabulary_is_refused(tmp_path: Path):
 SHORT = WarmStartSection(copy_steps=2, clean_steps=9, noisy_steps=3, batch_size=18, copy_batch_size=4, warmup_steps=2)
 
 
-def test_the_curriculum_copies_then_shows_then_spoils(encoder: Encoder, tokenizer: Tokenizer):
-    batches = list(curriculum(encoder, SHORT, seed=0))
+def test_the_curriculum_copies_then_shows_then_spoils(encoder: DemonstrationEncoder, tokenizer: Tokenizer):
+    batches = list(warm_start_curriculum(encoder, SHORT, seed=0))
     assert [len(batch.sequences) for batch in batches] == [4, 4, *[18] * 12]
-    assert [batch.lr for batch in batches] == [learning_rate(step, SHORT, SHORT.steps) for step in range(SHORT.steps)]
+    assert [batch.lr for batch in batches] == [
+        warm_start_learning_rate(step, SHORT, SHORT.steps) for step in range(SHORT.steps)
+    ]
     assert max(batch.lr for batch in batches) <= SHORT.lr
     ends = [ids(tokenizer, "done") == batch.sequences[0][0][-2:-1].tolist() for batch in batches]
     assert [step for step, end in enumerate(ends) if end] == [9]
-    again = list(curriculum(encoder, SHORT, seed=0))
-    other = list(curriculum(encoder, SHORT, seed=1))
+    again = list(warm_start_curriculum(encoder, SHORT, seed=0))
+    other = list(warm_start_curriculum(encoder, SHORT, seed=1))
     for batch, same, different in zip(batches, again, other, strict=True):
         pairs = list(zip(batch.sequences, same.sequences, strict=True))
         assert all((a[0] == b[0]).all() and (a[1] == b[1]).all() for a, b in pairs)
@@ -254,29 +258,29 @@ def test_families_are_spoilt_evenly_around_the_average_in_an_order_of_the_seed()
 
 
 def test_clean_demonstrations_are_never_spoilt_noisy_ones_as_their_family_is(
-    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    encoder: DemonstrationEncoder, monkeypatch: pytest.MonkeyPatch
 ):
     asked: list[tuple[str, float]] = []
 
     def recording(family: str, rng: random.Random, noise: float) -> Demonstration:
         asked.append((family, noise))
-        return demonstrate(family, rng, noise)
+        return make_demonstration(family, rng, noise)
 
     monkeypatch.setattr("launch.demo.demonstrations.demonstrate", recording)
     settings = SHORT.model_copy(update={"noise": 0.5, "noise_spread": 0.3})
-    list(curriculum(encoder, settings, seed=0))
+    list(warm_start_curriculum(encoder, settings, seed=0))
     clean = settings.clean_steps * settings.batch_size
     assert {noise for _, noise in asked[:clean]} == {0.0}
-    assert set(asked[clean:]) == set(noise_by_family(trained_families(), settings, seed=0).items())
+    assert set(asked[clean:]) == set(noise_by_family(training_families(), settings, seed=0).items())
 
 
 @pytest.mark.parametrize(
     ("held_out_family", "says"), [(HELD_OUT_FAMILY, "Append the first"), ("sort", r"Sort the lines of \S+ and")]
 )
 def test_the_warm_start_never_shows_a_held_out_name_or_family(
-    encoder: Encoder, tokenizer: Tokenizer, held_out_family: str, says: str
+    encoder: DemonstrationEncoder, tokenizer: Tokenizer, held_out_family: str, says: str
 ):
-    batches = curriculum(encoder, SHORT, 0, held_out_family=held_out_family)
+    batches = warm_start_curriculum(encoder, SHORT, 0, held_out_family=held_out_family)
     shown = [token_ids for batch in batches for token_ids, _ in batch.sequences]
     told = "\n".join(tokenizer.decode(token_ids.tolist(), skip_special_tokens=False) for token_ids in shown)
     assert not [name for name in itertools.chain(*names_of(Split.HELD_OUT)) if name in told]
@@ -285,7 +289,7 @@ def test_the_warm_start_never_shows_a_held_out_name_or_family(
 
 
 def test_the_tokenizer_is_made_without_held_out_names_and_family():
-    texts = "\n".join(corpus())
+    texts = "\n".join(tokenizer_corpus())
     assert not [name for name in itertools.chain(*names_of(Split.HELD_OUT)) if name in texts]
     assert "Append the first" not in texts
 
@@ -299,23 +303,23 @@ def test_a_name_is_its_two_words_in_both_places(tokenizer: Tokenizer):
 
 def test_noise_spoils_its_share_and_clean_demonstrations_none():
     rng = random.Random(1)
-    spoilt = [demonstrate(family, rng, 1.0) for _ in range(60) for family in trained_families()]
-    broken = [each for each in spoilt if isinstance(parse(each.reply)[0], Malformed)]
+    spoilt = [make_demonstration(family, rng, 1.0) for _ in range(60) for family in training_families()]
+    broken = [each for each in spoilt if isinstance(parse_tool_calls(each.reply)[0], MalformedAction)]
     assert 0.05 < len(broken) / len(spoilt) < 0.2
-    for family in trained_families():
+    for family in training_families():
         for seed in range(20):
-            right = tool_call(FAMILIES[family](draw(random.Random(seed), Split.TRAIN)).command)
-            assert demonstrate(family, random.Random(seed), 0.0).reply == right
-            assert demonstrate(family, random.Random(seed), 1.0).reply != right
-    some = [(seed, demonstrate("copy", random.Random(seed), 0.4)) for seed in range(500)]
-    wrong = [each for seed, each in some if each.reply != demonstrate("copy", random.Random(seed), 0.0).reply]
+            right = format_tool_call(FAMILIES[family](draw_choices(random.Random(seed), Split.TRAIN)).command)
+            assert make_demonstration(family, random.Random(seed), 0.0).reply == right
+            assert make_demonstration(family, random.Random(seed), 1.0).reply != right
+    some = [(seed, make_demonstration("copy", random.Random(seed), 0.4)) for seed in range(500)]
+    wrong = [each for seed, each in some if each.reply != make_demonstration("copy", random.Random(seed), 0.0).reply]
     assert 0.3 < len(wrong) / len(some) < 0.5
 
 
-def test_a_copy_string_gives_loss_only_where_the_past_tells_the_next_token(encoder: Encoder):
+def test_a_copy_string_gives_loss_only_where_the_past_tells_the_next_token(encoder: DemonstrationEncoder):
     rng = random.Random(0)
     for _ in range(50):
-        token_ids, mask = copy_string(encoder.alphabet(), rng)
+        token_ids, mask = make_copy_string(encoder.alphabet(), rng)
         loss = int(mask.sum())
         assert 3 <= loss <= 25
         assert mask[-loss:].all()

@@ -18,39 +18,39 @@ import pytest
 
 from launch.config import load_recipe
 from launch.doctor import clock, engine, gpu, limits, ports, storage, versions
-from launch.doctor.__main__ import recipe_check
-from launch.doctor.engine import Answer, EngineFacts
-from launch.doctor.finding import CheckName, Finding, Level, of_error, require
-from launch.doctor.gpu import Gpu, GpuFacts, TorchFacts
+from launch.doctor.__main__ import make_recipe_check
+from launch.doctor.engine import DockerEngineFacts, EngineAnswer
+from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, require_no_failure
+from launch.doctor.gpu import GpuFacts, GpuInfo, TorchFacts
 from launch.doctor.host import HOST_CHECKS, require_host
 from launch.doctor.limits import LimitFacts
-from launch.doctor.looking import HostCheck, examine, host_check
+from launch.doctor.looking import HostCheck, make_host_check, run_checks
 from launch.doctor.ports import PortFacts
 from launch.doctor.storage import FolderFacts, ShmFacts
 from launch.doctor.versions import VersionFacts
-from launch.doctor.wants import HostWants, wants_of, wants_of_node
+from launch.doctor.wants import HostRequirements, host_requirements, node_host_requirements
 from protocol.cli.exits import EXIT_FAILED, EXIT_USER
 from protocol.errors import UserError
 
-WANTS = HostWants(folder=Path("/runs"), reserve_mb=512, containers=16)
+WANTS = HostRequirements(folder=Path("/runs"), reserve_mb=512, containers=16)
 CUDA = replace(WANTS, gpu_keys=("learner.device", "engine.device"), gpus=2)
 HARNESS = replace(WANTS, harness=True)
 ELSEWHERE = replace(WANTS, folder_key="cluster.scratch_dir")
 LIMITS = {"memory": True, "processes": True, "processor time": True}
-ENGINE = EngineFacts(
+ENGINE = DockerEngineFacts(
     url="unix:///e.sock",
-    answer=Answer.YES,
+    answer=EngineAnswer.YES,
     base_image="base",
     has_base_image=True,
-    kit=Path("/kit"),
-    has_kit=True,
+    toolchain=Path("/kit"),
+    has_toolchain=True,
     version="20.10",
     api=(1, 41),
     limits=LIMITS,
 )
 FOLDER = FolderFacts(Path("/runs"), 1 << 40, 1 << 30, 1 << 31, "ext4", writable=True)
 LIMITED = LimitFacts(files=1 << 20, tasks=1 << 40, locked_bytes=1 << 40, infiniband=True)
-H200 = Gpu("NVIDIA H200", 143_771, 4, "570.1")
+H200 = GpuInfo("NVIDIA H200", 143_771, 4, "570.1")
 GPUS = GpuFacts(devices=True, gpus=(H200, H200), torch=TorchFacts("12.8", 2, "2.27.3"), interfaces=("lo", "eth0"))
 VERSIONS = VersionFacts((6, 1), (3, 11, 7), {"torch": "2.13.0+cu128"}, {"torch": "2.13.0"})
 
@@ -58,14 +58,14 @@ VERSIONS = VersionFacts((6, 1), (3, 11, 7), {"torch": "2.13.0+cu128"}, {"torch":
 def worst(findings: Sequence[Finding]) -> Finding:
     """Also: whatever is wrong has a way out, and nothing that is right has."""
     for each in findings:
-        assert bool(each.fix) is (each.level is not Level.OK), each
-    return max(findings, key=lambda each: [*Level].index(each.level))
+        assert bool(each.fix) is (each.level is not FindingLevel.OK), each
+    return max(findings, key=lambda each: [*FindingLevel].index(each.level))
 
 
-def judged(what: object, wants: HostWants = WANTS) -> list[Finding]:
+def judged(what: object, wants: HostRequirements = WANTS) -> list[Finding]:
     match what:
-        case EngineFacts():
-            return [*engine.judge(what, wants), *engine.clock_of(what)]
+        case DockerEngineFacts():
+            return [*engine.judge(what, wants), *engine.judge_engine_clock(what)]
         case FolderFacts():
             return storage.judge_folder(what, wants)
         case ShmFacts():
@@ -87,7 +87,7 @@ def judged(what: object, wants: HostWants = WANTS) -> list[Finding]:
     ("facts", "wants"),
     [
         (ENGINE, WANTS),
-        (EngineFacts(), replace(WANTS, docker=False)),
+        (DockerEngineFacts(), replace(WANTS, docker=False)),
         (ENGINE, HARNESS),
         (replace(ENGINE, root=False), WANTS),
         (replace(ENGINE, subnets={"longshore-1": "10.213.4.0/28"}, routes=("10.213.4.0/28", "10.0.0.0/24")), WANTS),
@@ -97,31 +97,45 @@ def judged(what: object, wants: HostWants = WANTS) -> list[Finding]:
         (ShmFacts(there=True, total_bytes=1 << 30, free_bytes=1 << 30), WANTS),
         (LIMITED, CUDA),
         (PortFacts((), 28_000), WANTS),
-        (clock.ClockFacts(1e9, 1e9, kept=False), WANTS),
-        (clock.ClockFacts(1e9, 1e9, kept=True), replace(WANTS, machines=8)),
-        (clock.ClockFacts(1e9, 1e9, kept=None), replace(WANTS, machines=8)),
+        (clock.ClockFacts(1e9, 1e9, synchronised=False), WANTS),
+        (clock.ClockFacts(1e9, 1e9, synchronised=True), replace(WANTS, machines=8)),
+        (clock.ClockFacts(1e9, 1e9, synchronised=None), replace(WANTS, machines=8)),
         (VERSIONS, WANTS),
         (GpuFacts(devices=False), WANTS),
         (GPUS, CUDA),
         (replace(GPUS, asked_interfaces=(("NCCL_SOCKET_IFNAME", "eth"), ("GLOO_SOCKET_IFNAME", "^docker"))), CUDA),
     ],
 )
-def test_a_machine_that_can_is_not_kept_from_it(facts: object, wants: HostWants) -> None:
-    assert worst(judged(facts, wants)).level is Level.OK
+def test_a_machine_that_can_is_not_kept_from_it(facts: object, wants: HostRequirements) -> None:
+    assert worst(judged(facts, wants)).level is FindingLevel.OK
 
 
-W, F = Level.WARNING, Level.FAILED
+W, F = FindingLevel.WARNING, FindingLevel.FAILED
 
 
 @pytest.mark.parametrize(
     ("facts", "wants", "level", "check", "said", "fix"),
     [
-        (EngineFacts(asked="tcp://x:1", asked_answer=Answer.NOBODY), WANTS, F, "docker", "no Docker", "unset DOCKER_H"),
-        (EngineFacts(unset=UserError("not set up: run `up`")), WANTS, F, "docker", "not set up", "run `up`"),
+        (
+            DockerEngineFacts(configured_url="tcp://x:1", configured_answer=EngineAnswer.NOBODY),
+            WANTS,
+            F,
+            "docker",
+            "no Docker",
+            "unset DOCKER_H",
+        ),
+        (
+            DockerEngineFacts(setup_error=UserError("not set up: run `up`")),
+            WANTS,
+            F,
+            "docker",
+            "not set up",
+            "run `up`",
+        ),
         (replace(ENGINE, asked="tcp://x:1"), WANTS, F, "docker", "not the engine that", "make setup"),
-        (replace(ENGINE, answer=Answer.NOBODY), WANTS, F, "docker", "no Docker engine answers", "make setup"),
-        (replace(ENGINE, answer=Answer.SILENT), WANTS, F, "docker", "says nothing", "systemctl restart docker"),
-        (replace(ENGINE, answer=Answer.FORBIDDEN), WANTS, F, "docker", "may not use", "usermod -aG docker"),
+        (replace(ENGINE, answer=EngineAnswer.NOBODY), WANTS, F, "docker", "no Docker engine answers", "make setup"),
+        (replace(ENGINE, answer=EngineAnswer.SILENT), WANTS, F, "docker", "says nothing", "systemctl restart docker"),
+        (replace(ENGINE, answer=EngineAnswer.FORBIDDEN), WANTS, F, "docker", "may not use", "usermod -aG docker"),
         (replace(ENGINE, has_base_image=False), WANTS, F, "docker", "base image", "make setup"),
         (replace(ENGINE, has_kit=False), WANTS, F, "docker", "the kit /kit is gone", "make setup"),
         (
@@ -168,8 +182,15 @@ W, F = Level.WARNING, Level.FAILED
         (replace(LIMITED, locked_bytes=65536), CUDA, W, "ulimits", "64 KB", "memlock"),
         (PortFacts((UserError("port 1 is in use: use another"),), 28_000), WANTS, F, "ports", "in use", "use another"),
         (PortFacts((), 100), WANTS, W, "ports", "only 100 ports", "sysctl"),
-        (clock.ClockFacts(1e9, 2e9, kept=True), WANTS, F, "clock", "days behind", "timedatectl"),
-        (clock.ClockFacts(1e9, 1e9, kept=False), replace(WANTS, machines=8), W, "clock", "8 machines", "chronyc"),
+        (clock.ClockFacts(1e9, 2e9, synchronised=True), WANTS, F, "clock", "days behind", "timedatectl"),
+        (
+            clock.ClockFacts(1e9, 1e9, synchronised=False),
+            replace(WANTS, machines=8),
+            W,
+            "clock",
+            "8 machines",
+            "chronyc",
+        ),
         (replace(VERSIONS, python=(3, 10, 1)), WANTS, F, "versions", "Python 3.10.1", "make setup PYTHON"),
         (replace(VERSIONS, kernel=(3, 10)), WANTS, W, "versions", "Linux 3.10", "kernel"),
         (replace(VERSIONS, installed={"torch": ""}), WANTS, F, "versions", "torch not installed", "make setup"),
@@ -192,11 +213,11 @@ W, F = Level.WARNING, Level.FAILED
     ],
 )
 def test_what_is_wrong_is_named_with_its_fix(
-    facts: object, wants: HostWants, level: Level, check: str, said: str, fix: str
+    facts: object, wants: HostRequirements, level: FindingLevel, check: str, said: str, fix: str
 ) -> None:
     found = worst(judged(facts, wants))
     assert (found.level, found.check) == (level, check)
-    assert said in found.said
+    assert said in found.message
     assert fix in found.fix
 
 
@@ -204,59 +225,59 @@ def test_a_look_that_hangs_is_one_finding_and_keeps_no_other_waiting() -> None:
     """Of a file server that is gone, or a driver: nothing in the process can end that."""
     for_ever = threading.Event()
 
-    def hangs(wants: HostWants) -> bool:
+    def hangs(wants: HostRequirements) -> bool:
         del wants
         return for_ever.wait()
 
-    def breaks(wants: HostWants) -> bool:
+    def breaks(wants: HostRequirements) -> bool:
         raise OSError("gone")
 
-    def fine(seen: bool, wants: HostWants) -> list[Finding]:
-        return [Finding(CheckName.CLOCK, Level.OK, str(seen))]
+    def fine(seen: bool, wants: HostRequirements) -> list[Finding]:
+        return [Finding(CheckName.CLOCK, FindingLevel.OK, str(seen))]
 
     checks = [
-        host_check((CheckName.DISK,), hangs, fine, deadline_s=0.05, if_silent="mend the disk"),
-        host_check((CheckName.CLOCK,), lambda wants: True, fine, deadline_s=60.0, if_silent="-"),
-        host_check((CheckName.SHM,), breaks, fine, deadline_s=60.0, if_silent="mend it"),
+        make_host_check((CheckName.DISK,), hangs, fine, deadline_s=0.05, timeout_fix="mend the disk"),
+        make_host_check((CheckName.CLOCK,), lambda wants: True, fine, deadline_s=60.0, timeout_fix="-"),
+        make_host_check((CheckName.SHM,), breaks, fine, deadline_s=60.0, timeout_fix="mend it"),
     ]
-    hung, good, broken = examine(checks, WANTS)
-    assert (hung.check, hung.level, hung.fix) == (CheckName.DISK, Level.FAILED, "mend the disk")
-    assert "no answer within 0.05 s" in hung.said
-    assert good.level is Level.OK
-    assert (broken.level, broken.fix) == (Level.FAILED, "mend it")
-    assert "OSError: gone" in broken.said
+    hung, good, broken = run_checks(checks, WANTS)
+    assert (hung.check, hung.level, hung.fix) == (CheckName.DISK, FindingLevel.FAILED, "mend the disk")
+    assert "no answer within 0.05 s" in hung.message
+    assert good.level is FindingLevel.OK
+    assert (broken.level, broken.fix) == (FindingLevel.FAILED, "mend it")
+    assert "OSError: gone" in broken.message
 
 
 def test_a_check_whose_deadline_is_over_when_it_answers_is_heard_once() -> None:
     """Its late answer is no second finding."""
     begun = threading.Event()
 
-    def slow(wants: HostWants) -> bool:
+    def slow(wants: HostRequirements) -> bool:
         return begun.wait()
 
-    def wakes(wants: HostWants) -> bool:
+    def wakes(wants: HostRequirements) -> bool:
         begun.set()
         return True
 
-    def says(seen: bool, wants: HostWants) -> list[Finding]:
-        return [Finding(CheckName.CLOCK, Level.OK, str(seen))]
+    def says(seen: bool, wants: HostRequirements) -> list[Finding]:
+        return [Finding(CheckName.CLOCK, FindingLevel.OK, str(seen))]
 
     late = HostCheck((CheckName.DISK,), lambda wants: says(slow(wants), wants), 0.0, "x", quick=True)
     early = HostCheck((CheckName.CLOCK,), lambda wants: says(wakes(wants), wants), 60.0, "x", quick=True)
-    assert len(examine([late, early], WANTS)) == 2
+    assert len(run_checks([late, early], WANTS)) == 2
 
 
 def test_what_a_machine_is_asked_can_be_sent_there_and_its_answer_back() -> None:
     """Each node of a cluster is asked by the same function."""
-    wants = wants_of(load_recipe("demo", ["cluster.nodes=4"]))
+    wants = host_requirements(load_recipe("demo", ["cluster.nodes=4"]))
     assert pickle.loads(pickle.dumps(wants)) == wants  # noqa: S301  our own
-    finding = of_error(CheckName.PORTS, UserError("port 1 is in use: use another"))
+    finding = finding_from_error(CheckName.PORTS, UserError("port 1 is in use: use another"))
     assert pickle.loads(pickle.dumps(finding)) == finding  # noqa: S301  our own
 
 
 def test_what_is_not_there_says_which_option_names_another(tmp_path: Path) -> None:
     recipe = load_recipe("seta_qwen3_8b", [f"model.path='{tmp_path}'", f"data.path='{tmp_path}/tasks'"])
-    found = [str(each) for each in recipe_check(recipe).find(wants_of(recipe))]
+    found = [str(each) for each in make_recipe_check(recipe).find(host_requirements(recipe))]
     assert ["--model" in line for line in found if "config.json" in line] == [True], "one finding about the model"
     assert any("tasks is missing" in line and "--set data.path=" in line for line in found), found
 
@@ -268,25 +289,29 @@ def test_the_doctor_is_asked_about_a_model_as_a_run_is() -> None:
 
 
 def test_what_a_run_wants_follows_its_configuration() -> None:
-    alone = wants_of(load_recipe("demo", ["cluster.nodes=4", "learner.device=cuda", "engine.device=cuda"]))
+    alone = host_requirements(load_recipe("demo", ["cluster.nodes=4", "learner.device=cuda", "engine.device=cuda"]))
     assert (alone.nodes, alone.machines, alone.gpus) == (4, 1, 2)
     assert alone.gpu_keys == ("learner.device", "engine.device")
-    joined = wants_of(load_recipe("demo", ["cluster.nodes=4", "cluster.address='10.0.0.1:1'", "engine.device=cuda"]))
+    joined = host_requirements(
+        load_recipe("demo", ["cluster.nodes=4", "cluster.address='10.0.0.1:1'", "engine.device=cuda"])
+    )
     assert (joined.nodes, joined.machines, joined.gpu_keys) == (1, 4, ())
     assert (joined.docker, joined.containers) == (False, 0), "of each node it is asked apart"
-    elsewhere = wants_of(load_recipe("demo", ["sandbox.provider=pool"]))
+    elsewhere = host_requirements(load_recipe("demo", ["sandbox.provider=pool"]))
     assert (elsewhere.docker, elsewhere.containers) == (False, 0)
-    beside = wants_of(load_recipe("demo", ["evaluation.every_steps=8", "learner.device=cuda", "engine.device=cuda"]))
-    assert (beside.gpus, beside.containers - wants_of(load_recipe("demo")).containers) == (3, 4)
+    beside = host_requirements(
+        load_recipe("demo", ["evaluation.every_steps=8", "learner.device=cuda", "engine.device=cuda"])
+    )
+    assert (beside.gpus, beside.containers - host_requirements(load_recipe("demo")).containers) == (3, 4)
 
 
 def test_every_node_of_a_cluster_is_asked_for_what_any_may_be_given() -> None:
     joins = ["cluster.nodes=4", "cluster.address=10.0.0.1:1"]
-    node = wants_of_node(load_recipe("demo", [*joins, "engine.device=cuda", "learner.device=cuda"]))
+    node = node_host_requirements(load_recipe("demo", [*joins, "engine.device=cuda", "learner.device=cuda"]))
     assert (node.folder, node.folder_key, node.ports) == (Path("/tmp/longshore"), "cluster.scratch_dir", ())
     assert (node.docker, node.buffer, node.nodes, node.machines) == (True, False, 1, 4)
     assert node.gpu_keys == ("engine.device",), "the learner is on the head"
-    assert not wants_of_node(load_recipe("demo", [*joins, "sandbox.provider=pool"])).docker
+    assert not node_host_requirements(load_recipe("demo", [*joins, "sandbox.provider=pool"])).docker
 
 
 @pytest.mark.parametrize("key", ["learner.device", "engine.device"])
@@ -319,12 +344,12 @@ def test_a_port_in_use_is_refused_by_its_key(tmp_path: Path) -> None:
 
 
 def test_a_warning_keeps_nobody() -> None:
-    require([Finding(CheckName.CLOCK, Level.WARNING, "late", "mend it")])
+    require_no_failure([Finding(CheckName.CLOCK, FindingLevel.WARNING, "late", "mend it")])
 
 
 def test_what_nvidia_smi_prints_is_read() -> None:
     text = "NVIDIA H200, 143771, 4, 570.1\nNVIDIA GB10, [N/A], [N/A], 580.1\n"
-    assert gpu.read_smi(text) == (H200,)
+    assert gpu.parse_nvidia_smi(text) == (H200,)
 
 
 def test_every_check_of_the_issue_is_on_the_list() -> None:

@@ -11,7 +11,7 @@ from actors.engines.engine import Engine
 from actors.engines.messages import EngineStatistics
 from actors.remote import Remote, RemoteError
 from launch import engine_figures
-from launch.engine_figures import SampledTokens, loads
+from launch.engine_figures import SampledTokenCounter, query_engine_loads
 
 
 class Counting:
@@ -34,9 +34,11 @@ async def test_sampled_tokens_are_summed_over_the_lives_of_engines_and_nobody_wa
 ) -> None:
     monkeypatch.setattr(engine_figures, "ANSWER_S", 0.01)
     well, often = Counting("engine-0", [30, 50]), Counting("engine-1", [20, 5, None, 7, 9], hangs_at=4)
-    summed = SampledTokens()
-    assert [await summed.tokens([cast("Remote[Engine]", often)]) for _ in range(5)] == [20, 25, 25, 25, 29], "anew at 5"
-    assert [await summed.tokens([cast("Remote[Engine]", well)]) for _ in range(2)] == [29 + 30, 29 + 50]
+    summed = SampledTokenCounter()
+    assert [await summed.count_tokens([cast("Remote[Engine]", often)]) for _ in range(5)] == [20, 25, 25, 25, 29], (
+        "anew at 5"
+    )
+    assert [await summed.count_tokens([cast("Remote[Engine]", well)]) for _ in range(2)] == [29 + 30, 29 + 50]
 
 
 class Busy:
@@ -54,4 +56,4 @@ class Busy:
 async def test_only_engines_that_answer_count_as_idle_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_figures, "ANSWER_S", 0.01)
     engines = [cast("Remote[Engine]", each) for each in (Busy(3), Busy(0, queued=2), Busy(None), Busy(0))]
-    assert sorted(await loads(engines)) == [0, 2, 3]
+    assert sorted(await query_engine_loads(engines)) == [0, 2, 3]

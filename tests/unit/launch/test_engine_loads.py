@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
-from actors.engines.messages import GenerateReply, GenerateRequest, LoadReport, Pause
-from launch.bench.engine import Options, add_options, measure_loads, options
+from actors.engines.messages import GenerateReply, GenerateRequest, PauseMode, WeightLoadReport
+from launch.bench.engine import EngineBenchmarkOptions, add_options, measure_loads, parse_options
 from protocol.errors import UserError
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 
 class FakeEngine:
@@ -37,9 +37,9 @@ class FakeEngine:
         return GenerateReply(
             token_ids=[5] * count,
             logprobs=[0.0] * count,
-            versions=[Version(0)] * count,
+            versions=[WeightVersion(0)] * count,
             finish="stop",
-            key_version=Version(0),
+            key_version=WeightVersion(0),
             mixed_prefix=False,
             cuts=0,
             cached_tokens=0,
@@ -47,19 +47,19 @@ class FakeEngine:
             engine="engine-0",
         )
 
-    async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+    async def load_weights(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport:
         await asyncio.sleep(0)
         self.loaded.append((manifest.version, self.running))
-        return LoadReport(version=manifest.version, pause_ms=self.stall_ms, load_ms=0.0, prefetch_ms=0.0)
+        return WeightLoadReport(version=manifest.version, pause_ms=self.stall_ms, load_ms=0.0, prefetch_ms=0.0)
 
 
 def version(number: int) -> WeightManifest:
-    return WeightManifest(Version(number), number, NO_VERSION, "/model", "", 0, 0)
+    return WeightManifest(WeightVersion(number), number, NO_VERSION, "/model", "", 0, 0)
 
 
 async def test_every_load_is_held_until_each_of_its_requests_has_all_its_tokens() -> None:
     fake, said = FakeEngine(at_most=4), list[str]()
-    report = await measure_loads({"in_place": fake}, Options((1, 3), 10, 2, "cpu"), version, said.append)
+    report = await measure_loads({"in_place": fake}, EngineBenchmarkOptions((1, 3), 10, 2, "cpu"), version, said.append)
     assert fake.sampled == {0: 2 * 3 * 10, 1: 2 * 2 * 10, 2: 2 * 2 * 10}
     assert fake.loads == 2 * [*[1] * 3, *[3] * 9, *[3] * 9]
     loads = report.pauses["in_place"].loads
@@ -70,8 +70,8 @@ async def test_every_load_is_held_until_each_of_its_requests_has_all_its_tokens(
 
 async def test_both_ways_to_pause_get_new_weights_under_the_largest_load() -> None:
     """Else nobody can tell which of them a machine should take."""
-    fakes: dict[Pause, FakeEngine] = {"in_place": FakeEngine(10, 4.0), "retract": FakeEngine(10, 6.0)}
-    report = await measure_loads(fakes, Options((2,), 10, 2, "cpu"), version, list[str]().append)
+    fakes: dict[PauseMode, FakeEngine] = {"in_place": FakeEngine(10, 4.0), "retract": FakeEngine(10, 6.0)}
+    report = await measure_loads(fakes, EngineBenchmarkOptions((2,), 10, 2, "cpu"), version, list[str]().append)
     for fake in fakes.values():
         assert [number for number, _ in fake.loaded] == [*range(1, 11)]
         assert 2 in {busy for _, busy in fake.loaded}
@@ -88,8 +88,10 @@ def given(*words: str) -> argparse.Namespace:
 
 
 def test_loads_are_read_from_the_command_line() -> None:
-    assert options(given()) == Options((1, 16, 32, 64), 300, 3, "cpu")
-    assert options(given("--requests", "2,8", "--tokens", "5", "--rounds", "1")) == Options((2, 8), 5, 1, "cpu")
+    assert parse_options(given()) == EngineBenchmarkOptions((1, 16, 32, 64), 300, 3, "cpu")
+    assert parse_options(given("--requests", "2,8", "--tokens", "5", "--rounds", "1")) == EngineBenchmarkOptions(
+        (2, 8), 5, 1, "cpu"
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,4 +105,4 @@ def test_loads_are_read_from_the_command_line() -> None:
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(words: tuple[str, ...], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        options(given(*words))
+        parse_options(given(*words))

@@ -8,19 +8,19 @@ import pytest
 
 from launch.config import load_recipe
 from launch.evaluate.__main__ import main
-from launch.evaluate.arguments import Asked, asked, parser
-from launch.evaluate.setting import read_setting, setting_of, write_setting
-from launch.evaluate.tasks import choose
+from launch.evaluate.arguments import EvaluationOptions, build_parser, parse_options
+from launch.evaluate.setting import build_evaluation_settings, read_evaluation_settings, write_evaluation_settings
+from launch.evaluate.tasks import select_tasks
 from protocol.errors import UserError
-from protocol.events import Json
-from sandbox.tasks.formats import Format, write_tasks
+from protocol.events import JsonValue
+from sandbox.tasks.formats import TaskFormat, write_tasks
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import write_task
 from tests.support.recorded import config
 
 
-def given(*words: str) -> Asked:
-    return asked(parser().parse_args(["demo", "--noop", "--tasks", "x", *words]))
+def given(*words: str) -> EvaluationOptions:
+    return parse_options(build_parser().parse_args(["demo", "--noop", "--tasks", "x", *words]))
 
 
 @pytest.fixture
@@ -35,31 +35,33 @@ def tasks(tmp_path: Path) -> Path:
 
 def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
     ids = given("--task-ids", "101-110, swe-100").task_ids
-    chosen = choose(str(tasks), Path("datasets.toml"), ["!*110"], ids)
+    chosen = select_tasks(str(tasks), Path("datasets.toml"), ["!*110"], ids)
     assert list(chosen.tasks) == ["swe-100", "swe-101"]
-    assert chosen.checksum == choose(str(tasks), Path("datasets.toml"), []).checksum, "a part is of the same data set"
+    assert chosen.checksum == select_tasks(str(tasks), Path("datasets.toml"), []).checksum, (
+        "a part is of the same data set"
+    )
 
 
 def test_a_label_is_the_projects_own_or_one_of_ours(tasks: Path, tmp_path: Path) -> None:
     own = tmp_path / "datasets.toml"
-    ours = choose("longshore-bench", own, [])
+    ours = select_tasks("longshore-bench", own, [])
     assert len(ours.tasks) == 40
     own.write_text(f'[mine]\npath = "{tasks}"\n')
-    assert len(choose("mine", own, []).tasks) == 3
-    assert choose("longshore-bench", own, []).checksum == ours.checksum
+    assert len(select_tasks("mine", own, []).tasks) == 3
+    assert select_tasks("longshore-bench", own, []).checksum == ours.checksum
     with pytest.raises(
         UserError, match=r"datasets.toml has mine, and longshore comes with longshore-bench; did you mean"
     ):
-        choose("longshore-bnch", own, [])
+        select_tasks("longshore-bnch", own, [])
     own.write_text(f'[longshore-bench]\npath = "{tasks}"\n')
-    assert len(choose("longshore-bench", own, []).tasks) == 3
+    assert len(select_tasks("longshore-bench", own, []).tasks) == 3
 
 
 def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path) -> None:
     """The kind's own too, and what a file says, which the next one under its path need not say."""
 
-    def what(recipe: str, *keys: str) -> dict[str, Json]:
-        return given().what(load_recipe(recipe, keys), choose(str(tasks), Path("datasets.toml"), []))
+    def what(recipe: str, *keys: str) -> dict[str, JsonValue]:
+        return given().build_spec(load_recipe(recipe, keys), select_tasks(str(tasks), Path("datasets.toml"), []))
 
     assert (what("art_terminal")["prompt"], what("seta_qwen3_8b")["prompt"]) == ("bash-1", "seta-1")
     mine = tmp_path / "mine.txt"
@@ -78,15 +80,15 @@ def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path
 def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> None:
     """A sample of SWE-SYNTH says neither image nor tests: every model would fail it alike."""
     ungraded, graded = Task("swe-synth-1", "Mend it."), Task("swe-synth-2", "Mend it.", run_tests="true\n")
-    write_tasks([ungraded, graded], Format.SWE_SYNTH, tmp_path / "both.jsonl")
-    chosen = choose(str(tmp_path / "both.jsonl"), Path("datasets.toml"), [])
+    write_tasks([ungraded, graded], TaskFormat.SWE_SYNTH, tmp_path / "both.jsonl")
+    chosen = select_tasks(str(tmp_path / "both.jsonl"), Path("datasets.toml"), [])
     assert (list(chosen.tasks), len(chosen.left_out)) == (["swe-synth-2"], 1)
     assert "task swe-synth-1: has no tests (nothing grades it" in chosen.left_out[0]
-    write_tasks([ungraded], Format.SWE_SYNTH, tmp_path / "one.jsonl")
+    write_tasks([ungraded], TaskFormat.SWE_SYNTH, tmp_path / "one.jsonl")
     with pytest.raises(UserError, match=r"no task to evaluate \(task swe-synth-1: has no tests"):
-        choose(str(tmp_path / "one.jsonl"), Path("datasets.toml"), [])
+        select_tasks(str(tmp_path / "one.jsonl"), Path("datasets.toml"), [])
     with pytest.raises(UserError, match=r"none is named nope"):
-        choose(str(tmp_path / "one.jsonl"), Path("datasets.toml"), ["nope"])
+        select_tasks(str(tmp_path / "one.jsonl"), Path("datasets.toml"), ["nope"])
 
 
 def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
@@ -94,7 +96,7 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
     with pytest.raises(UserError, match="names no task: write"):
         given("--task-ids", " , ")
     with pytest.raises(UserError, match=r"--task-ids: .* has no task '7'"):
-        choose(str(tasks), Path("datasets.toml"), [], ["7"])
+        select_tasks(str(tasks), Path("datasets.toml"), [], ["7"])
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
 def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:
     """An unset variable of a shell would evaluate what lies in the current folder."""
     with pytest.raises(UserError, match=says):
-        asked(parser().parse_args(["demo", *words.split()]))
+        parse_options(build_parser().parse_args(["demo", *words.split()]))
 
 
 def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
@@ -134,17 +136,17 @@ def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run = config("agent.kind=bash", "rollout.episode_deadline_s=700")
-    write_setting(tmp_path, setting_of(run, "tasks", Path("datasets.toml")))
+    write_evaluation_settings(tmp_path, build_evaluation_settings(run, "tasks", Path("datasets.toml")))
     monkeypatch.chdir("/")
-    found = read_setting(tmp_path)
+    found = read_evaluation_settings(tmp_path)
     assert (found.config, found.tasks, found.datasets) == (run, str(tasks), tmp_path / "datasets.toml")
-    assert setting_of(run, "a-label", Path("d.toml")).tasks == "a-label"
+    assert build_evaluation_settings(run, "a-label", Path("d.toml")).tasks == "a-label"
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"config": {"agent": {"kind": 3}}, "tasks": "x", "datasets": "y"}'])
 def test_a_setting_that_is_none_says_how_to_get_one(tmp_path: Path, text: str) -> None:
     with pytest.raises(UserError, match=r"setting.json"):
-        read_setting(tmp_path)
+        read_evaluation_settings(tmp_path)
     (tmp_path / "setting.json").write_text(text)
     with pytest.raises(UserError, match=r"setting.json"):
-        read_setting(tmp_path)
+        read_evaluation_settings(tmp_path)

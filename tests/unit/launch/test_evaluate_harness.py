@@ -9,15 +9,15 @@ from typing import cast
 
 import pytest
 
-from actors.episode import SandboxGone
-from actors.harness import HarnessActing
-from actors.rewards.played import Call, ModelTurn
-from launch.evaluate.attempts import Effort
-from launch.evaluate.harnessed import Begun, Harnessed
+from actors.episode import SandboxDestroyedByAgent
+from actors.harness import HarnessRun
+from actors.rewards.played import ModelTurn, ToolCallRecord
+from launch.evaluate.attempts import AttemptUsage
+from launch.evaluate.harnessed import HarnessSolverRun, StartedHarness
 from protocol.errors import InfraError
-from protocol.trajectory import Segment, Status
+from protocol.trajectory import EpisodeStatus, Segment
 
-TURNS = (ModelTurn("a", (Call("shell", "ls"), Call("shell", "id"))), ModelTurn("b", malformed=True))
+TURNS = (ModelTurn("a", (ToolCallRecord("shell", "ls"), ToolCallRecord("shell", "id"))), ModelTurn("b", malformed=True))
 
 
 @dataclass
@@ -26,9 +26,9 @@ class FakeLine:
     prompt_tokens: int = 30
     sampled_tokens: int = 7
     waited_s: float = 0.0
-    limit: Status | None = None
-    trouble: InfraError | None = None
-    last_words: str = "b"
+    limit: EpisodeStatus | None = None
+    last_error: InfraError | None = None
+    last_content: str = "b"
     is_open: bool = False
 
     def turns(self) -> Sequence[ModelTurn]:
@@ -37,7 +37,7 @@ class FakeLine:
     def segments(self) -> Sequence[Segment]:
         return ()
 
-    def end(self) -> None: ...
+    def close(self) -> None: ...
 
 
 @dataclass
@@ -46,43 +46,47 @@ class FakeActing:
     fails: Exception | None = None
     ended_with: str = "exit code 127"
 
-    async def run(self) -> Status:
+    async def run(self) -> EpisodeStatus:
         assert self.line.is_open, "it asks while nobody listens"
         if self.fails is not None:
             raise self.fails
-        return Status.TURN_LIMIT
+        return EpisodeStatus.TURN_LIMIT
 
 
-def harnessed(line: FakeLine, fails: Exception | None = None) -> Harnessed:
+def harnessed(line: FakeLine, fails: Exception | None = None) -> HarnessSolverRun:
     @contextmanager
-    def begin() -> Generator[Begun]:
+    def begin() -> Generator[StartedHarness]:
         line.is_open = True
-        yield Begun(cast("HarnessActing", FakeActing(line, fails)), line)
+        yield StartedHarness(cast("HarnessRun", FakeActing(line, fails)), line)
         line.is_open = False
 
-    return Harnessed(begin)
+    return HarnessSolverRun(begin)
 
 
 async def test_what_a_harness_did_is_counted() -> None:
     line = FakeLine(TURNS)
     attempt = harnessed(line)
-    assert (attempt.turns, attempt.last_words, attempt.effort) == ((), "", Effort())
-    assert await attempt.run() is Status.TURN_LIMIT
+    assert (attempt.turns, attempt.final_answer, attempt.effort) == ((), "", AttemptUsage())
+    assert await attempt.run() is EpisodeStatus.TURN_LIMIT
     assert not line.is_open
-    assert (attempt.turns, attempt.last_words) == (TURNS, "b")
-    assert attempt.effort == Effort(turns=2, calls=2, widest=2, malformed=1, prompt_tokens=30, completion_tokens=7)
-    assert attempt.told() == {
+    assert (attempt.turns, attempt.final_answer) == (TURNS, "b")
+    assert attempt.effort == AttemptUsage(
+        turns=2, calls=2, widest=2, malformed=1, prompt_tokens=30, completion_tokens=7
+    )
+    assert attempt.trajectory_json() == {
         "messages": [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
         "segments": [],
     }
 
 
-@pytest.mark.parametrize(("fails", "why"), [(None, "exit code 127"), (SandboxGone("PID 1 is gone"), "PID 1 is gone")])
+@pytest.mark.parametrize(
+    ("fails", "why"), [(None, "exit code 127"), (SandboxDestroyedByAgent("PID 1 is gone"), "PID 1 is gone")]
+)
 async def test_one_that_never_had_a_reply_has_no_verdict(fails: Exception | None, why: str) -> None:
     with pytest.raises(InfraError, match=f"without an answer of the policy's: {why}"):
         await harnessed(FakeLine(()), fails).run()
 
 
 async def test_one_that_destroys_its_sandbox_is_graded_for_it() -> None:
-    with pytest.raises(SandboxGone):
-        await harnessed(FakeLine(TURNS), SandboxGone("PID 1 is gone")).run()
+    with pytest.raises(SandboxDestroyedByAgent):
+        await harnessed(FakeLine(TURNS), SandboxDestroyedByAgent("PID 1 is gone")).run()

@@ -13,12 +13,12 @@ from typing import Any, cast
 import openai
 import pytest
 
-from actors.chat_policy import ChatRefused
+from actors.chat_policy import ChatRefusedError
 from actors.engines.messages import EngineUnavailable
 from launch.evaluate import relay as relay_module
-from launch.evaluate.relay import Relay, Relayed, RelaySettings, Said
-from protocol.loopback import free_port
-from protocol.trajectory import Status
+from launch.evaluate.relay import ApiRelay, RelayedReply, RelaySession, RelaySettings
+from protocol.loopback import find_free_port
+from protocol.trajectory import EpisodeStatus
 from sandbox.session import SandboxSession
 from tests.support.fake_chat import FakeChat, Refusal, fake_chat, scripted
 
@@ -39,7 +39,7 @@ class FakeSandbox:
 @asynccontextmanager
 async def asking(
     settings: RelaySettings, monkeypatch: pytest.MonkeyPatch
-) -> AsyncGenerator[tuple[Relayed, openai.AsyncOpenAI]]:
+) -> AsyncGenerator[tuple[RelaySession, openai.AsyncOpenAI]]:
     """An attempt's line, and a client in its sandbox."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -47,9 +47,11 @@ async def asking(
         return listener
 
     monkeypatch.setattr(relay_module, "listening_inside", listening)
-    async with Relay(settings) as relay:
-        with relay.session("evaluate-g000000-s00", 11, lambda turn, said, _: HEARD.append((turn, said.text))) as line:
-            async with relay.door(cast("SandboxSession", FakeSandbox()), 3129, line) as key:
+    async with ApiRelay(settings) as relay:
+        with relay.open_session(
+            "evaluate-g000000-s00", 11, lambda turn, said, _: HEARD.append((turn, said.text))
+        ) as line:
+            async with relay.listen_in_sandbox(cast("SandboxSession", FakeSandbox()), 3129, line) as key:
                 url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
                 async with openai.AsyncOpenAI(base_url=url, api_key=key, max_retries=0) as client:
                     yield line, client
@@ -81,10 +83,10 @@ async def test_a_harness_asks_the_model_that_is_evaluated_with_a_key_of_its_own(
     )  # fmt: skip
     assert "seed" not in second
     assert [turn.text for turn in line.turns()] == ["hi there", "hi there"]
-    assert (line.last_words, line.sampled_tokens) == ("hi there", 14)
+    assert (line.last_content, line.sampled_tokens) == ("hi there", 14)
     assert HEARD == [(0, "hi there"), (1, "hi there")], "its recording has not what was said"
     assert line.prompt_tokens > 0
-    assert (line.limit, line.trouble) == (None, None)
+    assert (line.limit, line.last_error) == (None, None)
 
 
 async def test_nobody_asks_with_another_key_or_after_its_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +94,7 @@ async def test_nobody_asks_with_another_key_or_after_its_attempt(monkeypatch: py
         for key in ("lsk-evaluate-g000000-s00.00", "Bearer"):
             with pytest.raises(openai.AuthenticationError):
                 await ask(client.with_options(api_key=key))
-        line.end()
+        line.close()
         with pytest.raises(openai.AuthenticationError):
             await ask(client)
     assert chat.asked == []
@@ -104,7 +106,7 @@ async def test_a_session_has_so_many_replies(monkeypatch: pytest.MonkeyPatch) ->
         await ask(client)
         with pytest.raises(openai.RateLimitError, match="has had its 1 replies"):
             await ask(client)
-    assert (line.limit, len(chat.asked)) == (Status.TURN_LIMIT, 1)
+    assert (line.limit, len(chat.asked)) == (EpisodeStatus.TURN_LIMIT, 1)
 
 
 async def test_an_endpoint_that_fails_is_trouble_until_it_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,23 +114,23 @@ async def test_an_endpoint_that_fails_is_trouble_until_it_answers_again(monkeypa
     async with fake_chat(lambda _: next(replies)) as chat, asking(settings_of(chat), monkeypatch) as (line, client):
         with pytest.raises(openai.InternalServerError):
             await ask(client)
-        assert isinstance(line.trouble, ChatRefused)
-        assert "503: too busy" in str(line.trouble)
-        line.trouble = None
+        assert isinstance(line.last_error, ChatRefusedError)
+        assert "503: too busy" in str(line.last_error)
+        line.last_error = None
         with pytest.raises(openai.BadRequestError):
             await ask(client)
-        assert line.trouble is None, "what the harness asked wrongly is its own doing"
-        line.trouble = ChatRefused("earlier")
+        assert line.last_error is None, "what the harness asked wrongly is its own doing"
+        line.last_error = ChatRefusedError("earlier")
         await ask(client)
-        assert line.trouble is None
+        assert line.last_error is None
 
 
 async def test_an_endpoint_that_is_not_there_is_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = FakeChat(scripted(""), url=f"http://127.0.0.1:{free_port()}/v1")
+    nobody = FakeChat(scripted(""), url=f"http://127.0.0.1:{find_free_port()}/v1")
     async with asking(settings_of(nobody), monkeypatch) as (line, client):
         with pytest.raises(openai.InternalServerError):
             await ask(client)
-    assert isinstance(line.trouble, EngineUnavailable)
+    assert isinstance(line.last_error, EngineUnavailable)
 
 
 def told(*values: object) -> bytes:
@@ -145,7 +147,7 @@ def told(*values: object) -> bytes:
                     "usage": {"prompt_tokens": 3, "completion_tokens": 2},
                 }
             ).encode(),
-            Said("hi", 3, 2),
+            RelayedReply("hi", 3, 2),
         ),
         (
             told(
@@ -153,7 +155,7 @@ def told(*values: object) -> bytes:
                 {"choices": [{"delta": {"content": "i"}}], "usage": None},
                 {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
             ),
-            Said("hi", 3, 2),
+            RelayedReply("hi", 3, 2),
         ),
         (
             json.dumps(
@@ -162,7 +164,7 @@ def told(*values: object) -> bytes:
                     "usage": {"input_tokens": 3, "output_tokens": 2},
                 }
             ).encode(),
-            Said("hi", 3, 2),
+            RelayedReply("hi", 3, 2),
         ),
         (
             told(
@@ -170,13 +172,13 @@ def told(*values: object) -> bytes:
                 {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "hi"}},
                 {"type": "message_delta", "delta": {}, "usage": {"output_tokens": 2}},
             ),
-            Said("hi", 3, 2),
+            RelayedReply("hi", 3, 2),
         ),
-        (b"<html>", Said()),
-        (b"[1]", Said()),
+        (b"<html>", RelayedReply()),
+        (b"[1]", RelayedReply()),
     ],
 )
-def test_text_and_tokens_are_read_of_either_api_whole_or_streamed(body: bytes, said: Said) -> None:
-    found = Said()
-    found.read(body)
+def test_text_and_tokens_are_read_of_either_api_whole_or_streamed(body: bytes, said: RelayedReply) -> None:
+    found = RelayedReply()
+    found.parse_body(body)
     assert found == said

@@ -7,77 +7,100 @@ from dataclasses import replace
 
 import pytest
 
-from launch.evaluate.attempts import AttemptId, Effort, Failure, Record, Stage, Verdict, left, newest, planned
-from launch.evaluate.summary import About, AgentFacts, EvalFacts, Spread, summarised
-from launch.evaluate.tables import COLUMNS, results_csv, tasks_csv
-from protocol.trajectory import Status
+from launch.evaluate.attempts import (
+    AttemptFailure,
+    AttemptId,
+    AttemptRecord,
+    AttemptStage,
+    AttemptUsage,
+    AttemptVerdict,
+    latest_records,
+    plan_attempts,
+    remaining_attempts,
+)
+from launch.evaluate.summary import AgentFacts, EvalFacts, EvaluationDescription, RewardStatistics, summarise_attempts
+from launch.evaluate.tables import COLUMNS, render_results_csv, render_tasks_csv
+from protocol.trajectory import EpisodeStatus
 
-ABOUT = About("demo", "out", "url", "m", "tasks", AgentFacts("bash", "", 100, 10, 4), EvalFacts(2, 1))
+ABOUT = EvaluationDescription("demo", "out", "url", "m", "tasks", AgentFacts("bash", "", 100, 10, 4), EvalFacts(2, 1))
 
 
-def graded(task: str, number: int, *, passed: bool, reward: float | None = None) -> Record:
+def graded(task: str, number: int, *, passed: bool, reward: float | None = None) -> AttemptRecord:
     worth = float(passed) if reward is None else reward
-    verdict = Verdict(passed, worth, float(passed), Status.COMPLETED)
-    return Record(task, number, "family", 1.5, verdict, effort=Effort(2, 3, 2, 1, 40, 2))
+    verdict = AttemptVerdict(passed, worth, float(passed), EpisodeStatus.COMPLETED)
+    return AttemptRecord(task, number, "family", 1.5, verdict, effort=AttemptUsage(2, 3, 2, 1, 40, 2))
 
 
-def failed(task: str, number: int, stage: Stage = Stage.RESET) -> Record:
-    return Record(task, number, "family", 0.5, failure=Failure(stage, "SandboxStartError", "no sandbox, within 3 s"))
+def failed(task: str, number: int, stage: AttemptStage = AttemptStage.RESET) -> AttemptRecord:
+    return AttemptRecord(
+        task, number, "family", 0.5, failure=AttemptFailure(stage, "SandboxStartError", "no sandbox, within 3 s")
+    )
 
 
 def test_an_early_end_still_covers_each_task() -> None:
-    plan = planned(["a", "b"], 2)
+    plan = plan_attempts(["a", "b"], 2)
     assert plan == [AttemptId("a", 0), AttemptId("b", 0), AttemptId("a", 1), AttemptId("b", 1)]
-    assert len({key.seed(0) for key in plan}) == 4
-    assert plan[0].seed(0) == AttemptId("a", 0).seed(0) != plan[0].seed(1)
+    assert len({key.sampling_seed(0) for key in plan}) == 4
+    assert plan[0].sampling_seed(0) == AttemptId("a", 0).sampling_seed(0) != plan[0].sampling_seed(1)
 
 
 def test_what_is_done_is_not_done_again_and_errors_only_when_asked() -> None:
-    done = newest([graded("a", 0, passed=False), failed("b", 0)])
-    plan = planned(["a", "b"], 2)
-    assert left(plan, done) == [AttemptId("a", 1), AttemptId("b", 1)]
-    assert left(plan, done, retry_errors=True) == [AttemptId("b", 0), AttemptId("a", 1), AttemptId("b", 1)]
+    done = latest_records([graded("a", 0, passed=False), failed("b", 0)])
+    plan = plan_attempts(["a", "b"], 2)
+    assert remaining_attempts(plan, done) == [AttemptId("a", 1), AttemptId("b", 1)]
+    assert remaining_attempts(plan, done, retry_errors=True) == [
+        AttemptId("b", 0),
+        AttemptId("a", 1),
+        AttemptId("b", 1),
+    ]
 
 
 def test_the_last_word_counts_but_no_failure_undoes_a_verdict() -> None:
-    found = newest([failed("a", 0), graded("a", 0, passed=True), failed("a", 0, Stage.AGENT)])
+    found = latest_records([failed("a", 0), graded("a", 0, passed=True), failed("a", 0, AttemptStage.AGENT)])
     assert found[AttemptId("a", 0)].verdict is not None
-    assert newest([failed("a", 0), failed("a", 0, Stage.AGENT)])[AttemptId("a", 0)].failure == Failure(
-        Stage.AGENT, "SandboxStartError", "no sandbox, within 3 s"
-    )
+    assert latest_records([failed("a", 0), failed("a", 0, AttemptStage.AGENT)])[
+        AttemptId("a", 0)
+    ].failure == AttemptFailure(AttemptStage.AGENT, "SandboxStartError", "no sandbox, within 3 s")
 
 
 def test_a_pass_is_that_all_tests_passed_whatever_the_reward_is() -> None:
     """SETA counts a full pass with the bonus, whose reward is 2.0, as a failure."""
-    done = newest([graded("a", 0, passed=True, reward=2.0), graded("a", 1, passed=False, reward=1.0)])
-    found = summarised(ABOUT, planned(["a"], 2), done, seed=0)
+    done = latest_records([graded("a", 0, passed=True, reward=2.0), graded("a", 1, passed=False, reward=1.0)])
+    found = summarise_attempts(ABOUT, plan_attempts(["a"], 2), done, seed=0)
     assert (found.pass_count, found.pass_ratio) == (1, 0.5)
-    assert found.reward == Spread(1.5, 0.5, 1.0, 2.0)
+    assert found.reward == RewardStatistics(1.5, 0.5, 1.0, 2.0)
 
 
 def test_failures_are_counted_by_stage_and_no_reward_is_theirs() -> None:
-    done = newest([graded("a", 0, passed=True), failed("a", 1), failed("b", 0, Stage.EVALUATE)])
-    found = summarised(ABOUT, planned(["a", "b"], 2), done, seed=0)
+    done = latest_records([graded("a", 0, passed=True), failed("a", 1), failed("b", 0, AttemptStage.EVALUATE)])
+    found = summarise_attempts(ABOUT, plan_attempts(["a", "b"], 2), done, seed=0)
     assert (found.total_trajs, found.graded, found.error_count, found.pass_ratio) == (3, 1, 2, 1.0)
-    assert found.errors_by_stage == {Stage.RESET: 1, Stage.AGENT: 0, Stage.EVALUATE: 1, Stage.CLEAN_UP: 0}
+    assert found.errors_by_stage == {
+        AttemptStage.RESET: 1,
+        AttemptStage.AGENT: 0,
+        AttemptStage.EVALUATE: 1,
+        AttemptStage.CLEAN_UP: 0,
+    }
     assert (found.planned, found.complete) == (4, False)
     assert {k: each.tasks for k, each in found.pass_at_k.items()} == {"1": 1}
     assert (found.tokens.prompt, found.tokens.completion, found.tokens.total, found.seconds) == (40, 2, 42, 2.5)
 
 
 def test_a_failed_clean_up_leaves_the_verdict() -> None:
-    record = replace(graded("a", 0, passed=True), failure=Failure(Stage.CLEAN_UP, "TimeoutError", "slow"))
-    found = summarised(ABOUT, planned(["a"], 1), newest([record]), seed=0)
-    assert (found.graded, found.error_count, found.errors_by_stage[Stage.CLEAN_UP]) == (1, 0, 1)
+    record = replace(graded("a", 0, passed=True), failure=AttemptFailure(AttemptStage.CLEAN_UP, "TimeoutError", "slow"))
+    found = summarise_attempts(ABOUT, plan_attempts(["a"], 1), latest_records([record]), seed=0)
+    assert (found.graded, found.error_count, found.errors_by_stage[AttemptStage.CLEAN_UP]) == (1, 0, 1)
 
 
 def test_nothing_done_is_no_score() -> None:
-    found = summarised(ABOUT, planned(["a"], 2), {}, seed=0)
+    found = summarise_attempts(ABOUT, plan_attempts(["a"], 2), {}, seed=0)
     assert (found.pass_ratio, found.reward, found.pass_at_k, found.complete) == (None, None, {}, False)
 
 
 def test_results_have_the_columns_that_seta_s_readers_look_for() -> None:
-    text = results_csv(planned(["b", "a"], 2), newest([graded("b", 0, passed=True), failed("a", 1)]))
+    text = render_results_csv(
+        plan_attempts(["b", "a"], 2), latest_records([graded("b", 0, passed=True), failed("a", 1)])
+    )
     rows = list(csv.DictReader(text.splitlines()))
     assert tuple(rows[0]) == COLUMNS
     assert [(row["task_name"], row["traj_i"]) for row in rows] == [("a", "1"), ("b", "0")]
@@ -92,10 +115,10 @@ def test_results_have_the_columns_that_seta_s_readers_look_for() -> None:
 
 
 def test_tasks_are_one_line_each() -> None:
-    done = newest([graded("a", 0, passed=True), failed("a", 1), graded("b", 0, passed=False)])
-    assert tasks_csv(planned(["b", "a"], 2), done) == "task_id,traj_0,traj_1\na,1.0,error\nb,0.0,\n"
+    done = latest_records([graded("a", 0, passed=True), failed("a", 1), graded("b", 0, passed=False)])
+    assert render_tasks_csv(plan_attempts(["b", "a"], 2), done) == "task_id,traj_0,traj_1\na,1.0,error\nb,0.0,\n"
 
 
 @pytest.mark.parametrize("values", [[], [0.0, 1.0]])
 def test_the_spread_is_of_the_population(values: list[float]) -> None:
-    assert Spread.of(values) == (Spread(0.5, 0.5, 0.0, 1.0) if values else None)
+    assert RewardStatistics.from_values(values) == (RewardStatistics(0.5, 0.5, 0.0, 1.0) if values else None)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from actors.engines.messages import EngineUnavailable
-from actors.rewards.rewarding import PLAIN
-from launch.evaluate.attempts import AttemptId, Record, Stage
-from launch.evaluate.players import Scripted
-from launch.evaluate.runner import Ground, attempted
-from protocol.trajectory import Status, TestResult
+from actors.rewards.rewarding import BINARY_REWARD
+from launch.evaluate.attempts import AttemptId, AttemptRecord, AttemptStage
+from launch.evaluate.players import ScriptedSolverRun
+from launch.evaluate.runner import EvaluationContext, run_attempt
+from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.tasks.task import Task
 
@@ -55,19 +55,19 @@ class FakePool:
             raise self.closes
 
 
-async def attempt(pool: FakePool, acts: Exception | None = None) -> Record:
+async def attempt(pool: FakePool, acts: Exception | None = None) -> AttemptRecord:
     async def act() -> None:
         if acts is not None:
             raise acts
 
-    ground = Ground(
+    ground = EvaluationContext(
         cast("SandboxPool", pool),
         cast("WorkerSettings", FakeSettings()),
         {},
-        lambda *_: Scripted(act, last_words="\\boxed{7}"),
-        PLAIN,
+        lambda *_: ScriptedSolverRun(act, final_answer="\\boxed{7}"),
+        BINARY_REWARD,
     )
-    record, told = await attempted(AttemptId("t", 0), TASK, ground)
+    record, told = await run_attempt(AttemptId("t", 0), TASK, ground)
     assert isinstance(told, Mapping)
     return record
 
@@ -76,7 +76,7 @@ async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
     record = await attempt(pool := FakePool())
     assert record.failure is None
     assert record.verdict is not None
-    assert (record.verdict.passed, record.verdict.status) == (True, Status.COMPLETED)
+    assert (record.verdict.passed, record.verdict.status) == (True, EpisodeStatus.COMPLETED)
     assert record.verdict.tests == (TestResult("answer", True),)
     assert pool.closed == 1
 
@@ -84,18 +84,18 @@ async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
 @pytest.mark.parametrize(
     ("pool", "acts", "stage", "kind"),
     [
-        (FakePool(opens=SandboxStartError("no daemon")), None, Stage.RESET, "SandboxStartError"),
-        (FakePool(), EngineUnavailable("gone"), Stage.AGENT, "EngineUnavailable"),
-        (FakePool(closes=SandboxLost("gone too")), EngineUnavailable("gone"), Stage.AGENT, "EngineUnavailable"),
-        (FakePool(closes=SandboxLost("gone")), None, Stage.CLEAN_UP, "SandboxLost"),
+        (FakePool(opens=SandboxStartError("no daemon")), None, AttemptStage.RESET, "SandboxStartError"),
+        (FakePool(), EngineUnavailable("gone"), AttemptStage.AGENT, "EngineUnavailable"),
+        (FakePool(closes=SandboxLost("gone too")), EngineUnavailable("gone"), AttemptStage.AGENT, "EngineUnavailable"),
+        (FakePool(closes=SandboxLost("gone")), None, AttemptStage.CLEAN_UP, "SandboxLost"),
     ],
     ids=["reset", "agent", "agent and clean-up", "clean-up"],
 )
 async def test_what_went_wrong_first_is_told_with_its_stage(
-    pool: FakePool, acts: Exception | None, stage: Stage, kind: str
+    pool: FakePool, acts: Exception | None, stage: AttemptStage, kind: str
 ) -> None:
     record = await attempt(pool, acts)
     assert record.failure is not None
     assert (record.failure.stage, record.failure.kind) == (stage, kind)
-    assert (record.verdict is not None) == (stage is Stage.CLEAN_UP)
-    assert pool.closed == (stage is not Stage.RESET)
+    assert (record.verdict is not None) == (stage is AttemptStage.CLEAN_UP)
+    assert pool.closed == (stage is not AttemptStage.RESET)

@@ -9,17 +9,19 @@ from typing import Any
 
 import pytest
 
-from launch.config import TooLong
+from launch.config import OverlongAction
 from launch.export.__main__ import main
 from launch.export.hugging_face import COLUMNS
-from launch.sft.examples import Choice, read_examples
+from launch.sft.examples import SequenceSelection, read_examples
 from protocol.cli.exits import EXIT_OK, EXIT_USER, main_guard
 from tests.support.evaluations import write_saved
 from tests.support.recorded import call, config, tokenizer, trajectory, write_run
 
 PASSES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "done"]
 FAILS = [call("ls"), "<tool_call>{</tool_call>", "done"]
-ALL = Choice(max_tokens=100_000, too_long=TooLong.ERROR, vocabulary=10_000, min_score=None, reward_weighted=False)
+ALL = SequenceSelection(
+    max_tokens=100_000, too_long=OverlongAction.ERROR, vocabulary=10_000, min_score=None, reward_weighted=False
+)
 
 
 @pytest.fixture
@@ -46,8 +48,12 @@ def test_training_on_the_conversations_trains_what_was_sampled(run_dir: Path, tm
     """The same ids and the same loss, whether sft reads the run or what was exported of it."""
     file = exported(run_dir, "sharegpt", tmp_path / "all.jsonl")
     of_file, of_run = (read_examples([source], tokenizer(), ALL) for source in (file, run_dir))
-    assert [each.token_ids.tolist() for each in of_file.found] == [each.token_ids.tolist() for each in of_run.found]
-    assert [each.loss_mask.tolist() for each in of_file.found] == [each.loss_mask.tolist() for each in of_run.found]
+    assert [each.token_ids.tolist() for each in of_file.examples] == [
+        each.token_ids.tolist() for each in of_run.examples
+    ]
+    assert [each.loss_mask.tolist() for each in of_file.examples] == [
+        each.loss_mask.tolist() for each in of_run.examples
+    ]
     assert [json.loads(line)["score"] for line in file.read_text().splitlines()] == [1.0, 0.0, 0.0]
 
 
@@ -156,7 +162,7 @@ def test_a_conversation_that_readers_refuse_is_left_out_and_counted(
     file = exported(write_run(tmp_path / "demo-1", run, made), "sharegpt", tmp_path / "some.jsonl")
     assert len(file.read_text().splitlines()) == 1
     assert "left out: 1 for unfit" in capsys.readouterr().err
-    assert len(read_examples([file], tokenizer(), ALL).found) == 1
+    assert len(read_examples([file], tokenizer(), ALL).examples) == 1
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from launch.config import load_recipe
 from launch.config.base import ConfigError
 from launch.config.metrics import MetricsSection
 from launch.fanout import prometheus
-from launch.fanout.follower import Follower
-from launch.fanout.process import fanout_process
-from launch.fanout.prometheus import STEP_FIGURES, Endpoint
-from launch.fanout.sink import SinkSettings, check_sinks, open_sink
-from launch.fanout.steps import figures
+from launch.fanout.follower import ExporterThread
+from launch.fanout.process import run_exporters_process
+from launch.fanout.prometheus import STEP_METRIC_HELP, PrometheusServer
+from launch.fanout.sink import ExporterSettings, check_exporters, open_exporter
+from launch.fanout.steps import numeric_metrics
 from launch.metrics import MetricsLog
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, EXIT_USER
 from protocol.errors import UserError
@@ -78,7 +78,7 @@ class Hanging(Taken):
 
 def test_each_step_is_handed_on_once_with_every_number(run_dir: Path) -> None:
     sink = Taken()
-    Follower("taken", sink, run_dir, pytest.fail).send()
+    ExporterThread("taken", sink, run_dir, pytest.fail).send_all()
     assert [step for step, _ in sink.steps] == [1, 2, 3]
     values = sink.steps[-1][1]
     assert {"loss", "reward_mean", "wait_s", "trained_tokens"} <= set(values)
@@ -88,7 +88,7 @@ def test_each_step_is_handed_on_once_with_every_number(run_dir: Path) -> None:
 
 def test_a_table_in_a_line_becomes_figures_and_a_list_none() -> None:
     line = {"step": 1, "loss": 0.5, "dropped": {"all_stale": 2}, "ages": [1], "told": "x", "whole": True}
-    assert figures(line) == {"loss": 0.5, "dropped/all_stale": 2.0}
+    assert numeric_metrics(line) == {"loss": 0.5, "dropped/all_stale": 2.0}
 
 
 def test_steps_that_were_taken_anew_come_again(run_dir: Path) -> None:
@@ -98,41 +98,44 @@ def test_steps_that_were_taken_anew_come_again(run_dir: Path) -> None:
     with (run_dir / "metrics.jsonl").open("a") as file:
         file.write('{"step": 3, "loss": 9.0, "t": 1}\n')
     sink = Taken()
-    Follower("taken", sink, run_dir, pytest.fail).send()
+    ExporterThread("taken", sink, run_dir, pytest.fail).send_all()
     assert [step for step, _ in sink.steps] == [1, 2, 3, 3]
     assert sink.steps[-1][1] == {"loss": 9.0}
 
 
 def test_a_tracker_that_fails_is_said_once_and_counted(run_dir: Path) -> None:
     said: list[str] = []
-    follower = Follower("broken", Broken(), run_dir, said.append)
-    follower.send()
+    follower = ExporterThread("broken", Broken(), run_dir, said.append)
+    follower.send_all()
     assert said == ["ConnectionError: no route"]
-    assert (follower.sent, follower.failed) == (0, 4), "three steps and the end"
+    assert (follower.sent_steps, follower.failed_calls) == (0, 4), "three steps and the end"
 
 
 def test_a_tracker_that_hangs_keeps_neither_the_others_nor_the_end_waiting(run_dir: Path) -> None:
     hanging, taken = Hanging(), Taken()
-    followers = [Follower("hanging", hanging, run_dir, pytest.fail), Follower("taken", taken, run_dir, pytest.fail)]
+    followers = [
+        ExporterThread("hanging", hanging, run_dir, pytest.fail),
+        ExporterThread("taken", taken, run_dir, pytest.fail),
+    ]
     for follower in followers:
         follower.start()
-        follower.ask_to_stop()
+        follower.request_stop()
     assert hanging.asked.wait(60)
     assert followers[1].join(60)
     assert len(taken.steps) == 3
     assert not followers[0].join(0), "it still hangs, and nobody waits"
 
 
-def scraped(endpoint: Endpoint) -> str:
+def scraped(endpoint: PrometheusServer) -> str:
     with urllib.request.urlopen(endpoint.url, timeout=60) as answer:  # noqa: S310  our own
         return answer.read().decode()
 
 
 def exposed(run_dir: Path) -> dict[str, list[tuple[Mapping[str, str], float]]]:
     """Name → (labels, value) of what a scrape gets."""
-    endpoint = Endpoint("fake", run_dir, {}, 0)
+    endpoint = PrometheusServer("fake", run_dir, {}, 0)
     try:
-        endpoint.follow()
+        endpoint.observe_new_events()
         assert endpoint.url.startswith("http://127.0.0.1:")
         text = scraped(endpoint)
     finally:
@@ -163,7 +166,7 @@ def dashboard_metrics() -> set[str]:
 
 def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
     """A panel without data is a wrong answer to whoever looks at it."""
-    given = set(exposed(run_dir)) | {f"longshore_{name}" for name in STEP_FIGURES}
+    given = set(exposed(run_dir)) | {f"longshore_{name}" for name in STEP_METRIC_HELP}
     labelled = {"episodes_failed", "trajectories_dropped", "advisories", "deaths"}
     with_nothing_yet = {f"longshore_{name}_total" for name in labelled}
     asked = dashboard_metrics()
@@ -173,12 +176,12 @@ def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
 
 def test_what_is_said_of_a_steps_figures_is_said_of_figures_that_a_step_has() -> None:
     """Held against a line that a real run wrote."""
-    assert set(STEP_FIGURES) <= set(json.loads((DATA / "metrics_line.json").read_text()))
+    assert set(STEP_METRIC_HELP) <= set(json.loads((DATA / "metrics_line.json").read_text()))
 
 
 def test_what_has_not_happened_yet_has_its_name_already(run_dir: Path) -> None:
     """The four names above are those of families that are there, and empty."""
-    endpoint = Endpoint("fake", run_dir, {}, 0)
+    endpoint = PrometheusServer("fake", run_dir, {}, 0)
     try:
         text = scraped(endpoint)
     finally:
@@ -204,7 +207,7 @@ def test_the_dashboard_is_one_that_grafana_imports() -> None:
 def test_a_package_that_is_missing_is_one_line_before_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(UserError, match=rf"pip install 'longshore\[{name}\]', or leave it out"):
-        check_sinks([name])
+        check_exporters([name])
 
 
 def test_a_tracker_that_cannot_be_opened_is_one_line_with_its_own_words(
@@ -216,7 +219,7 @@ def test_a_tracker_that_cannot_be_opened_is_one_line_with_its_own_words(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(UserError) as caught:
-        open_sink("wandb", SinkSettings("fake", run_dir, "longshore", {}))
+        open_exporter("wandb", ExporterSettings("fake", run_dir, "longshore", {}))
     assert "wandb cannot be opened (PermissionError: no key): mend that" in str(caught.value)
     assert "\n" not in str(caught.value)
     sys.modules.pop("wandb", None)
@@ -237,11 +240,11 @@ def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, mon
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     assert load_recipe("demo", ["metrics.sinks=ours"]).metrics.sinks == ("ours",)
-    sink = open_sink("ours", SinkSettings("fake", run_dir, "mine", {}))
-    Follower("ours", sink, run_dir, pytest.fail).send()
+    sink = open_exporter("ours", ExporterSettings("fake", run_dir, "mine", {}))
+    ExporterThread("ours", sink, run_dir, pytest.fail).send_all()
     assert (run_dir / "mine.txt").read_text() == "1 2 3 "
     with pytest.raises(UserError, match=r"'odd' of longshore\.metric_sinks is no sink"):
-        open_sink("odd", SinkSettings("fake", run_dir, "mine", {}))
+        open_exporter("odd", ExporterSettings("fake", run_dir, "mine", {}))
 
 
 @pytest.mark.parametrize(
@@ -254,7 +257,7 @@ def test_a_name_that_nobody_has_is_refused_with_the_names_there_are(value: str, 
 
 
 def test_a_run_hands_nothing_on_unless_it_is_told_to() -> None:
-    assert not load_recipe("demo").metrics.leaves
+    assert not load_recipe("demo").metrics.exports_metrics
     assert load_recipe("demo", ["metrics.sinks=wandb,trackio"]).metrics.sinks == ("wandb", "trackio")
 
 
@@ -325,7 +328,7 @@ def test_bad_input_is_one_line(
 
 async def test_beside_a_run_it_opens_follows_and_ends_with_it(run_dir: Path, tracker: Path, tmp_path: Path) -> None:
     metrics = MetricsSection(prometheus=True, sinks=("tensorboard",))
-    async with fanout_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail) as said:
+    async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail) as said:
         name, _, url = said.partition(" and ")
         assert name == "tensorboard"
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read().decode())  # noqa: S310  our own
@@ -339,7 +342,7 @@ async def test_a_run_does_not_begin_where_it_cannot_be_opened(
     monkeypatch.setenv("TRACKER", "refuses")
     metrics = MetricsSection(sinks=("tensorboard",))
     with pytest.raises(UserError, match=r"tensorboard cannot be opened \(ConnectionError: no key\)"):
-        async with fanout_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail):
+        async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail):
             pytest.fail("it began")
 
 
@@ -349,7 +352,7 @@ async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
     monkeypatch.setenv("TRACKER", "dies")
     told: asyncio.Queue[str] = asyncio.Queue()
     metrics = MetricsSection(sinks=("tensorboard",))
-    async with fanout_process(run_dir, metrics, tmp_path / "fanout.log", told.put_nowait):
+    async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", told.put_nowait):
         with (run_dir / "metrics.jsonl").open("a") as file:
             file.write('{"step": 4, "loss": 1.0, "t": 1}\n')
         assert "exit code 9" in await told.get()
@@ -357,6 +360,6 @@ async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
 
 
 async def test_a_run_that_asks_for_nothing_starts_nothing(tmp_path: Path) -> None:
-    async with fanout_process(tmp_path, MetricsSection(), tmp_path / "fanout.log", pytest.fail) as said:
+    async with run_exporters_process(tmp_path, MetricsSection(), tmp_path / "fanout.log", pytest.fail) as said:
         assert said == ""
     assert not (tmp_path / "fanout.log").exists()

@@ -14,41 +14,41 @@ from typing import Any, cast
 
 import pytest
 
-from actors.conductor import Conductor
+from actors.conductor import RolloutScheduler
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
 from actors.engines.settings import EngineSettings
-from actors.remote import ActorOptions, Remote, RemoteError, short_name
-from actors.weights.copies import HostCopies
+from actors.remote import ActorOptions, Remote, RemoteError, short_actor_name
+from actors.weights.copies import HostWeightCache
 from actors.weights.source import WeightSource
-from actors.worker import Worker, WorkerSettings
+from actors.worker import RolloutWorker, WorkerSettings
 from launch import fleet, vigil
 from launch.config import load_recipe
 from launch.doctor.finding import CheckName, Finding, failed, warning
-from launch.fleet import Fleet
-from launch.learners import Learners
-from launch.machines.abroad import Abroad, Machine
-from launch.machines.checking import Findings
-from launch.machines.outpost import Courier
-from launch.machines.roster import Roster
-from launch.nodes import Node, RayNode, Role
-from launch.prepare import Prepared
+from launch.fleet import ActorGroup
+from launch.learners import LearnerGroup
+from launch.machines.abroad import RemoteHost, RemoteHosts
+from launch.machines.checking import FindingsByNode
+from launch.machines.outpost import LogSync
+from launch.machines.roster import NodeMembership
+from launch.nodes import ClusterNode, NodeRole, RayNode
+from launch.prepare import PreparedRun
 from launch.rundir import RunDirectory
 from launch.settings import expected_workers
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
 from protocol.stream import make_run_keys
-from protocol.weights import NO_VERSION, Version, WeightManifest
-from sandbox.sweep import SETTLED_S
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from sandbox.sweep import SETTLE_S
 from tests.support.remotes import LocalRemote
 
 
 @contextmanager
-def a_fleet(folder: Path) -> Generator[Fleet]:
+def a_fleet(folder: Path) -> Generator[ActorGroup]:
     with RunDirectory.create(folder, "demo", "mine") as directory:
-        prepared = Prepared(folder, warm=True, tasks={}, training=(), held_out=())
+        prepared = PreparedRun(folder, warm_started=True, tasks={}, training_ids=(), held_out_ids=())
         events = EventLog(directory.path, "driver", "node-0")
-        yield Fleet(load_recipe("demo"), directory, prepared, [], events)
+        yield ActorGroup(load_recipe("demo"), directory, prepared, [], events)
         events.close()
 
 
@@ -66,7 +66,7 @@ class FakeWorker:
 
 async def test_a_worker_that_is_dead_when_training_ends_does_not_end_the_run(tmp_path: Path) -> None:
     with a_fleet(tmp_path) as made:
-        made.workers = (cast("Remote[Worker]", FakeWorker(deaths=1)),)
+        made.workers = (cast("Remote[RolloutWorker]", FakeWorker(deaths=1)),)
         await made.cancel_training()
 
 
@@ -78,7 +78,7 @@ class Examined:
         self._working = asyncio.Event()
 
     async def call(self, method: Callable[..., object], *given: object) -> object:
-        if method is Worker.run:
+        if method is RolloutWorker.run:
             self._told.append(f"{self._short} runs")
             await self._working.wait()
         elif method is Engine.start:
@@ -86,7 +86,7 @@ class Examined:
             self._told.append(f"{self._short} starts on {manifest.version} of {manifest.path}")
             if self._fails:
                 raise EngineStartError("no memory")
-        elif method in {Worker.stop, Engine.stop}:
+        elif method in {RolloutWorker.stop, Engine.stop}:
             self._told.append(f"{self._short} stops")
             self._working.set()
             for _ in range(20):
@@ -104,52 +104,52 @@ class Examined:
 @contextmanager
 def examiners(
     folder: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str, fails: bool = False
-) -> Generator[tuple[Fleet, list[str], list[tuple[str, tuple[object, ...]]]]]:
+) -> Generator[tuple[ActorGroup, list[str], list[tuple[str, tuple[object, ...]]]]]:
     """A fleet, what its actors are told, and (name, arguments) of those that are spawned."""
     told, spawned = list[str](), list[tuple[str, tuple[object, ...]]]()
 
     def spawn(_: object, options: ActorOptions, *given: object) -> Examined:
         actor = Examined(options.name, told, fails=fails)
-        spawned.append((short_name(actor.name), given))
+        spawned.append((short_actor_name(actor.name), given))
         return actor
 
     monkeypatch.setattr(vigil, "_LOOK_S", 0.0)
     monkeypatch.setattr(vigil, "restart", lambda actor: told.append(f"{actor.name} is started again"))
     monkeypatch.setattr(fleet, "spawn", spawn)
-    monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{short_name(actor.name)} is killed"))
+    monkeypatch.setattr(fleet, "kill", lambda actor: told.append(f"{short_actor_name(actor.name)} is killed"))
     with RunDirectory.create(folder, "demo", "mine") as directory:
-        prepared = Prepared(folder, warm=True, tasks={}, training=(), held_out=())
+        prepared = PreparedRun(folder, warm_started=True, tasks={}, training_ids=(), held_out_ids=())
         events = EventLog(directory.path, "driver", "node-0")
-        node = Node("node-0", "ray-0", "127.0.0.1")
-        made = Fleet(load_recipe("demo", overrides), directory, prepared, [node], events)
+        node = ClusterNode("node-0", "ray-0", "127.0.0.1")
+        made = ActorGroup(load_recipe("demo", overrides), directory, prepared, [node], events)
         made._endpoint, made.engines = "tcp://127.0.0.1:1", (cast("Remote[Engine]", Examined("engine-0", told)),)
-        made.conductor = cast("Remote[Conductor]", Examined("conductor", told))
-        made.workers, made._keys = (cast("Remote[Worker]", Examined("worker-0-0", told)),), None
-        made._homes |= {"worker-0-0": node, "engine-0": node}
+        made.scheduler = cast("Remote[RolloutScheduler]", Examined("conductor", told))
+        made.workers, made._keys = (cast("Remote[RolloutWorker]", Examined("worker-0-0", told)),), None
+        made._node_of_actor |= {"worker-0-0": node, "engine-0": node}
         yield made, told, spawned
         events.close()
 
 
-EXAMINED = WeightManifest(Version(8), 4, NO_VERSION, "/weights", "", 0, 0)
+EXAMINED = WeightManifest(WeightVersion(8), 4, NO_VERSION, "/weights", "", 0, 0)
 
 
 async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with examiners(tmp_path, monkeypatch) as (made, told, spawned):
-        async with made.examining(EXAMINED):
+        async with made.evaluation_actors(EXAMINED):
             while "examiner-1 runs" not in told:  # noqa: ASYNC110  no event tells
                 await asyncio.sleep(0)
         engine, worker = spawned
         assert (engine[0], worker[0]) == ("engine-exam-1", "examiner-1")
         settings, _, engines = worker[1]
-        assert cast("WorkerSettings", settings).examines
-        assert [short_name(each.name) for each in cast("tuple[Examined, ...]", engines)] == ["engine-exam-1"]
+        assert cast("WorkerSettings", settings).online_evaluation
+        assert [short_actor_name(each.name) for each in cast("tuple[Examined, ...]", engines)] == ["engine-exam-1"]
         assert told == [
             "engine-exam-1 starts on 8 of /weights", "examiner-1 runs", "examiner-1 stops", "engine-exam-1 stops",
             "examiner-1 is killed", "engine-exam-1 is killed",
         ]  # fmt: skip
-        async with made.examining(EXAMINED):
+        async with made.evaluation_actors(EXAMINED):
             pass
         assert [name for name, _ in spawned[2:]] == ["engine-exam-2", "examiner-2"], "a name may still be another's"
 
@@ -159,7 +159,7 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
 ) -> None:
     shared = ("cluster.placement=shared", "run.mode=sync")
     with examiners(tmp_path, monkeypatch, *shared) as (made, told, spawned):
-        async with made.examining(EXAMINED):
+        async with made.evaluation_actors(EXAMINED):
             pass
         ((name, (_, _, engines)),) = spawned
         assert (name, engines) == ("examiner-1", made.engines)
@@ -169,12 +169,12 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
 async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with examiners(tmp_path, monkeypatch, fails=True) as (made, told, _):
         with pytest.raises(EngineStartError):
-            async with made.examining(EXAMINED):
+            async with made.evaluation_actors(EXAMINED):
                 raise AssertionError
         assert told[-2:] == ["examiner-1 is killed", "engine-exam-1 is killed"]
     with examiners(tmp_path / "full", monkeypatch, "sandbox.capacity_per_node=32") as (made, told, spawned):
         with pytest.raises(UserError, match="leaves no sandbox beside training's"):
-            async with made.examining(EXAMINED):
+            async with made.evaluation_actors(EXAMINED):
                 raise AssertionError
         assert spawned == []
 
@@ -185,8 +185,8 @@ class FakeCopies:
     def __init__(self, *, never_come: bool = False) -> None:
         self.alone, self.asked, self._never_come = list[bool](), asyncio.Event(), never_come
 
-    async def fetch(
-        self, manifest: WeightManifest, served: Version, *, anew: bool = False, alone: bool = False
+    async def fetch_version(
+        self, manifest: WeightManifest, served: WeightVersion, *, anew: bool = False, alone: bool = False
     ) -> WeightManifest:
         self.alone.append(alone)
         self.asked.set()
@@ -201,15 +201,15 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
     async def lose_engine(name: str) -> None: ...
 
     async def examined() -> None:
-        async with made.examining(EXAMINED):
-            await made._leave(SECOND, lose_engine)
+        async with made.evaluation_actors(EXAMINED):
+            await made._remove_node(SECOND, lose_engine)
             await asyncio.Event().wait()
 
     copies = FakeCopies()
     with examiners(tmp_path, monkeypatch) as (made, told, spawned):
-        made._nodes = [HEAD, replace(SECOND, roles=frozenset({Role.ENGINE}))]
-        made._abroad.machines[SECOND.address] = Machine(
-            SECOND, cast("Courier", None), LocalRemote(cast("HostCopies", copies)), Path("/model")
+        made._nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
+        made._remote_hosts.hosts[SECOND.address] = RemoteHost(
+            SECOND, cast("LogSync", None), LocalRemote(cast("HostWeightCache", copies)), Path("/model")
         )
         with pytest.raises(InfraError, match=r"node-1 \(10.0.0.1\), where the evaluation was, is gone"):
             await examined()
@@ -217,9 +217,9 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
         assert cast("EngineSettings", settings).model_path == "/model"
         assert told[0] == "engine-exam-1 starts on 8 of /copy"
         assert copies.alone == [True], "no broadcast waits for it"
-        assert not made.delivery.copies
+        assert not made.weight_transport.copies
         with pytest.raises(UserError, match="which has the engine for evaluations, is gone"):
-            made.require_examiner_place()
+            made.require_evaluation_capacity()
 
 
 async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
@@ -227,9 +227,9 @@ async def test_an_evaluation_on_a_machine_that_has_lost_its_copies_fails_alone(
 ) -> None:
     """As one whose other node is gone: no run ends for it."""
     with examiners(tmp_path, monkeypatch) as (made, _, spawned):
-        made._nodes = [HEAD, replace(SECOND, roles=frozenset({Role.ENGINE}))]
+        made._nodes = [HEAD, replace(SECOND, roles=frozenset({NodeRole.ENGINE}))]
         with pytest.raises(InfraError, match=r"machine of node-1 \(10.0.0.1\) is gone with another node"):
-            async with made.examining(EXAMINED):
+            async with made.evaluation_actors(EXAMINED):
                 raise AssertionError
         assert spawned == []
 
@@ -244,7 +244,7 @@ async def test_an_evaluation_whose_engine_never_starts_has_an_end(
         examiners(tmp_path, monkeypatch) as (made, *_),
         pytest.raises(InfraError, match=r"has no process after.*`ray status`"),
     ):
-        async with made.examining(EXAMINED):
+        async with made.evaluation_actors(EXAMINED):
             raise AssertionError
 
 
@@ -255,18 +255,21 @@ async def test_an_evaluation_whose_node_goes_while_its_engine_starts_has_an_end(
 
     async def leave() -> None:
         await copies.asked.wait()
-        await made._leave(SECOND, lose_engine)
+        await made._remove_node(SECOND, lose_engine)
 
     copies = FakeCopies(never_come=True)
     with examiners(tmp_path, monkeypatch) as (made, *_):
-        made._nodes = [replace(HEAD, roles=frozenset({Role.WORKER})), replace(SECOND, roles=frozenset({Role.ENGINE}))]
-        made._abroad.machines[SECOND.address] = Machine(
-            SECOND, cast("Courier", None), LocalRemote(cast("HostCopies", copies)), Path("/model")
+        made._nodes = [
+            replace(HEAD, roles=frozenset({NodeRole.WORKER})),
+            replace(SECOND, roles=frozenset({NodeRole.ENGINE})),
+        ]
+        made._remote_hosts.hosts[SECOND.address] = RemoteHost(
+            SECOND, cast("LogSync", None), LocalRemote(cast("HostWeightCache", copies)), Path("/model")
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(leave())
             with pytest.raises(InfraError, match="where the evaluation was, is gone"):
-                async with made.examining(EXAMINED):
+                async with made.evaluation_actors(EXAMINED):
                     raise AssertionError
 
 
@@ -282,15 +285,17 @@ async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> 
         async def expect(self, hosts: int) -> None:
             self.hosts.append(hosts)
 
-    def on(node: Node, name: str, cls: object, /, *args: object, **kwargs: object) -> LocalRemote[Any]:
+    def on(node: ClusterNode, name: str, cls: object, /, *args: object, **kwargs: object) -> LocalRemote[Any]:
         return LocalRemote(source if cls is WeightSource else SimpleNamespace(model=lambda _: "/model"), name)
 
     source = Source()
     with a_fleet(tmp_path) as made:
-        abroad = Abroad(made._config, made._directory, made._events, model=tmp_path, on=on, token=made._token)
-        await abroad.settle([HEAD, SECOND, THIRD], {"engine-0": SECOND, "engine-1": HEAD})
-        await abroad.spread_without(THIRD)
-        await abroad.spread_without(SECOND)
+        abroad = RemoteHosts(
+            made._config, made._directory, made._events, model=tmp_path, spawn_on=on, token=made._token
+        )
+        await abroad.prepare_nodes([HEAD, SECOND, THIRD], {"engine-0": SECOND, "engine-1": HEAD})
+        await abroad.exclude_from_broadcast(THIRD)
+        await abroad.exclude_from_broadcast(SECOND)
     assert source.hosts == [1]
 
 
@@ -322,7 +327,7 @@ async def test_a_server_that_does_not_come_up_is_started_once_more(tmp_path: Pat
     with a_fleet(tmp_path) as made:
         made.engines = (cast("Remote[Engine]", engine),)
         with pytest.RaisesGroup(EngineStartError) if failures > 1 else nullcontext():
-            await made.start_engines(WeightManifest(Version(0), 0, NO_VERSION, "", "", 0, 0))
+            await made.start_engines(WeightManifest(WeightVersion(0), 0, NO_VERSION, "", "", 0, 0))
     assert engine.tries == tries
 
 
@@ -339,17 +344,19 @@ async def test_the_end_sweeps_for_as_long_as_the_daemon_may_work_for_a_dead_work
     monkeypatch.setattr(fleet, "sweep_run", sweep_run)
     monkeypatch.setattr(vigil, "_RETRY_S", 0.0)
     with a_fleet(tmp_path) as made:
-        await made._vigil.working(cast("Remote[Worker]", FakeWorker(deaths)), {})
-        await made._sweep(made._settle_s)
+        await made._health_monitor.keep_worker_running(cast("Remote[RolloutWorker]", FakeWorker(deaths)), {})
+        await made._sweep_containers(made._settle_s)
     assert [run_id for run_id, _ in swept] == ["mine"] * deaths
-    assert all(0 < for_s <= SETTLED_S for _, for_s in swept)
+    assert all(0 < for_s <= SETTLE_S for _, for_s in swept)
 
 
 async def test_an_actor_that_does_not_stop_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "STOP_S", 0.01)
-    hangs, stops = (cast("Remote[Worker]", Stopping(name, seconds)) for name, seconds in (("hangs", 60), ("stops", 0)))
+    hangs, stops = (
+        cast("Remote[RolloutWorker]", Stopping(name, seconds)) for name, seconds in (("hangs", 60), ("stops", 0))
+    )
     with a_fleet(tmp_path) as made:
-        assert await made._each_stop([hangs, stops], Worker.stop) == [hangs]
+        assert await made._stop_actors([hangs, stops], RolloutWorker.stop) == [hangs]
     (said,) = (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines()
     assert json.loads(said)["why"] == "hangs did not answer within 0.01 s"
 
@@ -365,14 +372,16 @@ class NotedRank:
 async def test_a_rate_that_is_asked_for_is_told_to_the_learner_that_is_there(tmp_path: Path) -> None:
     rank = NotedRank()
     with a_fleet(tmp_path) as made:
-        made._newest_learners = Learners((LocalRemote(rank, "run/1.1/learner-0"),), 60.0)
-        await made.learn_from(5, 1e-4)
-        await made.learn_from(9, 1e-5)
+        made._newest_learners = LearnerGroup((LocalRemote(rank, "run/1.1/learner-0"),), 60.0)
+        await made.set_learning_rate_from(5, 1e-4)
+        await made.set_learning_rate_from(9, 1e-5)
         assert rank.told == [(5, 1e-4), (9, 1e-5)]
         assert made._lr_changes == ((5, 1e-4), (9, 1e-5)), "one that is started again is told them too"
 
 
-HEAD, SECOND, THIRD = (Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3))
+HEAD, SECOND, THIRD = (
+    ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(3)
+)
 
 
 class FakeConductor:
@@ -381,24 +390,24 @@ class FakeConductor:
     def __init__(self) -> None:
         self.gone_for_good: list[str] = []
 
-    async def gone(self, worker: str) -> None:
+    async def remove_worker(self, worker: str) -> None:
         self.gone_for_good.append(worker)
 
 
-class FakeAbroad:
+class FakeRemoteHosts:
     """Fake: all that other machines need is there at once."""
 
     def __init__(self) -> None:
-        self.machines: dict[str, object] = {}
+        self.hosts: dict[str, object] = {}
         self.settled: list[str] = []
         self.forgotten: list[str] = []
 
-    async def settle(self, nodes: Sequence[Node], copy_homes: Mapping[str, Node]) -> None:
+    async def prepare_nodes(self, nodes: Sequence[ClusterNode], copy_homes: Mapping[str, ClusterNode]) -> None:
         self.settled += [node.name for node in nodes if node.remote]
 
-    async def spread_without(self, node: Node) -> None: ...
+    async def exclude_from_broadcast(self, node: ClusterNode) -> None: ...
 
-    def forget(self, node: Node) -> None:
+    def remove_node(self, node: ClusterNode) -> None:
         self.forgotten.append(node.name)
 
 
@@ -415,15 +424,15 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @contextmanager
-def a_fleet_on(folder: Path, engines: Sequence[Node], workers: Sequence[Node]) -> Generator[Fleet]:
+def a_fleet_on(folder: Path, engines: Sequence[ClusterNode], workers: Sequence[ClusterNode]) -> Generator[ActorGroup]:
     with a_fleet(folder) as made:
         made._nodes, made._keys = [HEAD, SECOND], None
-        made._abroad = cast("Abroad", FakeAbroad())
-        made.conductor = LocalRemote(FakeConductor())
+        made._remote_hosts = cast("RemoteHosts", FakeRemoteHosts())
+        made.scheduler = LocalRemote(FakeConductor())
         made.engines = tuple(LocalRemote(None, f"engine-{node.name}") for node in engines)
         made.workers = tuple(LocalRemote(None, f"worker-{node.name}") for node in workers)
-        made._homes = {f"engine-{node.name}": node for node in engines}
-        made._homes |= {f"worker-{node.name}": node for node in workers}
+        made._node_of_actor = {f"engine-{node.name}": node for node in engines}
+        made._node_of_actor |= {f"worker-{node.name}": node for node in workers}
         yield made
 
 
@@ -438,10 +447,10 @@ async def test_a_node_that_is_gone_is_waited_for_by_nobody(tmp_path: Path, kille
         async with asyncio.TaskGroup() as group:
             waits = group.create_task(asyncio.Event().wait())
             made._tasks[SECOND.name].append(cast("asyncio.Task[None]", waits))
-            await made._leave(SECOND, lose_engine)
+            await made._remove_node(SECOND, lose_engine)
         assert waits.cancelled()
         assert [each.name for each in (*made.engines, *made.workers)] == ["engine-node-0", "worker-node-0"]
-        conductor = cast("LocalRemote[Conductor]", made.conductor).target
+        conductor = cast("LocalRemote[RolloutScheduler]", made.scheduler).target
         assert cast("FakeConductor", conductor).gone_for_good == ["worker-1-0"]
     assert lost == ["engine-node-1"]
     assert killed == ["worker-node-1", "engine-node-1"]
@@ -479,7 +488,7 @@ async def test_an_engine_whose_node_goes_while_it_starts_does_not_keep_the_other
             gone.ended.set()
             for _ in range(20):
                 await asyncio.sleep(0)
-        await made._leave(SECOND, lose_engine)
+        await made._remove_node(SECOND, lose_engine)
 
     gone = Unscheduled()
     monkeypatch.setattr(fleet, "kill", lambda _: gone.ended.set())
@@ -508,13 +517,13 @@ async def test_an_engine_that_is_lost_without_its_node_ends_the_start(
 )
 @pytest.mark.usefixtures("killed")
 async def test_a_run_that_nobody_can_work_for_any_more_ends_and_says_what_to_start(
-    tmp_path: Path, engines: list[Node], workers: list[Node], what: str
+    tmp_path: Path, engines: list[ClusterNode], workers: list[ClusterNode], what: str
 ) -> None:
     async def lose_engine(name: str) -> None: ...
 
     said = f"node-1.*is gone, and no other node has {what}"
     with a_fleet_on(tmp_path, engines, workers) as made, pytest.raises(InfraError, match=said):
-        await made._leave(SECOND, lose_engine)
+        await made._remove_node(SECOND, lose_engine)
 
 
 @pytest.mark.parametrize(
@@ -534,7 +543,7 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
     """And whoever started it reads what it lacks."""
     joins = not refused
 
-    async def findings(node: Node) -> Findings:
+    async def findings(node: ClusterNode) -> FindingsByNode:
         return {} if finding is None else {node.name: (finding,)}
 
     class Idle:
@@ -542,22 +551,22 @@ async def test_a_node_that_joins_gets_agents_if_it_has_what_they_need(
 
         async def run(self, tasks: object) -> None: ...
 
-    def worker(name: str, home: Node) -> Remote[Worker]:
-        made._homes[name] = home
+    def worker(name: str, home: ClusterNode) -> Remote[RolloutWorker]:
+        made._node_of_actor[name] = home
         return LocalRemote(Idle(), name)
 
     with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
         monkeypatch.setattr(made, "_findings", findings)
         monkeypatch.setattr(made, "_worker", worker)
-        monkeypatch.setattr(made._vigil, "answering", lambda _: asyncio.sleep(0))
-        roster = Roster([HEAD], most=2)
-        (node,) = roster.look([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
+        monkeypatch.setattr(made._health_monitor, "answering", lambda _: asyncio.sleep(0))
+        roster = NodeMembership([HEAD], most=2)
+        (node,) = roster.update([RayNode(each.ray_id, each.address, 0, 4, roles) for each in (HEAD, THIRD)]).joined
         async with asyncio.TaskGroup() as group:
-            await made._join(group, roster, node)
+            await made._add_node(group, roster, node)
         assert [each.name for each in made.workers] == ["worker-node-0", *["worker-1-0"] * joins]
-        assert cast("FakeAbroad", made._abroad).settled == [node.name] * joins
+        assert cast("FakeRemoteHosts", made._remote_hosts).settled == [node.name] * joins
         assert (node in roster.nodes) == joins
-        assert cast("FakeAbroad", made._abroad).forgotten == [node.name] * (not joins)
+        assert cast("FakeRemoteHosts", made._remote_hosts).forgotten == [node.name] * (not joins)
     (told,) = map(json.loads, (tmp_path / "mine" / "events" / "driver.jsonl").read_text().splitlines())
     assert told["kind"] == ("node.up" if joins else "node.refused")
     assert refused in told.get("why", "")
@@ -568,6 +577,6 @@ async def test_a_node_for_whose_agents_there_are_no_keys_does_not_end_the_run(tm
     with a_fleet_on(tmp_path, engines=[HEAD], workers=[HEAD]) as made:
         made._keys = make_run_keys(expected_workers(made._config, [HEAD]))
         nodes = [replace(THIRD, name=f"node-{number}") for number in (64, 65)]
-        assert (await made._able(nodes[0])).name == "node-64"
+        assert (await made._check_joining_node(nodes[0])).name == "node-64"
         with pytest.raises(UserError, match="go on with --resume"):
-            await made._able(nodes[1])
+            await made._check_joining_node(nodes[1])

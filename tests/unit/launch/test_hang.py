@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from actors.engines.engine import Engine
-from actors.remote import ActorDied, Remote, remote_call
-from launch.guardian import TOKEN
+from actors.remote import ActorDied, Remote, describe_remote_call
+from launch.guardian import RUN_TOKEN_VARIABLE
 from launch.hang import evidence as evidence_module
 from launch.hang.evidence import gather_evidence
-from launch.hang.report import write_report
-from launch.hang.stall import StallWatch
-from launch.hang.who import Evidence, ProcessState, who_waits
-from launch.summary import read_events
+from launch.hang.report import write_stall_report
+from launch.hang.stall import StallDetector
+from launch.hang.who import ProcessState, StallEvidence, describe_wait_chain
+from launch.summary import read_run_events
 from protocol.events import EventLog
-from protocol.stacks import offer_stacks
-from protocol.waiting import TaskStack, task_stacks
+from protocol.stacks import register_stack_dump
+from protocol.waiting import TaskStack, collect_task_stacks
 
 TRAINS = "launch/training.py:230 Training.run"
 
@@ -44,7 +44,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
     ("evidence", "says"),
     [
         (
-            Evidence(
+            StallEvidence(
                 {
                     "driver": [task("Task-9", "engine-1.status"), training("buffer.wait_progress")],
                     "worker-0-0": [*EPISODES, task("train-g000009-s00-a0", place="sandbox/shell.py:3 Shell.run")],
@@ -59,35 +59,40 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
             ),
         ),
         (
-            Evidence({"driver": [training("buffer.lease")], "worker-0-0": [task("tell"), task("w", "conductor.take")]}),
+            StallEvidence(
+                {"driver": [training("buffer.lease")], "worker-0-0": [task("tell"), task("w", "conductor.take")]}
+            ),
             "the training waits for buffer (lease); no episode runs: 1 workers wait for tickets of the conductor",
         ),
         (
-            Evidence({"driver": [training(group=["Task-2"]), task("Task-2", "learner-0")]}, {"learner-0": "gone"}),
+            StallEvidence({"driver": [training(group=["Task-2"]), task("Task-2", "learner-0")]}, {"learner-0": "gone"}),
             "the training waits for learner-0; learner-0 does not answer (gone)",
         ),
         (
-            Evidence({"driver": [training("learner-0")], "learner-0": []}),
+            StallEvidence({"driver": [training("learner-0")], "learner-0": []}),
             "the training waits for learner-0; learner-0 tells by its stacks alone what it is at",
         ),
         (
-            Evidence({"driver": [training("conductor.stand")], "conductor": [task("t", "buffer.open_group")]}),
+            StallEvidence({"driver": [training("conductor.stand")], "conductor": [task("t", "buffer.open_group")]}),
             "the training waits for conductor (stand); conductor waits for buffer (open_group); no episode runs",
         ),
         (
-            Evidence({"driver": [TaskStack("t", ("a.py:1 Driver._phases", "launch/prepare.py:7 prepare"), "")]}),
+            StallEvidence({"driver": [TaskStack("t", ("a.py:1 Driver._phases", "launch/prepare.py:7 prepare"), "")]}),
             "the driver is in launch/prepare.py:7 prepare",
         ),
-        (Evidence({}), "the driver has no task that could be told of"),
+        (StallEvidence({}), "the driver has no task that could be told of"),
     ],
 )
-def test_one_line_says_who_waits_for_whom(evidence: Evidence, says: str) -> None:
-    assert who_waits(evidence) == says
+def test_one_line_says_who_waits_for_whom(evidence: StallEvidence, says: str) -> None:
+    assert describe_wait_chain(evidence) == says
 
 
 def test_who_wait_for_each_other_are_told_once() -> None:
     tasks = {"driver": [training("a.x")], "a": [task("t", "b.y")], "b": [task("t", "a.z")]}
-    assert who_waits(Evidence(tasks)) == "the training waits for a (x); a waits for b (y); b waits for a (z)"
+    assert (
+        describe_wait_chain(StallEvidence(tasks))
+        == "the training waits for a (x); a waits for b (y); b waits for a (z)"
+    )
 
 
 # -- evidence --------------------------------------------------------------------------------------------------------
@@ -111,13 +116,13 @@ async def test_a_call_that_hangs_is_told_by_actor_and_method(monkeypatch: pytest
     engine = Remote[Engine]("run/1/engine-0", HangingHandle())
     calls = {
         "statistics": engine.call(Engine.statistics),
-        "status": engine.once(Engine.status),
-        "value": engine.ref(Engine.statistics).get(),
+        "status": engine.call_once(Engine.status),
+        "value": engine.submit(Engine.statistics).get(),
     }
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(work, name=name) for name, work in calls.items()]
         await asyncio.sleep(0)
-        found = {stack.name: stack.waits_for for stack in task_stacks(tasks, remote_call)}
+        found = {stack.name: stack.waits_for for stack in collect_task_stacks(tasks, describe_remote_call)}
         for each in tasks:
             each.cancel()
     assert found == {"statistics": "engine-0.statistics", "status": "engine-0.status", "value": "engine-0"}
@@ -127,7 +132,7 @@ class FakeActor:
     def __init__(self, name: str, tasks: Sequence[TaskStack] | Exception | None) -> None:
         self.name, self._tasks = f"run/1/{name}", tasks
 
-    async def tasks(self) -> Sequence[TaskStack]:
+    async def list_tasks(self) -> Sequence[TaskStack]:
         if self._tasks is None:
             await asyncio.Event().wait()
         if isinstance(self._tasks, Exception):
@@ -139,7 +144,7 @@ class FakeActor:
 def stopped_child(token: str) -> Generator[subprocess.Popen[bytes]]:
     """A process of the run with ``token``, which is stopped."""
     command = [sys.executable, "-c", "import signal; signal.pause()"]
-    with subprocess.Popen(command, env=os.environ | {TOKEN: token}) as child:
+    with subprocess.Popen(command, env=os.environ | {RUN_TOKEN_VARIABLE: token}) as child:
         try:
             child.send_signal(signal.SIGSTOP)
             os.waitpid(child.pid, os.WUNTRACED)
@@ -152,7 +157,7 @@ async def test_every_process_is_asked_and_who_does_not_answer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evidence_module, "PATIENCE_S", 0.05)
-    offer_stacks(tmp_path / "driver.stacks", "driver")
+    register_stack_dump(tmp_path / "driver.stacks", "driver")
     actors = [
         FakeActor("buffer", [task("serve")]),
         FakeActor("engine-0", None),
@@ -169,13 +174,13 @@ async def test_every_process_is_asked_and_who_does_not_answer_is_named(
 
 
 def test_the_file_has_the_line_and_every_stack(tmp_path: Path) -> None:
-    found = Evidence(
+    found = StallEvidence(
         {"driver": [training("buffer.lease")]},
         {"engine-0": "no answer"},
         [ProcessState(42, "T", "do_signal_stop", "sglang::scheduler")],
         {"learner-0": 'File "x.py", line 1 in exchange'},
     )
-    first, second = (write_report(tmp_path, "a waits for b", found) for _ in range(2))
+    first, second = (write_stall_report(tmp_path, "a waits for b", found) for _ in range(2))
     assert (first.name, second.name) == ("hang-1.txt", "hang-2.txt")
     lines = first.read_text().splitlines()
     assert lines[0] == "a waits for b"
@@ -199,10 +204,10 @@ class HangingRun:
     def __init__(self, run_dir: Path, report: Callable[[], tuple[str, str]] = lambda: ("a waits for b", "hang-1.txt")):
         self.run_dir, self.clock, self.tokens, self.limit_s = run_dir, Clock(), 5, 60.0
         self._report = report
-        self.watch = StallWatch(
+        self.watch = StallDetector(
             events=EventLog(run_dir, "driver-1", "node-0"),
             limit_s=lambda: self.limit_s,
-            sampled=self.sampled,
+            sampled_tokens=self.sampled,
             report=self.report,
             now=self.clock,
         )
@@ -215,10 +220,10 @@ class HangingRun:
 
     async def after(self, seconds: float) -> None:
         self.clock.now += seconds
-        await self.watch.look()
+        await self.watch.check_progress()
 
     def told(self) -> list[str]:
-        return [str(event["kind"]) for event in read_events(self.run_dir)]
+        return [str(event["kind"]) for event in read_run_events(self.run_dir)]
 
 
 async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on(tmp_path: Path) -> None:
@@ -229,7 +234,7 @@ async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on
     for seconds in (1.0, 60.0, 60.0):
         await run.after(seconds)
     assert run.told() == ["run.stalled", "advisory"]
-    stalled, advice = read_events(tmp_path)
+    stalled, advice = read_run_events(tmp_path)
     assert (stalled["text"], stalled["path"], stalled["seconds"]) == ("a waits for b", "hang-1.txt", 60.0)
     assert advice["text"] == "no progress for 60 s: a waits for b (all stacks: hang-1.txt)"
     run.tokens += 1
@@ -242,19 +247,19 @@ async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on
 async def test_any_progress_counts_and_what_is_no_progress_does_not(tmp_path: Path) -> None:
     run = HangingRun(tmp_path)
     await run.after(50.0)
-    run.watch.take({"kind": "episode.turn"})
+    run.watch.observe_event({"kind": "episode.turn"})
     await run.after(50.0)
     assert run.told() == []
-    run.watch.take({"kind": "sandbox.stats"})
+    run.watch.observe_event({"kind": "sandbox.stats"})
     await run.after(10.0)
     assert run.told() == ["run.stalled", "advisory"]
 
 
 async def test_a_run_that_is_paused_or_wants_no_report_makes_no_progress_in_peace(tmp_path: Path) -> None:
     run = HangingRun(tmp_path)
-    run.watch.take({"kind": "conductor.flow", "flow": "pause"})
+    run.watch.observe_event({"kind": "conductor.flow", "flow": "pause"})
     await run.after(1000.0)
-    run.watch.take({"kind": "conductor.flow", "flow": "run"})
+    run.watch.observe_event({"kind": "conductor.flow", "flow": "run"})
     run.limit_s = 0.0
     await run.after(1000.0)
     assert run.told() == []
@@ -267,5 +272,5 @@ async def test_a_look_that_fails_is_told_and_ends_nothing(tmp_path: Path) -> Non
     run = HangingRun(tmp_path, fail)
     await run.after(0.0)
     await run.after(61.0)
-    told, _ = read_events(tmp_path)
+    told, _ = read_run_events(tmp_path)
     assert "could not be found (OSError: no space)" in str(told["text"])

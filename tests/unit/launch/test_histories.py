@@ -18,18 +18,18 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from actors.curriculum import TaskOrder, TaskRecord, note
-from actors.cursor import heard_by
-from actors.dispatch import ConductorSettings, Dispatch, Fate, Standing
-from actors.progress import read_progress
+from actors.curriculum import TaskOrder, TaskRecord, record_outcome
+from actors.cursor import closings_seen_by
+from actors.dispatch import FailedRequestFate, SchedulerCore, SchedulerRunState, SchedulerSettings
+from actors.progress import read_group_progress
 from launch.batch_fill import BatchFill
-from launch.bench.chaos.books import cursor_skips
+from launch.bench.chaos.books import count_sampler_skips
 from protocol import codec
 from protocol.groups import GroupOutcome
-from protocol.journal import AppendOutcome, Arrival, BudgetFull, GroupClosed, Journal, JournalSettings
-from protocol.staleness import Admission, AdmissionMode, StalePolicy, apply_policy, may_step
-from protocol.trajectory import DropReason, InfraFailure, Segment, Ticket
-from protocol.weights import NO_VERSION, Lineage, Version, make_version
+from protocol.journal import AppendOutcome, BudgetFullError, ClosedGroup, Journal, JournalSettings, TrajectoryArrival
+from protocol.staleness import AdmissionLimit, AdmissionMode, StaleTokenPolicy, apply_stale_token_policy, may_take_step
+from protocol.trajectory import DropReason, InfraFailure, RolloutRequest, Segment
+from protocol.weights import NO_VERSION, Lineage, WeightVersion, make_version
 from tests.support.trajectories import RUN, make_trajectory
 
 SIZE = 3
@@ -47,7 +47,7 @@ _MOST_TOKENS, _MOST_STRAYS = 20, 6
 class Episode:
     """A worker's, and the weights that have sampled for it so far."""
 
-    ticket: Ticket
+    ticket: RolloutRequest
     versions: list[int]
 
 
@@ -84,32 +84,32 @@ def history_segment(versions: list[int]) -> Segment:
     return Segment(tokens, mask, (mask * -0.5).astype(np.float32), np.array([-1, *versions], np.int32))
 
 
-def records(closings: list[GroupClosed], upto: int) -> dict[str, TaskRecord]:
+def records(closings: list[ClosedGroup], upto: int) -> dict[str, TaskRecord]:
     found: dict[str, TaskRecord] = {}
     for closing in closings[:upto]:
-        note(found, closing)
+        record_outcome(found, closing)
     return found
 
 
 class Run(RuleBasedStateMachine):
     @initialize(
-        policy=st.sampled_from(StalePolicy),
+        policy=st.sampled_from(StaleTokenPolicy),
         mode=st.sampled_from(AdmissionMode),
         eta=st.integers(1, 3),
         replacements=st.integers(0, 2),
     )
-    def begin(self, policy: StalePolicy, mode: AdmissionMode, eta: int, replacements: int) -> None:
+    def begin(self, policy: StaleTokenPolicy, mode: AdmissionMode, eta: int, replacements: int) -> None:
         self.policy, self.eta = policy, eta
-        self.settings = ConductorSettings(
+        self.settings = SchedulerSettings(
             run_id=RUN,
             run_dir=Path(),
             node="node-0",
             tasks=TASKS,
             group_size=SIZE,
-            admission=Admission(mode, GROUPS_PER_STEP, eta),
+            admission=AdmissionLimit(mode, GROUPS_PER_STEP, eta),
             total_steps=STEPS,
             replacement_limit=replacements,
-            ticket_deadline_s=1e9,
+            request_deadline_s=1e9,
             seed=SEED,
             order=TaskOrder.SHUFFLED,
         )
@@ -128,7 +128,7 @@ class Run(RuleBasedStateMachine):
         self.told: set[tuple[int, int]] = set()
         """(group, sample) of what the conductor knows to have arrived."""
         self.fill = BatchFill(GROUPS_PER_STEP, SIZE)
-        self.standing = Standing(training=True)
+        self.standing = SchedulerRunState(training=True)
         self.start_conductor()
 
     def open_journal(self) -> None:
@@ -137,44 +137,44 @@ class Run(RuleBasedStateMachine):
 
     def start_conductor(self) -> None:
         """As :meth:`actors.conductor.Conductor._restore` does it."""
-        state, closings = self.journal.cursor(), self.journal.closed_since(0)
-        at_epoch, at_state = heard_by(state)
-        progress = read_progress(self.journal, len(closings))
-        self.dispatch, self.seen = Dispatch(self.settings, lambda kind, **fields: None), progress.seq
+        state, closings = self.journal.read_sampler_state(), self.journal.list_closed_since(0)
+        at_epoch, at_state = closings_seen_by(state)
+        progress = read_group_progress(self.journal, len(closings))
+        self.dispatch, self.seen = SchedulerCore(self.settings, lambda kind, **fields: None), progress.seq
         known = records(closings, at_epoch), records(closings, at_state)
         self.dispatch.restore(state, known, progress, closings[at_state:])
-        self.dispatch.reopen(self.journal.open_groups())
-        self.dispatch.stand(self.standing)
+        self.dispatch.reopen_groups(self.journal.list_open_groups())
+        self.dispatch.set_run_state(self.standing)
 
-    def add_version(self, step: int, parent: int) -> Version:
+    def add_version(self, step: int, parent: int) -> WeightVersion:
         version = make_version(self.attempt, self.count)
         self.count += 1
-        self.lineage.add(version, step, Version(parent))
+        self.lineage.add(version, step, WeightVersion(parent))
         self.model.step_of[version], self.model.parent_of[version] = step, parent
         return version
 
     def stand(self, **changes: int) -> None:
         self.standing = replace(self.standing, **changes)
-        self.dispatch.stand(self.standing)
+        self.dispatch.set_run_state(self.standing)
 
     def follow(self) -> None:
-        progress = read_progress(self.journal, self.seen)
+        progress = read_group_progress(self.journal, self.seen)
         self.seen = progress.seq
-        self.dispatch.news(progress, 0.0)
+        self.dispatch.apply_progress(progress, 0.0)
 
     # -- rollout -------------------------------------------------------------------------------------------------
 
     @rule(places=st.integers(1, 6))
     def work(self, places: int) -> None:
         """A worker asks: groups are opened as far as admission and the budget allow, and tickets leave."""
-        while (plan := self.dispatch.plan(places)) is not None:
+        while (plan := self.dispatch.plan_group(places)) is not None:
             try:
-                self.journal.open_group(plan, self.dispatch.cursor.state())
-            except BudgetFull as full:
-                self.dispatch.refused(plan, full)
+                self.journal.open_group(plan, self.dispatch.task_sampler.state())
+            except BudgetFullError as full:
+                self.dispatch.mark_refused(plan, full)
                 break
-            self.dispatch.opened(plan, 0.0)
-        tickets = self.dispatch.hand_out("worker#1", places, 0.0)
+            self.dispatch.mark_opened(plan, 0.0)
+        tickets = self.dispatch.assign_requests("worker#1", places, 0.0)
         self.running += [Episode(ticket, [self.published]) for ticket in tickets]
 
     @rule(index=st.integers(0, 9))
@@ -200,10 +200,10 @@ class Run(RuleBasedStateMachine):
             if told:
                 self.tell(episode.ticket)
 
-    def tell(self, ticket: Ticket) -> None:
+    def tell(self, ticket: RolloutRequest) -> None:
         """The conductor hears that a sample arrived; whoever still runs it runs it for nothing."""
         self.told.add((ticket.group, ticket.sample))
-        if self.dispatch.arrived(ticket, 0.0):
+        if self.dispatch.mark_arrived(ticket, 0.0):
             needless = [episode for episode in self.running if episode.ticket == ticket]
             self.running = [episode for episode in self.running if episode.ticket != ticket]
             self.strays = [*self.strays, *needless][-_MOST_STRAYS:]
@@ -213,12 +213,14 @@ class Run(RuleBasedStateMachine):
         trajectory = make_trajectory(
             ticket.group, ticket.sample, reward=reward, size=SIZE, attempt=ticket.attempt, segments=segments
         )
-        frames = codec.encode(trajectory)
-        digest, blob = codec.digest(frames), codec.pack(frames)
+        frames = codec.encode_trajectory(trajectory)
+        digest, blob = codec.frames_digest(frames), codec.pack_frames(frames)
         assert len(blob) <= LARGEST
         name, status, sampled = ticket.trajectory_id, trajectory.status, len(episode.versions)
-        arrival = Arrival(name, ticket.group, ticket.sample, reward, reward > 0, status, digest, blob, sampled)
-        (outcome,), closed = self.journal.append([arrival])
+        arrival = TrajectoryArrival(
+            name, ticket.group, ticket.sample, reward, reward > 0, status, digest, blob, sampled
+        )
+        (outcome,), closed = self.journal.append_batch([arrival])
         if closed:
             self.follow()
         return outcome
@@ -231,11 +233,11 @@ class Run(RuleBasedStateMachine):
         episode = self.running.pop(index % len(self.running))
         self.strays = [*self.strays, episode][-_MOST_STRAYS:]
         ticket = episode.ticket
-        out = self.dispatch.tickets.finish(ticket)
+        out = self.dispatch.requests.finish(ticket)
         assert out is not None
-        if self.dispatch.lost(out, InfraFailure.DEADLINE, "", 0.0) is Fate.ABANDONED and self.journal.abandon(
-            ticket.group, ticket.sample, "deadline"
-        ):
+        if self.dispatch.handle_failure(
+            out, InfraFailure.DEADLINE, "", 0.0
+        ) is FailedRequestFate.ABANDONED and self.journal.abandon_sample(ticket.group, ticket.sample, "deadline"):
             self.follow()
 
     @rule(slow=st.integers(0, 2), steps=st.integers(1, 4), pushed=st.booleans())
@@ -257,22 +259,22 @@ class Run(RuleBasedStateMachine):
     @rule()
     def train(self) -> None:
         """As :class:`launch.training.Training` does it."""
-        lease = self.journal.lease(self.fill.groups)
+        lease = self.journal.lease_batch(self.fill.groups_to_lease)
         if lease is None or self.step == STEPS:
             return
-        if self.policy is StalePolicy.WAIT:
+        if self.policy is StaleTokenPolicy.WAIT:
             oldest = self.dispatch.binding_step(self.step, [group.group for group in lease.groups])
-            if not may_step(self.step, oldest, self.eta):
+            if not may_take_step(self.step, oldest, self.eta):
                 return
         trained: list[str] = []
         dropped: dict[str, DropReason] = {}
-        for name, blob in zip(lease.trajectories, self.journal.payload(lease), strict=True):
-            segments = codec.loads(blob).segments
-            verdict = apply_policy(self.policy, segments, self.lineage, self.using, self.eta)
+        for name, blob in zip(lease.trajectory_ids, self.journal.read_payloads(lease), strict=True):
+            segments = codec.unpack_trajectory(blob).segments
+            verdict = apply_stale_token_policy(self.policy, segments, self.lineage, self.using, self.eta)
             for segment, mask in zip(segments, verdict.loss_masks, strict=True):
                 for version in segment.versions[mask == 1].tolist():
                     assert self.model.age(version, self.using) <= self.eta, "a token is trained above the bound"
-                if self.policy is StalePolicy.WAIT:
+                if self.policy is StaleTokenPolicy.WAIT:
                     whole = bool((mask == segment.loss_mask).all())
                     assert whole or self.took_back, "wait masks where no death gave the learner steps to take again"
             if verdict.drop is None:
@@ -289,9 +291,9 @@ class Run(RuleBasedStateMachine):
             return
         self.step += 1
         self.model.used[self.step], self.model.lost[self.step] = [*trained, *dropped], len(dropped)
-        self.fill.stepped(len(dropped))
+        self.fill.record_step(len(dropped))
         self.using = self.add_version(self.step, self.using)
-        self.stand(lost_groups=self.fill.lost_groups)
+        self.stand(lost_groups=self.fill.dropped_groups)
         if self.journal.statistics().uncommitted_bytes > BUDGET // 2:
             self.checkpoint("compact")
 
@@ -306,9 +308,9 @@ class Run(RuleBasedStateMachine):
         """The manifest makes it one.  A driver that does not come to the commit, or to the compaction, has died."""
         self.manifest, self.kept = self.step, self.using
         if upto != "manifest":
-            self.journal.commit(self.step)
+            self.journal.commit_checkpoint(self.step)
         if upto == "compact":
-            self.journal.compact(self.step)
+            self.journal.compact_payloads(self.step)
         else:
             self.everything_dies()
 
@@ -317,9 +319,9 @@ class Run(RuleBasedStateMachine):
     @rule(opening=st.booleans())
     def conductor_dies(self, opening: bool) -> None:
         """Perhaps just after the journal has taken a group.  Workers go on, and their tickets are issued again."""
-        if opening and (plan := self.dispatch.plan(1)) is not None:
-            with contextlib.suppress(BudgetFull):
-                self.journal.open_group(plan, self.dispatch.cursor.state())
+        if opening and (plan := self.dispatch.plan_group(1)) is not None:
+            with contextlib.suppress(BudgetFullError):
+                self.journal.open_group(plan, self.dispatch.task_sampler.state())
         self.strays, self.running = [*self.strays, *self.running][-_MOST_STRAYS:], []
         self.start_conductor()
 
@@ -327,7 +329,7 @@ class Run(RuleBasedStateMachine):
     def learner_dies(self) -> None:
         """What was trained since the manifest is trained again; engines go on with weights that no checkpoint has."""
         self.resume()
-        self.stand(lost_groups=self.fill.lost_groups)
+        self.stand(lost_groups=self.fill.dropped_groups)
         self.follow()
 
     @rule()
@@ -338,14 +340,14 @@ class Run(RuleBasedStateMachine):
         self.running, self.strays = [], []
         self.resume()
         self.published = self.using
-        self.standing = Standing(training=True, published_step=self.step, lost_groups=self.fill.lost_groups)
+        self.standing = SchedulerRunState(training=True, published_step=self.step, lost_groups=self.fill.dropped_groups)
         self.start_conductor()
 
     def resume(self) -> None:
         """From the manifest, whatever the journal knows of it."""
         self.took_back = self.took_back or self.manifest < self.step
-        self.journal.rewind(self.manifest)
-        self.journal.commit(self.manifest)
+        self.journal.rewind_to_step(self.manifest)
+        self.journal.commit_checkpoint(self.manifest)
         self.model.used = {step: names for step, names in self.model.used.items() if step <= self.manifest}
         self.step = self.manifest
         lost = sum(lost for step, lost in self.model.lost.items() if step <= self.step)
@@ -366,15 +368,18 @@ class Run(RuleBasedStateMachine):
 
     @invariant()
     def every_missing_sample_has_a_ticket(self) -> None:
-        tickets = self.dispatch.tickets
-        held = {(each.group, each.sample) for each in (*tickets.waiting, *(out.ticket for out in tickets.out.values()))}
-        missing = {(group.plan.group, sample) for group in self.journal.open_groups() for sample in group.missing}
+        tickets = self.dispatch.requests
+        held = {
+            (each.group, each.sample)
+            for each in (*tickets.waiting, *(out.request for out in tickets.assigned.values()))
+        }
+        missing = {(group.plan.group, sample) for group in self.journal.list_open_groups() for sample in group.missing}
         assert missing <= held
         waiting = {(ticket.group, ticket.sample) for ticket in tickets.waiting}
         assert not waiting & self.told, "somebody would be sent for what is there"
-        assert {group for group, _ in waiting} <= {group.plan.group for group in self.journal.open_groups()}
+        assert {group for group, _ in waiting} <= {group.plan.group for group in self.journal.list_open_groups()}
         running = {(episode.ticket.group, episode.ticket.sample) for episode in self.running}
-        assert running == {(out.ticket.group, out.ticket.sample) for out in tickets.out.values()}
+        assert running == {(out.request.group, out.request.sample) for out in tickets.assigned.values()}
 
     @rule()
     def something_can_go_on(self) -> None:
@@ -385,7 +390,7 @@ class Run(RuleBasedStateMachine):
         before = self.progress
         self.push()
         self.work(MANY)
-        if isinstance(self.dispatch.blocked, BudgetFull) and self.manifest < self.step:
+        if isinstance(self.dispatch.blocked_by, BudgetFullError) and self.manifest < self.step:
             self.checkpoint("compact")
             self.work(MANY)
         while self.running:
@@ -403,9 +408,9 @@ class Run(RuleBasedStateMachine):
         assert self.step == STEPS, "the last step never comes"
 
     def no_task_is_skipped(self) -> None:
-        groups = self.journal._all("SELECT id, task FROM groups")
-        short = [c.group for c in self.journal.closed_since(0) if c.outcome is GroupOutcome.INFRA_SHORT]
-        assert cursor_skips({group: {task} for group, task in groups}, short, TASKS, SEED) == 0
+        groups = self.journal._query("SELECT id, task FROM groups")
+        short = [c.group for c in self.journal.list_closed_since(0) if c.outcome is GroupOutcome.INFRA_SHORT]
+        assert count_sampler_skips({group: {task} for group, task in groups}, short, TASKS, SEED) == 0
 
     def teardown(self) -> None:
         if hasattr(self, "journal"):

@@ -10,9 +10,9 @@ import pytest
 
 from actors.remote import ActorDied, RemoteError
 from launch import learners
-from launch.learners import Learners
+from launch.learners import LearnerGroup
 from learner.rank import LearnerRank
-from protocol.stacks import offer_stacks
+from protocol.stacks import register_stack_dump
 from tests.support.remotes import LocalRemote
 
 
@@ -28,8 +28,8 @@ class FakeRank:
         return "done"
 
 
-def ranks(*fakes: FakeRank, timeout_s: float = 60.0) -> Learners:
-    return Learners(tuple(LocalRemote(fake, f"run/learner-{index}") for index, fake in enumerate(fakes)), timeout_s)
+def ranks(*fakes: FakeRank, timeout_s: float = 60.0) -> LearnerGroup:
+    return LearnerGroup(tuple(LocalRemote(fake, f"run/learner-{index}") for index, fake in enumerate(fakes)), timeout_s)
 
 
 async def test_rank_0_answers() -> None:
@@ -71,8 +71,8 @@ async def test_who_waited_for_a_rank_in_vain_is_not_the_one_that_is_named(monkey
 
 
 async def test_ranks_that_hang_are_asked_for_their_stacks(tmp_path: Path) -> None:
-    offer_stacks(tmp_path / "learner-0.stacks", "learner-0")
+    register_stack_dump(tmp_path / "learner-0.stacks", "learner-0")
     hang = replace(ranks(FakeRank(after_s=600.0), timeout_s=0.01), stacks=(tmp_path / "learner-0.stacks",))
     with pytest.raises(RemoteError, match=rf"no answer from learner-0; stacks of all ranks: {tmp_path}$"):
-        await hang.beside(LearnerRank.setup)
+        await hang.call_concurrently(LearnerRank.setup)
     assert "in test_ranks_that_hang" in (tmp_path / "learner-0.stacks").read_text()

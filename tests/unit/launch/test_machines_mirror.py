@@ -13,19 +13,28 @@ from hypothesis import strategies as st
 
 from actors.remote import ActorUnavailable
 from launch.machines import mirror
-from launch.machines.mirror import REMOVED, Changed, ForeignPath, Grown, Mirror, Want, changed, read
-from launch.machines.outpost import Courier, Outpost
+from launch.machines.mirror import (
+    REMOVED,
+    ChangedFile,
+    ChangedFiles,
+    FileSync,
+    ForeignPathError,
+    PieceRequest,
+    list_changed_files,
+    read_pieces,
+)
+from launch.machines.outpost import LogSync, NodeAgent
 from protocol.events import EventLog
 from tests.support.remotes import LocalRemote
 
 HOUR_S = 3600.0
 
 
-def bring(there: Path, to: Mirror) -> None:
+def bring(there: Path, to: FileSync) -> None:
     """One look, and all that it found."""
-    to.heard(changed(there, to.since, settled_s=HOUR_S))
-    while wants := to.wants():
-        to.got(wants, read(there, wants))
+    to.record_changes(list_changed_files(there, to.last_listed_at, settled_s=HOUR_S))
+    while wants := to.next_requests():
+        to.append_pieces(wants, read_pieces(there, wants))
 
 
 def append(path: Path, data: bytes) -> None:
@@ -39,7 +48,7 @@ def test_whatever_grows_there_is_here_byte_for_byte(writes: list[tuple[str, byte
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(mirror, "PIECE_BYTES", 7)
         there, here = Path(folder) / "there", Path(folder) / "here"
-        brought = Mirror(here)
+        brought = FileSync(here)
         for name, written in writes:
             append(there / "terminals" / name, written)
             if data.draw(st.booleans()):
@@ -53,7 +62,7 @@ def test_whatever_grows_there_is_here_byte_for_byte(writes: list[tuple[str, byte
 def test_of_events_only_whole_lines_are_taken(tmp_path: Path) -> None:
     """The half line of a process that died is removed by its successor there, and would stay here for ever."""
     there, here = tmp_path / "there", tmp_path / "here"
-    brought, log = Mirror(here), there / "events" / "worker-1-0.jsonl"
+    brought, log = FileSync(here), there / "events" / "worker-1-0.jsonl"
     append(log, b'{"seq": 0}\n{"se')
     bring(there, brought)
     assert (here / "events" / log.name).read_bytes() == b'{"seq": 0}\n'
@@ -67,16 +76,18 @@ def test_a_file_of_an_earlier_attempt_is_gone_on_with_behind_its_last_whole_line
     there, here = tmp_path / "there", tmp_path / "here"
     append(here / "events" / "w.jsonl", b'{"attempt": 1}\n{"torn')
     append(there / "events" / "w.jsonl", b'{"attempt": 2}\n')
-    bring(there, Mirror(here))
+    bring(there, FileSync(here))
     assert (here / "events" / "w.jsonl").read_bytes() == b'{"attempt": 1}\n{"attempt": 2}\n'
 
 
 def test_a_long_file_keeps_no_short_one_waiting(tmp_path: Path) -> None:
-    brought = Mirror(tmp_path)
+    brought = FileSync(tmp_path)
     long = mirror.PIECE_BYTES * 100
-    brought.heard(Changed(1.0, (Grown("attempts/1/logs/engine.log", long), Grown("events/w.jsonl", 10))))
-    first, *others = brought.wants()
-    assert first == Want("events/w.jsonl", 0, 10)
+    brought.record_changes(
+        ChangedFiles(1.0, (ChangedFile("attempts/1/logs/engine.log", long), ChangedFile("events/w.jsonl", 10)))
+    )
+    first, *others = brought.next_requests()
+    assert first == PieceRequest("events/w.jsonl", 0, 10)
     assert sum(want.bytes for want in others) <= mirror.PIECE_BYTES
 
 
@@ -97,12 +108,12 @@ class Telling:
         written = self._files.get(path, b"")
         return written[: written.rfind(b"\n") + 1]
 
-    def looked(self, since: float) -> Changed:
+    def looked(self, since: float) -> ChangedFiles:
         self._clock += 1.0
-        found = (Grown(path, len(data)) for path, data in self._files.items() if self._at[path] >= since)
-        return Changed(self._clock, tuple(found))
+        found = (ChangedFile(path, len(data)) for path, data in self._files.items() if self._at[path] >= since)
+        return ChangedFiles(self._clock, tuple(found))
 
-    def read(self, wants: Sequence[Want]) -> list[bytes]:
+    def read(self, wants: Sequence[PieceRequest]) -> list[bytes]:
         return [self._files[want.path][want.offset :][: want.bytes] for want in wants]
 
 
@@ -118,17 +129,17 @@ def test_of_lines_every_whole_one_comes_once_whatever_is_cut_off(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(mirror, "PIECE_BYTES", 20)
         patch.setattr(mirror, "_LOOK_BYTES", room)
-        there, brought = Telling(), Mirror(Path(folder))
+        there, brought = Telling(), FileSync(Path(folder))
         for (path, data), torn, rounds in steps:
             there.write(path, data + b"\n" * (not torn))
             if rounds:
-                brought.heard(there.looked(brought.since))
+                brought.record_changes(there.looked(brought.last_listed_at))
             for _ in range(rounds - 1):
-                wants = brought.wants()
-                brought.got(wants, there.read(wants))
-        brought.heard(there.looked(brought.since))
-        while wants := brought.wants():
-            brought.got(wants, there.read(wants))
+                wants = brought.next_requests()
+                brought.append_pieces(wants, there.read(wants))
+        brought.record_changes(there.looked(brought.last_listed_at))
+        while wants := brought.next_requests():
+            brought.append_pieces(wants, there.read(wants))
         for path in LINES:
             here = Path(folder) / path
             assert (here.read_bytes() if here.exists() else b"") == there.whole(path)
@@ -140,7 +151,7 @@ def test_a_look_that_has_no_room_for_a_whole_line_loses_none(tmp_path: Path, mon
     there, here = tmp_path / "there", tmp_path / "here"
     append(there / "events" / "a.jsonl", b"1" * 89 + b"\n")
     append(there / "events" / "b.jsonl", b"2" * 199 + b"\n")
-    bring(there, Mirror(here))
+    bring(there, FileSync(here))
     assert [(here / "events" / name).stat().st_size for name in ("a.jsonl", "b.jsonl")] == [90, 200]
 
 
@@ -149,7 +160,7 @@ def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Pat
     there, here = tmp_path / "there" / "terminals", tmp_path / "here"
     append(here / "terminals" / "t-a0.cast", b"cut off with the head")
     append(there / "t-a0.cast", b"the second")
-    brought = Mirror(here)
+    brought = FileSync(here)
     bring(there.parent, brought)
     assert (here / "terminals" / "t-a0.cast").read_bytes() == b"the second"
     (there / "t-a0.cast").unlink()
@@ -162,26 +173,26 @@ def test_a_recording_that_is_begun_anew_is_not_what_is_left_of_two(tmp_path: Pat
 
 def test_recordings_that_nobody_writes_any_more_leave_the_other_machine(tmp_path: Path) -> None:
     """A run of weeks records a terminal for each attempt, and looks at all that are there three times a second."""
-    there, brought = tmp_path / "there", Mirror(tmp_path / "here")
+    there, brought = tmp_path / "there", FileSync(tmp_path / "here")
     old, new = there / "terminals" / "old.cast", there / "terminals" / "new.cast"
     append(old, b"old")
     bring(there, brought)
     append(new, b"new")
-    later = brought.since + 2 * HOUR_S
+    later = brought.last_listed_at + 2 * HOUR_S
     os.utime(new, (later, later))
-    looked = changed(there, brought.since + 10.0, settled_s=HOUR_S, now=later)
-    assert set(looked.files) == {Grown("terminals/old.cast", REMOVED), Grown("terminals/new.cast", 3)}
+    looked = list_changed_files(there, brought.last_listed_at + 10.0, settled_s=HOUR_S, now=later)
+    assert set(looked.files) == {ChangedFile("terminals/old.cast", REMOVED), ChangedFile("terminals/new.cast", 3)}
     assert not old.exists()
-    brought.heard(looked)
-    assert brought.wants() == (Want("terminals/new.cast", 0, 3),)
+    brought.record_changes(looked)
+    assert brought.next_requests() == (PieceRequest("terminals/new.cast", 0, 3),)
 
 
 @pytest.mark.parametrize("path", ["events/../../etc/passwd", "buffer/journal.sqlite", "/etc/passwd", "events"])
 def test_another_machine_names_no_file_but_those_that_actors_write(tmp_path: Path, path: str) -> None:
-    with pytest.raises(ForeignPath):
-        Mirror(tmp_path).heard(Changed(1.0, (Grown(path, 9),)))
-    with pytest.raises(ForeignPath):
-        read(tmp_path, [Want(path, 0, 9)])
+    with pytest.raises(ForeignPathError):
+        FileSync(tmp_path).record_changes(ChangedFiles(1.0, (ChangedFile(path, 9),)))
+    with pytest.raises(ForeignPathError):
+        read_pieces(tmp_path, [PieceRequest(path, 0, 9)])
 
 
 class CutCable:
@@ -195,20 +206,20 @@ class CutCable:
             self.cuts -= 1
             raise ActorUnavailable("outpost-1", "the cable is cut")
 
-    async def changed(self, since: float) -> Changed:
+    async def list_changed_files(self, since: float) -> ChangedFiles:
         self._pass()
-        return changed(self._folder, since, settled_s=HOUR_S)
+        return list_changed_files(self._folder, since, settled_s=HOUR_S)
 
-    async def read(self, wants: Sequence[Want]) -> list[bytes]:
+    async def read_pieces(self, wants: Sequence[PieceRequest]) -> list[bytes]:
         self._pass()
-        return read(self._folder, wants)
+        return read_pieces(self._folder, wants)
 
 
 async def test_what_was_written_while_a_cable_was_cut_comes_afterwards_and_the_cut_is_told(tmp_path: Path) -> None:
     there, here = tmp_path / "there", tmp_path / "here"
     append(there / "events" / "w.jsonl", b"{}\n")
     cable, events = CutCable(there, cuts=2), EventLog(here, "driver", "node-0")
-    courier = Courier(LocalRemote[Outpost](cable, "outpost-1"), Mirror(here), events)
+    courier = LogSync(LocalRemote[NodeAgent](cable, "outpost-1"), FileSync(here), events)
     await courier.finish()
     await courier.finish()
     assert not (here / "events" / "w.jsonl").exists()

@@ -17,27 +17,29 @@ import pytest
 from actors.remote import ActorDied
 from launch.config import load_recipe
 from launch.doctor import gpu
-from launch.doctor.finding import CheckName, Level, failed, warning
+from launch.doctor.finding import CheckName, FindingLevel, failed, warning
 from launch.machines import watch
-from launch.machines.checking import Answer, check_nodes, narrowed, remarks
+from launch.machines.checking import NodeReport, check_nodes, describe_findings, restrict_roles
 from launch.machines.findings import (
-    Question,
-    Software,
-    clock_finding,
+    InstalledSoftware,
+    NodeRequirements,
     code_digest,
-    examine,
-    other_software,
-    question,
-    role_of,
+    compare_software,
+    inspect_node,
+    judge_clock_offset,
+    make_node_requirements,
+    role_lost,
 )
-from launch.machines.roster import Roster
-from launch.machines.watch import ClusterLost, follow
-from launch.nodes import EVERY_ROLE, Node, RayNode, Role
+from launch.machines.roster import NodeMembership
+from launch.machines.watch import ClusterLostError, watch_membership
+from launch.nodes import ALL_ROLES, ClusterNode, NodeRole, RayNode
 from protocol.errors import UserError
 
 
-def node(number: int, labelled: frozenset[Role] = frozenset()) -> Node:
-    return Node(f"node-{number}", f"ray-{number}", f"10.0.0.{number}", remote=number > 0, labelled=labelled)
+def node(number: int, labelled: frozenset[NodeRole] = frozenset()) -> ClusterNode:
+    return ClusterNode(
+        f"node-{number}", f"ray-{number}", f"10.0.0.{number}", remote=number > 0, labelled_roles=labelled
+    )
 
 
 def ray_node(number: int, roles: str = "") -> RayNode:
@@ -55,34 +57,34 @@ SMALL = warning(CheckName.SHM, "it is small", "make it larger")
 
 def test_a_node_that_comes_back_is_another_one() -> None:
     """With its old name its worker would be taken for the dead one's successor, and its keys be used twice."""
-    roster = Roster([node(0), node(1)], most=2)
-    assert roster.look([ray_node(0), ray_node(1)]) == ((), (), ())
-    assert [gone.name for gone in roster.look([ray_node(0)]).gone] == ["node-1"]
-    (joined,) = roster.look([ray_node(0), ray_node(5)]).joined
+    roster = NodeMembership([node(0), node(1)], most=2)
+    assert roster.update([ray_node(0), ray_node(1)]) == ((), (), ())
+    assert [gone.name for gone in roster.update([ray_node(0)]).gone] == ["node-1"]
+    (joined,) = roster.update([ray_node(0), ray_node(5)]).joined
     assert (joined.name, joined.ray_id, joined.remote) == ("node-2", "ray-5", True)
 
 
 def test_no_more_nodes_join_than_the_run_may_have() -> None:
-    roster = Roster([node(0)], most=2)
-    change = roster.look([ray_node(number) for number in range(4)])
+    roster = NodeMembership([node(0)], most=2)
+    change = roster.update([ray_node(number) for number in range(4)])
     assert [joined.name for joined in change.joined] == ["node-1"]
-    assert roster.look([ray_node(number) for number in range(4)]).joined == ()
+    assert roster.update([ray_node(number) for number in range(4)]).joined == ()
 
 
 def test_a_node_that_was_refused_is_not_looked_at_again() -> None:
-    roster = Roster([node(0)], most=3)
-    (joined,) = roster.look([ray_node(0), ray_node(1)]).joined
+    roster = NodeMembership([node(0)], most=3)
+    (joined,) = roster.update([ray_node(0), ray_node(1)]).joined
     roster.refuse(joined)
-    assert roster.look([ray_node(0), ray_node(1)]) == ((), (), ())
+    assert roster.update([ray_node(0), ray_node(1)]) == ((), (), ())
 
 
 def test_a_node_whose_label_means_nothing_is_named_and_left_out() -> None:
-    roster = Roster([node(0)], most=3)
-    change = roster.look([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")])
-    assert [joined.roles for joined in change.joined] == [{Role.WORKER}]
+    roster = NodeMembership([node(0)], most=3)
+    change = roster.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")])
+    assert [joined.roles for joined in change.joined] == [{NodeRole.WORKER}]
     (why,) = change.refused
     assert "'cook' is no role" in why
-    assert roster.look([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")]).refused == ()
+    assert roster.update([ray_node(0), ray_node(1, "cook"), ray_node(2, "worker")]).refused == ()
 
 
 # -- what nodes must have ----------------------------------------------------------------------------------------------
@@ -91,8 +93,8 @@ def test_a_node_whose_label_means_nothing_is_named_and_left_out() -> None:
 def test_a_node_without_docker_gets_no_agents_and_one_without_a_gpu_no_engine() -> None:
     nodes = [node(0), node(1), node(2)]
     found = {"node-0": (NO_DOCKER,), "node-1": (SMALL,), "node-2": (NO_GPU,)}
-    assert [each.roles for each in narrowed(nodes, found)] == [{Role.ENGINE}, EVERY_ROLE, {Role.WORKER}]
-    assert remarks(nodes, found) == [
+    assert [each.roles for each in restrict_roles(nodes, found)] == [{NodeRole.ENGINE}, ALL_ROLES, {NodeRole.WORKER}]
+    assert describe_findings(nodes, found) == [
         "node-0 (10.0.0.0): no agents work there, for no Docker engine answers: run `make setup`",
         "node-1 (10.0.0.1): /dev/shm: it is small: make it larger",
         "node-2 (10.0.0.2): no engine is put there, for no GPU: take another",
@@ -100,9 +102,9 @@ def test_a_node_without_docker_gets_no_agents_and_one_without_a_gpu_no_engine() 
 
 
 def test_what_has_to_be_mended_is_told_of_all_nodes_at_once() -> None:
-    nodes = [node(0), node(1, frozenset({Role.WORKER})), node(2)]
+    nodes = [node(0), node(1, frozenset({NodeRole.WORKER})), node(2)]
     with pytest.raises(UserError) as caught:
-        narrowed(nodes, {"node-1": (NO_DOCKER,), "node-2": (OTHER_CODE,)})
+        restrict_roles(nodes, {"node-1": (NO_DOCKER,), "node-2": (OTHER_CODE,)})
     assert str(caught.value) == (
         "2 of 3 nodes cannot be used. node-1 (10.0.0.1): docker: no Docker engine answers: run `make setup`. "
         "node-2 (10.0.0.2): versions: other code than the driver's: bring both to the same commit"
@@ -112,13 +114,13 @@ def test_what_has_to_be_mended_is_told_of_all_nodes_at_once() -> None:
 async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_finding() -> None:
     all_asked = asyncio.Barrier(3)
 
-    async def ask(of: Node, asked: Question) -> Answer:
+    async def ask(of: ClusterNode, asked: NodeRequirements) -> NodeReport:
         await all_asked.wait()
         if of.name == "node-1":
             raise ActorDied("examiner", "its node is gone")
-        return Answer((NO_GPU,) if of.name == "node-2" else (), time.time())
+        return NodeReport((NO_GPU,) if of.name == "node-2" else (), time.time())
 
-    found = await check_nodes([node(0), node(1), node(2)], question(load_recipe("demo")), ask)
+    found = await check_nodes([node(0), node(1), node(2)], make_node_requirements(load_recipe("demo")), ask)
     assert [[each.check for each in found[name]] for name in ("node-0", "node-1", "node-2")] == [
         [],
         [CheckName.ANSWER],
@@ -129,12 +131,12 @@ async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_fin
 async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_for_that() -> None:
     """It cannot read what it is asked, and joined one that goes on."""
 
-    async def ask(of: Node, asked: Question) -> Answer:
+    async def ask(of: ClusterNode, asked: NodeRequirements) -> NodeReport:
         raise AttributeError("machines")
 
-    found = await check_nodes([node(0)], question(load_recipe("demo")), ask)
+    found = await check_nodes([node(0)], make_node_requirements(load_recipe("demo")), ask)
     with pytest.raises(UserError, match="AttributeError: machines: bring it to the driver's commit"):
-        narrowed([node(0)], found)
+        restrict_roles([node(0)], found)
 
 
 @pytest.mark.parametrize(
@@ -144,18 +146,18 @@ async def test_a_node_whose_code_is_another_may_raise_anything_and_ends_no_run_f
 def test_a_clock_is_wrong_only_by_what_the_answers_way_does_not_explain(
     behind_s: float, uncertain_s: float, said: str
 ) -> None:
-    found = clock_finding(behind_s, uncertain_s)
+    found = judge_clock_offset(behind_s, uncertain_s)
     assert [each.check for each in found] == ([CheckName.CLOCK] if said else [])
     assert said in "".join(map(str, found))
 
 
 def test_this_machine_has_what_the_driver_asks(tmp_path: Path) -> None:
-    asked = question(load_recipe("demo"))
-    wants = replace(asked.wants, docker=False, folder=tmp_path / "made" / "later", reserve_mb=1)
-    assert not [each for each in examine(replace(asked, wants=wants)) if each.level is Level.FAILED]
+    asked = make_node_requirements(load_recipe("demo"))
+    wants = replace(asked.host_requirements, docker=False, folder=tmp_path / "made" / "later", reserve_mb=1)
+    assert not [each for each in inspect_node(replace(asked, wants=wants)) if each.level is FindingLevel.FAILED]
 
 
-OWN = Software("3.11.7", {"ray": "2.5"}, "1" * 64)
+OWN = InstalledSoftware("3.11.7", {"ray": "2.5"}, "1" * 64)
 
 
 @pytest.mark.parametrize(
@@ -168,22 +170,22 @@ OWN = Software("3.11.7", {"ray": "2.5"}, "1" * 64)
         (replace(OWN, packages={}), "ray none for 2.5"),
     ],
 )
-def test_what_runs_on_a_node_is_what_the_driver_runs(node_has: Software, said: str | None) -> None:
+def test_what_runs_on_a_node_is_what_the_driver_runs(node_has: InstalledSoftware, said: str | None) -> None:
     """Else its actors cannot read what they are sent, or compute something else."""
-    found = list(other_software(node_has, OWN))
+    found = list(compare_software(node_has, OWN))
     assert len(found) == (said is not None)
     assert said is None or said in str(found[0])
-    assert all(each.level is Level.FAILED and role_of(each) is None for each in found)
+    assert all(each.level is FindingLevel.FAILED and role_lost(each) is None for each in found)
 
 
 def test_a_node_is_looked_at_by_the_doctors_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a machine lacks for one kind of work alone keeps it from that work alone."""
     monkeypatch.setattr(gpu, "_DEVICES", tmp_path)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
-    asked = question(load_recipe("demo", ["engine.device=cuda"]))
-    asked = replace(asked, wants=replace(asked.wants, folder=tmp_path, reserve_mb=1 << 40))
-    found = {each.check: role_of(each) for each in examine(asked) if each.level is Level.FAILED}
-    assert found == {CheckName.DISK: None, CheckName.DOCKER: Role.WORKER, CheckName.GPU: Role.ENGINE}
+    asked = make_node_requirements(load_recipe("demo", ["engine.device=cuda"]))
+    asked = replace(asked, wants=replace(asked.host_requirements, folder=tmp_path, reserve_mb=1 << 40))
+    found = {each.check: role_lost(each) for each in inspect_node(asked) if each.level is FindingLevel.FAILED}
+    assert found == {CheckName.DISK: None, CheckName.DOCKER: NodeRole.WORKER, CheckName.GPU: NodeRole.ENGINE}
 
 
 def test_the_digest_of_the_code_is_that_of_what_is_imported(tmp_path: Path) -> None:
@@ -217,9 +219,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_end_of_ray_on_the_drivers_node_is_the_clusters() -> None:
-    changes = follow(Roster([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [1]))
+    changes = watch_membership(NodeMembership([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [1]))
     assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
-    with pytest.raises(ClusterLost, match="driver's node"):
+    with pytest.raises(ClusterLostError, match="driver's node"):
         await anext(changes)
 
 
@@ -232,10 +234,10 @@ def head() -> Iterator[subprocess.Popen[bytes]]:
 
 
 async def test_a_head_that_was_killed_is_noticed_though_nobody_answers_any_more(head: subprocess.Popen[bytes]) -> None:
-    changes = follow(Roster([node(0)], 2), [head.pid], ask=FakeCluster([0], [0, 1]))
+    changes = watch_membership(NodeMembership([node(0)], 2), [head.pid], ask=FakeCluster([0], [0, 1]))
     assert [joined.name for joined in (await anext(changes)).joined] == ["node-1"]
     head.kill()
-    with pytest.raises(ClusterLost, match="killed on the driver's machine"):
+    with pytest.raises(ClusterLostError, match="killed on the driver's machine"):
         await anext(changes)
 
 
@@ -244,7 +246,7 @@ async def test_who_was_long_at_something_else_has_not_been_refused_an_answer(mon
     loop = asyncio.get_running_loop()
     clock, ahead = loop.time, [0.0]
     monkeypatch.setattr(loop, "time", lambda: clock() + ahead[0])
-    changes = follow(Roster([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [0, 2]))
+    changes = watch_membership(NodeMembership([node(0), node(1)], 2), ask=FakeCluster([0, 1], [0], [0, 2]))
     assert [gone.name for gone in (await anext(changes)).gone] == ["node-1"]
     ahead[0] = 2 * watch._PATIENCE_S
     assert [joined.name for joined in (await anext(changes)).joined] == ["node-2"]
@@ -258,6 +260,6 @@ async def test_a_head_that_never_answers_does_not_hang_the_run(monkeypatch: pyte
         os.read(reader, 1)
         return []
 
-    with pytest.raises(ClusterLost, match="has not answered"):
-        await anext(follow(Roster([node(0)], 2), ask=hang))
+    with pytest.raises(ClusterLostError, match="has not answered"):
+        await anext(watch_membership(NodeMembership([node(0)], 2), ask=hang))
     os.close(writer)

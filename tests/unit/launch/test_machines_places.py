@@ -12,19 +12,19 @@ from typing import Any, cast
 import pytest
 
 from actors import places as actor_places
-from actors.places import NoPlace, Place, Wanted
+from actors.places import NodeShare, PlacementBundle, PlacementError
 from launch.config import load_recipe
 from launch.machines import places
-from launch.machines.places import LEARNER, held, seats, wanted
-from launch.nodes import Node
-from launch.settings import engine_homes, worker_homes
+from launch.machines.places import LEARNER_ROLE, plan_slots, reserve_slots, resource_shares
+from launch.nodes import ClusterNode
+from launch.settings import place_engines, place_workers
 from protocol.errors import UserError
 
 
-def nodes(*sizes: tuple[int, int]) -> list[Node]:
+def nodes(*sizes: tuple[int, int]) -> list[ClusterNode]:
     """Of so many processors and GPUs."""
     return [
-        Node(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", gpus, cpus, remote=index > 0)
+        ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", gpus, cpus, remote=index > 0)
         for index, (cpus, gpus) in enumerate(sizes)
     ]
 
@@ -34,9 +34,9 @@ GPUS = ("engine.device=cuda", "learner.device=cuda", "engine.tp=2", "engine.coun
 
 def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
     config, there = load_recipe("demo", GPUS), nodes((8, 2), (8, 4), (4, 0))
-    asked = wanted(seats(config, there[0], engine_homes(config, there), worker_homes(config, there)))
+    asked = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
     assert {role: [share.gpus for share in actors.values()] for role, actors in asked.items()} == {
-        LEARNER: [2],
+        LEARNER_ROLE: [2],
         "engines": [2, 2],
         "workers": [0, 0, 0],
     }
@@ -46,7 +46,7 @@ def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
 def test_no_more_processors_are_held_than_a_node_has(cpus: int) -> None:
     """Else a run on a small machine waits for places that it will never get."""
     config, there = load_recipe("demo", ["engine.count=3"]), nodes((cpus, 0), (cpus, 0))
-    asked = wanted(seats(config, there[0], engine_homes(config, there), worker_homes(config, there)))
+    asked = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
     of_node = Counter[str]()
     for actors in asked.values():
         for share in actors.values():
@@ -59,15 +59,15 @@ class FakeRay:
     """Fake: gives places until it has given ``room`` groups."""
 
     def __init__(self, room: int) -> None:
-        self.room, self.given, self.back = room, list[str](), list[Place]()
+        self.room, self.given, self.back = room, list[str](), list[PlacementBundle]()
 
-    async def hold(self, name: str, wanted: Sequence[Wanted], timeout_s: float) -> list[Place]:
+    async def hold(self, name: str, wanted: Sequence[NodeShare], timeout_s: float) -> list[PlacementBundle]:
         if len(self.given) == self.room:
-            raise NoPlace(f"the cluster has no place for {name}")
+            raise PlacementError(f"the cluster has no place for {name}")
         self.given.append(name)
-        return [Place(cast("Any", None), index) for index in range(len(wanted))]
+        return [PlacementBundle(cast("Any", None), index) for index in range(len(wanted))]
 
-    def give_back(self, places: Sequence[Place]) -> None:
+    def give_back(self, places: Sequence[PlacementBundle]) -> None:
         self.back += places
 
 
@@ -78,14 +78,14 @@ async def test_what_was_held_is_given_back_also_where_the_rest_is_not_to_be_had(
     ray, config, there = FakeRay(room), load_recipe("demo"), nodes((8, 0), (8, 0))
     monkeypatch.setattr(places, "hold", ray.hold)
     monkeypatch.setattr(places, "give_back", ray.give_back)
-    asked = seats(config, there[0], engine_homes(config, there), worker_homes(config, there))
+    asked = plan_slots(config, there[0], place_engines(config, there), place_workers(config, there))
     if room == 3:
-        async with held("run/1", asked) as got:
-            assert set(got) == {LEARNER, "engine-0", "worker-0-0", "worker-1-0"}
+        async with reserve_slots("run/1", asked) as got:
+            assert set(got) == {LEARNER_ROLE, "engine-0", "worker-0-0", "worker-1-0"}
             assert ray.back == []
     else:
         with pytest.raises(UserError, match=r"no place for run/1/workers.*`ray status`"):
-            async with held("run/1", asked):
+            async with reserve_slots("run/1", asked):
                 pytest.fail("it went on")
     assert ray.given == ["run/1/learner", "run/1/engines", "run/1/workers"][:room]
     assert len(ray.back) == room + (room == 3)
@@ -111,7 +111,7 @@ async def test_who_stops_waiting_for_places_holds_none(monkeypatch: pytest.Monke
     )
     monkeypatch.setattr(actor_places, "util", ray)
     async with asyncio.TaskGroup() as tasks:
-        holding = tasks.create_task(actor_places.hold("run/1", [Wanted("ray-0", 1.0)], 60.0))
+        holding = tasks.create_task(actor_places.reserve_bundles("run/1", [NodeShare("ray-0", 1.0)], 60.0))
         await asyncio.to_thread(group.waited_for.wait)
         holding.cancel()
     assert holding.cancelled()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.monitor.bundle import bundle
+from launch.monitor.bundle import bundle_scripts
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the script")
 
@@ -37,19 +37,19 @@ def test_modules_run_in_order_and_their_own_names_do_not_meet(tmp_path: Path):
         parts__top='import { one } from "../low.js";\nimport { Two } from "./middle.js";\nconst hidden = new Two();\n'
         "console.log(JSON.stringify([one(), hidden.sum, hidden.key]));\n",
     )
-    assert printed(bundle("parts/top.js", folder)) == [1, 3, "k"]
+    assert printed(bundle_scripts("parts/top.js", folder)) == [1, 3, "k"]
 
 
 def test_a_circle_is_refused_by_name(tmp_path: Path):
     folder = written(tmp_path, a='import { b } from "./b.js";\n', b='import { a } from "./a.js";\n')
     with pytest.raises(ValueError, match=r"a\.js → b\.js → a\.js"):
-        bundle("a.js", folder)
+        bundle_scripts("a.js", folder)
 
 
 @pytest.mark.parametrize("entry", ["page/app.js", "report.js", "compare.js"])
 @needs_node
 def test_what_we_bundle_parses_and_imports_nothing(entry: str, tmp_path: Path):
-    script = bundle(entry)
+    script = bundle_scripts(entry)
     assert not [line for line in script.splitlines() if line.startswith(("import ", "export "))]
     path = tmp_path / "script.mjs"
     path.write_text(script)
@@ -73,7 +73,7 @@ def test_a_recordings_long_waits_are_cut_and_nothing_else(waits: list[float], tm
     )
     shutil.copytree(STATIC, folder / "page")
     shutil.copy(STATIC.parent / "dom.js", folder)
-    played = [json.loads(line)[0] for line in printed(bundle("top.js", folder))]
+    played = [json.loads(line)[0] for line in printed(bundle_scripts("top.js", folder))]
     expected = [sum(min(1.5, wait) for wait in waits[: count + 1]) for count in range(len(waits))]
     assert played == pytest.approx(expected, abs=2e-3)
 
@@ -97,4 +97,4 @@ def test_an_address_is_read_as_it_was_written(run: str, page: str, name: str, qu
         "console.log(JSON.stringify([made.run, made.page, made.id, String(made.query)]));\n",
     )
     shutil.copy(STATIC / "router.js", folder)
-    assert printed(bundle("top.js", folder)) == [run, page, name, query]
+    assert printed(bundle_scripts("top.js", folder)) == [run, page, name, query]

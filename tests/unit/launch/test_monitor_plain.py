@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.monitor.plain import SafeTerminal, plain, plain_json
+from launch.monitor.plain import TerminalSanitizer, sanitize_json, sanitize_text
 
 HOSTILE = st.lists(
     st.sampled_from([
@@ -22,32 +22,32 @@ HOSTILE = st.lists(
 
 @given(HOSTILE)
 def test_text_has_nothing_that_a_terminal_obeys(text: str) -> None:
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", plain(text))
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", sanitize_text(text))
 
 
 @given(st.text(st.characters(categories=("L", "N", "P", "Zs"))))
 def test_harmless_text_stays_as_it_is(text: str) -> None:
-    assert plain(text) == text
+    assert sanitize_text(text) == text
 
 
 def test_strings_deep_in_an_event_are_made_harmless() -> None:
     event = {"kind": "x", "why": ["a\x1b[2Jb", {"deep": "\x1b]0;title\x07c"}], "n": 1, "ok": None}
-    assert plain_json(event) == {"kind": "x", "why": ["ab", {"deep": "c"}], "n": 1, "ok": None}
+    assert sanitize_json(event) == {"kind": "x", "why": ["ab", {"deep": "c"}], "n": 1, "ok": None}
 
 
 @given(HOSTILE)
 def test_a_player_gets_no_sequence_that_talks_to_the_person(text: str) -> None:
-    played = SafeTerminal().feed(text + "\x07\x1b\\")  # whatever had begun has ended
+    played = TerminalSanitizer().sanitize(text + "\x07\x1b\\")  # whatever had begun has ended
     assert not re.search(r"\x1b[\]PX^_]|\x1b\[[0-9;:?]*[nctqxpyz]|\x07|[\x80-\x9f]", played)
 
 
 @given(HOSTILE, st.lists(st.integers(0, 60), max_size=5))
 def test_a_sequence_that_is_cut_between_two_events_is_the_same_sequence(text: str, cuts: list[int]) -> None:
     bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    screen = SafeTerminal()
-    pieces = [screen.feed(text[start:end]) for start, end in pairwise(bounds)]
-    whole = SafeTerminal()
-    assert "".join([*pieces, screen.feed("\x07\x1b\\")]) == whole.feed(text) + whole.feed("\x07\x1b\\")
+    screen = TerminalSanitizer()
+    pieces = [screen.sanitize(text[start:end]) for start, end in pairwise(bounds)]
+    whole = TerminalSanitizer()
+    assert "".join([*pieces, screen.sanitize("\x07\x1b\\")]) == whole.sanitize(text) + whole.sanitize("\x07\x1b\\")
 
 
 @pytest.mark.parametrize(
@@ -64,4 +64,4 @@ def test_a_sequence_that_is_cut_between_two_events_is_the_same_sequence(text: st
     ],
 )
 def test_what_is_played(printed: str, played: str) -> None:
-    assert SafeTerminal().feed(printed) == played
+    assert TerminalSanitizer().sanitize(printed) == played

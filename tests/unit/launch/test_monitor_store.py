@@ -9,14 +9,14 @@ from pathlib import Path
 import orjson
 import pytest
 
-from launch.agenda import EXAM_ENGINE, EXAMINER
+from launch.agenda import EVALUATION_ENGINE, EVALUATION_WORKER
 from launch.metrics import MetricsLog
-from launch.monitor.describe import describe
-from launch.monitor.progress import step_line
+from launch.monitor.describe import describe_event
+from launch.monitor.progress import format_step_line
 from launch.monitor.state import MAX_GROUPS
 from launch.monitor.store import EVENT_FILES, RunStore
-from launch.monitor.tail import JsonlTail, RunReader, format_cursor, parse_cursor
-from launch.monitor.view import as_json
+from launch.monitor.tail import JsonlTail, RunTail, format_cursor, parse_cursor
+from launch.monitor.view import encode_run_view
 from launch.rundir import NoSuchRunError
 from protocol.events import EventLog
 from tests.support.fake_run import ETA, write_fake_run
@@ -27,7 +27,7 @@ def _keys(lines: list) -> list[tuple[str, int]]:
     return [(line.value["writer"], line.value["seq"]) for line in lines]
 
 
-def _all(reader: RunReader, limit: int = 5_000) -> list:
+def _all(reader: RunTail, limit: int = 5_000) -> list:
     found = []
     while lines := reader.read(limit):
         found += lines
@@ -38,7 +38,7 @@ def test_a_torn_last_line_is_kept_back_until_it_is_whole(tmp_path: Path):
     path = tmp_path / "events" / "a.jsonl"
     path.parent.mkdir()
     path.write_bytes(b'{"t":1,"kind":"x","writer":"a","seq":0}\n{"t":2,"ki')
-    reader = RunReader(tmp_path, EVENT_FILES)
+    reader = RunTail(tmp_path, EVENT_FILES)
     assert _keys(reader.read()) == [("a", 0)]
     assert reader.read() == []
     with path.open("ab") as file:
@@ -53,7 +53,7 @@ def test_damaged_lines_are_counted_and_the_rest_is_read(tmp_path: Path):
     lines = [b'{"t":1,"kind":"x","writer":"a","seq":0}', b"\x00\xff not json", b"[1,2]", b"",
              b'{"t":"no time","kind":"x","writer":"a","seq":1}']  # fmt: skip
     (folder / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
-    reader = RunReader(tmp_path, EVENT_FILES)
+    reader = RunTail(tmp_path, EVENT_FILES)
     assert _keys(reader.read()) == [("a", 0), ("a", 1)]
     assert reader.statistics().damaged == 3
     assert reader.read() == []
@@ -71,7 +71,7 @@ def test_numbers_that_nobody_counts_cost_only_themselves(tmp_path: Path):
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
-    as_json(view)
+    encode_run_view(view)
     assert view.reading["damaged"] == 1
     assert view.last_event_at == 3
 
@@ -80,7 +80,7 @@ def test_a_piece_of_damaged_lines_is_not_taken_for_the_end(tmp_path: Path):
     folder = tmp_path / "events"
     folder.mkdir()
     (folder / "a.jsonl").write_bytes(b"not json\n" * 3 + b'{"t":1,"kind":"x","writer":"a","seq":0}\n')
-    reader = RunReader(tmp_path, EVENT_FILES)
+    reader = RunTail(tmp_path, EVENT_FILES)
     assert (reader.read(3), reader.at_end) == ([], False)
     assert (_keys(reader.read(3)), reader.at_end) == ([("a", 0)], True)
 
@@ -104,7 +104,7 @@ def test_a_rotated_file_is_read_from_its_start(tmp_path: Path, how: str):
     folder.mkdir()
     path = folder / "a.jsonl"
     path.write_bytes(b'{"t":1,"kind":"x","writer":"a","seq":0}\n{"t":2,"kind":"x","writer":"a","seq":1}\n')
-    reader = RunReader(tmp_path, EVENT_FILES)
+    reader = RunTail(tmp_path, EVENT_FILES)
     assert len(reader.read()) == 2
     fresh = b'{"t":3,"kind":"x","writer":"a","seq":2}\n'
     if how == "shrunk":
@@ -119,13 +119,13 @@ def test_a_rotated_file_is_read_from_its_start(tmp_path: Path, how: str):
 
 def test_a_reader_cut_off_fifty_times_misses_nothing_and_repeats_nothing(tmp_path: Path):
     write_fake_run(tmp_path, steps=4)
-    expected = sorted(_keys(_all(RunReader(tmp_path, EVENT_FILES))))
+    expected = sorted(_keys(_all(RunTail(tmp_path, EVENT_FILES))))
     rng, seen, cursor = random.Random(1), [], ""
     for _ in range(50):
-        reader = RunReader(tmp_path, EVENT_FILES, parse_cursor(cursor))
+        reader = RunTail(tmp_path, EVENT_FILES, parse_cursor(cursor))
         seen += _keys(reader.read(rng.randint(1, len(expected) // 40)))
         cursor = format_cursor(reader.cursor)
-    seen += _keys(_all(RunReader(tmp_path, EVENT_FILES, parse_cursor(cursor))))
+    seen += _keys(_all(RunTail(tmp_path, EVENT_FILES, parse_cursor(cursor))))
     assert sorted(seen) == expected
     assert len(set(seen)) == len(seen)
 
@@ -135,7 +135,7 @@ def test_lines_that_arrive_in_pieces_between_reads_all_come_through(tmp_path: Pa
     write_fake_run(source, steps=2)
     data = {path.name: path.read_bytes() for path in (source / "events").glob("*.jsonl")}
     (copy / "events").mkdir(parents=True)
-    reader, rng, seen = RunReader(copy, EVENT_FILES), random.Random(2), []
+    reader, rng, seen = RunTail(copy, EVENT_FILES), random.Random(2), []
     while any(data.values()):
         name = rng.choice([name for name, rest in data.items() if rest])
         size = rng.randint(1, 4_000)
@@ -143,7 +143,7 @@ def test_lines_that_arrive_in_pieces_between_reads_all_come_through(tmp_path: Pa
             file.write(data[name][:size])
         data[name] = data[name][size:]
         seen += _keys(reader.read())
-    assert sorted(seen) == sorted(_keys(_all(RunReader(source, EVENT_FILES))))
+    assert sorted(seen) == sorted(_keys(_all(RunTail(source, EVENT_FILES))))
 
 
 def test_a_line_without_end_does_not_eat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -151,7 +151,7 @@ def test_a_line_without_end_does_not_eat_memory(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("launch.monitor.tail._CHUNK_BYTES", 600)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 5_000 + b'\n{"t":1}\n')
-    values = [line.value for line in JsonlTail(path, "a").pending()]
+    values = [line.value for line in JsonlTail(path, "a").read_pending()]
     assert values[-1] == {"t": 1}
     assert set(map(str, values[:-1])) == {"None"}
 
@@ -184,7 +184,7 @@ def test_the_state_of_a_finished_run(tmp_path: Path):
     assert [found.name for found in view.evaluations] == ["before", "after"]
     assert view.engines[0].version == "1.5"
     assert view.engines[0].pause_ms_max == pytest.approx(max(run.pauses), abs=0.1)
-    assert orjson.loads(as_json(store.view()))["run"]["id"] == "demo"
+    assert orjson.loads(encode_run_view(store.view()))["run"]["id"] == "demo"
 
 
 def test_the_sessions_of_a_live_run(tmp_path: Path):
@@ -216,7 +216,7 @@ def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
     (found,) = view.engines
     assert (found.state, found.loads, found.lent_s, found.pause_ms, found.pause_ms_max) == ("lent", 1, 10.0, None, 0.0)
     assert view.blocked_share == 0.25
-    assert "the learner's turn 25 %" in step_line(view)
+    assert "the learner's turn 25 %" in format_step_line(view)
     assert "stood aside 10.0 s for the learner" in view.log[-1].text
 
 
@@ -226,15 +226,15 @@ def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
     fast.catch_up()
     while slow.poll(7):
         pass
-    assert as_json(slow.view()) == as_json(fast.view())
+    assert encode_run_view(slow.view()) == encode_run_view(fast.view())
 
 
 def test_steps_that_are_taken_again_replace_the_first_ones(tmp_path: Path):
     log = MetricsLog(tmp_path)
     for step in (1, 2, 3):
-        log.add(facts(step, rewards=(0.1,)), {"trained_tokens": 10.0})
+        log.append_step(facts(step, rewards=(0.1,)), {"trained_tokens": 10.0})
     log.rewind(1)
-    log.add(facts(2, rewards=(0.9,)), {"trained_tokens": 10.0})
+    log.append_step(facts(2, rewards=(0.9,)), {"trained_tokens": 10.0})
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
@@ -284,7 +284,7 @@ def test_a_node_that_is_gone_is_counted_no_more_and_named(tmp_path: Path):
     gone = {"t": 3, "kind": "node.down", "name": "node-1", "address": "10.0.0.2"}
     store = told(tmp_path, [*({"t": 1, "kind": "node.up", "name": f"node-{index}"} for index in range(2)), gone])
     assert store.view().nodes == 1
-    line = describe(gone)
+    line = describe_event(gone)
     assert line is not None
     assert (line.level, line.text) == ("bad", "node node-1 (10.0.0.2) is gone")
 
@@ -385,14 +385,14 @@ def test_reading_changes_nothing(tmp_path: Path):
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")}
     store = RunStore(tmp_path)
     store.catch_up()
-    as_json(store.view())
+    encode_run_view(store.view())
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in tmp_path.rglob("*")} == before
 
 
 @pytest.mark.parametrize(("tasks", "said"), [(108, "over 324 attempts at 108 tasks"), (None, "over 324 attempts")])
 def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, said: str) -> None:
     event = {"t": 1.0, "kind": "eval.finished", "name": "after", "pass_at_1": 0.969, "stderr": 0.01, "n": 324}
-    line = describe(event if tasks is None else {**event, "tasks": tasks})
+    line = describe_event(event if tasks is None else {**event, "tasks": tasks})
     assert line is not None
     assert line.text == f"evaluation after: pass@1 96.9 % ± 1.0 {said}"
 
@@ -400,16 +400,18 @@ def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, said: str) -
 @pytest.mark.parametrize("end", ["eval.finished", "eval.failed", "eval.broken_off"])
 def test_the_engine_and_the_sandboxes_of_an_evaluation_beside_training_go_with_it(tmp_path: Path, end: str) -> None:
     """Else a person looks for what is not there."""
-    driver, engine, worker = (EventLog(tmp_path, name, "node-0") for name in ("driver-1", EXAM_ENGINE, EXAMINER))
+    driver, engine, worker = (
+        EventLog(tmp_path, name, "node-0") for name in ("driver-1", EVALUATION_ENGINE, EVALUATION_WORKER)
+    )
     driver.emit("run.started", run="r", steps=9)
     driver.emit("eval.begun", name="step-000004", step=4, version=4)
-    engine.emit("engine.started", engine=EXAM_ENGINE, version=4)
+    engine.emit("engine.started", engine=EVALUATION_ENGINE, version=4)
     worker.emit("sandbox.stats", live=3, started=5, waiting=1)
     driver.emit("eval.progress", name="step-000004", done=1, total=8, passed=1)
     store = RunStore(tmp_path)
     store.catch_up()
     view = store.view()
-    assert ([each.name for each in view.engines], view.sandboxes.live) == ([EXAM_ENGINE], 3)
+    assert ([each.name for each in view.engines], view.sandboxes.live) == ([EVALUATION_ENGINE], 3)
     assert [*view.evaluating] == ["step-000004"]
     driver.emit(end, name="step-000004", step=4, version=4, why="w", pass_at_1=0.5, n=8)
     store.catch_up()

@@ -17,7 +17,15 @@ import pytest
 import ray
 
 from launch import nodes
-from launch.nodes import EVERY_ROLE, ROLES_LABEL, NodesMissing, NodesNotStarted, Role, joined_nodes, local_nodes
+from launch.nodes import (
+    ALL_ROLES,
+    ROLES_LABEL,
+    NodeRole,
+    NodesMissingError,
+    RayStartError,
+    join_cluster_nodes,
+    start_local_nodes,
+)
 from protocol.errors import UserError
 
 
@@ -67,7 +75,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
 
 async def test_the_drivers_node_is_the_head_and_progress_is_told(cluster: FakeRay) -> None:
     told: list[int] = []
-    async with joined_nodes("head:6379", 3, 30.0, {}, told.append) as found:
+    async with join_cluster_nodes("head:6379", 3, 30.0, {}, told.append) as found:
         assert [(node.name, node.ray_id) for node in found] == [("node-0", "n1"), ("node-1", "n0"), ("node-2", "n2")]
         assert [node.gpus for node in found] == [2, 0, 0]
         assert cluster.connected
@@ -79,8 +87,8 @@ async def test_too_few_nodes_are_an_error_that_counts_them_and_says_how_to_add_s
     cluster: FakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "_nodes", lambda: cluster.nodes()[:1])
-    with pytest.raises(NodesMissing, match=r"1 of 3 nodes were alive after 0\.05 s.*ray start --address.*--nodes"):
-        async with joined_nodes("head:6379", 3, 0.05, {}, lambda _: None):
+    with pytest.raises(NodesMissingError, match=r"1 of 3 nodes were alive after 0\.05 s.*ray start --address.*--nodes"):
+        async with join_cluster_nodes("head:6379", 3, 0.05, {}, lambda _: None):
             pass
     assert not cluster.connected
 
@@ -90,7 +98,7 @@ async def test_nodes_on_other_machines_than_the_drivers_are_known_as_such(
 ) -> None:
     """Else their actors would write into a run directory that nobody reads."""
     monkeypatch.setattr(cluster, "address", lambda name: f"10.0.0.{name[1:]}")
-    async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None) as found:
+    async with join_cluster_nodes("head:6379", 2, 30.0, {}, lambda _: None) as found:
         assert [(node.ray_id, node.address, node.remote) for node in found] == [
             ("n1", "10.0.0.1", False),
             ("n0", "10.0.0.0", True),
@@ -99,15 +107,15 @@ async def test_nodes_on_other_machines_than_the_drivers_are_known_as_such(
 
 async def test_a_label_says_what_a_node_is_for(cluster: FakeRay) -> None:
     cluster.alive, cluster.labels = 3, {"n0": "worker", "n2": "engine.worker"}
-    async with joined_nodes("head:6379", 3, 30.0, {}, lambda _: None) as found:
-        assert [node.roles for node in found] == [EVERY_ROLE, {Role.WORKER}, EVERY_ROLE]
-        assert [node.labelled for node in found] == [frozenset(), {Role.WORKER}, EVERY_ROLE]
+    async with join_cluster_nodes("head:6379", 3, 30.0, {}, lambda _: None) as found:
+        assert [node.roles for node in found] == [ALL_ROLES, {NodeRole.WORKER}, ALL_ROLES]
+        assert [node.labelled_roles for node in found] == [frozenset(), {NodeRole.WORKER}, ALL_ROLES]
 
 
 async def test_a_label_that_means_nothing_is_an_error_that_says_what_would(cluster: FakeRay) -> None:
     cluster.alive, cluster.labels = 2, {"n1": "worker.engin"}
     with pytest.raises(UserError, match=r"'engin' is no role; did you mean 'engine'.*--labels longshore/roles="):
-        async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None):
+        async with join_cluster_nodes("head:6379", 2, 30.0, {}, lambda _: None):
             pass
     assert not cluster.connected
 
@@ -117,7 +125,7 @@ async def test_nodes_of_this_machine_are_taken_before_those_of_others(
 ) -> None:
     cluster.alive = 3
     monkeypatch.setattr(cluster, "address", lambda name: "10.0.0.2" if name == "n0" else "10.0.0.1")
-    async with joined_nodes("head:6379", 2, 30.0, {}, lambda _: None) as found:
+    async with join_cluster_nodes("head:6379", 2, 30.0, {}, lambda _: None) as found:
         assert [node.ray_id for node in found] == ["n1", "n2"]
 
 
@@ -187,7 +195,7 @@ async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
     monkeypatch.setattr(nodes, "_connect", lambda address: cluster.connect(address, {}))
 
     async def use() -> None:
-        async with local_nodes(1, tmp_path):
+        async with start_local_nodes(1, tmp_path):
             pytest.fail("it was used")
 
     async with asyncio.TaskGroup() as group:
@@ -203,9 +211,7 @@ async def test_an_interrupt_while_ray_starts_waits_for_it_and_ends_it(
 
 def test_a_ray_that_does_not_start_is_one_line_that_says_what_to_do(slow_ray: SlowRay, tmp_path: Path) -> None:
     slow_ray.late = 4
-    with pytest.raises(
-        NodesNotStarted, match=r"4 tries \(The current node timed out during startup.*--nodes"
-    ) as caught:
+    with pytest.raises(RayStartError, match=r"4 tries \(The current node timed out during startup.*--nodes") as caught:
         nodes._start(1, tmp_path, 4)
     assert "\n" not in str(caught.value)
     assert [process.wait(30) for process in slow_ray.processes] == [-signal.SIGKILL] * 4

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.engines.messages import LoadReport
-from launch.pace import Pace, spread_s
-from protocol.weights import Version
+from actors.engines.messages import WeightLoadReport
+from launch.pace import RollingUpdate, stagger_interval_s
+from protocol.weights import WeightVersion
 
 
 @dataclass
@@ -44,8 +44,10 @@ class FakeTime:
                 first[1].set()
 
 
-def stood(pause_s: float, requests: int = 8) -> LoadReport:
-    return LoadReport(version=Version(1), pause_ms=pause_s * 1000, stood=requests, load_ms=0.0, prefetch_ms=0.0)
+def stood(pause_s: float, requests: int = 8) -> WeightLoadReport:
+    return WeightLoadReport(
+        version=WeightVersion(1), pause_ms=pause_s * 1000, paused_requests=requests, load_ms=0.0, prefetch_ms=0.0
+    )
 
 
 @dataclass
@@ -60,13 +62,13 @@ class FakeFleet:
     time: FakeTime = field(default_factory=FakeTime)
     begun: list[float] = field(default_factory=list)
 
-    async def exchange(self, pace: Pace) -> None:
-        async with pace.turn() as took:
+    async def exchange(self, pace: RollingUpdate) -> None:
+        async with pace.update_slot() as took:
             self.begun.append(self.time.now)
             await self.time.sleep(self.pause_s)
             took(stood(self.pause_s, self.requests))
 
-    async def push(self, pace: Pace) -> None:
+    async def push(self, pace: RollingUpdate) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(self.engines):
                 group.create_task(self.exchange(pace))
@@ -75,7 +77,7 @@ class FakeFleet:
         """To all of them, one behind the other: how long each took."""
 
         async def run() -> list[float]:
-            pace = Pace(self.engines, self.share, self.loss, clock=self.time.clock, pause=self.time.until)
+            pace = RollingUpdate(self.engines, self.share, self.loss, clock=self.time.clock, pause=self.time.until)
             took = list[float]()
             for _ in range(count):
                 begun = self.time.now
@@ -95,7 +97,7 @@ def test_a_push_costs_a_decoding_fleet_no_more_than_its_loss(engines: int, loss:
     """Unless its engines, one behind the other, need longer than that already."""
     fleet = FakeFleet(engines, 1 / engines, loss, pause_s)
     least = max(pause_s / loss, engines * pause_s)
-    most = least + spread_s(engines, pause_s, loss)  # where the one before has just ended
+    most = least + stagger_interval_s(engines, pause_s, loss)  # where the one before has just ended
     assert all(least * 0.999999 <= took <= most * 1.000001 for took in fleet.pushes(3))
 
 
@@ -124,13 +126,13 @@ def test_two_engines_are_spread_over_twenty_pauses() -> None:
 async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:
     """Else engines that pass a version over, or whose servers start again, keep the others from it."""
     time, begun = FakeTime(), list[float]()
-    pace = Pace(2, 0.5, 0.05, clock=time.clock, pause=time.until)
+    pace = RollingUpdate(2, 0.5, 0.05, clock=time.clock, pause=time.until)
 
     async def turns() -> None:
-        async with pace.turn() as took:
+        async with pace.update_slot() as took:
             took(stood(0.04))
         for exchanges in (False, False, True, True):
-            async with pace.turn() as took:
+            async with pace.update_slot() as took:
                 begun.append(time.now)
                 if exchanges:
                     took(stood(0.04))
@@ -142,11 +144,15 @@ async def test_a_turn_that_exchanges_nothing_puts_off_nobodys() -> None:
 
 async def test_who_waits_for_the_weights_gets_them_without_the_spread() -> None:
     """By the clock it would be hours."""
-    pace, exchanged = Pace(2, 0.5, 1e-6), asyncio.Event()
+    pace, exchanged = RollingUpdate(2, 0.5, 1e-6), asyncio.Event()
 
     async def exchange() -> None:
-        async with pace.turn() as took:
-            took(LoadReport(version=Version(1), pause_ms=40.0, stood=8, load_ms=0.0, prefetch_ms=0.0))
+        async with pace.update_slot() as took:
+            took(
+                WeightLoadReport(
+                    version=WeightVersion(1), pause_ms=40.0, paused_requests=8, load_ms=0.0, prefetch_ms=0.0
+                )
+            )
         exchanged.set()
 
     await exchange()
@@ -156,6 +162,6 @@ async def test_who_waits_for_the_weights_gets_them_without_the_spread() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         assert not exchanged.is_set()
-        with pace.hurried():
+        with pace.unstaggered():
             await second
             await exchange()

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.trace.perfetto import trace_file
-from launch.trace.reading import Timeline, read_timeline
-from launch.trace.spans import Level, Mark, Span, Track, Window, nested, side_by_side
+from launch.trace.perfetto import build_trace_file
+from launch.trace.reading import RunTimeline, read_run_timeline
+from launch.trace.spans import TimeWindow, TraceCounter, TraceInstant, TraceSpan, TraceTrack, assign_tracks, nest_spans
 from protocol.cli.exits import EXIT_USER
 from protocol.events import EventLog
 from tests.support.fake_run import write_fake_run
 
-TRACK = Track("process", "track")
+TRACK = TraceTrack("process", "track")
 
 
 def check_format(file: dict[str, Any]) -> None:
@@ -71,20 +71,20 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def whole(timeline: Timeline) -> dict[str, Any]:
-    window = Window(timeline.begin_s or 0.0, timeline.end_s)
-    return trace_file(window.cut(timeline.pieces()), window.begin_s, {})
+def whole(timeline: RunTimeline) -> dict[str, Any]:
+    window = TimeWindow(timeline.begin_s or 0.0, timeline.end_s)
+    return build_trace_file(window.clip(timeline.trace_events()), window.begin_s, {})
 
 
 def test_a_runs_timeline_follows_the_formats_rules(run_dir: Path) -> None:
-    check_format(whole(read_timeline(run_dir)))
+    check_format(whole(read_run_timeline(run_dir)))
 
 
 def test_engines_workers_and_the_learner_have_lanes_with_what_they_did(run_dir: Path) -> None:
-    pieces = read_timeline(run_dir).pieces()
+    pieces = read_run_timeline(run_dir).trace_events()
     names = defaultdict(set)
     for piece in pieces:
-        if isinstance(piece, Span):
+        if isinstance(piece, TraceSpan):
             names[piece.track.process].add(piece.name)
     assert {"up", "paused", "load"} <= names["engine-0"]
     assert {"generate", "bash", "grade"} <= names["worker-0"]
@@ -105,7 +105,7 @@ def test_an_episodes_parts_are_within_it_and_add_up(tmp_path: Path) -> None:
     ):
         clock[0] = at
         log.emit(kind, **fields)
-    spans = [each for each in read_timeline(tmp_path).pieces() if isinstance(each, Span)]
+    spans = [each for each in read_run_timeline(tmp_path).trace_events() if isinstance(each, TraceSpan)]
     found = [(each.name, each.begin_s, each.end_s) for each in spans]
     assert found == [
         (worker, 10.0, 18.0),
@@ -137,11 +137,11 @@ def test_an_episode_whose_worker_died_ends_where_it_was_last_heard_of(tmp_path: 
     log.emit("episode.cancelled", trajectory="train-g000000-s00-a1")
     ended = {
         each.name: (each.end_s, each.args["status"])
-        for each in read_timeline(tmp_path).pieces()
-        if isinstance(each, Span) and "status" in each.args
+        for each in read_run_timeline(tmp_path).trace_events()
+        if isinstance(each, TraceSpan) and "status" in each.args
     }
     assert ended == {"train-g000000-s00-a0": (12.0, "unfinished"), "train-g000000-s00-a1": (21.0, "cancelled")}
-    check_format(whole(read_timeline(tmp_path)))
+    check_format(whole(read_run_timeline(tmp_path)))
 
 
 def test_running_sums_become_how_many_were_at_what(tmp_path: Path) -> None:
@@ -154,34 +154,37 @@ def test_running_sums_become_how_many_were_at_what(tmp_path: Path) -> None:
     lines = [(10.0, {}), (12.0, {"generating": 6.0}), (14.0, {"generating": 7.0})]
     text = "".join(json.dumps({"t": t, "kind": "engine", "begun": 0, "seconds": sums}) + "\n" for t, sums in lines)
     (tmp_path / "lanes" / "engine-0.jsonl").write_text(text)
-    levels = [each for each in read_timeline(tmp_path).pieces() if isinstance(each, Level)]
+    levels = [each for each in read_run_timeline(tmp_path).trace_events() if isinstance(each, TraceCounter)]
     assert [(each.track.process, each.at_s, each.values) for each in levels] == [
         ("engine-0", 10.0, {"generating": 3.0}),
         ("engine-0", 12.0, {"generating": 0.5}),
     ]
-    check_format(whole(read_timeline(tmp_path)))
+    check_format(whole(read_run_timeline(tmp_path)))
 
 
 seconds = st.floats(0, 100, allow_nan=False).map(lambda value: round(value, 3))
 spans = st.lists(
     st.builds(
-        lambda name, begin, length: Span(TRACK, name, begin, begin + length), st.sampled_from("abc"), seconds, seconds
+        lambda name, begin, length: TraceSpan(TRACK, name, begin, begin + length),
+        st.sampled_from("abc"),
+        seconds,
+        seconds,
     ),
     max_size=20,
 )
 
 
 @given(spans)
-def test_spans_nest_whatever_clocks_say(given_spans: list[Span]) -> None:
+def test_spans_nest_whatever_clocks_say(given_spans: list[TraceSpan]) -> None:
     """Else a reader draws them over each other, or refuses the file.  No span is lost or ends elsewhere."""
-    found = nested(given_spans)
+    found = nest_spans(given_spans)
     assert sorted((each.name, each.end_s) for each in found) == sorted((each.name, each.end_s) for each in given_spans)
-    check_format(trace_file(found, 0.0, {}))
+    check_format(build_trace_file(found, 0.0, {}))
 
 
 @given(spans)
-def test_what_was_at_once_is_on_tracks_of_its_own(given_spans: list[Span]) -> None:
-    places = side_by_side(given_spans)
+def test_what_was_at_once_is_on_tracks_of_its_own(given_spans: list[TraceSpan]) -> None:
+    places = assign_tracks(given_spans)
     for place in set(places):
         own = sorted(
             (span.begin_s, span.end_s) for span, where in zip(given_spans, places, strict=True) if where == place
@@ -190,24 +193,24 @@ def test_what_was_at_once_is_on_tracks_of_its_own(given_spans: list[Span]) -> No
 
 
 def test_a_window_keeps_what_reaches_into_it_and_the_levels_that_held() -> None:
-    cut = Window(10.0, 20.0).cut(
+    cut = TimeWindow(10.0, 20.0).clip(
         [
-            Span(TRACK, "before", 0.0, 9.0),
-            Span(TRACK, "into", 5.0, 12.0),
-            Span(TRACK, "around", 0.0, 30.0),
-            Mark(TRACK, "early", 9.0),
-            Mark(TRACK, "in", 15.0),
-            Level(TRACK, 1.0, {"n": 1.0}),
-            Level(TRACK, 8.0, {"n": 2.0}),
-            Level(TRACK, 19.0, {"n": 3.0}),
+            TraceSpan(TRACK, "before", 0.0, 9.0),
+            TraceSpan(TRACK, "into", 5.0, 12.0),
+            TraceSpan(TRACK, "around", 0.0, 30.0),
+            TraceInstant(TRACK, "early", 9.0),
+            TraceInstant(TRACK, "in", 15.0),
+            TraceCounter(TRACK, 1.0, {"n": 1.0}),
+            TraceCounter(TRACK, 8.0, {"n": 2.0}),
+            TraceCounter(TRACK, 19.0, {"n": 3.0}),
         ]
     )
     assert cut == [
-        Level(TRACK, 10.0, {"n": 2.0}),
-        Span(TRACK, "into", 10.0, 12.0),
-        Span(TRACK, "around", 10.0, 20.0),
-        Mark(TRACK, "in", 15.0),
-        Level(TRACK, 19.0, {"n": 3.0}),
+        TraceCounter(TRACK, 10.0, {"n": 2.0}),
+        TraceSpan(TRACK, "into", 10.0, 12.0),
+        TraceSpan(TRACK, "around", 10.0, 20.0),
+        TraceInstant(TRACK, "in", 15.0),
+        TraceCounter(TRACK, 19.0, {"n": 3.0}),
     ]
 
 

@@ -12,23 +12,33 @@ import pytest
 
 from launch.config import RunConfig, load_recipe, resolve
 from launch.demo.model import CONTEXT_TOKENS
-from launch.plan.fits import problems
-from launch.plan.forecast import Basis, Bound, Forecast, caution, forecast, needs, of_scenario, of_trace, places_of
-from launch.plan.memory import Memory, engine_memory, kv_bytes_per_token, learner_memory, shape_of
+from launch.plan.fits import find_memory_problems
+from launch.plan.forecast import (
+    Bottleneck,
+    Forecast,
+    ForecastBasis,
+    basis_from_scenario,
+    basis_from_trace,
+    estimate_needs,
+    forecast_caveat,
+    forecast_run,
+    max_episodes,
+)
+from launch.plan.memory import ProcessMemory, engine_memory, kv_bytes_per_token, learner_memory, read_model_shape
 from launch.simulate.scenario import find_scenario, read_scenario
-from launch.simulate.trace import Trace, read_trace
-from learner.qwen import FAMILIES, QwenConfig
+from launch.simulate.trace import RunTrace, read_trace
+from learner.qwen import QWEN_FAMILIES, QwenConfig
 from protocol.cli.exits import EXIT_USER
 from protocol.errors import UserError
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 RUNS = [DATA / "demo_16_steps.json", DATA / "demo_old_tokens.json"]
 """Real runs of the demo: four groups a step; one, with tokens as old as they may be."""
-QWEN3_8B = QwenConfig(FAMILIES["qwen3"], 151_936, 4096, 12_288, 36, 32, 8, 128, 1e-6, 1e6, 40_960, False)
+QWEN3_8B = QwenConfig(QWEN_FAMILIES["qwen3"], 151_936, 4096, 12_288, 36, 32, 8, 128, 1e-6, 1e6, 40_960, False)
 GPU = 141 << 30
 
 
-def config_of(trace: Trace, steps: int) -> RunConfig:
+def config_of(trace: RunTrace, steps: int) -> RunConfig:
     """What the run was started with, for so many steps."""
     file = trace.file
     values = {
@@ -46,20 +56,20 @@ def config_of(trace: Trace, steps: int) -> RunConfig:
     return load_recipe("demo", [f"{key}={value}" for key, value in values.items()])
 
 
-def half(trace: Trace, which: int) -> Trace:
+def half(trace: RunTrace, which: int) -> RunTrace:
     """Every second publication's steps, and every second group: both halves of a run are equally far in learning, and
     the machine was as busy."""
     file = trace.file
     steps = [step for number, step in enumerate(file.steps) if number // file.publish_every % 2 == which]
-    return Trace(file.model_copy(update={"steps": steps, "groups": file.groups[which::2]}))
+    return RunTrace(file.model_copy(update={"steps": steps, "groups": file.groups[which::2]}))
 
 
-def planned(trace: Trace) -> Forecast:
+def planned(trace: RunTrace) -> Forecast:
     config = config_of(trace, len(trace.file.steps))
-    return forecast(config, of_trace(trace, config.rollout))
+    return forecast_run(config, basis_from_trace(trace, config.rollout))
 
 
-def steps_per_hour(trace: Trace) -> float:
+def steps_per_hour(trace: RunTrace) -> float:
     """That the run took."""
     steps = trace.file.steps
     return 3600 * len(steps) / sum(step.busy_s + step.wait_s for step in steps)
@@ -81,25 +91,25 @@ def test_the_plan_of_a_measured_run_has_its_speed_and_its_ages(path: Path) -> No
     assert plan.trained_tokens_per_s == pytest.approx(trace.measured.trained_tokens_per_s, rel=0.2)
     assert plan.age_mean == pytest.approx(trace.measured.age_mean, rel=0.2)
     assert plan.age_max <= trace.file.eta
-    assert caution(config_of(trace, 1), of_trace(trace, config_of(trace, 1).rollout)) == ""
+    assert forecast_caveat(config_of(trace, 1), basis_from_trace(trace, config_of(trace, 1).rollout)) == ""
 
 
 def test_a_plan_of_other_settings_is_another_plan() -> None:
     """Else its figures would agree whatever was planned."""
     trace = read_trace(RUNS[0])
     config = config_of(trace, 16)
-    basis = of_trace(trace, config.rollout)
+    basis = basis_from_trace(trace, config.rollout)
     fewer = resolve(config.model_dump(exclude_none=True), ["rollout.in_flight=8"])
-    assert forecast(fewer, basis).steps_per_hour < 0.6 * forecast(config, basis).steps_per_hour
-    assert "32 episodes ran at once when this was measured, and here 8" in caution(fewer, basis)
+    assert forecast_run(fewer, basis).steps_per_hour < 0.6 * forecast_run(config, basis).steps_per_hour
+    assert "32 episodes ran at once when this was measured, and here 8" in forecast_caveat(fewer, basis)
     larger = resolve(config.model_dump(exclude_none=True), ["rollout.groups_per_step=8", "rollout.group_size=4"])
-    resized = of_trace(trace, larger.rollout)
+    resized = basis_from_trace(trace, larger.rollout)
     assert resized.busy_s(64)[0] == pytest.approx(2 * basis.busy_s(32)[0])
-    assert forecast(larger, resized).steps_per_hour > 0
+    assert forecast_run(larger, resized).steps_per_hour > 0
 
 
-def scenario_basis() -> Basis:
-    return of_scenario(read_scenario(find_scenario("small")), 0)
+def scenario_basis() -> ForecastBasis:
+    return basis_from_scenario(read_scenario(find_scenario("small")), 0)
 
 
 def test_what_bounds_a_run_is_named() -> None:
@@ -107,44 +117,44 @@ def test_what_bounds_a_run_is_named() -> None:
     basis = scenario_basis()
     few = ["run.steps=16", "rollout.groups_per_step=8", "learner.publish_every=1", "data.training_tasks=4096"]
     slow = replace(basis, step_s=(10_000.0,))
-    assert forecast(load_recipe("demo", few), slow).bound is Bound.LEARNER
+    assert forecast_run(load_recipe("demo", few), slow).bottleneck is Bottleneck.LEARNER
     fast = replace(basis, step_s=(0.1,))
-    assert forecast(load_recipe("demo", [*few, "rollout.in_flight=8"]), fast).bound is Bound.ROLLOUT
+    assert forecast_run(load_recipe("demo", [*few, "rollout.in_flight=8"]), fast).bottleneck is Bottleneck.ROLLOUT
     wide = [*few, "rollout.episodes_per_worker=500", "sandbox.capacity_per_node=500", "rollout.in_flight=500"]
-    bound = forecast(load_recipe("demo", [*wide, "run.mode=sync"]), fast)
-    assert bound.bound is Bound.AGE
-    assert "staleness.eta" in bound.bound.advice
-    assert "assumed" in caution(load_recipe("demo"), basis)
+    bound = forecast_run(load_recipe("demo", [*wide, "run.mode=sync"]), fast)
+    assert bound.bottleneck is Bottleneck.AGE
+    assert "staleness.eta" in bound.bottleneck.advice
+    assert "assumed" in forecast_caveat(load_recipe("demo"), basis)
 
 
 def test_the_learner_is_fed_by_as_many_as_come_while_one_stays() -> None:
     """Little's law: 64 trajectories in 32 s, each of 100 s of which 60 are an engine's, half of them dropped."""
     basis = replace(scenario_basis(), step_s=(32.0,), episodes_per_step=64, episode_s=100.0, generate_s=60.0)
     config = load_recipe("demo", ["engine.max_running=64", "sandbox.capacity_per_node=150"])
-    found = needs(config, basis, 0.5)
+    found = estimate_needs(config, basis, 0.5)
     assert (found.sandboxes, found.engines, found.hosts) == (400, 4, 3)
 
 
 def test_places_are_shared_on_one_machine_and_not_in_a_cluster() -> None:
-    assert places_of(load_recipe("demo", ["cluster.nodes=4"])) == 32
+    assert max_episodes(load_recipe("demo", ["cluster.nodes=4"])) == 32
     joined = ["cluster.nodes=4", "cluster.address='10.0.0.1:6379'", "engine.count=4"]
-    assert places_of(load_recipe("demo", joined)) == 128
-    assert places_of(load_recipe("demo", [*joined, "rollout.in_flight=100"])) == 100
+    assert max_episodes(load_recipe("demo", joined)) == 128
+    assert max_episodes(load_recipe("demo", [*joined, "rollout.in_flight=100"])) == 100
 
 
 def test_turns_on_a_shared_device_are_not_simulated() -> None:
     config = load_recipe("demo", ["cluster.placement=shared", "run.mode=sync"])
     with pytest.raises(UserError, match="takes turns"):
-        forecast(config, scenario_basis())
+        forecast_run(config, scenario_basis())
 
 
-def sizes(memory: Memory) -> dict[str, int]:
+def sizes(memory: ProcessMemory) -> dict[str, int]:
     return {part.name: part.bytes for part in memory.parts}
 
 
 def test_a_rank_of_a_known_model_has_the_bytes_that_its_parameters_take() -> None:
     """Qwen3-8B in bfloat16: two bytes of weights, four of gradients, twelve of Adam for each of 8,190,735,360."""
-    count = QWEN3_8B.parameters()
+    count = QWEN3_8B.count_parameters()
     assert count == 8_190_735_360
     alone = sizes(learner_memory(QWEN3_8B, cuda()))
     assert (alone["weights"], alone["gradients"], alone["optimizer"]) == (2 * count, 4 * count, 12 * count)
@@ -173,7 +183,7 @@ def test_what_saves_memory_saves_it_in_the_plan() -> None:
     assert parts["full"]["activations"] < parts["selective"]["activations"] < parts["none"]["activations"]
     whole = learner_memory(QWEN3_8B, cuda())
     offloaded = learner_memory(QWEN3_8B, cuda("learner.offload=optimizer"))
-    assert offloaded.most_bytes < whole.most_bytes
+    assert offloaded.peak_bytes < whole.peak_bytes
     halves = sizes(learner_memory(QWEN3_8B, cuda("learner.ranks=2", "learner.tp=2", "learner.sequence_parallel=true")))
     assert halves["activations"] == pytest.approx(sizes(whole)["activations"] / 2, rel=0.01)
     assert halves["logits"] <= sizes(whole)["logits"]
@@ -186,14 +196,14 @@ def test_an_engine_has_what_its_share_leaves_for_keys_and_values() -> None:
     few = engine_memory(QWEN3_8B, cuda("engine.max_total_tokens=100000"), GPU)
     assert sizes(few)["kv_cache"] == 100_000 * each
     many = engine_memory(QWEN3_8B, cuda("engine.max_total_tokens=100000000"), GPU)
-    assert sizes(many)["kv_cache"] == int(0.85 * GPU) - 2 * QWEN3_8B.parameters()
-    assert many.most_bytes <= GPU
+    assert sizes(many)["kv_cache"] == int(0.85 * GPU) - 2 * QWEN3_8B.count_parameters()
+    assert many.peak_bytes <= GPU
 
 
 def test_what_does_not_fit_is_named_with_the_knob_to_turn() -> None:
     def found(config: RunConfig, gpu: int) -> list[str]:
         learner, engine = learner_memory(QWEN3_8B, config), engine_memory(QWEN3_8B, config, gpu)
-        return [*problems(QWEN3_8B, config, learner, engine, gpu)]
+        return [*find_memory_problems(QWEN3_8B, config, learner, engine, gpu)]
 
     assert found(cuda("learner.ranks=8", "learner.distributed_optimizer=true", "learner.recompute=full"), GPU) == []
     (learner,) = found(cuda(), GPU)
@@ -207,8 +217,8 @@ def test_what_does_not_fit_is_named_with_the_knob_to_turn() -> None:
 
 
 def test_the_demo_models_shape_is_that_of_the_model_that_is_built() -> None:
-    shape = shape_of(load_recipe("demo").model, CONTEXT_TOKENS)
-    assert shape.parameters() == pytest.approx(0.82e6, rel=0.01)
+    shape = read_model_shape(load_recipe("demo").model, CONTEXT_TOKENS)
+    assert shape.count_parameters() == pytest.approx(0.82e6, rel=0.01)
 
 
 def plan(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from launch.args import parse
+from launch.args import parse_arguments
 from launch.config import load_recipe
-from launch.prepare import Prepared, check_model, prepare
+from launch.prepare import PreparedRun, prepare_run, require_model_files
 from protocol.errors import UserError
 from sandbox.tasks.families import FAMILIES
-from sandbox.tasks.formats import Format, write_tasks
+from sandbox.tasks.formats import TaskFormat, write_tasks
 from sandbox.tasks.generated import make_task
 from sandbox.tasks.task import Task
 from sandbox.tasks.terminal_bench import write_task
@@ -23,8 +23,8 @@ from sandbox.tasks.vocabulary import Split
 FAMILY, ELSEWHERE = min(FAMILIES), max(FAMILIES)
 
 
-def prepared(run_dir: Path, *overrides: str) -> Prepared:
-    return prepare(load_recipe("demo", [f'run.dir="{run_dir.parent}"', *overrides]), run_dir)
+def prepared(run_dir: Path, *overrides: str) -> PreparedRun:
+    return prepare_run(load_recipe("demo", [f'run.dir="{run_dir.parent}"', *overrides]), run_dir)
 
 
 def data_set(folder: Path, count: int) -> Path:
@@ -36,7 +36,7 @@ def data_set(folder: Path, count: int) -> Path:
     return folder
 
 
-def from_folder(run_dir: Path, folder: Path, *overrides: str) -> Prepared:
+def from_folder(run_dir: Path, folder: Path, *overrides: str) -> PreparedRun:
     return prepared(run_dir, "data.kind=terminal_bench", f'data.path="{folder}"', 'data.held_out_family=""', *overrides)
 
 
@@ -48,15 +48,19 @@ def test_generated_tasks_for_training_and_for_evaluation_have_nothing_in_common(
         "evaluation.tasks_per_family=1",
     )
     found = prepared(tmp_path / "run", *settings)
-    assert len(found.training) == 40
-    assert not {found.tasks[name].instruction for name in found.training} & {
-        found.tasks[name].instruction for name in found.held_out
+    assert len(found.training_ids) == 40
+    assert not {found.tasks[name].instruction for name in found.training_ids} & {
+        found.tasks[name].instruction for name in found.held_out_ids
     }
-    assert FAMILY not in {found.tasks[name].family for name in found.training}
-    assert {found.tasks[name].family for name in found.held_out} == set(FAMILIES)
-    assert not found.warm
+    assert FAMILY not in {found.tasks[name].family for name in found.training_ids}
+    assert {found.tasks[name].family for name in found.held_out_ids} == set(FAMILIES)
+    assert not found.warm_started
     again = prepared(tmp_path / "run", *settings)
-    assert (again.training, again.held_out, again.tasks) == (found.training, found.held_out, found.tasks)
+    assert (again.training_ids, again.held_out_ids, again.tasks) == (
+        found.training_ids,
+        found.held_out_ids,
+        found.tasks,
+    )
 
 
 SMALL = ("data.training_tasks=4", "rollout.groups_per_step=4", "evaluation.tasks_per_family=1", "model.layers=1")
@@ -96,13 +100,13 @@ def test_a_kill_while_preparing_leaves_nothing_that_a_resume_would_take_for_whol
 def test_a_task_folder_that_cannot_be_used_is_named_and_the_rest_is_trained(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "tasks", 10)
     found = from_folder(tmp_path / "run", folder)
-    assert (len(found.training), len(found.held_out)) == (8, 2)
-    assert not set(found.training) & set(found.held_out)
+    assert (len(found.training_ids), len(found.held_out_ids)) == (8, 2)
+    assert not set(found.training_ids) & set(found.held_out_ids)
     (problem,) = found.problems
     assert "malformed" in problem
     assert "task.yaml" in problem
-    assert from_folder(tmp_path / "run", folder).held_out == found.held_out
-    splits = {from_folder(tmp_path / "run", folder, f"run.seed={seed}").held_out for seed in range(4)}
+    assert from_folder(tmp_path / "run", folder).held_out_ids == found.held_out_ids
+    splits = {from_folder(tmp_path / "run", folder, f"run.seed={seed}").held_out_ids for seed in range(4)}
     assert len(splits) > 1
 
 
@@ -112,14 +116,16 @@ def test_the_family_that_is_held_out_of_a_folder_is_not_trained(tmp_path: Path) 
         write_task(make_task("sort", n, Split.TRAIN), folder)
     of_two = ("data.held_out_family=sort", "evaluation.tasks_per_family=2")
     found = from_folder(tmp_path / "run", folder, *of_two)
-    assert {found.tasks[name].family for name in found.training} == {FAMILY}
-    assert [found.tasks[name].family for name in found.held_out].count("sort") == 2
+    assert {found.tasks[name].family for name in found.training_ids} == {FAMILY}
+    assert [found.tasks[name].family for name in found.held_out_ids].count("sort") == 2
     with pytest.raises(UserError, match=r"'sorte': choose one of .*--set data\.held_out_family=.*did you mean 'sort'"):
         from_folder(tmp_path / "run", folder, "data.held_out_family=sorte")
-    assert from_folder(tmp_path / "run", folder, f"data.held_out_family={ELSEWHERE}").training
+    assert from_folder(tmp_path / "run", folder, f"data.held_out_family={ELSEWHERE}").training_ids
     for seed in range(5):
         found = from_folder(tmp_path / "run", folder, *of_two, f"run.seed={seed}")
-        assert FAMILY in {found.tasks[name].family for name in found.held_out}, "nothing that is trained is evaluated"
+        assert FAMILY in {found.tasks[name].family for name in found.held_out_ids}, (
+            "nothing that is trained is evaluated"
+        )
     with pytest.raises(UserError, match=r"every task of .* is of the family .*--set data\.held_out_family="):
         from_folder(tmp_path / "run", data_set(tmp_path / "alone", 3), f"data.held_out_family={FAMILY}")
 
@@ -131,7 +137,7 @@ def test_tasks_without_a_family_are_trained_where_none_is_held_out(tmp_path: Pat
         place.write_text("".join(line for line in lines if not line.startswith("category")))
     found = from_folder(tmp_path / "run", folder)
     assert {task.family for task in found.tasks.values()} == {""}
-    assert (len(found.training), len(found.held_out)) == (4, 1)
+    assert (len(found.training_ids), len(found.held_out_ids)) == (4, 1)
 
 
 def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path: Path) -> None:
@@ -140,37 +146,37 @@ def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path
     long = make_task(FAMILY, 99, Split.TRAIN)
     write_task(replace(long, id="long", instruction=long.instruction * 200), folder)
     found = from_folder(tmp_path / "run", folder)
-    assert "long" not in {*found.tasks, *found.training, *found.held_out}
+    assert "long" not in {*found.tasks, *found.training_ids, *found.held_out_ids}
     assert any("long: its first prompt has" in problem for problem in found.problems)
     short = ("agent.context_tokens=8", "agent.max_new_tokens=4")
     with pytest.raises(UserError, match=r"no task to train on leaves room.*--set agent\.context_tokens=\d+"):
         prepared(tmp_path / "run", *SMALL, *short)
 
 
-def of_data(run_dir: Path, kind: str, path: Path, *overrides: str) -> Prepared:
+def of_data(run_dir: Path, kind: str, path: Path, *overrides: str) -> PreparedRun:
     return prepared(run_dir, f"data.kind={kind}", f'data.path="{path}"', 'data.held_out_family=""', *overrides)
 
 
-ROWS = (Format.OPENCLAW, Format.OPENCLAW_MESSAGES, Format.MILES, Format.SWE_SYNTH)
+ROWS = (TaskFormat.OPENCLAW, TaskFormat.OPENCLAW_MESSAGES, TaskFormat.MILES, TaskFormat.SWE_SYNTH)
 
 
-@pytest.mark.parametrize("form", [Format.HARBOR, *ROWS])
+@pytest.mark.parametrize("form", [TaskFormat.HARBOR, *ROWS])
 def test_a_run_takes_tasks_in_every_format_by_its_name_or_by_what_its_files_look_like(
-    form: Format, tmp_path: Path
+    form: TaskFormat, tmp_path: Path
 ) -> None:
     wanted = {f"{FAMILY}-{n}": replace(make_task(FAMILY, n, Split.TRAIN), id=f"{FAMILY}-{n}") for n in range(5)}
-    place = tmp_path / "there" / ("tasks" if form is Format.HARBOR else "rows.jsonl")
+    place = tmp_path / "there" / ("tasks" if form is TaskFormat.HARBOR else "rows.jsonl")
     place.parent.mkdir()
     write_tasks(wanted.values(), form, place)
     found = of_data(tmp_path / "run", form, place)
     assert found.tasks == wanted
-    assert (len(found.training), len(found.held_out)) == (4, 1)
-    assert of_data(tmp_path / "run", "dataset", place).training == found.training
+    assert (len(found.training_ids), len(found.held_out_ids)) == (4, 1)
+    assert of_data(tmp_path / "run", "dataset", place).training_ids == found.training_ids
 
 
 def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    write_tasks([make_task(FAMILY, n, Split.TRAIN) for n in range(5)], Format.GENERATED, rows)
+    write_tasks([make_task(FAMILY, n, Split.TRAIN) for n in range(5)], TaskFormat.GENERATED, rows)
     rows.write_text(f"{{\n{rows.read_text()}")
     found = of_data(tmp_path / "run", "dataset", rows)
     assert len(found.tasks) == 5
@@ -187,12 +193,12 @@ def test_rows_that_nothing_grades_are_named_and_the_others_are_trained(tmp_path:
     """A run on them alone would sample for ever, as no reward of theirs differs from another."""
     both, alone = tmp_path / "both.jsonl", tmp_path / "alone.jsonl"
     sample, others = Task("swe-synth-1", "Mend it."), [make_task(FAMILY, n, Split.TRAIN) for n in range(5)]
-    write_tasks([sample, *others], Format.SWE_SYNTH, both)
+    write_tasks([sample, *others], TaskFormat.SWE_SYNTH, both)
     found = of_data(tmp_path / "run", "dataset", both)
     assert sorted(found.tasks) == sorted(task.id for task in others)
     (problem,) = found.problems
     assert "swe-synth-1: has no tests" in problem
-    write_tasks([sample], Format.SWE_SYNTH, alone)
+    write_tasks([sample], TaskFormat.SWE_SYNTH, alone)
     with pytest.raises(UserError, match=r"no usable task, the first because .*swe-synth-1: has no tests"):
         of_data(tmp_path / "run", "dataset", alone)
 
@@ -218,10 +224,14 @@ def test_only_the_tasks_that_were_asked_for_are_used(tmp_path: Path) -> None:
     for n in (*range(101, 106), 200):
         write_task(replace(make_task(FAMILY, n, Split.TRAIN), id=f"task-{n}"), folder)
     words = ["--recipe", "demo", "--task-ids", "101-103,task-200", "--set", "data.kind=terminal_bench"]
-    config = parse([*words, "--set", f"data.path={folder}", "--set", "data.held_out_family=''"]).config()
+    config = parse_arguments([*words, "--set", f"data.path={folder}", "--set", "data.held_out_family=''"]).load_config()
     assert config.data.task_ids == ("101-103", "task-200")
-    found = prepare(config, tmp_path / "run")
-    assert set(found.tasks) == {*found.training, *found.held_out} == {"task-101", "task-102", "task-103", "task-200"}
+    found = prepare_run(config, tmp_path / "run")
+    assert (
+        set(found.tasks)
+        == {*found.training_ids, *found.held_out_ids}
+        == {"task-101", "task-102", "task-103", "task-200"}
+    )
     with pytest.raises(UserError, match=r"data\.task_ids: \S+ has no task 'task-301'; did you mean 'task-101'"):
         from_folder(tmp_path / "run", folder, 'data.task_ids=["task-301"]')
 
@@ -235,7 +245,7 @@ def test_tasks_that_are_named_are_held_out_and_all_others_trained(tmp_path: Path
 
     def divided_by(*overrides: str) -> tuple[set[str], set[str]]:
         found = from_folder(tmp_path / "run", folder, *overrides)
-        return {*found.training}, {*found.held_out}
+        return {*found.training_ids}, {*found.held_out_ids}
 
     few = "evaluation.tasks_per_family=0"
     assert divided_by('data.held_out_ids=["11-12"]', few) == ({*ids.values()} - {ids[11], ids[12]}, {ids[11], ids[12]})
@@ -270,4 +280,4 @@ def test_a_model_folder_without_weights_is_refused(tmp_path: Path) -> None:
     for weights in model.glob("*.safetensors*"):
         weights.unlink()
     with pytest.raises(UserError, match=r"has no weights.*--model"):
-        check_model(model)
+        require_model_files(model)

@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.agents.chat import chat_format
+from actors.agents.chat import load_chat_format
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineState, EngineStatus
 from actors.remote import ActorDied, Remote
 from launch.config import load_recipe
-from launch.prepare import prepare
-from launch.probe import NoProbe, ProbeSettings, probe_settings, sample
-from protocol.weights import Version
+from launch.prepare import prepare_run
+from launch.probe import ParityProbeError, ParityProbeSettings, make_probe_settings, sample_probe
+from protocol.weights import WeightVersion
 from tests.support.probed_engine import LOGPROB, TOKENS, ProbedEngine
 from tests.support.remotes import LocalRemote
 
-NOW, OLD = Version(5), Version(4)
+NOW, OLD = WeightVersion(5), WeightVersion(4)
 PROMPTS = ((1, 2, 3), (4, 5), (6,), (7, 8, 9))
-SETTINGS = ProbeSettings(prompts=PROMPTS, stop_token_ids=(3,), temperature=0.7, context_tokens=6, deadline_s=20.0)
+SETTINGS = ParityProbeSettings(prompts=PROMPTS, stop_token_ids=(3,), temperature=0.7, context_tokens=6, deadline_s=20.0)
 
 
 def remotes(*engines: ProbedEngine) -> list[Remote[Engine]]:
@@ -29,7 +29,7 @@ def remotes(*engines: ProbedEngine) -> list[Remote[Engine]]:
 
 async def test_every_engine_that_serves_the_weights_samples_as_an_episode_would() -> None:
     first, old, last = (ProbedEngine(lambda version=version: version) for version in (NOW, OLD, NOW))
-    found = await sample(SETTINGS, NOW, remotes(first, old, last))
+    found = await sample_probe(SETTINGS, NOW, remotes(first, old, last))
     assert [len(engine.asked) for engine in (first, old, last)] == [2, 0, 2]
     asked = [*first.asked, *last.asked]
     assert {(each.temperature, each.greedy, each.stop_token_ids) for each in asked} == {(0.7, False, (3,))}
@@ -52,10 +52,10 @@ async def test_every_engine_that_serves_the_weights_samples_as_an_episode_would(
         (EngineState.RESTARTING, NOW, r"engine-0 is restarting on 0\.5"),
     ],
 )
-async def test_nobody_waits_for_weights_to_come(state: EngineState, version: Version, why: str) -> None:
+async def test_nobody_waits_for_weights_to_come(state: EngineState, version: WeightVersion, why: str) -> None:
     engine = ProbedEngine(lambda: version, state=state)
-    with pytest.raises(NoProbe, match=why):
-        await sample(SETTINGS, NOW, remotes(engine))
+    with pytest.raises(ParityProbeError, match=why):
+        await sample_probe(SETTINGS, NOW, remotes(engine))
     assert engine.asked == []
 
 
@@ -65,17 +65,17 @@ class DeadEngine:
 
 
 async def test_an_engine_that_is_gone_keeps_nobody_waiting() -> None:
-    with pytest.raises(NoProbe, match="engine-0 does not answer"):
-        await sample(SETTINGS, NOW, [LocalRemote(DeadEngine(), "run/1/engine-0")])
-    with pytest.raises(NoProbe, match="its server is gone"):
-        await sample(SETTINGS, NOW, remotes(ProbedEngine(lambda: NOW, lost=True)))
+    with pytest.raises(ParityProbeError, match="engine-0 does not answer"):
+        await sample_probe(SETTINGS, NOW, [LocalRemote(DeadEngine(), "run/1/engine-0")])
+    with pytest.raises(ParityProbeError, match="its server is gone"):
+        await sample_probe(SETTINGS, NOW, remotes(ProbedEngine(lambda: NOW, lost=True)))
 
 
 @pytest.mark.parametrize("faulty", [ProbedEngine(lambda: NOW, sampling=OLD), ProbedEngine(lambda: NOW, mixed=True)])
 async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty: ProbedEngine) -> None:
-    with pytest.raises(NoProbe, match="engine-0 was given other weights while it sampled"):
-        await sample(SETTINGS, NOW, remotes(faulty))
-    found = await sample(SETTINGS, NOW, remotes(faulty, ProbedEngine(lambda: NOW)))
+    with pytest.raises(ParityProbeError, match="engine-0 was given other weights while it sampled"):
+        await sample_probe(SETTINGS, NOW, remotes(faulty))
+    found = await sample_probe(SETTINGS, NOW, remotes(faulty, ProbedEngine(lambda: NOW)))
     assert [tuple(ids[: len(prompt)]) for prompt, (ids, _) in zip(PROMPTS[1::2], found.sequences, strict=True)] == [
         *PROMPTS[1::2]
     ]
@@ -89,13 +89,13 @@ def test_prompts_are_those_that_episodes_begin_with_and_the_same_in_each_attempt
             *("evaluation.tasks_per_family=1", "warm_start.enabled=false"),
         ],
     )
-    prepared = prepare(config, tmp_path / "run")
-    settings = probe_settings(config, prepared)
-    assert settings == probe_settings(config, prepare(config, tmp_path / "run"))
+    prepared = prepare_run(config, tmp_path / "run")
+    settings = make_probe_settings(config, prepared)
+    assert settings == make_probe_settings(config, prepare_run(config, tmp_path / "run"))
     assert len(settings.prompts) == 16
     assert len(set(settings.prompts)) == 4, "of few tasks, each oftener"
-    chat = chat_format(str(prepared.model_path), {})
-    for name, prompt in zip(prepared.training, settings.prompts, strict=False):
+    chat = load_chat_format(str(prepared.model_path), {})
+    for name, prompt in zip(prepared.training_ids, settings.prompts, strict=False):
         text = chat.tokenizer.decode(prompt, skip_special_tokens=False)
         assert prepared.tasks[name].instruction in text
-    assert settings.stop_token_ids == (chat.turn_end,)
+    assert settings.stop_token_ids == (chat.turn_end_id,)

@@ -13,7 +13,7 @@ import pyte
 import pytest
 from rich.console import Console
 
-from launch.monitor.progress import Said, render, run_progress, step_line
+from launch.monitor.progress import ProgressLog, format_step_line, render_panel, show_progress
 from launch.monitor.store import RunStore
 from protocol.events import EventLog
 from tests.support.fake_run import write_fake_run
@@ -21,7 +21,7 @@ from tests.support.fake_run import write_fake_run
 
 def panel_of(store: RunStore) -> str:
     out = io.StringIO()
-    Console(file=out, width=120).print(render(store.view()))
+    Console(file=out, width=120).print(render_panel(store.view()))
     return out.getvalue()
 
 
@@ -29,7 +29,7 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
     out = io.StringIO()
     async with asyncio.timeout(20):
-        await run_progress(RunStore(tmp_path), Console(file=out))
+        await show_progress(RunStore(tmp_path), Console(file=out))
     lines = out.getvalue().splitlines()
     assert [line.split(" ")[1] for line in lines if line.startswith("step ")] == ["1/3", "2/3", "3/3"]
     assert lines[-1].startswith("done")
@@ -39,7 +39,7 @@ async def test_without_a_terminal_each_fact_is_one_line(tmp_path: Path):
 def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
     """Told again, the last lines of the attempt before look as if steps were lost, or made twice."""
     write_fake_run(tmp_path, steps=3, finished=False)
-    store, said = RunStore(tmp_path), Said()
+    store, said = RunStore(tmp_path), ProgressLog()
     log = EventLog(tmp_path, "driver-2", "node-0")
     log.emit("run.started", run="demo", recipe="demo", mode="async", steps=5, url="http://127.0.0.1:1/")
     log.emit("run.phase", phase="training", detail="")
@@ -64,7 +64,7 @@ def test_a_run_that_is_resumed_says_only_what_is_new(tmp_path: Path):
 
 def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
     write_fake_run(tmp_path, steps=3, finished=False)
-    store, said = RunStore(tmp_path), Said()
+    store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()
     said.new_lines(store.view())
     log = EventLog(tmp_path, "conductor-2", "node-0")
@@ -77,7 +77,7 @@ def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
 
 def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(tmp_path: Path):
     write_fake_run(tmp_path, steps=3, finished=False)
-    store, said = RunStore(tmp_path), Said()
+    store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()
     said.new_lines(store.view())
     with (tmp_path / "metrics.jsonl").open("ab") as metrics:
@@ -95,7 +95,7 @@ def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(t
 
 def test_a_phase_without_steps_says_every_fifth_how_far_it_is(tmp_path: Path):
     """A log that is silent for the minutes of a warm start looks like a run that hangs."""
-    log, store, said = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), Said()
+    log, store, said = EventLog(tmp_path, "driver", "node-0"), RunStore(tmp_path), ProgressLog()
     lines: list[str] = []
     for phase, kind, done in (("warm_start", "warm_start.progress", "step"), ("eval_before", "eval.progress", "done")):
         log.emit("run.phase", phase=phase, detail="")
@@ -119,7 +119,7 @@ def test_an_evaluation_is_counted_to_its_end_before_its_result_is_told(tmp_path:
     log.emit("eval.progress", name="after", done=8, total=8)
     log.emit("eval.finished", name="after", pass_at_1=0.5, stderr=None, n=8)
     store.catch_up()
-    assert Said().new_lines(store.view()) == [
+    assert ProgressLog().new_lines(store.view()) == [
         "evaluation after",
         "evaluation after: 8 of 8",
         "evaluation after: pass@1 50.0 % (8 episodes)",
@@ -132,7 +132,7 @@ async def test_what_happened_is_shown_before_a_cancelled_run_ends(tmp_path: Path
 
     async def cut_short() -> None:
         async with asyncio.timeout(0):
-            await run_progress(store, Console(file=out))
+            await show_progress(store, Console(file=out))
 
     with pytest.raises(TimeoutError):
         await cut_short()
@@ -145,7 +145,7 @@ async def test_what_is_said_beside_the_panel_stays_on_the_terminal(tmp_path: Pat
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=100, height=60)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        display = group.create_task(run_progress(RunStore(tmp_path), console))
+        display = group.create_task(show_progress(RunStore(tmp_path), console))
         while out.getvalue().count("\n") < 5:  # noqa: ASYNC110  drawn by another task
             await asyncio.sleep(0.01)
         console.print("left out: task [old]", markup=False)
@@ -159,13 +159,13 @@ async def test_a_display_that_fails_does_not_end_the_run(tmp_path: Path, caplog:
     write_fake_run(tmp_path, steps=2)
     out = io.StringIO()
     out.close()
-    await run_progress(RunStore(tmp_path), Console(file=out))
+    await show_progress(RunStore(tmp_path), Console(file=out))
     assert "the run goes on" in caplog.text
 
 
 def test_nothing_is_said_twice(tmp_path: Path):
     write_fake_run(tmp_path, steps=3)
-    store, said = RunStore(tmp_path), Said()
+    store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()
     assert said.new_lines(store.view())
     assert said.new_lines(store.view()) == []
@@ -176,12 +176,12 @@ def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
     run_dir.mkdir()
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=True, color_system=None)
-    console.print(render(RunStore(run_dir).view()))
+    console.print(render_panel(RunStore(run_dir).view()))
     assert "waiting for the first event" in out.getvalue()
     write_fake_run(run_dir, steps=3, finished=False)
     store = RunStore(run_dir)
     store.catch_up()
-    console.print(render(store.view()))
+    console.print(render_panel(store.view()))
     for word in (
         "training",
         "reward",
@@ -201,7 +201,7 @@ def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
     log.emit("process.died", what="demo/1/worker-1", why="its process 7 ended; process 8 is in its place")
     log.emit("advisory", about="zero_variance", text="no reward differs")
     log.emit("episode.failed", trajectory="train-g000001-s00", reason="sandbox_start", detail="no answer")
-    store, said = RunStore(tmp_path), Said()
+    store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()
     lines = said.new_lines(store.view())
     assert lines.count("demo/1/worker-1 died: its process 7 ended; process 8 is in its place") == 1
@@ -216,7 +216,7 @@ def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
     log = EventLog(tmp_path, "conductor", "node-0")
     log.emit("run.phase", phase="eval_before", detail="")
     log.emit("episode.failed", trajectory="before-g000001-s00", reason="sandbox_start", detail="no answer")
-    store, said = RunStore(tmp_path), Said()
+    store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()
     lines = said.new_lines(store.view())
     assert lines.count("before-g000001-s00 failed: sandbox_start, no answer") == 1
@@ -229,4 +229,4 @@ def test_a_step_line_says_what_each_number_counts(tmp_path: Path):
     store.catch_up()
     view = store.view()
     counts = f"tokens trained {view.tokens.trained:,}, masked {view.tokens.masked:,} · episodes dropped "
-    assert counts in step_line(view)
+    assert counts in format_step_line(view)

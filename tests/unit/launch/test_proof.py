@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from launch.args import ClusterArguments, parse
-from launch.config import Control, ProofSection
-from launch.proof import holds, prove
+from launch.args import ClusterArguments, parse_arguments
+from launch.config import NegativeControl, ProofSection
+from launch.proof import meets_expectation, run_proof
 from launch.rundir import RunDirectoryError
 from protocol.errors import InfraError, UserError
-from protocol.events import Json
+from protocol.events import JsonValue
 
 
 def summary(
-    difference: float | None, error: float = 0.05, *, ok: bool = True, end: float = 0.9, families: Json = None
-) -> dict[str, Json]:
-    found: dict[str, Json] = {"before": {"pass_at_1": 0.5, "stderr": 0.04}, "families": families or {}}
+    difference: float | None, error: float = 0.05, *, ok: bool = True, end: float = 0.9, families: JsonValue = None
+) -> dict[str, JsonValue]:
+    found: dict[str, JsonValue] = {"before": {"pass_at_1": 0.5, "stderr": 0.04}, "families": families or {}}
     if difference is not None:
         after = {"pass_at_1": end, "stderr": 0.04}
         found |= {"after": after, "difference": difference, "difference_stderr": error}
@@ -29,20 +29,22 @@ def summary(
 @pytest.mark.parametrize(
     ("control", "difference", "verdict"),
     [
-        (Control.NONE, 0.16, True),
-        (Control.NONE, 0.15, False),
-        (Control.NONE, -0.4, False),
-        (Control.LR0, 0.15, True),
-        (Control.LR0, -0.15, True),
-        (Control.LR0, 0.16, False),
-        (Control.LR0, -0.16, False),
-        (Control.SHUFFLED, 0.15, True),
-        (Control.SHUFFLED, 0.16, False),
-        (Control.SHUFFLED, -0.9, True),
+        (NegativeControl.NONE, 0.16, True),
+        (NegativeControl.NONE, 0.15, False),
+        (NegativeControl.NONE, -0.4, False),
+        (NegativeControl.LR0, 0.15, True),
+        (NegativeControl.LR0, -0.15, True),
+        (NegativeControl.LR0, 0.16, False),
+        (NegativeControl.LR0, -0.16, False),
+        (NegativeControl.SHUFFLED, 0.15, True),
+        (NegativeControl.SHUFFLED, 0.16, False),
+        (NegativeControl.SHUFFLED, -0.9, True),
     ],
 )
-def test_three_standard_errors_tell_learning_from_luck(control: Control, difference: float, verdict: bool) -> None:
-    assert holds(control, summary(difference), ProofSection()) is verdict
+def test_three_standard_errors_tell_learning_from_luck(
+    control: NegativeControl, difference: float, verdict: bool
+) -> None:
+    assert meets_expectation(control, summary(difference), ProofSection()) is verdict
 
 
 @pytest.mark.parametrize(
@@ -58,37 +60,37 @@ def test_three_standard_errors_tell_learning_from_luck(control: Control, differe
     ],
 )
 def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(
-    found: dict[str, Json], verdict: bool
+    found: dict[str, JsonValue], verdict: bool
 ) -> None:
-    promised = parse(["--recipe", "demo"]).config().proof
+    promised = parse_arguments(["--recipe", "demo"]).load_config().proof
     assert (promised.rise, promised.end) == (0.35, 0.85)
-    assert holds(Control.NONE, found, promised) is verdict
+    assert meets_expectation(NegativeControl.NONE, found, promised) is verdict
 
 
-@pytest.mark.parametrize("control", list(Control))
-def test_without_both_evaluations_nothing_is_proved(control: Control) -> None:
-    assert not holds(control, summary(None), ProofSection())
+@pytest.mark.parametrize("control", list(NegativeControl))
+def test_without_both_evaluations_nothing_is_proved(control: NegativeControl) -> None:
+    assert not meets_expectation(control, summary(None), ProofSection())
 
 
-def run_all(results: dict[Control, Any], run_id: str | None = "p") -> tuple[dict[str, Json], list[str]]:
+def run_all(results: dict[NegativeControl, Any], run_id: str | None = "p") -> tuple[dict[str, JsonValue], list[str]]:
     """The proof's result, and the run ids that it asked for."""
     asked: list[str] = []
 
-    def run_once(arguments: ClusterArguments) -> dict[str, Json]:
+    def run_once(arguments: ClusterArguments) -> dict[str, JsonValue]:
         asked.append(str(arguments.run_id))
-        result = results[arguments.config().run.control]
+        result = results[arguments.load_config().run.control]
         if isinstance(result, Exception):
             raise result
         return result
 
-    arguments = replace(parse(["--recipe", "demo", "--proof"]), run_id=run_id)
-    return prove(arguments, run_once), asked
+    arguments = replace(parse_arguments(["--recipe", "demo", "--proof"]), run_id=run_id)
+    return run_proof(arguments, run_once), asked
 
 
 GOOD = {
-    Control.NONE: summary(0.4),
-    Control.LR0: summary(0.01),
-    Control.SHUFFLED: summary(-0.05),
+    NegativeControl.NONE: summary(0.4),
+    NegativeControl.LR0: summary(0.01),
+    NegativeControl.SHUFFLED: summary(-0.05),
 }
 
 
@@ -100,17 +102,17 @@ def test_the_run_and_both_controls_are_run_under_names_of_their_own() -> None:
 
 
 def test_one_control_that_learns_spoils_the_proof() -> None:
-    proof, _ = run_all(GOOD | {Control.SHUFFLED: summary(0.3)})
+    proof, _ = run_all(GOOD | {NegativeControl.SHUFFLED: summary(0.3)})
     assert proof["ok"] is False
     assert proof["verdicts"] == {"none": True, "lr0": True, "shuffled": False}
 
 
 def test_a_run_whose_own_checks_failed_proves_nothing() -> None:
-    assert run_all(GOOD | {Control.NONE: summary(0.4, ok=False)})[0]["ok"] is False
+    assert run_all(GOOD | {NegativeControl.NONE: summary(0.4, ok=False)})[0]["ok"] is False
 
 
 def test_a_control_that_fails_does_not_take_the_finished_run_along(capsys: pytest.CaptureFixture[str]) -> None:
-    proof, asked = run_all(GOOD | {Control.LR0: InfraError("the disk is full")})
+    proof, asked = run_all(GOOD | {NegativeControl.LR0: InfraError("the disk is full")})
     assert asked == ["p-none", "p-lr0", "p-shuffled"]
     assert proof["verdicts"] == {"none": True, "lr0": False, "shuffled": True}
     assert proof["runs"]["lr0"] == {"ok": False, "error": "the disk is full"}
@@ -119,22 +121,22 @@ def test_a_control_that_fails_does_not_take_the_finished_run_along(capsys: pytes
 
 def test_a_run_that_fails_proves_nothing() -> None:
     with pytest.raises(InfraError):
-        run_all(GOOD | {Control.NONE: InfraError("the disk is full")})
+        run_all(GOOD | {NegativeControl.NONE: InfraError("the disk is full")})
 
 
 def test_a_name_that_is_taken_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "p-shuffled").mkdir()
-    arguments = parse(["--recipe", "demo", "--proof", "--run-id", "p", "--set", f"run.dir={tmp_path}"])
+    arguments = parse_arguments(["--recipe", "demo", "--proof", "--run-id", "p", "--set", f"run.dir={tmp_path}"])
     with pytest.raises(RunDirectoryError, match="p-shuffled exists"):
-        prove(arguments, lambda _: pytest.fail("it ran"))
+        run_proof(arguments, lambda _: pytest.fail("it ran"))
 
 
 def test_a_proof_that_could_compare_nothing_is_refused() -> None:
-    arguments = parse(["--recipe", "demo", "--proof", "--set", "evaluation.tasks_per_family=0"])
+    arguments = parse_arguments(["--recipe", "demo", "--proof", "--set", "evaluation.tasks_per_family=0"])
     with pytest.raises(UserError, match="makes none"):
-        prove(arguments, lambda _: pytest.fail("it ran"))
+        run_proof(arguments, lambda _: pytest.fail("it ran"))
 
 
 def test_a_proof_without_evaluations_says_no_and_keeps_its_table() -> None:
-    proof, _ = run_all(GOOD | {Control.NONE: summary(None)})
+    proof, _ = run_all(GOOD | {NegativeControl.NONE: summary(None)})
     assert proof["verdicts"] == {"none": False, "lr0": True, "shuffled": True}

@@ -12,15 +12,15 @@ from typing import Any
 import orjson
 import pytest
 
-from actors.conductor import Standing
-from actors.engines.messages import BadWeights, LoadReport, NoServer
+from actors.conductor import SchedulerRunState
+from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
 from launch import pusher as pusher_module
-from launch.delivery import Delivery
-from launch.pusher import Pusher
-from launch.standing import Stand
+from launch.delivery import WeightTransport
+from launch.pusher import WeightSyncManager
+from launch.standing import RunStatePublisher
 from protocol.errors import InfraError
 from protocol.events import EventLog
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.remotes import LocalRemote
 
 
@@ -28,7 +28,7 @@ class FakeConductor:
     def __init__(self) -> None:
         self.published: list[int] = []
 
-    async def stand(self, standing: Standing) -> None:
+    async def set_run_state(self, standing: SchedulerRunState) -> None:
         self.published.append(standing.published_step)
 
 
@@ -65,20 +65,20 @@ class FakeEngine:
         self.fleet, self.index = fleet, index
         self.staged: WeightManifest | None = None
 
-    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+    async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         if manifest.path in self.fleet.refusing:
             self.fleet.refusing.remove(manifest.path)
-            raise BadWeights("the digest differs")
+            raise InvalidWeights("the digest differs")
         self.staged = manifest
         await self.fleet.on_stage()
 
-    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> LoadReport:
+    async def load_weights(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> WeightLoadReport:
         """A patient one would keep its turn for as long as its server starts."""
         assert self.staged == manifest
         assert not patient
         fleet = self.fleet
         if self.index in fleet.down:
-            raise NoServer("another one is being started")
+            raise ServerRestarting("another one is being started")
         fleet.began.append(manifest.version)
         fleet.loading += 1
         fleet.most_loading = max(fleet.most_loading, fleet.loading)
@@ -92,7 +92,7 @@ class FakeEngine:
             raise InfraError("the server refused")
         fleet.serves[self.index] = manifest.version
         await fleet.on_loaded()
-        return LoadReport(
+        return WeightLoadReport(
             version=manifest.version,
             pause_ms=3.5,
             load_ms=2.0,
@@ -100,7 +100,7 @@ class FakeEngine:
             checksum=fleet.sums.get(self.index, "same"),
         )
 
-    async def doubt(self, version: int, checksum: str) -> None:
+    async def distrust_weights(self, version: int, checksum: str) -> None:
         self.fleet.doubted.append((self.index, version, checksum))
 
 
@@ -112,8 +112,8 @@ class FakeCopies:
         self.asked: list[tuple[int, int, bool]] = []
         """Version, version that all engines serve, and whether the copy that is there was refused."""
 
-    async def fetch(
-        self, manifest: WeightManifest, served: Version, *, anew: bool = False, alone: bool = False
+    async def fetch_version(
+        self, manifest: WeightManifest, served: WeightVersion, *, anew: bool = False, alone: bool = False
     ) -> WeightManifest:
         assert not alone, "all engines are given it"
         self.asked.append((manifest.version, served, anew))
@@ -127,13 +127,17 @@ def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def manifest(version: int, step: int | None = None) -> WeightManifest:
-    return WeightManifest(Version(version), version if step is None else step, NO_VERSION, "/weights", "00", 1, 1)
+    return WeightManifest(WeightVersion(version), version if step is None else step, NO_VERSION, "/weights", "00", 1, 1)
 
 
 @contextlib.asynccontextmanager
-async def pushing(run_dir: Path, fleet: FakeFleet, **settings: Any) -> AsyncIterator[tuple[Pusher, FakeConductor]]:
+async def pushing(
+    run_dir: Path, fleet: FakeFleet, **settings: Any
+) -> AsyncIterator[tuple[WeightSyncManager, FakeConductor]]:
     conductor = FakeConductor()
-    pusher = Pusher(fleet.remotes, Stand(LocalRemote(conductor)), EventLog(run_dir, "driver", "n"), 30.0, **settings)
+    pusher = WeightSyncManager(
+        fleet.remotes, RunStatePublisher(LocalRemote(conductor)), EventLog(run_dir, "driver", "n"), 30.0, **settings
+    )
     async with asyncio.TaskGroup() as group:
         task = group.create_task(pusher.run())
         try:
@@ -152,12 +156,12 @@ async def test_a_version_that_was_overtaken_before_its_push_is_never_pushed(tmp_
     fleet = FakeFleet(1)
     fleet.gate.clear()
     async with pushing(tmp_path, fleet) as (pusher, conductor):
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await breathe()
-        await pusher.offer(manifest(2))
-        await pusher.offer(manifest(3))
+        await pusher.push_weights(manifest(2))
+        await pusher.push_weights(manifest(3))
         fleet.gate.set()
-        await pusher.wait_served_newest(60)
+        await pusher.wait_newest_served(60)
         assert fleet.began == [1, 3]
         assert pusher.served == manifest(3)
         assert conductor.published[-1] == 3
@@ -169,9 +173,9 @@ async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_t
     fleet = FakeFleet(2)
     fleet.gate.clear()
     async with pushing(tmp_path, fleet, share=0.5) as (pusher, conductor):
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await breathe()
-        await pusher.offer(manifest(2))
+        await pusher.push_weights(manifest(2))
         fleet.gate.set()
         await pusher.wait_served(manifest(2))
     assert sorted(fleet.began) == [1, 2, 2]
@@ -185,10 +189,10 @@ async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reac
 
         async def offer_next() -> None:
             if (version := next(versions, None)) is not None:
-                await pusher.offer(manifest(version))
+                await pusher.push_weights(manifest(version))
 
         fleet.on_stage = offer_next
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await pusher.wait_served(manifest(11))
     assert fleet.began == [2, 4, 6, 8, 10, 11]
 
@@ -200,10 +204,10 @@ async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_com
 
         async def offer_next() -> None:
             if (version := next(versions, None)) is not None:
-                await pusher.offer(manifest(version))
+                await pusher.push_weights(manifest(version))
 
         fleet.on_loaded = offer_next
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await pusher.wait_served(manifest(11))
     assert conductor.published == sorted(set(conductor.published))
     assert conductor.published[0] < 5
@@ -215,13 +219,13 @@ async def test_an_engine_that_waits_for_its_turn_is_not_pushed_to_once_it_has_to
     fleet = FakeFleet(2)
     fleet.gate.clear()
     async with pushing(tmp_path, fleet, share=0.5) as (pusher, _):
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await breathe()
-        pusher.hold()
+        pusher.suspend()
         fleet.gate.set()
         await breathe()
         assert fleet.began == [1]
-        await pusher.release()
+        await pusher.resume()
         await pusher.wait_served(manifest(1))
     assert sorted(fleet.serves) == [0, 1]
 
@@ -230,8 +234,8 @@ async def test_a_failed_load_is_tried_again_and_named_once(tmp_path: Path) -> No
     fleet = FakeFleet(1)
     fleet.failing = {1: 3}
     async with pushing(tmp_path, fleet) as (pusher, conductor):
-        await pusher.offer(manifest(1))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(1))
+        await pusher.wait_newest_served(60)
         assert fleet.began == [1, 1, 1, 1]
         assert conductor.published == [1]
         assert pusher.pause_ms == 3.5
@@ -243,10 +247,10 @@ async def test_a_version_that_cannot_be_loaded_gives_way_to_the_next(tmp_path: P
     fleet = FakeFleet(2)
     fleet.failing = {1: 1_000_000}
     async with pushing(tmp_path, fleet) as (pusher, conductor):
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await breathe()
-        await pusher.offer(manifest(2))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(2))
+        await pusher.wait_newest_served(60)
         assert conductor.published == [2]
 
 
@@ -256,12 +260,12 @@ async def test_an_engine_that_fails_keeps_no_other_from_the_newest_version(tmp_p
     fleet.sick = {1}
     async with pushing(tmp_path, fleet) as (pusher, conductor):
         for version in (1, 2):
-            await pusher.offer(manifest(version))
+            await pusher.push_weights(manifest(version))
             while (fleet.serves.get(0), fleet.serves.get(2)) != (version, version):  # noqa: ASYNC110  others' state
                 await asyncio.sleep(0)
         assert conductor.published == []
         fleet.sick = set()
-        await pusher.wait_served_newest(60)
+        await pusher.wait_newest_served(60)
         assert fleet.serves == {0: 2, 1: 2, 2: 2}
         assert conductor.published == [2]
 
@@ -270,23 +274,23 @@ async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_do
     """Nobody else sees a load that was half done: the server says the version that it was told."""
     fleet = FakeFleet(2)
     async with pushing(tmp_path, fleet) as (pusher, _):
-        await pusher.offer(manifest(1))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(1))
+        await pusher.wait_newest_served(60)
         assert fleet.doubted == []
         fleet.sums = {1: "half"}
-        await pusher.offer(manifest(2))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(2))
+        await pusher.wait_newest_served(60)
         both = [(0, 2, "same"), (1, 2, "half")]
         assert sorted(fleet.doubted) == both
-        await pusher.offer(manifest(3))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(3))
+        await pusher.wait_newest_served(60)
         assert sorted(fleet.doubted) == both, "new servers do not mend machines that differ"
         fleet.sums = {}
-        await pusher.offer(manifest(4))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(4))
+        await pusher.wait_newest_served(60)
         fleet.sums = {0: "half"}
-        await pusher.offer(manifest(5))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(5))
+        await pusher.wait_newest_served(60)
     assert sorted(fleet.doubted) == sorted([*both, (0, 5, "half"), (1, 5, "same")])
 
 
@@ -294,8 +298,8 @@ async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_do
 async def test_only_a_share_of_the_fleet_stands_still(tmp_path: Path, engines: int, share: float, at_once: int) -> None:
     fleet = FakeFleet(engines)
     async with pushing(tmp_path, fleet, share=share) as (pusher, conductor):
-        await pusher.offer(manifest(1))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(1))
+        await pusher.wait_newest_served(60)
         assert fleet.most_loading == at_once
         assert len(fleet.began) == engines
         assert conductor.published == [1]
@@ -306,17 +310,17 @@ async def test_nobody_waits_for_an_engine_whose_server_has_to_start_again(tmp_pa
     fleet = FakeFleet(3)
     fleet.down = {1}
     async with pushing(tmp_path, fleet) as (pusher, conductor):
-        pusher.begin(manifest(0))
+        pusher.set_served(manifest(0))
         for version in (1, 2):
-            await pusher.offer(manifest(version))
-            await pusher.wait_served_newest(60)
+            await pusher.push_weights(manifest(version))
+            await pusher.wait_newest_served(60)
         assert conductor.published == [1, 2]
         assert set(fleet.serves) == {0, 2}
         fleet.down = set()
         while fleet.serves.get(1) != 2:  # noqa: ASYNC110  others' state
             await asyncio.sleep(0)
         fleet.sick = {1}
-        await pusher.offer(manifest(3))
+        await pusher.push_weights(manifest(3))
         while (fleet.serves[0], fleet.serves[2]) != (3, 3):  # noqa: ASYNC110  others' state
             await asyncio.sleep(0)
         await breathe()
@@ -327,12 +331,12 @@ async def test_a_fleet_without_any_server_serves_nothing_new(tmp_path: Path) -> 
     fleet = FakeFleet(2)
     fleet.down = {0, 1}
     async with pushing(tmp_path, fleet) as (pusher, conductor):
-        pusher.begin(manifest(0))
-        await pusher.offer(manifest(1))
+        pusher.set_served(manifest(0))
+        await pusher.push_weights(manifest(1))
         await breathe()
         assert conductor.published == []
         fleet.down = set()
-        await pusher.wait_served_newest(60)
+        await pusher.wait_newest_served(60)
         assert conductor.published == [1]
 
 
@@ -341,13 +345,13 @@ async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_pa
     fleet = FakeFleet(2)
     fleet.sick = {1}
     async with pushing(tmp_path, fleet) as (pusher, conductor):
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await breathe()
         assert conductor.published == []
-        await pusher.lose("engine-1")
-        await pusher.wait_served_newest(60)
-        await pusher.offer(manifest(2))
-        await pusher.wait_served_newest(60)
+        await pusher.remove_engine("engine-1")
+        await pusher.wait_newest_served(60)
+        await pusher.push_weights(manifest(2))
+        await pusher.wait_newest_served(60)
         assert conductor.published == [1, 2]
         assert set(fleet.serves) == {0}
 
@@ -358,13 +362,13 @@ async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_ba
 
         async def lose() -> None:
             fleet.on_loaded = _nothing
-            await pusher.lose("engine-1")
+            await pusher.remove_engine("engine-1")
 
         fleet.on_loaded = lose
-        await pusher.offer(manifest(1))
-        await pusher.wait_served_newest(60)
-        await pusher.offer(manifest(2))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(1))
+        await pusher.wait_newest_served(60)
+        await pusher.push_weights(manifest(2))
+        await pusher.wait_newest_served(60)
         assert conductor.published == [1, 2]
     assert fleet.serves == {0: 2, 1: 1}
 
@@ -372,13 +376,13 @@ async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_ba
 async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path: Path) -> None:
     """Else the engine stands still for as long as the network takes."""
     fleet, copies = FakeFleet(1), FakeCopies()
-    async with pushing(tmp_path, fleet, delivery=Delivery({"engine-0": LocalRemote(copies)})) as (pusher, _):
-        pusher.begin(manifest(1))
-        await pusher.offer(manifest(2))
+    async with pushing(tmp_path, fleet, delivery=WeightTransport({"engine-0": LocalRemote(copies)})) as (pusher, _):
+        pusher.set_served(manifest(1))
+        await pusher.push_weights(manifest(2))
         await breathe()
         assert (copies.asked, fleet.began) == ([(2, 1, False)], [])
         copies.gate.set()
-        await pusher.wait_served_newest(60)
+        await pusher.wait_newest_served(60)
         assert fleet.began == [2]
 
 
@@ -386,9 +390,9 @@ async def test_a_copy_that_an_engine_refused_is_not_offered_again(tmp_path: Path
     fleet, copies = FakeFleet(1), FakeCopies()
     copies.gate.set()
     fleet.refusing = {"/copy"}
-    async with pushing(tmp_path, fleet, delivery=Delivery({"engine-0": LocalRemote(copies)})) as (pusher, _):
-        await pusher.offer(manifest(1))
-        await pusher.wait_served_newest(60)
+    async with pushing(tmp_path, fleet, delivery=WeightTransport({"engine-0": LocalRemote(copies)})) as (pusher, _):
+        await pusher.push_weights(manifest(1))
+        await pusher.wait_newest_served(60)
     assert copies.asked == [(1, NO_VERSION, False), (1, NO_VERSION, True)]
 
 
@@ -396,11 +400,11 @@ async def test_admission_hears_of_a_version_only_when_every_engine_serves_it(tmp
     fleet = FakeFleet(2)
     fleet.gate.clear()
     async with pushing(tmp_path, fleet) as (pusher, conductor):
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         await breathe()
         assert conductor.published == []
         fleet.gate.set()
-        await pusher.wait_served_newest(60)
+        await pusher.wait_newest_served(60)
         assert conductor.published == [1]
 
 
@@ -408,10 +412,10 @@ async def test_weights_that_a_checkpoint_took_back_are_waited_for_too(tmp_path: 
     """Otherwise the last evaluation measures the weights of steps that never were."""
     fleet = FakeFleet(1)
     async with pushing(tmp_path, fleet) as (pusher, _):
-        await pusher.offer(manifest(6, step=6))
-        await pusher.wait_served_newest(60)
-        await pusher.offer(manifest(7, step=4))
-        await pusher.wait_served_newest(60)
+        await pusher.push_weights(manifest(6, step=6))
+        await pusher.wait_newest_served(60)
+        await pusher.push_weights(manifest(7, step=4))
+        await pusher.wait_newest_served(60)
         assert pusher.served == manifest(7, step=4)
 
 
@@ -419,6 +423,6 @@ async def test_the_wait_for_weights_that_no_engine_takes_has_an_end(tmp_path: Pa
     fleet = FakeFleet(1)
     fleet.failing = {1: 1_000_000}
     async with pushing(tmp_path, fleet) as (pusher, _):
-        await pusher.offer(manifest(1))
+        await pusher.push_weights(manifest(1))
         with pytest.raises(InfraError, match="did not take the last weights"):
-            await pusher.wait_served_newest(0.01)
+            await pusher.wait_newest_served(0.01)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from launch.nodes import _own_default_address
-from launch.ray_log import ray_log
+from launch.ray_log import redirect_ray_log
 
 
 def test_what_ray_says_is_in_the_file_only(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from ray._private import worker
 
     printed, levels = worker.print_to_stdstream, [handler.level for handler in logging.getLogger("ray").handlers]
-    with ray_log(tmp_path / "ray.log"):
+    with redirect_ray_log(tmp_path / "ray.log"):
         message = {"lines": ["The actor died. Infinite retries remaining."], "pid": "raylet", "is_err": False}
         worker.print_to_stdstream(message, ignore_prefix=False)
         logging.getLogger("ray._private.utils").warning("Overwriting previous Ray address")
@@ -32,7 +32,7 @@ def test_errors_of_ray_are_shown_too(tmp_path: Path) -> None:
     import ray  # noqa: F401  it configures its logger
 
     shown = logging.getLogger("ray").handlers[0]
-    with ray_log(tmp_path / "ray.log"):
+    with redirect_ray_log(tmp_path / "ray.log"):
         assert shown.level == logging.ERROR
         logging.getLogger("ray").error("the cluster is gone")
     assert "the cluster is gone" in (tmp_path / "ray.log").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from launch import ray_settings as module
-from launch.ray_settings import LOCAL_RAY, ray_settings
+from launch.ray_settings import LOCAL_RAY_ENVIRONMENT, resolve_ray_environment
 from protocol.errors import UserError
 
 
@@ -31,7 +31,7 @@ def answers_to(monkeypatch: pytest.MonkeyPatch, *modes: str) -> None:
 
 def test_nodes_of_this_machine_alone_stay_on_loopback(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     answers_to(monkeypatch, "none")
-    assert ray_settings("", {}) == ray_settings(address, {}) == LOCAL_RAY
+    assert resolve_ray_environment("", {}) == resolve_ray_environment(address, {}) == LOCAL_RAY_ENVIRONMENT
 
 
 def test_the_token_is_used_where_the_cluster_asks_for_it_unless_the_user_said_how(
@@ -41,13 +41,13 @@ def test_the_token_is_used_where_the_cluster_asks_for_it_unless_the_user_said_ho
     token.write_text("x")
     given = {"RAY_AUTH_TOKEN_PATH": str(token)}
     answers_to(monkeypatch, "none", "token")
-    assert ray_settings(address, given) == LOCAL_RAY
+    assert resolve_ray_environment(address, given) == LOCAL_RAY_ENVIRONMENT
     answers_to(monkeypatch, "token")
-    assert ray_settings(address, given) == ray_settings(address, none | {"RAY_AUTH_TOKEN": "x"})
-    assert ray_settings(address, given) == LOCAL_RAY | {"RAY_AUTH_MODE": "token"}
+    assert resolve_ray_environment(address, given) == resolve_ray_environment(address, none | {"RAY_AUTH_TOKEN": "x"})
+    assert resolve_ray_environment(address, given) == LOCAL_RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
     for without in (none, given | {"RAY_AUTH_MODE": "disabled"}):
         with pytest.raises(UserError, match="health check fails"):
-            ray_settings(address, without)
+            resolve_ray_environment(address, without)
 
 
 def test_an_address_where_nothing_listens_is_an_error_with_both_ways_out() -> None:
@@ -55,9 +55,9 @@ def test_an_address_where_nothing_listens_is_an_error_with_both_ways_out() -> No
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(UserError, match=rf"answers at {address} \(.*refused.*ray start --head.*leave"):
-            ray_settings(address, {})
+            resolve_ray_environment(address, {})
 
 
 def test_what_cannot_be_a_hosts_name_is_no_address() -> None:
     with pytest.raises(UserError, match=r"no Ray cluster answers at a\.\.b:6379"):
-        ray_settings("a..b:6379", {})
+        resolve_ray_environment("a..b:6379", {})

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.engines.server import OWN_TOKENS
-from actors.rewards.process import MOST_A_TURN, RULES, UNREADABLE
-from launch.bench.recipes.tries import overrides
+from actors.engines.server import RESERVED_TOKENS
+from actors.rewards.process import MALFORMED_RULE, MAX_TURN_REWARD, RULES
+from launch.bench.recipes.tries import tiny_overrides
 from launch.cluster import main
 from launch.config import RunConfig, load_recipe, recipe_names
-from launch.evaluate.evaluation import here
-from learner.objective import Shaping
+from launch.evaluate.evaluation import load_local_recipe
+from learner.objective import RewardShaping
 from tests.support.recipe_tables import ART, REFERENCE, STATED, TABLES, Row, Value
 
 NAMES = sorted(TABLES)
@@ -43,7 +43,7 @@ POSITIONS = {"Qwen3-8B": 40960, "Qwen3-4B": 40960, "Qwen3-32B": 40960, "qwen3-4b
 def test_an_episode_is_no_longer_than_the_recipes_own_model_takes(name: str) -> None:
     """Else its own command is refused, on whatever cluster."""
     config = load_recipe(name)
-    assert config.agent.context_tokens + OWN_TOKENS <= POSITIONS[str(config.model.path)]
+    assert config.agent.context_tokens + RESERVED_TOKENS <= POSITIONS[str(config.model.path)]
 
 
 def test_every_recipe_but_the_demos_has_a_table() -> None:
@@ -84,7 +84,7 @@ def test_no_hyper_parameter_of_a_document_is_left_out(name: str) -> None:
     ],
 )
 def test_arts_process_rewards_are_its_documents(line: int, said: str, rule: str, gives: float) -> None:
-    ours = {each.name: each.value for each in (*RULES, UNREADABLE)}
+    ours = {each.name: each.value for each in (*RULES, MALFORMED_RULE)}
     assert ours[rule] == gives
     if REFERENCE.is_dir():
         assert said in (REFERENCE / ART).read_text(encoding="utf-8").splitlines()[line - 1]
@@ -92,21 +92,21 @@ def test_arts_process_rewards_are_its_documents(line: int, said: str, rule: str,
 
 def test_what_an_episode_gets_for_how_it_works_stays_below_what_a_pass_is_worth() -> None:
     reward = load_recipe("art_terminal").reward
-    assert (reward.process, MOST_A_TURN) == ("art", 0.1)
+    assert (reward.process, MAX_TURN_REWARD) == ("art", 0.1)
     assert 2 * reward.process_cap < 0.5
 
 
 def test_setas_reward_is_shaped_as_its_card_says() -> None:
-    assert load_recipe("seta_qwen3_8b").objective.shaping == Shaping(bias=-0.5, scale=10.0, clip=20.0)
+    assert load_recipe("seta_qwen3_8b").objective.shaping == RewardShaping(bias=-0.5, scale=10.0, clip=20.0)
 
 
 def test_grpo_tcrs_epochs_are_its_steps() -> None:
     """366 steps: 3 passes over 490 samples, 4 a step."""
     config = load_recipe("grpo_tcr_qwen3_4b", ["run.steps=100000"])
-    assert config.for_tasks(490).run.steps == 366
-    assert config.for_tasks(3).run.steps == 3, "a pass that fills no step is one all the same"
-    assert load_recipe("demo").for_tasks(1).run.steps == load_recipe("demo").run.steps, "no epochs, no such end"
-    assert load_recipe("grpo_tcr_qwen3_4b").for_tasks(100_000).run.steps == 366, "never more than run.steps"
+    assert config.limited_to_epochs(490).run.steps == 366
+    assert config.limited_to_epochs(3).run.steps == 3, "a pass that fills no step is one all the same"
+    assert load_recipe("demo").limited_to_epochs(1).run.steps == load_recipe("demo").run.steps, "no epochs, no such end"
+    assert load_recipe("grpo_tcr_qwen3_4b").limited_to_epochs(100_000).run.steps == 366, "never more than run.steps"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,12 +149,12 @@ def test_what_a_recipe_says_can_be_set_can_be_set(name: str, overrides: list[str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recipe_is_evaluated_in_this_machine_s_sandboxes_wherever_its_run_s_are(name: str) -> None:
-    assert here(name, ()).sandbox.own
+    assert load_local_recipe(name, ()).sandbox.uses_worker_pools
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_try_on_a_tiny_model_is_still_that_recipe(name: str) -> None:
-    tried = load_recipe(name, [*overrides(name), "model.path=/tiny", "data.path=/tasks"])
+    tried = load_recipe(name, [*tiny_overrides(name), "model.path=/tiny", "data.path=/tasks"])
     whole = load_recipe(name)
     kept = {
         *("agent.kind", "agent.toolset", "agent.prompt", "agent.thinking", "agent.history", "agent.tools"),

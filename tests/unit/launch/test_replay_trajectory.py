@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from actors.agents.choice import agent_of
-from actors.chat_policy import shortened_by_length
-from actors.episode import EpisodeSettings, SandboxGone, ToolOutcome
+from actors.agents.choice import make_agent
+from actors.chat_policy import truncate_by_length
+from actors.episode import EpisodeSettings, SandboxDestroyedByAgent, ToolCallResult
 from launch.config import RunConfig
-from launch.evaluate.attempts import Failure, Stage, Verdict
-from launch.evaluate.setting import Setting
-from launch.recorded.of_run import recorded
-from launch.recorded.seams import Seams
-from launch.recorded.trajectory import Origin, Recorded
+from launch.evaluate.attempts import AttemptFailure, AttemptStage, AttemptVerdict
+from launch.evaluate.setting import EvaluationSettings
+from launch.recorded.of_run import build_recorded_trajectory
+from launch.recorded.seams import TemplateInverter
+from launch.recorded.trajectory import RecordedTrajectory, TrajectoryOrigin
 from launch.replay.__main__ import main
-from launch.replay.script import Observation, Replaying, replaying
-from launch.replay.telling import lines, told
-from launch.replay.verdicts import Again, Judged, agrees, changed_tests
+from launch.replay.script import ObservationComparison, ReplayEpisode, create_replay_episode
+from launch.replay.telling import build_replay_report, format_replay_lines
+from launch.replay.verdicts import ReplayAttempt, ReplayComparison, describe_changed_tests, verdicts_agree
 from protocol.cli.exits import EXIT_USER, main_guard
-from protocol.trajectory import Status, TestResult
+from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.tasks.task import Task
 from tests.support.observers import FakeObserver
 from tests.support.recorded import LIMITS, Terminal, call, chat_of, config, trajectory, write_run
@@ -39,19 +39,25 @@ def of_texts(
     texts: list[str],
     settings: EpisodeSettings = LIMITS,
     see: Callable[[Terminal], None] = lambda terminal: None,
-) -> Recorded:
+) -> RecordedTrajectory:
     chat = chat_of(run)
     made = trajectory(run, texts, settings=settings, see=see)
-    return recorded("demo-1/t", made, agent_of(run.agent.settings), chat, Seams(chat))
+    return build_recorded_trajectory("demo-1/t", made, make_agent(run.agent.settings), chat, TemplateInverter(chat))
 
 
-def replayed(run: RunConfig, found: Recorded, terminal: Terminal) -> tuple[Replaying, Status | None]:
+def replayed(
+    run: RunConfig, found: RecordedTrajectory, terminal: Terminal
+) -> tuple[ReplayEpisode, EpisodeStatus | None]:
     assert found.verdict is not None
-    origin = Origin("runs/demo-1", "m", agent_of(run.agent.settings), Setting(run, "", Path()), {}, shortened_by_length)
-    playing = replaying(found, origin, TASK, terminal, then=found.verdict, observer=FakeObserver(), settings=LIMITS)
+    origin = TrajectoryOrigin(
+        "runs/demo-1", "m", make_agent(run.agent.settings), EvaluationSettings(run, "", Path()), {}, truncate_by_length
+    )
+    playing = create_replay_episode(
+        found, origin, TASK, terminal, then=found.verdict, observer=FakeObserver(), settings=LIMITS
+    )
     try:
         return playing, asyncio.run(playing.run())
-    except SandboxGone:
+    except SandboxDestroyedByAgent:
         return playing, None
 
 
@@ -75,7 +81,7 @@ def test_the_same_is_done_in_the_same_order_and_seen(kind: str, texts: list[str]
 class Changed(Terminal):
     """Says something else of one command."""
 
-    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
         outcome = await super().call(name, arguments, on_output)
         return replace(outcome, text="disk full", exit_code=1) if self.calls[-1] == "touch x" else outcome
 
@@ -84,9 +90,9 @@ def test_what_is_seen_now_stands_beside_what_was_seen_then() -> None:
     run = config("agent.kind=hermes")
     playing, _ = replayed(run, of_texts(run, HERMES), Changed())
     (different,) = [each for each in playing.script.observations if not each.same]
-    assert (different.turn, different.commands, different.now) == (1, ("touch x",), "disk full")
-    assert different.then == "touch x\nsays <|3|>\n"
-    assert (different.exit_code, different.exit_code_now) == (0, 1)
+    assert (different.turn, different.commands, different.replayed_output) == (1, ("touch x",), "disk full")
+    assert different.recorded_output == "touch x\nsays <|3|>\n"
+    assert (different.recorded_exit_code, different.replayed_exit_code) == (0, 1)
 
 
 def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
@@ -95,11 +101,15 @@ def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
     late = replace(LIMITS, time_limit_s=0.008)  # each call takes 5 ms
     found = of_texts(run, [f"{call('ls')}\n{call('cat a')}\n{call('touch x')}", "done"], settings=late)
     assert found.verdict is not None
-    assert (found.verdict.status, found.verdict.passed, found.replies[0].ran) == (Status.TIME_LIMIT, False, 2)
+    assert (found.verdict.status, found.verdict.passed, found.replies[0].calls_run) == (
+        EpisodeStatus.TIME_LIMIT,
+        False,
+        2,
+    )
     terminal = Terminal()
     _, status = replayed(run, found, terminal)
     assert terminal.calls == ["ls", "cat a"]
-    assert status is Status.TIME_LIMIT
+    assert status is EpisodeStatus.TIME_LIMIT
 
 
 def test_an_answer_that_came_too_late_is_not_given_now() -> None:
@@ -107,12 +117,12 @@ def test_an_answer_that_came_too_late_is_not_given_now() -> None:
     stop = json.dumps({"action": {"type": "stop", "params": {"answers": {"command": "touch x"}}}})
     found = of_texts(run, [stop], settings=replace(LIMITS, nominal_tokens_per_s=0.01))
     assert found.verdict is not None
-    assert (found.verdict.status, found.verdict.passed) == (Status.TIME_LIMIT, False)
+    assert (found.verdict.status, found.verdict.passed) == (EpisodeStatus.TIME_LIMIT, False)
     terminal = Terminal()
     _, status = replayed(run, found, terminal)
-    assert (terminal.calls, status) == ([], Status.TIME_LIMIT)
+    assert (terminal.calls, status) == ([], EpisodeStatus.TIME_LIMIT)
     in_time, terminal = of_texts(run, [stop]), Terminal()
-    assert replayed(run, in_time, terminal)[1] is Status.COMPLETED
+    assert replayed(run, in_time, terminal)[1] is EpisodeStatus.COMPLETED
     assert len(terminal.calls) == 1
 
 
@@ -120,14 +130,14 @@ def test_a_limit_that_ended_it_then_is_how_it_ends_now() -> None:
     run = config("agent.kind=hermes")
     found = of_texts(run, [call("ls"), call("touch x")], settings=replace(LIMITS, max_turns=2))
     playing, status = replayed(run, found, Terminal())
-    assert status is Status.TURN_LIMIT
+    assert status is EpisodeStatus.TURN_LIMIT
     assert len(playing.turns) == 2
 
 
 @dataclass
 class Dying(Terminal):
-    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolOutcome:
-        raise SandboxGone("PID 1 is gone")
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
+        raise SandboxDestroyedByAgent("PID 1 is gone")
 
 
 def test_a_sandbox_that_dies_in_one_of_the_two_only_is_told_apart() -> None:
@@ -135,18 +145,21 @@ def test_a_sandbox_that_dies_in_one_of_the_two_only_is_told_apart() -> None:
     found = of_texts(run, HERMES)
     assert replayed(run, found, Dying())[1] is None
     assert found.verdict is not None
-    gone = replace(found, verdict=replace(found.verdict, status=Status.SANDBOX_DESTROYED))
-    assert replayed(run, gone, Terminal())[1] is Status.COMPLETED
+    gone = replace(found, verdict=replace(found.verdict, status=EpisodeStatus.SANDBOX_DESTROYED))
+    assert replayed(run, gone, Terminal())[1] is EpisodeStatus.COMPLETED
 
 
-PASSED = Verdict(True, 1.0, 1.0, Status.COMPLETED, tests=(TestResult("a", True), TestResult("b", True)))
-FAILED = Verdict(False, 0.0, 0.5, Status.COMPLETED, tests=(TestResult("a", True), TestResult("b", False)))
-SAME, OTHER = Observation(0, ("ls",), "x", "x"), Observation(2, ("date",), "Monday\nx", "Tuesday\nx")
+PASSED = AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, tests=(TestResult("a", True), TestResult("b", True)))
+FAILED = AttemptVerdict(False, 0.0, 0.5, EpisodeStatus.COMPLETED, tests=(TestResult("a", True), TestResult("b", False)))
+SAME, OTHER = (
+    ObservationComparison(0, ("ls",), "x", "x"),
+    ObservationComparison(2, ("date",), "Monday\nx", "Tuesday\nx"),
+)
 
 
-def again(verdict: Verdict | None, *observations: Observation, number: int = 0) -> Again:
-    failure = None if verdict else Failure(Stage.RESET, "SandboxStartError", "no sandbox")
-    return Again(number, verdict, failure, observations, 1.0)
+def again(verdict: AttemptVerdict | None, *observations: ObservationComparison, number: int = 0) -> ReplayAttempt:
+    failure = None if verdict else AttemptFailure(AttemptStage.RESET, "SandboxStartError", "no sandbox")
+    return ReplayAttempt(number, verdict, failure, observations, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -159,26 +172,26 @@ def again(verdict: Verdict | None, *observations: Observation, number: int = 0) 
         ((again(None), again(PASSED)), False, False, "replay it once more"),
     ],
 )
-def test_what_replays_mean(replays: tuple[Again, ...], same: bool, flaky: bool, says: str) -> None:
-    judged = Judged(PASSED, replays)
-    assert (judged.same, judged.flaky) == (same, flaky)
-    assert says in judged.meaning
+def test_what_replays_mean(replays: tuple[ReplayAttempt, ...], same: bool, flaky: bool, says: str) -> None:
+    judged = ReplayComparison(PASSED, replays)
+    assert (judged.all_agree, judged.flaky) == (same, flaky)
+    assert says in judged.explanation
 
 
 def test_a_verdict_agrees_when_its_tests_and_its_reward_do() -> None:
     swapped = replace(FAILED, tests=(TestResult("a", False), TestResult("b", True)))
-    assert not agrees(FAILED, swapped)
-    assert agrees(replace(FAILED, tests=()), swapped)
-    assert not agrees(PASSED, replace(PASSED, reward=0.9))
-    assert agrees(PASSED, replace(PASSED, reward=1.0 + 1e-9))
-    assert changed_tests(PASSED, FAILED) == ["b passed then, and failed now"]
-    assert changed_tests(replace(PASSED, tests=()), FAILED) == []
+    assert not verdicts_agree(FAILED, swapped)
+    assert verdicts_agree(replace(FAILED, tests=()), swapped)
+    assert not verdicts_agree(PASSED, replace(PASSED, reward=0.9))
+    assert verdicts_agree(PASSED, replace(PASSED, reward=1.0 + 1e-9))
+    assert describe_changed_tests(PASSED, FAILED) == ["b passed then, and failed now"]
+    assert describe_changed_tests(replace(PASSED, tests=()), FAILED) == []
 
 
 def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
-    found = Recorded("demo-1/x", "t", (), (), PASSED)
-    judged = Judged(PASSED, (again(FAILED, SAME, OTHER), again(PASSED, number=1)))
-    text = "\n".join(lines(found, judged, task_changed=True))
+    found = RecordedTrajectory("demo-1/x", "t", (), (), PASSED)
+    judged = ReplayComparison(PASSED, (again(FAILED, SAME, OTHER), again(PASSED, number=1)))
+    text = "\n".join(format_replay_lines(found, judged, task_changed=True))
     for part in (
         "demo-1/x: task t, passed, reward 1, completed then",
         "its prompt is another now",
@@ -190,7 +203,7 @@ def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
         "1 of 2 replays agree; they differ among themselves",
     ):
         assert part in text
-    said = json.loads(json.dumps(told(found, judged, task_changed=False)))
+    said = json.loads(json.dumps(build_replay_report(found, judged, task_changed=False)))
     assert (said["agree"], said["times"], said["same"], said["flaky"]) == (1, 2, False, True)
     assert said["replays"][0]["differences"][0]["then"] == "Monday\nx"
     assert said["replays"][0]["changed_tests"] == ["b passed then, and failed now"]

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from actors.evaluation import Attempt
+from actors.evaluation import EvaluationAttempt
 from launch.monitor import report as report_room
-from launch.monitor.report import write_report
+from launch.monitor.report import write_run_report
 from launch.report import main
 from launch.rundir import NoSuchRunError
 from protocol.events import EventLog
 from protocol.recordings import CastWriter
-from protocol.trajectory import Status
+from protocol.trajectory import EpisodeStatus
 from tests.support.fake_run import HELD_OUT, write_fake_run
 
 STATIC = Path(report_room.__file__).parent / "static"
@@ -35,7 +35,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def _report(run_dir: Path) -> str:
-    return write_report(run_dir).read_text()
+    return write_run_report(run_dir).read_text()
 
 
 def test_it_asks_nothing_of_the_network(run_dir: Path):
@@ -143,7 +143,7 @@ def test_what_a_sandbox_printed_cannot_become_part_of_the_page(run_dir: Path):
     name = next((run_dir / "terminals").glob("*.cast")).stem
     for path in (run_dir / "terminals").glob("*.cast"):
         with CastWriter.open(path, 80, 24, HOSTILE) as cast:
-            cast.output(HOSTILE)
+            cast.record_output(HOSTILE)
     line = {"t": 2e9, "kind": "episode.finished", "trajectory": name, "status": HOSTILE, "reward": 9.0}
     started = {"t": 2e9, "kind": "episode.started", "trajectory": name, "task": HOSTILE, "instruction": HOSTILE}
     with (run_dir / "events" / "worker-0.jsonl").open("a") as file:
@@ -191,7 +191,9 @@ def test_a_run_that_ended_early_shows_what_was_evaluated_by_family(tmp_path: Pat
     assert "<td>all</td>" not in _report(run)
     assert "all but the held-out family" in _report(run)
     families = ("count_words", "sort_unique")
-    attempts = [asdict(Attempt(f"{name}-0", name, False, True, 1.0, Status.COMPLETED, 9)) for name in families]
+    attempts = [
+        asdict(EvaluationAttempt(f"{name}-0", name, False, True, 1.0, EpisodeStatus.COMPLETED, 9)) for name in families
+    ]
     (run / "evaluation-before.json").write_text(json.dumps({"step": 0, "attempts": attempts}))
     table = _report(run).partition("Evaluation</h2>")[2]
     trained, _, held_out = table.partition("Held-out family, never trained on")
@@ -230,4 +232,4 @@ def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]):
     assert main([str(run_dir)]) == 0
     assert capsys.readouterr().out.strip().endswith("report.html")
     with pytest.raises(NoSuchRunError):
-        write_report(run_dir / "nothing")
+        write_run_report(run_dir / "nothing")

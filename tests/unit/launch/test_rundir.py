@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 
 from launch import report
-from launch.config import Control, load_recipe
+from launch.config import NegativeControl, load_recipe
 from launch.record import make_record, write_record
 from launch.rundir import (
     RunDirectory,
     RunDirectoryError,
-    check_new,
-    find_newest,
+    find_newest_run,
     find_run,
     is_running,
-    resumed_config,
-    stored_config,
+    load_resumed_config,
+    load_stored_config,
+    require_new_run,
 )
 from launch.steering.history import read_changes, record_changes
-from launch.steering.requests import Action, ask, new_request
-from launch.steering.tunable import changes_between, retuned
+from launch.steering.requests import ControlAction, make_request, submit_request
+from launch.steering.tunable import apply_changes, diff_configs
 from protocol.errors import UserError
 
 
@@ -76,12 +76,12 @@ def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
     for run_id in ("old", "new"):
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
             write_record(run, load_recipe("demo"))
-    assert find_newest(tmp_path, "demo", None) == tmp_path / "new"
+    assert find_newest_run(tmp_path, "demo", None) == tmp_path / "new"
     assert find_run(tmp_path, "old") == tmp_path / "old"
     with pytest.raises(RunDirectoryError, match="did you mean 'old'"):
         find_run(tmp_path, "olds")
     with pytest.raises(RunDirectoryError, match="of recipe 'other'"):
-        find_newest(tmp_path, "other", None)
+        find_newest_run(tmp_path, "other", None)
 
 
 def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None:
@@ -89,29 +89,33 @@ def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None
     for run_id, changes in (("mine", ()), ("seed-1", ("run.seed=1",)), ("control", ('run.control="lr0"',))):
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
             write_record(run, load_recipe("demo", changes))
-    assert find_newest(tmp_path, "demo", Control.NONE) == tmp_path / "seed-1"
-    assert find_newest(tmp_path, "demo", Control.NONE, ("run.seed=0",)) == tmp_path / "mine"
-    assert find_newest(tmp_path, "demo", Control.LR0) == find_newest(tmp_path, "", None) == tmp_path / "control"
+    assert find_newest_run(tmp_path, "demo", NegativeControl.NONE) == tmp_path / "seed-1"
+    assert find_newest_run(tmp_path, "demo", NegativeControl.NONE, ("run.seed=0",)) == tmp_path / "mine"
+    assert (
+        find_newest_run(tmp_path, "demo", NegativeControl.LR0)
+        == find_newest_run(tmp_path, "", None)
+        == tmp_path / "control"
+    )
     with pytest.raises(RunDirectoryError, match=r"seed-1 was started with another run\.seed"):
-        find_newest(tmp_path, "demo", Control.NONE, ("run.seed=2",))
+        find_newest_run(tmp_path, "demo", NegativeControl.NONE, ("run.seed=2",))
 
 
 def test_a_folder_that_holds_no_run_is_not_offered_to_be_resumed(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path, "demo", "mine").close()
     with pytest.raises(RunDirectoryError, match=r"no run that could go on.*`rm -r \S+/mine`.*--run-id NAME"):
-        check_new(tmp_path, "mine")
+        require_new_run(tmp_path, "mine")
 
 
 def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo") as run:
         write_record(run, load_recipe("demo"))
-    assert resumed_config(run.path, ()) == load_recipe("demo")
-    assert resumed_config(run.path, ("run.steps=99", "run.seed=0")).run.steps == 99
+    assert load_resumed_config(run.path, ()) == load_recipe("demo")
+    assert load_resumed_config(run.path, ("run.steps=99", "run.seed=0")).run.steps == 99
     with pytest.raises(RunDirectoryError, match=r"another model\.layers, run\.seed"):
-        resumed_config(run.path, ("run.seed=1", "model.layers=3"))
+        load_resumed_config(run.path, ("run.seed=1", "model.layers=3"))
     for change in ("agent.temperature=0.5", "staleness.eta=3", "evaluation.tasks_per_family=1", "lora.alpha=8"):
         with pytest.raises(RunDirectoryError, match=f"another {change.partition('=')[0]}, which"):
-            resumed_config(run.path, (change,))
+            load_resumed_config(run.path, (change,))
 
 
 def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: Path) -> None:
@@ -119,12 +123,12 @@ def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: 
         write_record(run, load_recipe("demo"))
         run.write_json("summary.json", {"ok": True})
     with pytest.raises(RunDirectoryError, match=r"run mine has come to its end, and \S+/summary\.json .*--steps N"):
-        resumed_config(run.path, ("run.steps=24",))
+        load_resumed_config(run.path, ("run.steps=24",))
     with RunDirectory.open(run.path) as again:
-        again.set_aside()
-        write_record(again, resumed_config(run.path, ("run.steps=99",)))
+        again.archive_results()
+        write_record(again, load_resumed_config(run.path, ("run.steps=99",)))
     assert json.loads((run.path / "attempts" / "1" / "summary.json").read_text()) == {"ok": True}
-    assert resumed_config(run.path, ()).run.steps == 99, "it did not come to its new end"
+    assert load_resumed_config(run.path, ()).run.steps == 99, "it did not come to its new end"
 
 
 @pytest.mark.parametrize(
@@ -135,24 +139,26 @@ def test_a_run_that_a_person_ended_goes_on_as_it_was(tmp_path: Path, ended: str,
         write_record(run, load_recipe("demo"))
         run.write_json("summary.json", {"ok": True, "ended": ended})
     if goes_on:
-        assert resumed_config(run.path, ()) == stored_config(run.path)
+        assert load_resumed_config(run.path, ()) == load_stored_config(run.path)
     else:
         with pytest.raises(RunDirectoryError, match="has come to its end"):
-            resumed_config(run.path, ())
+            load_resumed_config(run.path, ())
 
 
 def test_what_was_changed_while_a_run_went_on_stays_in_its_record(tmp_path: Path) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:
         write_record(run, load_recipe("demo"))
-        config = retuned(stored_config(run.path), {"learner.lr": "1e-5"})
-        changed = changes_between(stored_config(run.path), config)
-        record_changes(run.path, config, changed, new_request(Action.RETUNE, reason="too fast"), first_step=7)
+        config = apply_changes(load_stored_config(run.path), {"learner.lr": "1e-5"})
+        changed = diff_configs(load_stored_config(run.path), config)
+        record_changes(run.path, config, changed, make_request(ControlAction.RETUNE, reason="too fast"), first_step=7)
     with RunDirectory.open(run.path) as again:
-        write_record(again, resumed_config(run.path, ("run.steps=99",)))
-    assert (stored_config(run.path).learner.lr, stored_config(run.path).run.steps) == (1e-5, 99)
+        write_record(again, load_resumed_config(run.path, ("run.steps=99",)))
+    assert (load_stored_config(run.path).learner.lr, load_stored_config(run.path).run.steps) == (1e-5, 99)
     (change,) = read_changes(run.path)
     assert (change.attempt, change.first_step, change.after, change.reason) == (1, 7, 1e-5, "too fast")
-    assert stored_config(run.path / "attempts" / "1").learner.lr == load_recipe("demo").learner.lr, "replays begin here"
+    assert load_stored_config(run.path / "attempts" / "1").learner.lr == load_recipe("demo").learner.lr, (
+        "replays begin here"
+    )
 
 
 def test_a_driver_that_has_the_run_is_seen(tmp_path: Path) -> None:
@@ -174,7 +180,7 @@ def test_a_damaged_record_is_named(tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
     with pytest.raises(RunDirectoryError, match=r"broken/config\.json"):
-        stored_config(find_run(tmp_path, "broken"))
+        load_stored_config(find_run(tmp_path, "broken"))
 
 
 @pytest.mark.parametrize("record", [b"{", b"[]", b'{"config": []}', b'{"config": {"run": {"nmae": "demo"}}}'])
@@ -186,7 +192,7 @@ def test_a_run_that_cannot_be_read_does_not_keep_the_others_from_being_resumed(
         write_record(run, load_recipe("demo"))
     (tmp_path / "later").mkdir()
     (tmp_path / "later" / "config.json").write_bytes(record)
-    assert find_newest(tmp_path, name, None) == tmp_path / "mine"
+    assert find_newest_run(tmp_path, name, None) == tmp_path / "mine"
 
 
 @pytest.mark.parametrize("name", ["../../escape", "a/b", "", ".hidden", "x" * 101])
@@ -203,7 +209,7 @@ def test_the_longest_name_makes_a_run_id(tmp_path: Path) -> None:
 
 USES = {
     "resume": RunDirectory.open,
-    "steer": lambda run: ask(run, new_request(Action.PAUSE)),
+    "steer": lambda run: submit_request(run, make_request(ControlAction.PAUSE)),
     "report": lambda run: report.main([str(run)]),
 }
 
@@ -250,4 +256,4 @@ def test_a_record_that_may_not_be_read_is_not_called_damaged(tmp_path: Path, mon
     monkeypatch.setattr(Path, "read_bytes", fail)
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     with pytest.raises(RunDirectoryError, match=r"belongs to \w+, and you are 4711: .*sudo chown -R 4711"):
-        stored_config(tmp_path)
+        load_stored_config(tmp_path)

@@ -10,20 +10,27 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.evaluation import Attempt
+from actors.evaluation import EvaluationAttempt
 from launch.config import RunConfig
-from launch.evaluation_files import write_attempts
-from launch.exam_files import end_exam
+from launch.evaluation_files import write_evaluation
+from launch.exam_files import write_evaluation_result
 from launch.metrics import read_metrics
-from launch.rundir import RunDirectory, config_values, held
+from launch.rundir import RunDirectory, config_tables, hold_run_lock
 from launch.runs.__main__ import main
-from launch.runs.comparing import FIGURES, charts, differences, figure_lines, page, read_runs
-from launch.runs.listing import State, list_runs, run_line, shown_age, shown_bytes
-from launch.runs.pruning import DEFAULT, Part, prune, removable
-from launch.runs.query import query
+from launch.runs.comparing import (
+    COMPARED_METRICS,
+    build_charts,
+    compare_metrics,
+    find_config_differences,
+    read_compared_runs,
+    render_comparison_page,
+)
+from launch.runs.listing import RunListStatus, format_age, format_bytes, list_run_rows, read_run_row
+from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
+from launch.runs.query import run_query
 from protocol.errors import UserError
-from protocol.trajectory import Status
-from protocol.weights import NO_VERSION, Version, WeightManifest
+from protocol.trajectory import EpisodeStatus
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.fake_run import write_fake_run
 
 NOW = 1_900_000_000.0
@@ -33,7 +40,7 @@ def make_run(folder: Path, name: str, *, steps: int = 3, finished: bool = True, 
     path = folder / name
     write_fake_run(path, steps=steps, finished=finished)
     config = RunConfig.model_validate({"run": {"name": "demo", "steps": steps, **changed}})
-    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_values(config)}))
+    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_tables(config)}))
     return path
 
 
@@ -54,13 +61,13 @@ def test_every_run_has_a_line_with_how_it_stands(folder: Path) -> None:
     (make_run(folder, "damaged") / "config.json").write_text("{")
     (folder / "no run").mkdir()
     with RunDirectory.open(make_run(folder, "alive", steps=6, finished=False)):
-        found = {line.run: line for line in list_runs(folder, NOW)}
+        found = {line.run: line for line in list_run_rows(folder, NOW)}
     assert {name: line.state for name, line in found.items()} == {
-        "done": State.DONE,
-        "failed": State.FAILED,
-        "stopped": State.STOPPED,
-        "damaged": State.DAMAGED,
-        "alive": State.RUNNING,
+        "done": RunListStatus.DONE,
+        "failed": RunListStatus.FAILED,
+        "stopped": RunListStatus.STOPPED,
+        "damaged": RunListStatus.DAMAGED,
+        "alive": RunListStatus.RUNNING,
     }
     line = found["stopped"]
     assert (line.step, line.steps, line.before, line.after) == (4, 6, None, None)
@@ -71,20 +78,20 @@ def test_every_run_has_a_line_with_how_it_stands(folder: Path) -> None:
 
 def test_a_run_that_has_just_begun_has_a_line(folder: Path) -> None:
     (folder / "new").mkdir()
-    (folder / "new" / "config.json").write_bytes(orjson.dumps({"config": config_values(RunConfig())}))
-    line = run_line(folder / "new", NOW)
-    assert (line.state, line.step, line.pass_rate) == (State.STOPPED, 0, None)
+    (folder / "new" / "config.json").write_bytes(orjson.dumps({"config": config_tables(RunConfig())}))
+    line = read_run_row(folder / "new", NOW)
+    assert (line.state, line.step, line.pass_rate) == (RunListStatus.STOPPED, 0, None)
 
 
 @pytest.mark.parametrize(
     ("function", "value", "says"),
     [
-        (shown_bytes, 12.0, "12 B"),
-        (shown_bytes, 3_400_000.0, "3.4 MB"),
-        (shown_bytes, 2.5e12, "2.5 TB"),
-        (shown_age, 30.0, "30 s"),
-        (shown_age, 7200.0, "2 h"),
-        (shown_age, 3 * 86_400.0, "3 d"),
+        (format_bytes, 12.0, "12 B"),
+        (format_bytes, 3_400_000.0, "3.4 MB"),
+        (format_bytes, 2.5e12, "2.5 TB"),
+        (format_age, 30.0, "30 s"),
+        (format_age, 7200.0, "2 h"),
+        (format_age, 3 * 86_400.0, "3 d"),
     ],
 )
 def test_sizes_and_ages_are_for_people(function: Callable[[float], str], value: float, says: str) -> None:
@@ -95,22 +102,22 @@ def test_sizes_and_ages_are_for_people(function: Callable[[float], str], value: 
 
 
 def test_two_runs_of_different_length_share_their_steps(folder: Path) -> None:
-    compared = read_runs([make_run(folder, "a", steps=3), make_run(folder, "b", steps=5, seed=7)], NOW)
-    drawn = {chart.title: chart for chart in charts(compared)}
+    compared = read_compared_runs([make_run(folder, "a", steps=3), make_run(folder, "b", steps=5, seed=7)], NOW)
+    drawn = {chart.title: chart for chart in build_charts(compared)}
     reward = drawn["Reward"]
     assert list(reward.places) == ["1", "2", "3", "4", "5"]
     assert [series.label for series in reward.series] == ["a", "b"]
     assert reward.series[0].values[3:] == [None, None]
     assert reward.series[1].values == [step["reward_mean"] for step in read_metrics(folder / "b")]
-    assert drawn.keys() <= {figure.title for figure in FIGURES}
-    lines = {(line.figure, line.run): line for line in figure_lines(compared)}
+    assert drawn.keys() <= {figure.title for figure in COMPARED_METRICS}
+    lines = {(line.figure, line.run): line for line in compare_metrics(compared)}
     assert lines["Reward", "b"].first == read_metrics(folder / "b")[0]["reward_mean"]
-    assert dict(differences(compared)) == {"run.seed": (0, 7), "run.steps": (3, 5)}
+    assert dict(find_config_differences(compared)) == {"run.seed": (0, 7), "run.steps": (3, 5)}
 
 
 def test_the_page_needs_no_network_and_a_runs_name_is_text(folder: Path) -> None:
-    compared = read_runs([make_run(folder, "a"), make_run(folder, "b<script>")], NOW)
-    html = page(compared)
+    compared = read_compared_runs([make_run(folder, "a"), make_run(folder, "b<script>")], NOW)
+    html = render_comparison_page(compared)
     assert "default-src 'none'" in html
     assert "<script>" not in html
     assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
@@ -120,8 +127,8 @@ def test_the_page_needs_no_network_and_a_runs_name_is_text(folder: Path) -> None
 def test_runs_without_a_step_are_compared_by_what_they_are(folder: Path) -> None:
     for name in ("a", "b"):
         (folder / name).mkdir()
-        (folder / name / "config.json").write_bytes(orjson.dumps({"config": config_values(RunConfig())}))
-    html = page(read_runs([folder / "a", folder / "b"], NOW))
+        (folder / name / "config.json").write_bytes(orjson.dumps({"config": config_tables(RunConfig())}))
+    html = render_comparison_page(read_compared_runs([folder / "a", folder / "b"], NOW))
     assert "None of them has taken a step" in html
 
 
@@ -139,7 +146,7 @@ def test_compare_writes_a_page_and_prints_one_object(folder: Path, capfdbinary: 
 
 def ask(sql: str, *runs: Path, most: int = 100) -> list[list[object]]:
     pytest.importorskip("duckdb", reason="DuckDB is not in this environment: make setup")
-    return [list(row) for row in query(sql, runs, most=most, now=NOW).rows]
+    return [list(row) for row in run_query(sql, runs, most=most, now=NOW).rows]
 
 
 def test_metrics_are_those_of_the_steps_that_stand(folder: Path) -> None:
@@ -153,10 +160,12 @@ def test_metrics_are_those_of_the_steps_that_stand(folder: Path) -> None:
 def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
     runs = [make_run(folder, "a"), make_run(folder, "b", steps=2)]
     with RunDirectory.open(runs[0]) as directory:
-        write_attempts(directory, "before", 0, [])
+        write_evaluation(directory, "before", 0, [])
     (runs[1] / "evaluations").mkdir()
-    beside = WeightManifest(Version(7), 2, NO_VERSION, "", "", 0, 0)
-    end_exam(runs[1], beside, [Attempt("t", "f", False, True, 1.0, Status.COMPLETED, 9, (7,))])
+    beside = WeightManifest(WeightVersion(7), 2, NO_VERSION, "", "", 0, 0)
+    write_evaluation_result(
+        runs[1], beside, [EvaluationAttempt("t", "f", False, True, 1.0, EpisodeStatus.COMPLETED, 9, (7,))]
+    )
     assert ask("SELECT run, state FROM runs ORDER BY run", *runs) == [["a", "done"], ["b", "done"]]
     assert ask("SELECT count(DISTINCT run) FROM events WHERE kind = 'learner.step'", *runs) == [[2]]
     ((name,),) = ask("SELECT line->>'recipe' FROM events WHERE kind = 'run.started' AND run = 'b'", *runs)
@@ -206,15 +215,15 @@ def test_lines_that_are_no_events_cost_a_question_nothing(folder: Path) -> None:
 
 def test_a_record_whose_tables_are_none_is_damaged(folder: Path) -> None:
     (make_run(folder, "odd") / "config.json").write_bytes(b'{"config": {"run": 3}}')
-    assert [line.state for line in list_runs(folder, NOW)] == [State.DAMAGED]
+    assert [line.state for line in list_run_rows(folder, NOW)] == [RunListStatus.DAMAGED]
     with pytest.raises(UserError, match="no run's record"):
-        read_runs([make_run(folder, "whole"), folder / "odd"], NOW)
+        read_compared_runs([make_run(folder, "whole"), folder / "odd"], NOW)
 
 
 def test_without_duckdb_there_is_a_line_that_says_how_to_have_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
     with pytest.raises(UserError, match="make setup"):
-        query("SELECT 1", [], most=1, now=NOW)
+        run_query("SELECT 1", [], most=1, now=NOW)
 
 
 # -- prune -----------------------------------------------------------------------------------------------------------
@@ -247,34 +256,34 @@ def files(run: Path) -> set[str]:
 
 def test_what_would_go_is_told_with_its_size_and_stays(full: Path) -> None:
     before = files(full)
-    gone, busy = prune([full], set(Part), dry_run=True)
+    gone, busy = prune_runs([full], set(PrunablePart), dry_run=True)
     assert files(full) - {".lock"} == before
     assert busy == []
     by_part = {each.part: each for each in gone}
-    assert set(by_part) == set(Part) - {Part.CHECKPOINTS}
-    assert by_part[Part.LEFTOVERS].bytes >= 4 * 5000
-    assert by_part[Part.RUN].bytes > by_part[Part.WEIGHTS].bytes >= 2 * 5000
+    assert set(by_part) == set(PrunablePart) - {PrunablePart.CHECKPOINTS}
+    assert by_part[PrunablePart.LEFTOVERS].bytes >= 4 * 5000
+    assert by_part[PrunablePart.RUN].bytes > by_part[PrunablePart.WEIGHTS].bytes >= 2 * 5000
 
 
 def test_by_default_only_goes_what_nobody_needs(full: Path) -> None:
     before = files(full)
-    prune([full], DEFAULT, dry_run=False)
+    prune_runs([full], DEFAULT_PARTS, dry_run=False)
     gone = before - files(full)
     assert all(name.startswith(("weights/", "copies/", "checkpoints/")) for name in gone)
     assert [path.name for path in (full / "weights").iterdir()] == ["v0003"]
-    assert [each for each in removable(full) if each.part in DEFAULT] == []
+    assert [each for each in find_prunable(full) if each.part in DEFAULT_PARTS] == []
 
 
 def test_a_run_that_somebody_drives_is_left_alone(full: Path) -> None:
     with RunDirectory.open(full):
         before = files(full)
-        gone, busy = prune([full], set(Part), dry_run=False)
+        gone, busy = prune_runs([full], set(PrunablePart), dry_run=False)
         assert (gone, busy) == ([], ["full"])
         assert files(full) == before
 
 
 def test_nobody_can_begin_to_drive_a_run_while_it_is_pruned(full: Path) -> None:
-    with held(full), pytest.raises(UserError, match="is in use by process"):
+    with hold_run_lock(full), pytest.raises(UserError, match="is in use by process"):
         RunDirectory.open(full)
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from actors.agents.choice import agent_of
-from actors.environment.play import Part
+from actors.agents.choice import make_agent
+from actors.environment.play import EpisodeInputs
 from actors.environment.wire import EpisodeOutcome
 from actors.provider_settings import ProviderSettings
 from launch import sandboxes as launch_sandboxes
 from launch.config import RunConfig, load_recipe
-from launch.sandboxes import callback, check_provider, provider_settings
+from launch.sandboxes import callback_address, check_provider, make_provider_settings
 from protocol.errors import UserError
 from sandbox.daytona import sdk
 from sandbox.edge.auth import Access
 from sandbox.leases import LeaseLimits
 from sandbox.router.app import create_app
-from sandbox.router.workers import Workers
+from sandbox.router.workers import RouterWorkers
 from tests.support.environments import environment_service
 from tests.support.fake_judge import nobody
 from tests.support.fake_provider import FakeProvider
@@ -35,16 +35,16 @@ def config(*overrides: str) -> RunConfig:
 
 
 def check(said: RunConfig, **environment: str) -> None:
-    check_provider(said, agent_of(said.agent.settings), environment)
+    check_provider(said, make_agent(said.agent.settings), environment)
 
 
 def test_servers_are_those_of_the_configuration_else_of_the_environment() -> None:
     environment = {"WORKER_URLS": "http://a:18081, http://b:18081/", "LONGSHORE_SANDBOX_TOKEN": "secret"}
-    assert provider_settings(load_recipe("demo").sandbox, environment) is None
+    assert make_provider_settings(load_recipe("demo").sandbox, environment) is None
     told = ProviderSettings("pool", ("http://a:18081", "http://b:18081"), "secret")
-    assert provider_settings(config().sandbox, environment) == told
+    assert make_provider_settings(config().sandbox, environment) == told
     assert "secret" not in repr(told)
-    said = provider_settings(config("sandbox.urls=http://c:1,http://d:2").sandbox, environment)
+    said = make_provider_settings(config("sandbox.urls=http://c:1,http://d:2").sandbox, environment)
     assert said == ProviderSettings("pool", ("http://c:1", "http://d:2"), "secret")
 
 
@@ -62,7 +62,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
 
 
 async def test_a_server_s_token_is_asked_for_before_anything_starts() -> None:
-    app = create_app(lambda: Workers(("http://127.0.0.1:9",), "", 1.0), Access("127.0.0.1", "right" * 4))
+    app = create_app(lambda: RouterWorkers(("http://127.0.0.1:9",), "", 1.0), Access("127.0.0.1", "right" * 4))
     async with serving(app) as url:
         said = config(f"sandbox.urls={url}")
         await asyncio.to_thread(check, said, LONGSHORE_SANDBOX_TOKEN="right" * 4)
@@ -84,7 +84,7 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
         urls = [
             (await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / name, limits)))[0] for name in "ab"
         ]
-        router = create_app(lambda: Workers(tuple(urls), "", 1.0), Access("127.0.0.1"))
+        router = create_app(lambda: RouterWorkers(tuple(urls), "", 1.0), Access("127.0.0.1"))
         both = await stack.enter_async_context(serving(router))
         together = "sandbox.group_slots=true"
         with pytest.raises(
@@ -93,7 +93,7 @@ async def test_the_places_of_a_whole_group_are_asked_of_one_address_that_has_the
             await asyncio.to_thread(check, config(f"sandbox.urls={urls[0]}", together))
         said = config(f"sandbox.urls={both}", together)
         await asyncio.to_thread(check, said)
-        told = provider_settings(said.sandbox, {})
+        told = make_provider_settings(said.sandbox, {})
         assert told is not None
         assert told.together
         with pytest.raises(
@@ -121,18 +121,18 @@ SERVICES = ("sandbox.provider=environment", "warm_start.enabled=false")
 def test_environment_services_are_those_of_the_configuration_else_of_the_environment() -> None:
     told = {"ENVIRONMENT_URLS": "http://a:18082", "WORKER_URLS": "http://b:1", "LONGSHORE_SANDBOX_TOKEN": "secret"}
     said = load_recipe("demo", [*SERVICES])
-    assert provider_settings(said.sandbox, told) == ProviderSettings("environment", ("http://a:18082",), "secret")
+    assert make_provider_settings(said.sandbox, told) == ProviderSettings("environment", ("http://a:18082",), "secret")
     with pytest.raises(UserError, match=r"--set sandbox\.urls=http://HOST:18082, or export ENVIRONMENT_URLS="):
         check(said)
 
 
 def test_services_here_reach_the_policy_by_loopback_and_others_by_their_worker_s_node() -> None:
-    assert callback(["http://127.0.0.1:1", "http://localhost:2"], "10.0.0.5") == "127.0.0.1"
-    assert callback(["http://127.0.0.1:1", "http://far:2"], "10.0.0.5") == "10.0.0.5"
+    assert callback_address(["http://127.0.0.1:1", "http://localhost:2"], "10.0.0.5") == "127.0.0.1"
+    assert callback_address(["http://127.0.0.1:1", "http://far:2"], "10.0.0.5") == "10.0.0.5"
 
 
 async def test_what_is_no_environment_service_is_told_before_anything_starts(tmp_path: Path) -> None:
-    async def never(_: Part) -> EpisodeOutcome:
+    async def never(_: EpisodeInputs) -> EpisodeOutcome:
         raise AssertionError
 
     async with pool_server(FakeProvider(), tmp_path) as (url, _), environment_service(never) as (service, _):

@@ -10,9 +10,9 @@ import pytest
 from launch.config import ConfigError, load_recipe, load_sft
 from launch.demo.model import build_demo_model
 from launch.record import write_record
-from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, find_newest, stored_config
-from launch.sft.arguments import NEWEST, parse, resumed_config
-from launch.sft.prepare import prepare
+from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, find_newest_run, load_stored_config
+from launch.sft.arguments import NEWEST_RUN, parse_arguments, resumed_config
+from launch.sft.prepare import prepare_sft
 from protocol.errors import UserError
 
 
@@ -21,18 +21,18 @@ def test_options_are_overrides_and_set_comes_last() -> None:
         "--model /m --data a.jsonl runs/x --data b.json --eval-data c.jsonl --output out --min-score 0.5 --epochs 3 "
         "--reward-weighted --too-long drop --batch-size 4 --lr 1e-4 --seed 7 --set sft.epochs=5"
     )
-    config = parse(line.split()).config()
+    config = parse_arguments(line.split()).config()
     assert config.sft.data == (Path("a.jsonl"), Path("runs/x"), Path("b.json"))
     assert (config.sft.model, config.sft.output, config.sft.eval_data) == (Path("/m"), Path("out"), (Path("c.jsonl"),))
     assert (config.sft.min_score, config.sft.reward_weighted, config.sft.too_long) == (0.5, True, "drop")
     assert (config.sft.epochs, config.sft.batch_size, config.learner.lr, config.run.seed) == (5, 4, 1e-4, 7)
-    assert not parse(["--model", "/m"]).config().sft.reward_weighted
+    assert not parse_arguments(["--model", "/m"]).config().sft.reward_weighted
 
 
 def test_a_recipe_says_what_options_say(tmp_path: Path) -> None:
     recipe = tmp_path / "warm.toml"
     recipe.write_text('[sft]\nmodel = "/m"\ndata = ["a.jsonl"]\n[learner]\ntp = 2\nranks = 2\n')
-    config = parse(["--recipe", str(recipe), "--epochs", "2"]).config()
+    config = parse_arguments(["--recipe", str(recipe), "--epochs", "2"]).config()
     assert (config.sft.model, config.sft.data, config.learner.tp, config.sft.epochs) == (
         *(Path("/m"), (Path("a.jsonl"),)),
         *(2, 2),
@@ -76,32 +76,32 @@ def test_a_warm_start_trains_all_weights(tmp_path: Path) -> None:
 
 def test_what_is_missing_is_said_with_the_option(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--model is missing"):
-        prepare(load_sft(None))
+        prepare_sft(load_sft(None))
     with pytest.raises(UserError, match="--data is missing"):
-        prepare(load_sft(None, [f"sft.model={tmp_path}"]))
+        prepare_sft(load_sft(None, [f"sft.model={tmp_path}"]))
     with pytest.raises(UserError, match=r"has no config\.json"):
-        prepare(load_sft(None, [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']))
+        prepare_sft(load_sft(None, [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']))
     with pytest.raises(UserError, match="--model is empty"):
-        parse(["--model", ""])
+        parse_arguments(["--model", ""])
     with pytest.raises(UserError, match="--data is empty"):
-        parse(["--data", ""])
+        parse_arguments(["--data", ""])
 
 
 def test_what_the_learner_could_not_load_is_refused_before_it_starts(tmp_path: Path) -> None:
     build_demo_model(tmp_path, load_recipe("demo", ["model.layers=1", "model.heads=2"]).model, 0)
     asked = [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']
     with pytest.raises(UserError, match=r"learner\.tp = 3 does not divide the 2 key-value heads.* one of 1, 2$"):
-        prepare(load_sft(None, [*asked, "learner.tp=3", "learner.ranks=3"]))
+        prepare_sft(load_sft(None, [*asked, "learner.tp=3", "learner.ranks=3"]))
     with pytest.raises(UserError, match=r"learner\.pp = 2 does not divide the 1 layers.* one of 1$"):
-        prepare(load_sft(None, [*asked, "learner.pp=2", "learner.ranks=2"]))
+        prepare_sft(load_sft(None, [*asked, "learner.pp=2", "learner.ranks=2"]))
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"model\.safetensors is damaged or cut off"):
-        prepare(load_sft(None, asked))
+        prepare_sft(load_sft(None, asked))
     wrong = json.loads((tmp_path / "config.json").read_text()) | {"layer_types": ["full_attention"] * 5}
     (tmp_path / "config.json").write_text(json.dumps(wrong))
     with pytest.raises(UserError, match=r"config\.json: transformers cannot read it .*`layer_types` \(5\)"):
-        prepare(load_sft(None, asked))
+        prepare_sft(load_sft(None, asked))
 
 
 def begun(runs: Path, run_id: str, *overrides: str) -> Path:
@@ -124,29 +124,31 @@ def test_a_run_goes_on_on_another_layout_and_as_nothing_else(tmp_path: Path) -> 
 
 
 def test_adapters_are_written_alone_where_there_are_some() -> None:
-    assert parse(["--model", "/m", "--adapters", "a", "--set", "lora.rank=4"]).config().sft.adapters == Path("a")
+    assert parse_arguments(["--model", "/m", "--adapters", "a", "--set", "lora.rank=4"]).config().sft.adapters == Path(
+        "a"
+    )
     with pytest.raises(ConfigError, match=r"sft\.adapters has no adapters to write: set lora\.rank = 16"):
-        parse(["--model", "/m", "--adapters", "a"]).config()
+        parse_arguments(["--model", "/m", "--adapters", "a"]).config()
 
 
 def test_resume_finds_the_newest_supervised_training(tmp_path: Path) -> None:
     place = ["--set", f"run.dir={tmp_path}"]
     with pytest.raises(RunDirectoryError, match="no supervised training in"):
-        parse(["--resume", *place]).resumed()
+        parse_arguments(["--resume", *place]).resumed()
     begun(tmp_path, "first", f"run.dir={tmp_path}")
     path = begun(tmp_path, "second", f"run.dir={tmp_path}")
-    assert parse(["--resume", *place]).resume == NEWEST
-    assert parse(["--resume", *place]).resumed()[0] == path
-    assert parse(["--resume", "first", *place]).resumed()[0] == tmp_path / "first"
+    assert parse_arguments(["--resume", *place]).resume == NEWEST_RUN
+    assert parse_arguments(["--resume", *place]).resumed()[0] == path
+    assert parse_arguments(["--resume", "first", *place]).resumed()[0] == tmp_path / "first"
     with pytest.raises(UserError, match="name two runs"):
-        parse(["--resume", "first", "--run-id", "second"])
+        parse_arguments(["--resume", "first", "--run-id", "second"])
 
 
 def test_the_two_kinds_of_run_are_told_apart(tmp_path: Path) -> None:
     path = begun(tmp_path, "mine")
     with pytest.raises(RunDirectoryError, match=r"go on with python -m launch\.sft --resume mine"):
-        stored_config(path)
+        load_stored_config(path)
     with pytest.raises(RunDirectoryError, match=r"`python -m launch\.sft --resume mine"):
         RunDirectory.create(tmp_path, "sft", "mine")
     with pytest.raises(RunDirectoryError, match="no run at all"):
-        find_newest(tmp_path, "", None)
+        find_newest_run(tmp_path, "", None)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.agents.agent import ToolCall
+from actors.agents.agent import AgentToolCall
 from actors.agents.json_action import JsonActionAgent
-from actors.agents.prompt import Prompt
-from launch.sft.conversations import BadDataError, conversation, read_conversations
+from actors.agents.prompt import PromptTemplate
+from launch.sft.conversations import TrainingDataError, parse_conversation, read_conversations
 from sandbox.tools import SHELL_ONLY
 
 ASK = {"role": "user", "content": "Go."}
@@ -34,13 +34,13 @@ def test_openais_shape_with_calls_tools_and_scores() -> None:
         "weight": 2,
         "id": "ignored",
     }
-    found = conversation(record, "f:1")
+    found = parse_conversation(record, "f:1")
     assert [message["role"] for message in found.messages] == ["system", "user", "assistant", "tool", "assistant"]
     assert found.messages[1]["content"] == "Go."
     assert found.messages[2]["content"] == ""
     assert found.messages[2].get("tool_calls") == TEMPLATED
     assert found.messages[4].get("reasoning_content") == "seen"
-    assert (found.trained, found.score, found.weight, len(found.tools)) == ({4}, 0.5, 2.0, 1)
+    assert (found.trained_messages, found.score, found.weight, len(found.tools)) == ({4}, 0.5, 2.0, 1)
 
 
 def test_sharegpts_shape_with_calls_and_tools_as_strings() -> None:
@@ -54,10 +54,10 @@ def test_sharegpts_shape_with_calls_and_tools_as_strings() -> None:
         ],
         "tools": json.dumps([{"name": "shell_exec"}]),
     }
-    found = conversation(record, "f:1")
+    found = parse_conversation(record, "f:1")
     assert [message["role"] for message in found.messages] == ["system", "user", "assistant", "tool", "assistant"]
     assert found.messages[2].get("tool_calls") == TEMPLATED
-    assert (found.trained, found.score, found.tools) == ({2, 4}, None, ({"name": "shell_exec"},))
+    assert (found.trained_messages, found.score, found.tools) == ({2, 4}, None, ({"name": "shell_exec"},))
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])
@@ -92,14 +92,14 @@ def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path
     file.write_text(f"[{', '.join(records)}]" if suffix == ".json" else "\n".join(records))
     mended, browsed = read_conversations(file)
     assert [message["role"] for message in mended.messages] == ["system", "user", "assistant"]
-    assert (mended.trained, mended.score) == ({2}, 0.25)
+    assert (mended.trained_messages, mended.score) == ({2}, 0.25)
     assert [message["content"] for message in browsed.messages[::2]] == ["a page", '{"url":"b"}', "an end"]
-    assert (browsed.trained, browsed.score) == ({1, 3, 5}, 1.0)
+    assert (browsed.trained_messages, browsed.score) == ({1, 3, 5}, 1.0)
     assert browsed.messages[5]["content"] == stopped
-    agent = JsonActionAgent(Prompt("look"), SHELL_ONLY)
+    agent = JsonActionAgent(PromptTemplate("look"), SHELL_ONLY)
     for message in (browsed.messages[1], browsed.messages[3]):
-        (action,) = agent.read(message["content"]).actions
-        assert isinstance(action, ToolCall)
+        (action,) = agent.parse_reply(message["content"]).actions
+        assert isinstance(action, AgentToolCall)
         assert (action.name, action.arguments) == ("shell_exec", {"command": "ls"})
 
 
@@ -132,24 +132,24 @@ def test_samples_of_affinetes_are_read_as_its_own_code_keeps_them(tmp_path: Path
     ],
 )
 def test_what_cannot_be_trained_is_named_by_its_place(record: object, says: str) -> None:
-    with pytest.raises(BadDataError, match=f"^data.jsonl:7: .*{says}") as caught:
-        conversation(record, "data.jsonl:7")
+    with pytest.raises(TrainingDataError, match=f"^data.jsonl:7: .*{says}") as caught:
+        parse_conversation(record, "data.jsonl:7")
     assert "\n" not in str(caught.value)
 
 
 def test_a_bad_line_is_named_by_file_and_line(tmp_path: Path) -> None:
     file = tmp_path / "data.jsonl"
     file.write_text(json.dumps({"messages": [ASK, SAY]}) + "\n\n{'messages': []}\n")
-    with pytest.raises(BadDataError, match=r"data\.jsonl:3: no valid JSON"):
+    with pytest.raises(TrainingDataError, match=r"data\.jsonl:3: no valid JSON"):
         list(read_conversations(file))
 
 
 def test_a_json_file_is_a_list_of_records_or_one(tmp_path: Path) -> None:
     file, record = tmp_path / "data.json", {"messages": [ASK, SAY]}
     file.write_text(json.dumps([record, record], indent=1))
-    assert [each.where for each in read_conversations(file)] == [f"{file}: record 1", f"{file}: record 2"]
+    assert [each.location for each in read_conversations(file)] == [f"{file}: record 1", f"{file}: record 2"]
     file.write_text(json.dumps(record))
     assert len(list(read_conversations(file))) == 1
     file.write_text(f"{json.dumps(record)}\n{json.dumps(record)}\n")
-    with pytest.raises(BadDataError, match=r"name a file with a record a line \.jsonl"):
+    with pytest.raises(TrainingDataError, match=r"name a file with a record a line \.jsonl"):
         list(read_conversations(file))

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from actors.agents.chat import Tokenizer
-from launch.config import TooLong
+from launch.config import OverlongAction
 from launch.demo.tokenizer import CHAT_TEMPLATE, train_tokenizer
-from launch.sft.conversations import BadDataError, conversation
-from launch.sft.examples import Choice, Encoder, LeftOut, read_examples
-from protocol.codec import dumps, inspect_blob
+from launch.sft.conversations import TrainingDataError, parse_conversation
+from launch.sft.examples import ConversationEncoder, SequenceExclusion, SequenceSelection, read_examples
+from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
-from protocol.export import Exporter
+from protocol.export import TrajectoryExporter
 from tests.support.trajectories import make_segment, make_trajectory
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def forgetful(tokenizer: Tokenizer) -> Tokenizer:
 
 def encoded(tokenizer: Tokenizer, record: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Ids, mask, and the text of each span that has loss."""
-    ids, mask = Encoder(tokenizer).encode(conversation(record, "f:1"))
+    ids, mask = ConversationEncoder(tokenizer).encode(parse_conversation(record, "f:1"))
     assert (ids.dtype, mask.dtype, ids.shape) == (np.int32, np.uint8, mask.shape)
     edges = np.flatnonzero(np.diff(np.concatenate([[0], mask, [0]])))
     spans = [ids[first:last] for first, last in zip(edges[::2], edges[1::2], strict=True)]
@@ -116,12 +116,14 @@ def test_sampled_markup_inside_a_reply_ends_it_where_the_template_does(tokenizer
 
 
 def test_thoughts_and_calls_that_a_template_leaves_out_are_not_lost_in_silence(tokenizer: Tokenizer) -> None:
-    with pytest.raises(BadDataError, match=r"^f:1: the chat template of this model leaves 'I look' out of a reply"):
-        Encoder(tokenizer).encode(conversation({"messages": TALK}, "f:1"))
+    with pytest.raises(
+        TrainingDataError, match=r"^f:1: the chat template of this model leaves 'I look' out of a reply"
+    ):
+        ConversationEncoder(tokenizer).encode(parse_conversation({"messages": TALK}, "f:1"))
     other = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
     other.chat_template = CHAT_TEMPLATE.replace("message.tool_calls or []", "[]")
-    with pytest.raises(BadDataError, match=r"leaves 'shell_exec' out of a reply"):
-        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": PLAIN}, "f:1"))
+    with pytest.raises(TrainingDataError, match=r"leaves 'shell_exec' out of a reply"):
+        ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 
 def test_a_template_that_begins_a_reply_otherwise_is_refused_by_the_record(tokenizer: Tokenizer) -> None:
@@ -129,8 +131,8 @@ def test_a_template_that_begins_a_reply_otherwise_is_refused_by_the_record(token
     other.chat_template = CHAT_TEMPLATE.replace(
         "{{- '<|im_start|>assistant\\n' -}}", "{{- '<|im_start|>assistant\\n<think>' -}}"
     )
-    with pytest.raises(BadDataError, match=r"^f:1: the chat template .* does not begin this one with it"):
-        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": PLAIN}, "f:1"))
+    with pytest.raises(TrainingDataError, match=r"^f:1: the chat template .* does not begin this one with it"):
+        ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 
 def test_what_a_template_refuses_is_named_by_the_record(tokenizer: Tokenizer) -> None:
@@ -138,13 +140,13 @@ def test_what_a_template_refuses_is_named_by_the_record(tokenizer: Tokenizer) ->
     other.chat_template = (
         "{%- for m in messages if m.role == 'tool' -%}{{- raise_exception('no tools') -}}{%- endfor -%}" + CHAT_TEMPLATE
     )
-    with pytest.raises(BadDataError, match=r"^f:1: .*refuses messages of user, assistant, tool, tool: no tools"):
-        Encoder(cast("Tokenizer", other)).encode(conversation({"messages": PLAIN}, "f:1"))
+    with pytest.raises(TrainingDataError, match=r"^f:1: .*refuses messages of user, assistant, tool, tool: no tools"):
+        ConversationEncoder(cast("Tokenizer", other)).encode(parse_conversation({"messages": PLAIN}, "f:1"))
 
 
 # -- which, and with what weight ---------------------------------------------------------------------------------------
 
-CHOICE = Choice(vocabulary=1024, max_tokens=64)
+CHOICE = SequenceSelection(vocabulary=1024, max_tokens=64)
 
 
 def write(folder: Path, *records: dict[str, Any], name: str = "data.jsonl") -> Path:
@@ -160,33 +162,37 @@ def record(word: str = "done", **more: object) -> dict[str, Any]:
 def test_a_threshold_and_a_weight_of_the_score(tokenizer: Tokenizer, tmp_path: Path) -> None:
     data = write(tmp_path, *(record(score=score, weight=2) for score in (0.0, 0.25, 0.5, 1.0)))
     made = read_examples([data], tokenizer, replace(CHOICE, min_score=0.5))
-    assert [example.weight for example in made.found] == [2.0, 2.0]
-    assert made.left_out == {LeftOut.SCORE: 2}
+    assert [example.weight for example in made.examples] == [2.0, 2.0]
+    assert made.exclusions == {SequenceExclusion.SCORE: 2}
     made = read_examples([data], tokenizer, replace(CHOICE, reward_weighted=True))
-    assert [example.weight for example in made.found] == [0.5, 1.0, 2.0]
-    assert made.left_out == {LeftOut.WEIGHT: 1}
+    assert [example.weight for example in made.examples] == [0.5, 1.0, 2.0]
+    assert made.exclusions == {SequenceExclusion.WEIGHT: 1}
 
 
 def test_weights_below_nothing_and_scores_that_are_not_there_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
     weighted = replace(CHOICE, reward_weighted=True)
     data = write(tmp_path, record(score=-0.5), record(score=1))
-    with pytest.raises(BadDataError, match=r"data\.jsonl:1 has the score -0\.5.*min_score = 0 leaves such out"):
+    with pytest.raises(TrainingDataError, match=r"data\.jsonl:1 has the score -0\.5.*min_score = 0 leaves such out"):
         read_examples([data], tokenizer, weighted)
-    assert len(read_examples([data], tokenizer, replace(weighted, min_score=0)).found) == 1
+    assert len(read_examples([data], tokenizer, replace(weighted, min_score=0)).examples) == 1
     data = write(tmp_path, record())
     for asked, option in ((weighted, "reward_weighted"), (replace(CHOICE, min_score=0), "min_score")):
-        with pytest.raises(BadDataError, match=rf"data\.jsonl:1 has no 'score' or 'reward', and {option} needs one"):
+        with pytest.raises(
+            TrainingDataError, match=rf"data\.jsonl:1 has no 'score' or 'reward', and {option} needs one"
+        ):
             read_examples([data], tokenizer, asked)
-    assert read_examples([data], tokenizer, CHOICE).found[0].weight == 1.0
+    assert read_examples([data], tokenizer, CHOICE).examples[0].weight == 1.0
 
 
 def test_weights_without_a_finite_sum_are_refused_where_they_lose_it(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Each token's share of the loss would be 0: nothing is trained, and the loss looks perfect."""
     data = write(tmp_path, record(weight=1), record(weight=5e307), record(weight=1e308))
-    with pytest.raises(BadDataError, match=r"data\.jsonl:3 has the weight 1e\+308.*divide all weights by one number"):
+    with pytest.raises(
+        TrainingDataError, match=r"data\.jsonl:3 has the weight 1e\+308.*divide all weights by one number"
+    ):
         read_examples([data], tokenizer, CHOICE)
     data = write(tmp_path, record(weight=1e308, score=1e9))
-    with pytest.raises(BadDataError, match=r"data\.jsonl:1 has the weight inf"):
+    with pytest.raises(TrainingDataError, match=r"data\.jsonl:1 has the weight inf"):
         read_examples([data], tokenizer, replace(CHOICE, reward_weighted=True))
 
 
@@ -202,18 +208,18 @@ def test_what_is_too_long_is_an_error_or_left_out_or_cut(tokenizer: Tokenizer, t
     asked = {"messages": [{"role": "user", "content": "go " * 90}, {"role": "assistant", "content": "done"}]}
     data = write(tmp_path, record(), record("done " * 40), asked)
     with pytest.raises(
-        BadDataError, match=r"data\.jsonl:2 has \d+ tokens, and 2 sequences have more than 64.*too_long = drop"
+        TrainingDataError, match=r"data\.jsonl:2 has \d+ tokens, and 2 sequences have more than 64.*too_long = drop"
     ):
         read_examples([data], tokenizer, CHOICE)
-    made = read_examples([data], tokenizer, replace(CHOICE, too_long=TooLong.DROP))
-    assert (len(made.found), made.left_out, made.truncated) == (1, {LeftOut.TOO_LONG: 2}, 0)
-    made = read_examples([data], tokenizer, replace(CHOICE, too_long=TooLong.TRUNCATE))
-    assert [len(example.token_ids) for example in made.found][1:] == [64]
-    assert (made.left_out, made.truncated) == ({LeftOut.NO_LOSS: 1}, 2)
+    made = read_examples([data], tokenizer, replace(CHOICE, too_long=OverlongAction.DROP))
+    assert (len(made.examples), made.exclusions, made.truncated) == (1, {SequenceExclusion.TOO_LONG: 2}, 0)
+    made = read_examples([data], tokenizer, replace(CHOICE, too_long=OverlongAction.TRUNCATE))
+    assert [len(example.token_ids) for example in made.examples][1:] == [64]
+    assert (made.exclusions, made.truncated) == ({SequenceExclusion.NO_LOSS: 1}, 2)
 
 
 def test_ids_above_the_models_vocabulary_are_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    with pytest.raises(BadDataError, match=r"data\.jsonl:1 has token \d+, and the model's vocabulary has 3"):
+    with pytest.raises(TrainingDataError, match=r"data\.jsonl:1 has token \d+, and the model's vocabulary has 3"):
         read_examples([write(tmp_path, record())], tokenizer, replace(CHOICE, vocabulary=3))
 
 
@@ -231,17 +237,17 @@ def test_a_runs_trajectories_are_trained_as_they_were_sampled(tokenizer: Tokeniz
     first = make_segment(prompt=2, sampled=3, first=10)
     goes_on = replace(make_segment(prompt=1, sampled=2, first=20), parent=0, offset=5)
     branch = replace(make_segment(prompt=1, sampled=1, first=30), parent=0, offset=2)
-    exporter = Exporter(tmp_path)
+    exporter = TrajectoryExporter(tmp_path)
     for sample, (reward, segments) in enumerate([(1.0, (first, goes_on, branch)), (0.25, None), (0.0, None)]):
-        blob = dumps(make_trajectory(0, sample, reward=reward, segments=segments))
-        exporter.add(inspect_blob(blob), blob)
+        blob = pack_trajectory(make_trajectory(0, sample, reward=reward, segments=segments))
+        exporter.export_trajectory(inspect_blob(blob), blob)
     made = read_examples([tmp_path], tokenizer, replace(CHOICE, min_score=0.2, reward_weighted=True))
-    found = [(each.token_ids.tolist(), each.loss_mask.tolist(), each.weight) for each in made.found]
+    found = [(each.token_ids.tolist(), each.loss_mask.tolist(), each.weight) for each in made.examples]
     assert found[0] == ([10, 11, 12, 13, 14, 20, 21, 22], [0, 0, 1, 1, 1, 0, 1, 1], 1.0)
     assert found[1] == ([10, 11, 30, 31], [0, 0, 0, 1], 1.0)
     assert found[2][2] == 0.25
-    assert made.left_out == {LeftOut.SCORE: 1}
-    assert sum(each.trained_tokens for each in made.found[:2]) == 6
+    assert made.exclusions == {SequenceExclusion.SCORE: 1}
+    assert sum(each.trained_tokens for each in made.examples[:2]) == 6
 
 
 def test_the_digest_sees_every_id_mask_and_weight(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from launch.config import load_sft
 from launch.config.sft import SftSection
-from launch.learners import Learners
-from launch.sft.exports import NOTES_FILE, Exports, check_exports
+from launch.learners import LearnerGroup
+from launch.sft.exports import NOTES_FILE, SftExports, check_exports
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 
@@ -52,8 +52,8 @@ def asked(**places: Path) -> SftSection:
 def write(learners: FakeLearners, sft: SftSection, run_dir: Path, weights: str = "w") -> None:
     run_dir.mkdir(exist_ok=True)
     check_exports(sft, run_dir)
-    exports = Exports.of(sft, run_dir, "--resume mine")
-    asyncio.run(exports.write(cast("Learners", learners), 7, weights))
+    exports = SftExports.from_config(sft, run_dir, "--resume mine")
+    asyncio.run(exports.write(cast("LearnerGroup", learners), 7, weights))
 
 
 def test_a_place_where_nothing_can_appear_is_refused_before_training(tmp_path: Path) -> None:

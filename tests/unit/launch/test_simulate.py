@@ -10,26 +10,33 @@ import orjson
 import pytest
 
 from launch.simulate.__main__ import main
-from launch.simulate.account import Account, Consumed
-from launch.simulate.clock import Clock
-from launch.simulate.engines import Engine, Request, speed_by_load
-from launch.simulate.page import write_outputs
-from launch.simulate.rows import Simulations, best_of, tokens_per_s
+from launch.simulate.account import ConsumedTrajectory, TokenAccounting
+from launch.simulate.clock import VirtualClock
+from launch.simulate.engines import SimulatedEngine, SimulatedRequest, speed_by_load
+from launch.simulate.page import write_simulation
+from launch.simulate.rows import SimulationRunner, best_rows, tokens_per_s
 from launch.simulate.scenario import (
     CURVES,
     EpisodeModel,
-    Matrix,
     Scenario,
+    SimulationMatrix,
     find_scenario,
     read_scenario,
     scenario_names,
 )
-from launch.simulate.table import lines
+from launch.simulate.table import table_lines
 from launch.simulate.workload import EpisodePlan
-from launch.simulate.world import UNBOUNDED, Cell, Fault, Outcome, StandsStillError, World
+from launch.simulate.world import (
+    UNBOUNDED,
+    NodeFault,
+    SimulatedCluster,
+    SimulationResult,
+    SimulationSettings,
+    SimulationStalledError,
+)
 from protocol.errors import UserError
-from protocol.staleness import AdmissionMode, StalePolicy
-from protocol.trajectory import DropReason, GroupId, Ticket
+from protocol.staleness import AdmissionMode, StaleTokenPolicy
+from protocol.trajectory import DropReason, GroupId, RolloutRequest
 
 ROW_KEYS = [
     *("nodes", "mode", "policy", "eta", "in_flight", "trained_tokens_per_s", "vs_sync", "vs_unbounded", "age_mean"),
@@ -50,41 +57,43 @@ def small(*, faults: float = 0.0, steps: int = 8) -> Scenario:
     )
 
 
-def run(scenario: Scenario, policy: StalePolicy = StalePolicy.MASK, eta: int = 1, seed: int = 0) -> Outcome:
-    return Simulations(scenario, seed).simulate(Cell(4, AdmissionMode.ASYNC, policy, eta, 48))
+def run(
+    scenario: Scenario, policy: StaleTokenPolicy = StaleTokenPolicy.MASK, eta: int = 1, seed: int = 0
+) -> SimulationResult:
+    return SimulationRunner(scenario, seed).simulate(SimulationSettings(4, AdmissionMode.ASYNC, policy, eta, 48))
 
 
-def begun(scenario: Scenario) -> World:
+def begun(scenario: Scenario) -> SimulatedCluster:
     """A world at its first moment."""
-    cell = Cell(4, AdmissionMode.ASYNC, StalePolicy.MASK, 1, 48)
-    world = World(scenario, cell, Simulations(scenario, 0)._workload(), 0, None)
-    world._rollout.begin()
-    world._learner.begin(world._rollout)
+    cell = SimulationSettings(4, AdmissionMode.ASYNC, StaleTokenPolicy.MASK, 1, 48)
+    world = SimulatedCluster(scenario, cell, SimulationRunner(scenario, 0)._workload(), 0, None)
+    world._rollout.start()
+    world._learner.start(world._rollout)
     return world
 
 
-def once(_: Cell) -> None:
+def once(_: SimulationSettings) -> None:
     """Nobody listens."""
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:
-    scenario, matrix = small(faults=0.3), Matrix(nodes=(4,), in_flight=(24, 48), eta=(2,))
+    scenario, matrix = small(faults=0.3), SimulationMatrix(nodes=(4,), in_flight=(24, 48), eta=(2,))
     found: list[list[bytes]] = []
     for number, seed in enumerate((7, 7, 8)):
-        rows = Simulations(scenario, seed).rows(matrix, 1, once)
+        rows = SimulationRunner(scenario, seed).run_matrix(matrix, 1, once)
         folder = tmp_path / str(number)
         folder.mkdir()
-        write_outputs(folder, scenario, rows, {"rows": [row.as_json() for row in rows]}, "command")
+        write_simulation(folder, scenario, rows, {"rows": [row.as_json() for row in rows]}, "command")
         found.append([(folder / name).read_bytes() for name in ("rows.json", "index.html", "simulation.png")])
     assert found[0] == found[1]
     assert found[0][0] != found[2][0]
     assert all(list(row) == ROW_KEYS for row in orjson.loads(found[0][0])["rows"])
 
 
-class Stated(Simulations):
+class Stated(SimulationRunner):
     """Simulations whose outcomes are stated instead of simulated."""
 
-    def simulate(self, cell: Cell) -> Outcome:
+    def simulate(self, cell: SimulationSettings) -> SimulationResult:
         if cell.mode is AdmissionMode.SYNC:
             return outcome_of({8: 10.0, 16: 7.0}[cell.in_flight])
         if cell.eta == UNBOUNDED:
@@ -92,35 +101,37 @@ class Stated(Simulations):
         return by_hand() if cell.faults else outcome_of(20.0)
 
 
-def consumed(trained: int, masked: int, age: int) -> Consumed:
+def consumed(trained: int, masked: int, age: int) -> ConsumedTrajectory:
     """``trained`` tokens of an age and ``masked`` ones that are older."""
     ages, tokens = np.array([age, 9], np.int32), np.array([trained, masked], np.int64)
-    return Consumed(ages, tokens, np.array([True, False]), np.array([0, 1], np.int32), seconds=1.0)
+    return ConsumedTrajectory(ages, tokens, np.array([True, False]), np.array([0, 1], np.int32), seconds=1.0)
 
 
-def outcome_of(tokens_per_s: float) -> Outcome:
-    account = Account(warm_up=0)
-    account.step(1, 10.0, [consumed(int(10 * tokens_per_s), 0, 0)], 0, 0)
-    return Outcome(account, 0.0, {}, {}, [])
+def outcome_of(tokens_per_s: float) -> SimulationResult:
+    account = TokenAccounting(warm_up=0)
+    account.end_step(1, 10.0, [consumed(int(10 * tokens_per_s), 0, 0)], 0, 0)
+    return SimulationResult(account, 0.0, {}, {}, [])
 
 
-def by_hand() -> Outcome:
+def by_hand() -> SimulationResult:
     """Of ten trajectories, the longest first, 10 · n tokens were sampled and n · n trained; those of odd n a step late,
     the third two."""
-    account = Account(warm_up=1)
-    account.waited(7.0)
-    account.step(1, 10.0, [consumed(1000, 0, 0)], 0, 0)
-    account.warmed_up(0.0, {})
+    account = TokenAccounting(warm_up=1)
+    account.add_wait(7.0)
+    account.end_step(1, 10.0, [consumed(1000, 0, 0)], 0, 0)
+    account.end_warm_up(0.0, {})
     uses = [consumed(n * n, 10 * n - n * n, 2 if n == 3 else n % 2) for n in range(10, 0, -1)]
     for step in (2, 3):
-        account.waited(step)
-        account.step(step, 10.0 * step, uses[5 * step - 10 : 5 * step - 5], 0, 0)
-    return Outcome(account, 0.125, {"all_stale": 3}, {}, [Fault(1, 12.3456, 2, True, 3, 40, repaired_s=15.0)])
+        account.add_wait(step)
+        account.end_step(step, 10.0 * step, uses[5 * step - 10 : 5 * step - 5], 0, 0)
+    return SimulationResult(
+        account, 0.125, {"all_stale": 3}, {}, [NodeFault(1, 12.3456, 2, True, 3, 40, repaired_s=15.0)]
+    )
 
 
 def test_a_row_says_what_a_person_computes_from_the_same_tokens() -> None:
-    matrix = Matrix(nodes=(4,), in_flight=(8, 16), eta=(2,), policy=(StalePolicy.MASK,))
-    _, row = Stated(small(faults=1.0), 0).rows(matrix, 1, once)
+    matrix = SimulationMatrix(nodes=(4,), in_flight=(8, 16), eta=(2,), policy=(StaleTokenPolicy.MASK,))
+    _, row = Stated(small(faults=1.0), 0).run_matrix(matrix, 1, once)
     assert row.as_json() == {
         "nodes": 4,
         "mode": "async",
@@ -145,9 +156,9 @@ def test_a_row_says_what_a_person_computes_from_the_same_tokens() -> None:
 def test_episodes_are_as_long_as_the_scenario_says() -> None:
     """The median, the 95th percentile at four medians, and none beyond the cut at twelve."""
     scenario = read_scenario(find_scenario("scale"))
-    model, workload = scenario.episode, Simulations(scenario, 0)._workload()
-    tickets = (Ticket("run", GroupId(n // 4), n % 4, 4, "task", seed=n) for n in range(10_000))
-    seconds = [seconds_of(workload.episode(ticket)) for ticket in tickets]
+    model, workload = scenario.episode, SimulationRunner(scenario, 0)._workload()
+    tickets = (RolloutRequest("run", GroupId(n // 4), n % 4, 4, "task", seed=n) for n in range(10_000))
+    seconds = [seconds_of(workload.plan_episode(ticket)) for ticket in tickets]
     median, p95 = np.quantile(seconds, [0.5, 0.95])
     assert (model.p95_over_median, model.cut_over_median) == (4.0, 12.0)
     assert median == pytest.approx(model.median_s, rel=0.05)
@@ -159,19 +170,19 @@ def seconds_of(plan: EpisodePlan) -> float:
     return plan.acquire_s + sum(turn.generate_s + turn.tool_s for turn in plan.turns) + plan.grade_s
 
 
-@pytest.mark.parametrize("policy", StalePolicy)
-def test_no_policy_trains_a_token_above_the_bound(policy: StalePolicy) -> None:
+@pytest.mark.parametrize("policy", StaleTokenPolicy)
+def test_no_policy_trains_a_token_above_the_bound(policy: StaleTokenPolicy) -> None:
     outcome = run(small(), policy)
-    assert len(outcome.account.ages()) <= 2
+    assert len(outcome.account.tokens_by_staleness()) <= 2
     assert len(outcome.account.samples) == 8
 
 
 def test_the_policies_pay_for_the_bound_in_their_own_coin() -> None:
-    by_policy = {policy: run(small(steps=12), policy).account for policy in StalePolicy}
-    mask, wait = by_policy[StalePolicy.MASK], by_policy[StalePolicy.WAIT]
+    by_policy = {policy: run(small(steps=12), policy).account for policy in StaleTokenPolicy}
+    mask, wait = by_policy[StaleTokenPolicy.MASK], by_policy[StaleTokenPolicy.WAIT]
     lost = {policy: account.sampled - account.trained for policy, account in by_policy.items()}
-    assert lost[StalePolicy.DROP] > lost[StalePolicy.MASK] > 0
-    assert lost[StalePolicy.WAIT] == 0, "wait loses no token, whatever its length"
+    assert lost[StaleTokenPolicy.DROP] > lost[StaleTokenPolicy.MASK] > 0
+    assert lost[StaleTokenPolicy.WAIT] == 0, "wait loses no token, whatever its length"
     assert wait.seconds > mask.seconds
 
 
@@ -183,13 +194,13 @@ def test_a_node_that_dies_costs_its_episodes_and_nothing_else() -> None:
 
 
 def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
-    matrix, told = Matrix(nodes=(4,), in_flight=(24, 48), eta=(2,)), list[Cell]()
-    rows = Simulations(small(faults=1.0), 3).rows(matrix, 1, told.append)
-    calm = Simulations(small(), 3).rows(matrix, 1, once)
+    matrix, told = SimulationMatrix(nodes=(4,), in_flight=(24, 48), eta=(2,)), list[SimulationSettings]()
+    rows = SimulationRunner(small(faults=1.0), 3).run_matrix(matrix, 1, told.append)
+    calm = SimulationRunner(small(), 3).run_matrix(matrix, 1, once)
     for row, other in zip(rows, calm, strict=True):
-        assert row.outcome.faults
+        assert row.result.faults
         assert row.vs_faultless == row.trained_tokens_per_s / other.trained_tokens_per_s < 1
-        (first, *_), said = row.outcome.faults, row.as_json()
+        (first, *_), said = row.result.faults, row.as_json()
         assert said["vs_faultless"] == round(row.vs_faultless, 4)
         assert said["faults"][0] == {
             "node": first.node,
@@ -199,11 +210,11 @@ def test_what_faults_cost_stands_beside_the_same_run_without_them() -> None:
             "requests": first.requests,
             "tokens": first.tokens,
         }
-        assert (other.vs_faultless, other.outcome.faults) == (1.0, [])
+        assert (other.vs_faultless, other.result.faults) == (1.0, [])
     assert sorted(cell.in_flight for cell in told if not cell.faults) == [24, 48]
-    printed = lines(rows)
-    assert sum(line.startswith("η = 2") for line in printed) == len(best_of(rows)["η = 2"].outcome.faults)
-    assert len(lines(calm)) == 1 + len(calm)
+    printed = table_lines(rows)
+    assert sum(line.startswith("η = 2") for line in printed) == len(best_rows(rows)["η = 2"].result.faults)
+    assert len(table_lines(calm)) == 1 + len(calm)
 
 
 def test_what_came_before_the_warm_ups_end_is_in_no_figure() -> None:
@@ -211,14 +222,14 @@ def test_what_came_before_the_warm_ups_end_is_in_no_figure() -> None:
     whole = whole.model_copy(update={"learner": whole.learner.model_copy(update={"warm_up": 0})})
     measured, all_of_it = run(small()), run(whole)
     assert 0 < sum(measured.dropped.values()) < sum(all_of_it.dropped.values())
-    account = Account(warm_up=1)
-    tokens = Consumed(*(np.array([0]), np.array([9]), np.array([True]), np.array([0])), seconds=1.0)
-    account.step(1, 10.0, [tokens], 0, 0)
-    account.warmed_up(4.0, {DropReason.ZERO_VARIANCE: 3})
-    account.step(2, 20.0, [tokens], 0, 0)
+    account = TokenAccounting(warm_up=1)
+    tokens = ConsumedTrajectory(*(np.array([0]), np.array([9]), np.array([True]), np.array([0])), seconds=1.0)
+    account.end_step(1, 10.0, [tokens], 0, 0)
+    account.end_warm_up(4.0, {DropReason.ZERO_VARIANCE: 3})
+    account.end_step(2, 20.0, [tokens], 0, 0)
     assert account.engine_idle(6.0, engines=2) == 2.0 / (2 * 10.0)
     dropped = {DropReason.ZERO_VARIANCE: 5, DropReason.ALL_STALE: 1}
-    assert account.dropped(dropped) == {"all_stale": 1, "zero_variance": 2}
+    assert account.count_dropped(dropped) == {"all_stale": 1, "zero_variance": 2}
 
 
 def test_a_batch_without_a_token_to_train_counts_as_not_trained() -> None:
@@ -226,8 +237,8 @@ def test_a_batch_without_a_token_to_train_counts_as_not_trained() -> None:
     learner = {"groups_per_step": 1, "group_size": 2, "steps": 12, "warm_up": 2, "step_s": 30.0}
     episode = {"turns": [2, 5], "p95_over_median": 6.0}
     scenario = Scenario.model_validate({"name": "test", "episode": episode, "learner": learner})
-    cell = Cell(4, AdmissionMode.ASYNC, StalePolicy.DROP, 1, 16)
-    outcome = Simulations(scenario, 1).simulate(cell)
+    cell = SimulationSettings(4, AdmissionMode.ASYNC, StaleTokenPolicy.DROP, 1, 16)
+    outcome = SimulationRunner(scenario, 1).simulate(cell)
     used = outcome.account._used
     assert len(used) == 10 * 2 + 2, "one batch was passed over"
     assert outcome.dropped["all_stale"] == sum(not use.trained for use in used) == 2
@@ -239,8 +250,8 @@ def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
     first = next(iter(worker.episodes))
     second = replace(first, ticket=replace(first.ticket, attempt=1))
     worker.episodes[second] = None
-    rollout._arrive(first)
-    rollout._arrive(second)
+    rollout._deliver(first)
+    rollout._deliver(second)
     assert rollout.arrived == {first.ticket.trajectory_id: first}
 
 
@@ -248,12 +259,14 @@ def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
 def test_a_thousand_nodes_pay_for_the_age_bound_what_was_promised() -> None:
     """At η = 4 and the best number in flight: 0.95 of unbounded async, whose best is at either, and no length trained
     far less than another."""
-    runs = Simulations(read_scenario(find_scenario("scale")), seed=0)
-    few, many = (Cell(1024, AdmissionMode.ASYNC, StalePolicy.MASK, 4, in_flight) for in_flight in (1024, 1536))
-    unbounded = max(tokens_per_s(runs.simulate(cell.unbounded)) for cell in (few, many))
+    runs = SimulationRunner(read_scenario(find_scenario("scale")), seed=0)
+    few, many = (
+        SimulationSettings(1024, AdmissionMode.ASYNC, StaleTokenPolicy.MASK, 4, in_flight) for in_flight in (1024, 1536)
+    )
+    unbounded = max(tokens_per_s(runs.simulate(cell.without_staleness_bound)) for cell in (few, many))
     masked = runs.simulate(many)
     assert tokens_per_s(masked) >= 0.95 * unbounded
-    shares = masked.account.share_by_decile()
+    shares = masked.account.trained_share_by_decile()
     assert min(shares) >= 0.9 * max(shares)
 
 
@@ -314,29 +327,29 @@ def test_a_simulation_that_stands_still_says_where_in_words() -> None:
     """Every group has one reward, and is dropped for it."""
     scenario = small(steps=3).model_copy(update={"episode": EpisodeModel(median_s=600, reward=(1e9, 1e-9))})
     with pytest.raises(
-        StandsStillError, match=r"^async, mask, η 1, 4 nodes, 48 in flight: step 0 of 3.* groups dropped"
+        SimulationStalledError, match=r"^async, mask, η 1, 4 nodes, 48 in flight: step 0 of 3.* groups dropped"
     ):
         run(scenario)
 
 
 class Owner:
     def __init__(self) -> None:
-        self.done: list[Request] = []
-        self.gone: list[Request] = []
+        self.done: list[SimulatedRequest] = []
+        self.gone: list[SimulatedRequest] = []
 
-    def sampled(self, request: Request) -> None:
+    def request_sampled(self, request: SimulatedRequest) -> None:
         self.done.append(request)
 
-    def refused(self, request: Request) -> None:
+    def request_refused(self, request: SimulatedRequest) -> None:
         self.gone.append(request)
 
 
 def test_an_engine_is_slower_the_more_it_decodes_and_tells_which_weights_made_a_token() -> None:
-    clock, owner = Clock(), Owner()
-    engine = Engine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))
-    engine.submit(Request(owner, 100, 10.0))
-    engine.submit(Request(owner, 100, 10.0))
-    clock.after(5.0, lambda _: engine.load(7, 1.0))
+    clock, owner = VirtualClock(), Owner()
+    engine = SimulatedEngine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))
+    engine.submit(SimulatedRequest(owner, 100, 10.0))
+    engine.submit(SimulatedRequest(owner, 100, 10.0))
+    clock.schedule(5.0, lambda _: engine.load_weights(7, 1.0))
     clock.run(1000.0)
     first, second = owner.done
     assert [tuple(span) for span in first.spans] == [(0, 50), (7, 50)]
@@ -345,33 +358,33 @@ def test_an_engine_is_slower_the_more_it_decodes_and_tells_which_weights_made_a_
 
 
 def test_a_dead_engine_hands_its_requests_back_with_what_they_had() -> None:
-    clock, owner = Clock(), Owner()
-    engine = Engine(clock, speed_by_load(CURVES["recorded"], 1))
-    engine.submit(Request(owner, 100, 10.0))
-    clock.after(4.0, lambda _: engine.die())
+    clock, owner = VirtualClock(), Owner()
+    engine = SimulatedEngine(clock, speed_by_load(CURVES["recorded"], 1))
+    engine.submit(SimulatedRequest(owner, 100, 10.0))
+    clock.schedule(4.0, lambda _: engine.die())
     clock.run(1000.0)
     assert owner.done == []
     assert [sum(span.tokens for span in request.spans) for request in owner.gone] == [40]
-    engine.submit(Request(owner, 1, 1.0))
+    engine.submit(SimulatedRequest(owner, 1, 1.0))
     assert len(owner.gone) == 2
 
 
 def test_what_an_engine_has_idled_is_not_forgotten_at_its_death() -> None:
-    clock = Clock()
-    engine = Engine(clock, speed_by_load(CURVES["recorded"], 1))
-    clock.after(100.0, lambda _: engine.die())
-    clock.after(130.0, lambda _: engine.revive(1))
-    clock.after(150.0, lambda _: engine.submit(Request(Owner(), 1, 10.0)))
+    clock = VirtualClock()
+    engine = SimulatedEngine(clock, speed_by_load(CURVES["recorded"], 1))
+    clock.schedule(100.0, lambda _: engine.die())
+    clock.schedule(130.0, lambda _: engine.revive(1))
+    clock.schedule(150.0, lambda _: engine.submit(SimulatedRequest(Owner(), 1, 10.0)))
     clock.run(1000.0)
     assert clock.now == 160.0
     assert engine.idle_s() == 150.0, "that it was dead is no work either"
 
 
 def test_what_was_sampled_for_who_is_gone_is_known() -> None:
-    clock, owner = Clock(), Owner()
-    engine, request = Engine(clock, speed_by_load(CURVES["recorded"], 1)), Request(owner, 100, 10.0)
+    clock, owner = VirtualClock(), Owner()
+    engine, request = SimulatedEngine(clock, speed_by_load(CURVES["recorded"], 1)), SimulatedRequest(owner, 100, 10.0)
     engine.submit(request)
-    clock.after(3.0, lambda _: engine.cancel(request))
+    clock.schedule(3.0, lambda _: engine.cancel(request))
     clock.run(1000.0)
     assert (request.sampled, owner.done, owner.gone) == (30, [], [])
 
@@ -379,23 +392,23 @@ def test_what_was_sampled_for_who_is_gone_is_known() -> None:
 def test_a_node_that_dies_takes_what_its_episodes_had_sampled_the_turn_under_way_too() -> None:
     world = begun(small())
     worker = world._rollout.workers[1]
-    world._clock.after(40.0, lambda _: world._clock.stop())
+    world._clock.schedule(40.0, lambda _: world._clock.stop())
     world._clock.run(100.0)
     turns = [span.tokens for episode in worker.episodes for _, span in episode.spans]
     under_way = [episode.request for episode in worker.episodes if episode.request is not None]
     assert under_way
-    world._rollout.node_died(1)
+    world._rollout.kill_node(1)
     assert all(request.sampled for request in under_way)
     assert world._rollout.lost_tokens == sum(turns) + sum(request.sampled for request in under_way)
 
 
 def test_weights_that_come_while_a_request_of_no_time_at_all_runs_find_it_sampled() -> None:
     """A recorded turn may have taken nothing."""
-    clock, owner = Clock(), Owner()
-    engine = Engine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))
-    request = Request(owner, 3, 0.0)
+    clock, owner = VirtualClock(), Owner()
+    engine = SimulatedEngine(clock, speed_by_load(((1, 100.0), (2, 100.0)), 1))
+    request = SimulatedRequest(owner, 3, 0.0)
     engine.submit(request)
-    engine.load(1, 0.0)
+    engine.load_weights(1, 0.0)
     clock.run(1.0)
     assert owner.done == [request]
     assert [(span.version, span.tokens) for span in request.spans] == [(0, 3)]

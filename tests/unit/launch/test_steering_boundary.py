@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 
 import pytest
 
-from launch.steering.boundary import Boundary, Ending
+from launch.steering.boundary import StepHooks, TrainingEnding
 from protocol.errors import UserError
 
 
@@ -15,12 +15,12 @@ class Loop:
     """Takes steps until it is ended, and notes what was done before each."""
 
     def __init__(self) -> None:
-        self.boundary, self.done = Boundary(), list[str]()
+        self.boundary, self.done = StepHooks(), list[str]()
 
     async def run(self, steps: int = 3) -> None:
         try:
             for step in range(steps):
-                await self.boundary.pass_by()
+                await self.boundary.run_pending()
                 if self.boundary.ending is not None:
                     return
                 self.done.append(f"step {step}")
@@ -36,7 +36,7 @@ class Loop:
 async def test_what_is_asked_is_done_between_two_steps_and_its_result_comes_back() -> None:
     loop = Loop()
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(loop.boundary.ask(loop.note))
+        asked = group.create_task(loop.boundary.run_between_steps(loop.note))
         await asyncio.sleep(0)
         group.create_task(loop.run(1))
     assert loop.done == ["asked", "step 0"]
@@ -48,8 +48,8 @@ async def test_a_paused_loop_does_what_is_asked_and_takes_no_step_until_it_may_g
     loop.boundary.pause()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(loop.run(1))
-        assert await loop.boundary.ask(loop.note) == 1
-        assert await loop.boundary.ask(loop.note) == 2
+        assert await loop.boundary.run_between_steps(loop.note) == 1
+        assert await loop.boundary.run_between_steps(loop.note) == 2
         assert loop.done == ["asked", "asked"]
         loop.boundary.resume()
     assert loop.done == ["asked", "asked", "step 0"]
@@ -60,8 +60,8 @@ async def test_a_paused_loop_can_be_ended() -> None:
     loop.boundary.pause()
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(loop.run())
-        await loop.boundary.ask(loop.note)
-        loop.boundary.end(Ending.ASKED)
+        await loop.boundary.run_between_steps(loop.note)
+        loop.boundary.request_end(TrainingEnding.ASKED)
     assert loop.done == ["asked"]
 
 
@@ -72,7 +72,7 @@ async def test_what_a_person_can_mend_concerns_who_asked_and_not_the_loop() -> N
         raise UserError("no")
 
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(_error_of(loop.boundary.ask(refuse)))
+        asked = group.create_task(_error_of(loop.boundary.run_between_steps(refuse)))
         await asyncio.sleep(0)
         group.create_task(loop.run(1))
     assert loop.done == ["step 0"]
@@ -86,7 +86,7 @@ async def test_what_fails_ends_the_loop_too() -> None:
         raise ZeroDivisionError
 
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(_error_of(loop.boundary.ask(fail)))
+        asked = group.create_task(_error_of(loop.boundary.run_between_steps(fail)))
         await asyncio.sleep(0)
         run = group.create_task(_error_of(loop.run()))
     assert isinstance(asked.result(), ZeroDivisionError)
@@ -98,17 +98,17 @@ async def test_who_comes_too_late_is_told_so() -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(loop.run(1))
         await asyncio.sleep(0)
-        late = group.create_task(_error_of(loop.boundary.ask(loop.note)))
+        late = group.create_task(_error_of(loop.boundary.run_between_steps(loop.note)))
     assert "training has ended" in str(late.result())
     with pytest.raises(UserError, match="training has ended"):
-        await loop.boundary.ask(loop.note)
+        await loop.boundary.run_between_steps(loop.note)
     assert loop.done == ["step 0"]
 
 
 async def test_who_has_gone_is_not_worked_for() -> None:
     loop = Loop()
     loop.boundary.pause()
-    asked = asyncio.get_running_loop().create_task(loop.boundary.ask(loop.note))
+    asked = asyncio.get_running_loop().create_task(loop.boundary.run_between_steps(loop.note))
     await asyncio.sleep(0)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -10,22 +10,30 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.admission import Flow
-from actors.conductor import Standing
+from actors.admission import RolloutFlow
+from actors.conductor import SchedulerRunState
 from actors.remote import ActorUnavailable
 from launch.config import RunConfig
-from launch.rundir import config_values, stored_config
-from launch.settings import tuning_of
-from launch.standing import Stand
+from launch.rundir import config_tables, load_stored_config
+from launch.settings import admission_tuning
+from launch.standing import RunStatePublisher
 from launch.steering import desk as desk_module
-from launch.steering.boundary import Boundary, Ending
-from launch.steering.desk import Desk, Target, parse_target
+from launch.steering.boundary import StepHooks, TrainingEnding
+from launch.steering.desk import CancelTarget, ControlServer, parse_cancel_target
 from launch.steering.history import read_changes
 from launch.steering.pausing import is_paused
-from launch.steering.requests import ANSWERED, TAKEN, Action, Request, ask, new_request, request_files
-from launch.summary import read_events
+from launch.steering.requests import (
+    REQUEST_ANSWERED_EVENT,
+    REQUEST_TAKEN_EVENT,
+    ControlAction,
+    ControlRequest,
+    list_request_files,
+    make_request,
+    submit_request,
+)
+from launch.summary import read_run_events
 from protocol.errors import UserError
-from protocol.events import EventLog, Json
+from protocol.events import EventLog, JsonValue
 from tests.support.remotes import LocalRemote
 
 SOON_S = 30.0
@@ -33,18 +41,18 @@ SOON_S = 30.0
 
 class FakeConductor:
     def __init__(self) -> None:
-        self.told: list[Standing] = []
+        self.told: list[SchedulerRunState] = []
         self.cancelled: list[tuple[int, int | None]] = []
         self.restarting = 0
         """So many calls, from now on, find nobody."""
 
-    async def stand(self, standing: Standing) -> None:
+    async def set_run_state(self, standing: SchedulerRunState) -> None:
         if self.restarting:
             self.restarting -= 1
             raise ActorUnavailable("conductor", "is being restarted")
         self.told.append(standing)
 
-    async def cancel(self, group: int, sample: int | None) -> tuple[int, ...]:
+    async def cancel_samples(self, group: int, sample: int | None) -> tuple[int, ...]:
         if group != 12:
             raise UserError(f"group {group} is not open")
         self.cancelled.append((group, sample))
@@ -55,28 +63,28 @@ class FakeTraining:
     """Stands between two steps whenever it is let."""
 
     def __init__(self) -> None:
-        self.boundary, self.step = Boundary(), 4
+        self.step_hooks, self.step = StepHooks(), 4
         self.kept: int | None = None
         self.full_disk = False
 
     async def checkpoint_now(self) -> int:
         return self.step
 
-    async def until_kept(self, step: int) -> None:
+    async def wait_checkpoint(self, step: int) -> None:
         if self.full_disk:
             raise UserError("no space")
         self.kept = step
 
     async def run(self) -> None:
         while True:
-            await self.boundary.pass_by()
+            await self.step_hooks.run_pending()
             await asyncio.sleep(0)
 
 
 class Scene:
     def __init__(self, run_dir: Path) -> None:
         self.run_dir, self.config = run_dir, RunConfig()
-        record = {"attempt": 1, "config": config_values(self.config)}
+        record = {"attempt": 1, "config": config_tables(self.config)}
         (run_dir / "config.json").write_bytes(orjson.dumps(record))
         self.conductor, self.training = FakeConductor(), FakeTraining()
         self.learned: list[tuple[int, float]] = []
@@ -85,16 +93,16 @@ class Scene:
         self.drained: list[str] = []
         self.evaluated: list[str] = []
         """Why each was asked for."""
-        self.stand = Stand(LocalRemote(self.conductor))
-        self.desk = Desk(
+        self.stand = RunStatePublisher(LocalRemote(self.conductor))
+        self.desk = ControlServer(
             run_dir=run_dir,
             events=EventLog(run_dir, "driver-1", "node-0"),
-            stand=self.stand,
-            conductor=LocalRemote(self.conductor),
+            run_state=self.stand,
+            scheduler=LocalRemote(self.conductor),
             training=self.training,
             config=self.config,
-            adopt=self.adopted.append,
-            learn_from=self.learn_from,
+            apply_config=self.adopted.append,
+            set_learning_rate_from=self.learn_from,
             cancel_episodes=self.cancel,
             drain_engine=self.drain_engine,
             evaluate=self.evaluate,
@@ -127,16 +135,16 @@ class Scene:
             for task in tasks:
                 task.cancel()
 
-    def events(self, kind: str) -> list[dict[str, Json]]:
-        return [event for event in read_events(self.run_dir) if event["kind"] == kind]
+    def events(self, kind: str) -> list[dict[str, JsonValue]]:
+        return [event for event in read_run_events(self.run_dir) if event["kind"] == kind]
 
-    async def answer(self, request: Request) -> tuple[bool, str]:
-        ask(self.run_dir, request)
+    async def answer(self, request: ControlRequest) -> tuple[bool, str]:
+        submit_request(self.run_dir, request)
         return await self.answer_to(request)
 
-    async def answer_to(self, request: Request) -> tuple[bool, str]:
+    async def answer_to(self, request: ControlRequest) -> tuple[bool, str]:
         while True:
-            for event in self.events(ANSWERED):
+            for event in self.events(REQUEST_ANSWERED_EVENT):
                 if event["request"] == request.id:
                     return event["ok"] is True, str(event["text"])
             await asyncio.sleep(0)
@@ -151,76 +159,78 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_attempt(scene: Scene) -> None:
     async with scene.open(trains=False):
-        request = new_request(Action.PAUSE, reason="lunch")
-        ask(scene.run_dir, request)
+        request = make_request(ControlAction.PAUSE, reason="lunch")
+        submit_request(scene.run_dir, request)
         while not scene.conductor.told:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-        assert scene.events(ANSWERED) == [], "the learner is in the middle of a step"
+        assert scene.events(REQUEST_ANSWERED_EVENT) == [], "the learner is in the middle of a step"
         async with asyncio.TaskGroup() as group:
             running = group.create_task(scene.training.run())
             ok, text = await scene.answer_to(request)
             running.cancel()
     assert (ok, text) == (True, "no rollout begins, and the learner stands behind step 4")
-    assert scene.conductor.told[-1].flow is Flow.PAUSE
+    assert scene.conductor.told[-1].flow is RolloutFlow.PAUSE
     assert is_paused(scene.run_dir)
-    (taken,) = scene.events(TAKEN)
+    (taken,) = scene.events(REQUEST_TAKEN_EVENT)
     assert (taken["action"], taken["reason"]) == ("pause", "lunch")
-    assert request_files(scene.run_dir) == []
+    assert list_request_files(scene.run_dir) == []
 
 
 async def test_a_paused_run_goes_on_when_it_is_told_to(scene: Scene) -> None:
     async with scene.open():
-        assert (await scene.answer(new_request(Action.PAUSE)))[0]
-        ok, text = await scene.answer(new_request(Action.RESUME))
+        assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
+        ok, text = await scene.answer(make_request(ControlAction.RESUME))
     assert (ok, text) == (True, "the run goes on behind step 4")
-    assert [standing.flow for standing in scene.conductor.told] == [Flow.PAUSE, Flow.RUN]
-    assert not scene.training.boundary.paused
+    assert [standing.flow for standing in scene.conductor.told] == [RolloutFlow.PAUSE, RolloutFlow.RUN]
+    assert not scene.training.step_hooks.paused
     assert not is_paused(scene.run_dir)
 
 
 async def test_a_conductor_that_is_being_restarted_is_told_again(scene: Scene) -> None:
     scene.conductor.restarting = 3
     async with scene.open():
-        assert (await scene.answer(new_request(Action.PAUSE)))[0]
-    assert [standing.flow for standing in scene.conductor.told] == [Flow.PAUSE]
+        assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
+    assert [standing.flow for standing in scene.conductor.told] == [RolloutFlow.PAUSE]
 
 
-@pytest.mark.parametrize(("action", "how"), [(Action.DRAIN, Ending.DRAINED), (Action.STOP, Ending.ASKED)])
+@pytest.mark.parametrize(
+    ("action", "how"), [(ControlAction.DRAIN, TrainingEnding.DRAINED), (ControlAction.STOP, TrainingEnding.ASKED)]
+)
 async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
-    scene: Scene, action: Action, how: Ending
+    scene: Scene, action: ControlAction, how: TrainingEnding
 ) -> None:
     async with scene.open():
-        assert (await scene.answer(new_request(Action.PAUSE)))[0]
-        assert (await scene.answer(new_request(action)))[0]
-        assert (await scene.answer(new_request(Action.PAUSE))) == (
+        assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
+        assert (await scene.answer(make_request(action)))[0]
+        assert (await scene.answer(make_request(ControlAction.PAUSE))) == (
             False,
             "the run is coming to its end already, as it was asked to",
         )
-    assert scene.conductor.told[-1].flow is Flow.DRAIN
-    assert scene.training.boundary.ending is how
+    assert scene.conductor.told[-1].flow is RolloutFlow.DRAIN
+    assert scene.training.step_hooks.ending is how
     assert not is_paused(scene.run_dir), "what goes on with the run is not paused"
 
 
 async def test_an_engine_that_is_drained_ends_no_run(scene: Scene) -> None:
     async with scene.open():
-        ok, text = await scene.answer(new_request(Action.DRAIN, target="engine-0"))
+        ok, text = await scene.answer(make_request(ControlAction.DRAIN, target="engine-0"))
     assert ok
     assert "another server is in its place" in text
     assert scene.drained == ["engine-0"]
-    assert scene.training.boundary.ending is None
+    assert scene.training.step_hooks.ending is None
 
 
 async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scene: Scene) -> None:
     changes = {"rollout.in_flight": "8", "learner.lr": "1e-5", "checkpoint.every_steps": "2"}
     async with scene.open():
-        ok, text = await scene.answer(new_request(Action.RETUNE, changes=changes, reason="too fast"))
+        ok, text = await scene.answer(make_request(ControlAction.RETUNE, changes=changes, reason="too fast"))
     assert ok
     assert text.startswith("rollout.in_flight 0 → 8, from the next ticket; learner.lr")
-    after = stored_config(scene.run_dir)
+    after = load_stored_config(scene.run_dir)
     assert (after.rollout.in_flight, after.learner.lr, after.checkpoint.every_steps) == (8, 1e-5, 2)
     assert scene.adopted == [after]
     assert scene.learned == [(5, 1e-5)]
-    assert scene.conductor.told[-1].tuning == tuning_of(after)
+    assert scene.conductor.told[-1].tuning == admission_tuning(after)
     assert [event["key"] for event in scene.events("run.retuned")] == list(changes)
     first = read_changes(scene.run_dir)[0]
     assert (first.key, first.before, first.after, first.first_step, first.reason) == (
@@ -231,21 +241,21 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
 async def test_what_counts_only_for_tickets_waits_for_no_step(scene: Scene) -> None:
     """A person who halves what is in flight because a step takes for ever would wait for ever."""
     async with scene.open(trains=False):
-        assert (await scene.answer(new_request(Action.RETUNE, changes={"rollout.in_flight": "8"})))[0]
-    assert scene.conductor.told[-1].tuning == tuning_of(stored_config(scene.run_dir))
+        assert (await scene.answer(make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "8"})))[0]
+    assert scene.conductor.told[-1].tuning == admission_tuning(load_stored_config(scene.run_dir))
 
 
 @pytest.mark.parametrize(
     ("request_", "says"),
     [
-        (new_request(Action.RETUNE, changes={"rollout.in_flight": "-3"}), "rollout.in_flight"),
-        (new_request(Action.RETUNE, changes={"staleness.eta": "3"}), "staleness.eta cannot be changed"),
-        (new_request(Action.RETUNE, changes={"rollout.in_flight": "0"}), "goes by already"),
-        (new_request(Action.CANCEL, target="before-g000001-s00"), "neither a group nor a trajectory"),
-        (new_request(Action.CANCEL, target="13"), "group 13 is not open"),
+        (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "-3"}), "rollout.in_flight"),
+        (make_request(ControlAction.RETUNE, changes={"staleness.eta": "3"}), "staleness.eta cannot be changed"),
+        (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "0"}), "goes by already"),
+        (make_request(ControlAction.CANCEL, target="before-g000001-s00"), "neither a group nor a trajectory"),
+        (make_request(ControlAction.CANCEL, target="13"), "group 13 is not open"),
     ],
 )
-async def test_what_cannot_be_is_refused_and_changes_nothing(scene: Scene, request_: Request, says: str) -> None:
+async def test_what_cannot_be_is_refused_and_changes_nothing(scene: Scene, request_: ControlRequest, says: str) -> None:
     before = (scene.run_dir / "config.json").read_bytes()
     async with scene.open():
         ok, text = await scene.answer(request_)
@@ -266,56 +276,56 @@ async def test_what_is_given_up_ends_where_it_runs(
     scene: Scene, target: str, cancelled: tuple[int, int | None], ended: list[str]
 ) -> None:
     async with scene.open():
-        assert (await scene.answer(new_request(Action.CANCEL, target=target)))[0]
+        assert (await scene.answer(make_request(ControlAction.CANCEL, target=target)))[0]
     assert scene.conductor.cancelled == [cancelled]
     assert scene.ended == ended
 
 
 async def test_a_checkpoint_is_confirmed_when_it_is_kept(scene: Scene) -> None:
     async with scene.open():
-        assert await scene.answer(new_request(Action.CHECKPOINT)) == (True, "the checkpoint of step 4 is kept")
+        assert await scene.answer(make_request(ControlAction.CHECKPOINT)) == (True, "the checkpoint of step 4 is kept")
         scene.training.full_disk = True
-        assert await scene.answer(new_request(Action.CHECKPOINT)) == (False, "no space")
+        assert await scene.answer(make_request(ControlAction.CHECKPOINT)) == (False, "no space")
     assert scene.training.kept == 4
 
 
 async def test_an_evaluation_begins_though_the_run_is_paused_or_who_asks_learns_why_not(scene: Scene) -> None:
     async with scene.open():
-        await scene.answer(new_request(Action.PAUSE))
-        asked = new_request(Action.EVALUATE, reason="it looks good")
+        await scene.answer(make_request(ControlAction.PAUSE))
+        asked = make_request(ControlAction.EVALUATE, reason="it looks good")
         assert await scene.answer(asked) == (True, "it is under way")
-        assert await scene.answer(new_request(Action.EVALUATE)) == (False, "it is still under way")
+        assert await scene.answer(make_request(ControlAction.EVALUATE)) == (False, "it is still under way")
     assert scene.evaluated == ["it looks good"]
 
 
 async def test_a_run_that_ends_first_says_so_and_leaves_no_request_to_the_next_attempt(scene: Scene) -> None:
-    request = new_request(Action.CHECKPOINT)
+    request = make_request(ControlAction.CHECKPOINT)
     async with scene.open(trains=False):
-        ask(scene.run_dir, request)
-        while not scene.events(TAKEN):  # noqa: ASYNC110  no event tells
+        submit_request(scene.run_dir, request)
+        while not scene.events(REQUEST_TAKEN_EVENT):  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
     assert await scene.answer_to(request) == (False, "the run ended before it could be done")
-    assert request_files(scene.run_dir) == []
+    assert list_request_files(scene.run_dir) == []
 
 
 async def test_what_was_asked_of_an_attempt_that_has_ended_is_not_done_by_the_next(scene: Scene) -> None:
     """A stop that came too late would end the run that somebody goes on with."""
-    request = new_request(Action.STOP)
-    scene.desk.since = request.t + 1
+    request = make_request(ControlAction.STOP)
+    scene.desk.attempt_started_at = request.t + 1
     async with scene.open():
         ok, text = await scene.answer(request)
     assert (ok, text) == (False, "it was asked of an attempt that has ended: ask again")
-    assert scene.training.boundary.ending is None
+    assert scene.training.step_hooks.ending is None
 
 
 async def test_a_file_that_is_no_request_is_named_and_taken_away(scene: Scene) -> None:
     (scene.run_dir / "requests").mkdir()
     (scene.run_dir / "requests" / "1.json").write_text('{"action": "explode"}')
     async with scene.open():
-        while not scene.events(ANSWERED):  # noqa: ASYNC110  no event tells
+        while not scene.events(REQUEST_ANSWERED_EVENT):  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-    assert "is no request" in str(scene.events(ANSWERED)[0]["text"])
-    assert request_files(scene.run_dir) == []
+    assert "is no request" in str(scene.events(REQUEST_ANSWERED_EVENT)[0]["text"])
+    assert list_request_files(scene.run_dir) == []
 
 
 async def test_a_defect_costs_one_request_and_not_the_run(scene: Scene) -> None:
@@ -324,22 +334,22 @@ async def test_a_defect_costs_one_request_and_not_the_run(scene: Scene) -> None:
 
     scene.desk.cancel_episodes = broken
     async with scene.open():
-        assert await scene.answer(new_request(Action.CANCEL, target="12")) == (
+        assert await scene.answer(make_request(ControlAction.CANCEL, target="12")) == (
             False,
             "ZeroDivisionError: division by zero",
         )
-        assert (await scene.answer(new_request(Action.CHECKPOINT)))[0]
+        assert (await scene.answer(make_request(ControlAction.CHECKPOINT)))[0]
 
 
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("12", Target(12, None)),
-        ("g000012", Target(12, None)),
-        ("train-g000012", Target(12, None)),
-        ("train-g000012-s03", Target(12, 3)),
-        ("train-g000012-s03-a2", Target(12, 3)),
+        ("12", CancelTarget(12, None)),
+        ("g000012", CancelTarget(12, None)),
+        ("train-g000012", CancelTarget(12, None)),
+        ("train-g000012-s03", CancelTarget(12, 3)),
+        ("train-g000012-s03-a2", CancelTarget(12, 3)),
     ],
 )
-def test_a_group_or_trajectory_is_known_by_every_name_that_it_has(text: str, target: Target) -> None:
-    assert parse_target(text) == target
+def test_a_group_or_trajectory_is_known_by_every_name_that_it_has(text: str, target: CancelTarget) -> None:
+    assert parse_cancel_target(text) == target

@@ -6,38 +6,45 @@ import pytest
 
 from launch.config import RunConfig, load_recipe
 from launch.config.base import dotted_fields
-from launch.rundir import is_fixed
-from launch.steering.tunable import TUNABLE, Change, changes_between, full_key, parse_change, retuned
+from launch.rundir import is_fixed_key
+from launch.steering.tunable import (
+    RETUNABLE_KEYS,
+    KeyChange,
+    apply_changes,
+    diff_configs,
+    parse_change,
+    resolve_retunable_key,
+)
 from protocol.errors import UserError
 
 
 def test_every_tunable_key_is_a_key_and_no_fixed_one() -> None:
-    assert set(TUNABLE) <= set(dotted_fields(RunConfig))
-    assert [key for key in TUNABLE if is_fixed(key)] == []
+    assert set(RETUNABLE_KEYS) <= set(dotted_fields(RunConfig))
+    assert [key for key in RETUNABLE_KEYS if is_fixed_key(key)] == []
 
 
 def test_a_change_is_a_new_configuration_and_says_what_it_was() -> None:
     before = load_recipe("demo")
-    after = retuned(before, dict(map(parse_change, ["in_flight=8", "rollout.lead=1.5", "lr=1e-4"])))
+    after = apply_changes(before, dict(map(parse_change, ["in_flight=8", "rollout.lead=1.5", "lr=1e-4"])))
     assert (after.rollout.in_flight, after.rollout.lead, after.learner.lr) == (8, 1.5, 1e-4)
-    assert changes_between(before, after) == [
-        Change("rollout.in_flight", before.rollout.in_flight, 8),
-        Change("rollout.lead", None, 1.5),
-        Change("learner.lr", before.learner.lr, 1e-4),
+    assert diff_configs(before, after) == [
+        KeyChange("rollout.in_flight", before.rollout.in_flight, 8),
+        KeyChange("rollout.lead", None, 1.5),
+        KeyChange("learner.lr", before.learner.lr, 1e-4),
     ]
-    assert str(Change("rollout.lead", None, 1.5)) == "rollout.lead none → 1.5, from the next ticket"
+    assert str(KeyChange("rollout.lead", None, 1.5)) == "rollout.lead none → 1.5, from the next ticket"
 
 
 def test_a_key_without_a_value_gets_its_default() -> None:
-    config = retuned(load_recipe("demo"), {"rollout.lead": "2", "rollout.in_flight": "8"})
-    again = retuned(config, dict([parse_change("lead="), parse_change("in_flight=")]))
+    config = apply_changes(load_recipe("demo"), {"rollout.lead": "2", "rollout.in_flight": "8"})
+    again = apply_changes(config, dict([parse_change("lead="), parse_change("in_flight=")]))
     assert (again.rollout.lead, again.rollout.in_flight) == (None, 0)
 
 
 def test_a_rate_that_was_asked_for_has_no_end_of_another_line() -> None:
     config = load_recipe("demo", ["learner.lr_end=0.0"])
-    assert retuned(config, {"learner.lr": "1e-3"}).learner.lr_end is None
-    assert retuned(config, {"rollout.in_flight": "3"}).learner.lr_end == 0.0
+    assert apply_changes(config, {"learner.lr": "1e-3"}).learner.lr_end is None
+    assert apply_changes(config, {"rollout.in_flight": "3"}).learner.lr_end == 0.0
 
 
 @pytest.mark.parametrize(
@@ -62,13 +69,13 @@ def test_what_cannot_be_changed_is_refused_with_why(text: str, says: str) -> Non
 def test_a_value_out_of_bounds_is_refused_with_its_key(change: str) -> None:
     key, value = parse_change(change)
     with pytest.raises(UserError, match=key):
-        retuned(load_recipe("demo"), {key: value})
+        apply_changes(load_recipe("demo"), {key: value})
 
 
 def test_a_change_has_to_agree_with_the_rest() -> None:
     with pytest.raises(UserError, match=r"learner\.publish_every = 9 with staleness\.eta"):
-        retuned(load_recipe("demo"), {"learner.publish_every": "9"})
+        apply_changes(load_recipe("demo"), {"learner.publish_every": "9"})
 
 
 def test_full_names_are_taken_as_they_are() -> None:
-    assert full_key("run.stall_s") == full_key("stall_s") == "run.stall_s"
+    assert resolve_retunable_key("run.stall_s") == resolve_retunable_key("stall_s") == "run.stall_s"

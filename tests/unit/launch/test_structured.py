@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from launch.structured import beside
+from launch.structured import background_services
 from protocol.errors import InfraError
 
 
@@ -24,7 +24,7 @@ async def fails(error: Exception) -> None:
 
 async def test_services_run_while_the_body_runs_and_no_longer() -> None:
     ended: list[str] = []
-    async with beside(forever(ended, "a"), forever(ended, "b")):
+    async with background_services(forever(ended, "a"), forever(ended, "b")):
         await asyncio.sleep(0)
         assert ended == []
     assert sorted(ended) == ["a", "b"]
@@ -33,13 +33,13 @@ async def test_services_run_while_the_body_runs_and_no_longer() -> None:
 async def test_a_service_that_fails_ends_the_body_and_the_others_with_its_own_error() -> None:
     ended: list[str] = []
     with pytest.raises(InfraError, match="the disk is gone"):
-        async with beside(fails(InfraError("the disk is gone")), forever(ended, "other")):
+        async with background_services(fails(InfraError("the disk is gone")), forever(ended, "other")):
             await forever(ended, "body")
     assert sorted(ended) == ["body", "other"]
 
 
 async def test_a_service_that_ends_leaves_the_body_alone() -> None:
-    async with beside(asyncio.sleep(0)):
+    async with background_services(asyncio.sleep(0)):
         for _ in range(5):
             await asyncio.sleep(0)
 
@@ -49,7 +49,7 @@ async def test_the_bodys_error_comes_out_bare_and_keeps_its_cause() -> None:
     cause = ValueError("remote traceback")
 
     async def body() -> None:
-        async with beside(forever(ended, "service")):
+        async with background_services(forever(ended, "service")):
             await asyncio.sleep(0)
             raise InfraError("what happened") from cause
 
@@ -65,7 +65,7 @@ async def test_an_error_in_a_nested_group_comes_out_bare() -> None:
             tasks.create_task(fails(InfraError("inner")))
 
     with pytest.raises(InfraError, match="inner"):
-        async with beside(group()):
+        async with background_services(group()):
             await asyncio.Event().wait()
 
 
@@ -73,7 +73,7 @@ async def test_cancelling_the_body_ends_the_services_and_stays_a_cancellation() 
     ended: list[str] = []
 
     async def body() -> None:
-        async with beside(forever(ended, "service")):
+        async with background_services(forever(ended, "service")):
             await asyncio.Event().wait()
 
     task = asyncio.ensure_future(body())

@@ -9,16 +9,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.evaluation import Attempt
-from launch.best import Best
-from launch.exam_files import Examined
-from launch.summary import SummaryFacts, failed_checks, summarise
+from actors.evaluation import EvaluationAttempt
+from launch.best import BestCheckpoint
+from launch.exam_files import OnlineEvaluationResult
+from launch.summary import SummaryFacts, list_failed_checks, summarise_run
 from protocol.events import EventLog
-from protocol.journal import Accounting
-from protocol.trajectory import DropReason, Status
-from protocol.weights import Version
+from protocol.journal import JournalAccounting
+from protocol.trajectory import DropReason, EpisodeStatus
+from protocol.weights import WeightVersion
 
-BOOKS = Accounting(
+BOOKS = JournalAccounting(
     acked=20,
     trained=12,
     dropped={DropReason.ZERO_VARIANCE: 4},
@@ -31,10 +31,11 @@ BOOKS = Accounting(
 )
 
 
-def attempts(*passed: bool, family: str = "count") -> list[Attempt]:
+def attempts(*passed: bool, family: str = "count") -> list[EvaluationAttempt]:
     """One sampled attempt at each of as many tasks."""
     return [
-        Attempt(f"{family}-{n}", family, False, each, float(each), Status.COMPLETED, 9) for n, each in enumerate(passed)
+        EvaluationAttempt(f"{family}-{n}", family, False, each, float(each), EpisodeStatus.COMPLETED, 9)
+        for n, each in enumerate(passed)
     ]
 
 
@@ -95,26 +96,29 @@ def write_run(run_dir: Path) -> None:
 def test_evaluations_beside_training_and_the_best_checkpoint_are_named(tmp_path: Path) -> None:
     write_run(tmp_path)
     exams = [
-        Examined(
-            f"step-{step:06d}", step, Version(10 + step), [*attempts(True, passed), *attempts(True, family="held")]
+        OnlineEvaluationResult(
+            f"step-{step:06d}",
+            step,
+            WeightVersion(10 + step),
+            [*attempts(True, passed), *attempts(True, family="held")],
         )
         for step, passed in ((4, False), (8, True))
     ]
-    best = Best(8, 0.75, tmp_path / "checkpoints" / "step-000008", None)
-    summary = summarise(tmp_path, facts(exams=exams, best=best))
+    best = BestCheckpoint(8, 0.75, tmp_path / "checkpoints" / "step-000008", None)
+    summary = summarise_run(tmp_path, facts(exams=exams, best=best))
     steps = summary["eval"]["steps"]
     assert [(row["step"], row["version"], row["pass_at_1"], row["n"]) for row in steps] == [
         (4, 14, 0.5, 2),
         (8, 18, 1.0, 2),
     ]
     assert summary["best"] == {"step": 8, "pass_at_1": 0.75, "checkpoint": str(best.checkpoint), "model": None}
-    without = summarise(tmp_path, facts())
+    without = summarise_run(tmp_path, facts())
     assert (without["eval"]["steps"], without["best"]) == ([], None)
 
 
 def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
     write_run(tmp_path)
-    summary = summarise(tmp_path, facts())
+    summary = summarise_run(tmp_path, facts())
     assert (summary["steps"], summary["seconds"], summary["finished"]) == (2, 61.3, True)
     assert summary["trajectories"] == {
         "finished": 2,
@@ -164,7 +168,7 @@ def test_engines_stand_still_for_the_share_of_the_training_that_was_measured(tmp
     for line in lines:
         with (tmp_path / "events" / f"{line['writer']}.jsonl").open("ab") as file:
             file.write(orjson.dumps(line) + b"\n")
-    weights = summarise(tmp_path, facts())["weights"]
+    weights = summarise_run(tmp_path, facts())["weights"]
     assert weights == {
         "pushes": 1,
         "loads": 5,
@@ -186,7 +190,7 @@ def test_what_the_learners_turns_cost_is_no_pause_for_weights(tmp_path: Path) ->
     for writer, lines in (("driver-1", driver), ("engine-0", engine)):
         told = (orjson.dumps({"writer": writer, "seq": seq} | line) + b"\n" for seq, line in enumerate(lines))
         (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(told))
-    summary = summarise(tmp_path, facts(placement="shared"))
+    summary = summarise_run(tmp_path, facts(placement="shared"))
     assert summary["placement"] == {"kind": "shared", "turns": 3, "blocked_s": 35.0, "blocked_share": 0.3}
     assert summary["weights"] == {
         "pushes": 1,
@@ -200,12 +204,12 @@ def test_what_the_learners_turns_cost_is_no_pause_for_weights(tmp_path: Path) ->
 def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:
     """Figures that are counted from events are too low then."""
     write_run(tmp_path)
-    assert summarise(tmp_path, facts())["events"] == {"written": 20, "lost": 0}
+    assert summarise_run(tmp_path, facts())["events"] == {"written": 20, "lost": 0}
     lines = [("conductor", seq) for seq in (0, 3, 4, 0, 1, 3, 1)] + [("late", 1)]
     text = "".join(f'{{"t": 1.0, "kind": "x", "writer": "{writer}", "seq": {seq}}}\n' for writer, seq in lines)
     last = '{"t": 1.0, "kind": "x", "writer": "late", "seq": 3}\n'
     (tmp_path / "events" / "conductor.jsonl").write_text(f"{text}{last[:40]}\n{last}")
-    assert summarise(tmp_path, facts())["events"] == {"written": 20 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
+    assert summarise_run(tmp_path, facts())["events"] == {"written": 20 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
 
 
 def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_between(tmp_path: Path) -> None:
@@ -218,11 +222,11 @@ def test_a_resumed_runs_seconds_are_those_of_all_its_attempts_without_the_time_b
     (tmp_path / "events" / "driver-1.jsonl").write_bytes(
         b"".join((tmp_path / "events" / "driver-1.jsonl").read_bytes().splitlines(keepends=True)[-2:])
     )
-    assert summarise(tmp_path, facts(seconds=41.5))["seconds"] == 30.0 + 41.5
+    assert summarise_run(tmp_path, facts(seconds=41.5))["seconds"] == 30.0 + 41.5
 
 
 def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path) -> None:
-    found = summarise(tmp_path, facts())["eval"]
+    found = summarise_run(tmp_path, facts())["eval"]
     assert (found["before"]["pass_at_1"], found["after"]["pass_at_1"]) == (0.25, 0.75)
     assert (found["before"]["n"], found["before"]["tasks"]) == (4, 4)
     stderr = math.sqrt((2 * 0.5**2 + 2 * 0.5**2) / 3 / 4)
@@ -234,7 +238,7 @@ def test_pass_at_1_and_its_rise_are_those_of_the_trained_families(tmp_path: Path
 
 
 def test_a_run_that_was_cut_short_has_no_difference_and_zeros(tmp_path: Path) -> None:
-    summary = summarise(tmp_path, facts(evaluations={"before": attempts(True)}, finished=False))
+    summary = summarise_run(tmp_path, facts(evaluations={"before": attempts(True)}, finished=False))
     assert "difference" not in summary["eval"]
     assert (summary["steps"], summary["tokens_per_s"]) == (0, {"sampled": 0.0, "trained": 0.0})
     assert summary["weights"]["pause_ms_p50"] == 0.0
@@ -243,16 +247,16 @@ def test_a_run_that_was_cut_short_has_no_difference_and_zeros(tmp_path: Path) ->
 def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: Path) -> None:
     line = {"step": 1, "t": 10.0, "wait_s": 0.0, "step_s": 1.0, "age_max": 3.0, "age_mean": 3.0, "trained_tokens": 0}
     (tmp_path / "metrics.jsonl").write_bytes(orjson.dumps(line) + b"\n")
-    summary = summarise(tmp_path, facts())
+    summary = summarise_run(tmp_path, facts())
     assert (summary["token_age"]["max"], summary["clip"]["high_max"]) == (3.0, 0.0)
 
 
 def test_each_check_that_a_run_did_not_hold_is_named() -> None:
     """Exit code 1 without a word leaves a person to search."""
     steps = [{"age_max": 2.0, "trained_trajectories": 5.0}, {"age_max": 1.0, "trained_trajectories": 7.0}]
-    assert failed_checks(facts(), steps) == []
+    assert list_failed_checks(facts(), steps) == []
     steps[1]["age_max"] = 3.0
-    lines = failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, trained=11)), steps)
+    lines = list_failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, trained=11)), steps)
     words = (
         "did not come to its end",
         "2 containers",

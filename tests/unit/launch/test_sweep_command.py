@@ -11,9 +11,9 @@ import pytest
 
 from launch.sweep import __main__ as command
 from launch.sweep import training
-from launch.sweep.axes import Point
+from launch.sweep.axes import SweepPoint
 from launch.sweep.definition import Sweep
-from launch.sweep.progress import Told
+from launch.sweep.progress import SweepProgressReporter
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import error_console
 from tests.support import fake_cluster
@@ -29,7 +29,7 @@ difference = 0.3
 Sweeping = Callable[..., int]
 
 
-class UncheckedRuns(training.Runs):
+class UncheckedRuns(training.TrainingPoints):
     """Of the fake, for which nothing has to be there."""
 
     def preflight(self, points: object) -> None: ...
@@ -116,11 +116,11 @@ def test_a_recipe_and_another_recipe_are_refused(capsys: pytest.CaptureFixture[s
 
 
 def test_a_run_that_goes_on_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told, log = Told(error_console(), [], []), tmp_path / "log"
-    told.begun(Point("seed0"), log)
+    told, log = SweepProgressReporter(error_console(), [], []), tmp_path / "log"
+    told.point_started(SweepPoint("seed0"), log)
     log.write_text("training\nstep 1/3\n")
-    told.tell()
-    told.tell()
+    told.print_new_lines()
+    told.print_new_lines()
     log.write_text("training\nstep 1/3\nstep 2/3\n")
-    told.tell()
+    told.print_new_lines()
     assert capsys.readouterr().err.splitlines() == ["seed0: begins", "seed0: step 1/3", "seed0: step 2/3"]

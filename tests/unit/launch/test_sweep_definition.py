@@ -8,11 +8,20 @@ import pytest
 
 from launch.config import load_recipe
 from launch.config.load import RECIPES
-from launch.evaluate.arguments import parser
-from launch.sweep.axes import assignments, parse_axis
-from launch.sweep.definition import OPTIONS, Kind, Sweep, SweepFile, find, made, read, sweep_names
+from launch.evaluate.arguments import build_parser
+from launch.sweep.axes import format_assignments, parse_axis
+from launch.sweep.definition import (
+    EVALUATE_OPTIONS,
+    Sweep,
+    SweepFile,
+    SweepKind,
+    build_sweep,
+    find_sweep_file,
+    read_sweep_file,
+    sweep_names,
+)
 from launch.sweep.runs import COLUMNS
-from launch.sweep.training import configured
+from launch.sweep.training import configure_runs
 from protocol.errors import UserError
 
 FILE = """
@@ -43,7 +52,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def sweep_of(folder: Path, text: str = FILE) -> Sweep:
-    return made("mine", read(written(folder, text)), {}, [])
+    return build_sweep("mine", read_sweep_file(written(folder, text)), {}, [])
 
 
 def test_a_file_says_its_points(tmp_path: Path) -> None:
@@ -56,7 +65,9 @@ def test_a_file_says_its_points(tmp_path: Path) -> None:
 
 
 def test_the_command_line_wins(tmp_path: Path) -> None:
-    sweep = made("mine", read(written(tmp_path, FILE)), {"staleness.eta": 2}, [parse_axis("run.seed=7")])
+    sweep = build_sweep(
+        "mine", read_sweep_file(written(tmp_path, FILE)), {"staleness.eta": 2}, [parse_axis("run.seed=7")]
+    )
     assert [point.name for point in sweep.points] == ["grpo-seed7", "gspo-seed7"]
     assert sweep.common["staleness.eta"] == 2
 
@@ -86,47 +97,47 @@ def test_what_a_file_cannot_mean_is_refused(tmp_path: Path, text: str, says: str
 def test_a_value_that_is_refused_is_named_once() -> None:
     axes = [parse_axis("learner.eps_low=0.2,3"), parse_axis("run.seed=0,1")]
     with pytest.raises(UserError) as refused:
-        configured(made("", SweepFile(), {}, axes))
+        configure_runs(build_sweep("", SweepFile(), {}, axes))
     assert str(refused.value).count("learner.eps_low") == 1
     assert "point eps_low3-seed0: learner.eps_low: input should be less than 1, not 3" in str(refused.value)
 
 
 def test_a_file_whose_axes_come_with_the_command_line_is_a_sweep(tmp_path: Path) -> None:
     path = written(tmp_path, "[common]\nrun.steps = 3")
-    assert find(str(path)) == path
-    assert find(str(RECIPES / "demo.toml")) is None
+    assert find_sweep_file(str(path)) == path
+    assert find_sweep_file(str(RECIPES / "demo.toml")) is None
 
 
 def test_a_recipe_is_no_sweep() -> None:
-    assert find("demo") is None
-    assert find("objectives") is not None
+    assert find_sweep_file("demo") is None
+    assert find_sweep_file("objectives") is not None
     with pytest.raises(UserError, match="did you mean 'objectives'"):
-        find("objectivs")
+        find_sweep_file("objectivs")
     with pytest.raises(UserError, match=r"cannot read /nowhere\.toml"):
-        find("/nowhere.toml")
+        find_sweep_file("/nowhere.toml")
 
 
 def test_evaluate_has_every_option_that_may_be_swept() -> None:
-    assert all(parser()._option_string_actions.get(f"--{option}") for option in OPTIONS)
+    assert all(build_parser()._option_string_actions.get(f"--{option}") for option in EVALUATE_OPTIONS)
 
 
 @pytest.mark.parametrize("name", sweep_names())
 def test_every_sweep_of_ours_loads(name: str) -> None:
-    path = find(name)
+    path = find_sweep_file(name)
     assert path is not None
-    file = read(path)
-    sweep = made(name, file, {}, [])
+    file = read_sweep_file(path)
+    sweep = build_sweep(name, file, {}, [])
     assert sweep.about
-    if sweep.kind is Kind.TRAIN:
-        configured(sweep)
+    if sweep.kind is SweepKind.TRAIN:
+        configure_runs(sweep)
         assert sweep.goal.keys() <= {column.key for column in COLUMNS}
 
 
 def test_the_objectives_are_what_the_sweep_says() -> None:
-    path = find("objectives")
+    path = find_sweep_file("objectives")
     assert path is not None
-    sweep = made("objectives", read(path), {}, [])
-    configs = configured(sweep)
+    sweep = build_sweep("objectives", read_sweep_file(path), {}, [])
+    configs = configure_runs(sweep)
     assert len(configs) == 12
     assert {config.staleness.eta for config in configs.values()} == {4}
     assert {config.run.seed for config in configs.values()} == {0, 1, 2}
@@ -139,5 +150,5 @@ def test_the_objectives_are_what_the_sweep_says() -> None:
 
 def test_a_points_values_are_its_configuration(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
-    config = load_recipe(sweep.recipe, assignments(sweep.values(sweep.points[3])))
+    config = load_recipe(sweep.recipe, format_assignments(sweep.values(sweep.points[3])))
     assert (config.staleness.eta, config.learner.loss, config.run.seed) == (4, "gspo", 1)

@@ -11,20 +11,20 @@ import pytest
 from rich.console import Console
 
 from actors.engines.settings import EngineSettings
-from launch.bench.recipes.tries import build_model
+from launch.bench.recipes.tries import build_tiny_model
 from launch.config.load import Toml
 from launch.evaluate import model
-from launch.evaluate.attempts import AttemptId, Failure, Record, Stage, Verdict
-from launch.evaluate.evaluation import Evaluation
+from launch.evaluate.attempts import AttemptFailure, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
+from launch.evaluate.evaluation import StandaloneEvaluation
 from launch.evaluate.folder import EvaluationFolder
 from launch.sweep import evaluating
-from launch.sweep.axes import Point, parse_axis
-from launch.sweep.definition import Kind, SweepFile, made
-from launch.sweep.evaluating import Evaluations, configured
-from launch.sweep.figures import State
-from launch.sweep.folder import opened
+from launch.sweep.axes import SweepPoint, parse_axis
+from launch.sweep.definition import SweepFile, SweepKind, build_sweep
+from launch.sweep.evaluating import EvaluationPoints, configure_evaluations
+from launch.sweep.figures import PointState
+from launch.sweep.folder import open_sweep_folder
 from protocol.errors import InfraError, UserError
-from protocol.trajectory import Status
+from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.formats import write_tasks
 from sandbox.tasks.generated import training_tasks
 
@@ -33,7 +33,7 @@ from sandbox.tasks.generated import training_tasks
 def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("models")
     for name in "ab":
-        build_model(folder / name)
+        build_tiny_model(folder / name)
     return folder / "a", folder / "b"
 
 
@@ -58,20 +58,25 @@ class FakeServers:
         yield name
 
     async def work(
-        self, evaluation: Evaluation, to_run: Sequence[AttemptId], folder: EvaluationFolder, _: Console, engine: str
+        self,
+        evaluation: StandaloneEvaluation,
+        to_run: Sequence[AttemptId],
+        folder: EvaluationFolder,
+        _: Console,
+        engine: str,
     ) -> None:
         self.served.append((folder.path.name, engine))
         if folder.path.name in self.fails:
             raise UserError("nobody is there")
         for attempt in to_run:
-            lost = Failure(Stage.RESET, "SandboxLost", "gone") if attempt.number else None
-            verdict = None if lost else Verdict(True, 1.0, 1.0, Status.COMPLETED)
-            folder.add(Record(attempt.task, attempt.number, "f", 1.0, verdict, lost))
+            lost = AttemptFailure(AttemptStage.RESET, "SandboxLost", "gone") if attempt.number else None
+            verdict = None if lost else AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED)
+            folder.add_record(AttemptRecord(attempt.task, attempt.number, "f", 1.0, verdict, lost))
 
 
 class Heard:
-    def begun(self, point: Point, log: Path) -> None: ...
-    def ended(self, point: Point) -> None: ...
+    def point_started(self, point: SweepPoint, log: Path) -> None: ...
+    def point_ended(self, point: SweepPoint) -> None: ...
 
 
 @pytest.fixture
@@ -79,21 +84,21 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> FakeServers:
     return FakeServers(monkeypatch)
 
 
-async def swept(folder: Path, *axes: str, attempts: int = 1) -> Evaluations:
+async def swept(folder: Path, *axes: str, attempts: int = 1) -> EvaluationPoints:
     if not (folder / "tasks").exists():
         write_tasks(training_tasks(3, 2), "terminal_bench", folder / "tasks")
     common = {"tasks": str(folder / "tasks"), "attempts": attempts}
-    sweep = made("s", SweepFile(kind=Kind.EVALUATE), common, [parse_axis(axis) for axis in axes])
-    found = Evaluations(sweep, configured(sweep, folder / "out"), folder / "out")
-    found.check()
-    waiting = [p for p in sweep.points if found.outcome(p).state in {State.PLANNED, State.BROKEN_OFF}]
-    with opened(folder / "out", sweep) as place:
-        await found.carry_out(waiting, 1, place, Heard())
+    sweep = build_sweep("s", SweepFile(kind=SweepKind.EVALUATE), common, [parse_axis(axis) for axis in axes])
+    found = EvaluationPoints(sweep, configure_evaluations(sweep, folder / "out"), folder / "out")
+    found.check_existing()
+    waiting = [p for p in sweep.points if found.read_result(p).state in {PointState.PLANNED, PointState.BROKEN_OFF}]
+    with open_sweep_folder(folder / "out", sweep) as place:
+        await found.run_points(waiting, 1, place, Heard())
     return found
 
 
-def states(found: Evaluations) -> dict[str, str]:
-    return {point.name: found.outcome(point).state.value for point in found.sweep.points}
+def states(found: EvaluationPoints) -> dict[str, str]:
+    return {point.name: found.read_result(point).state.value for point in found.sweep.points}
 
 
 async def test_the_points_of_a_model_share_its_server(
@@ -105,7 +110,7 @@ async def test_the_points_of_a_model_share_its_server(
     assert len(servers.served) == 8
     assert all(f"-{server}-" in point for point, server in servers.served)
     assert set(states(found).values()) == {"ended"}
-    figures = found.outcome(found.sweep.points[0]).figures
+    figures = found.read_result(found.sweep.points[0]).figures
     assert (figures["pass_at_1"], figures["graded"], figures["errors"]) == (1.0, 2, 0)
     await swept(tmp_path, *axes)
     assert servers.started == ["a", "b"], "what has ended was served again"
@@ -131,7 +136,7 @@ async def test_a_model_that_is_not_served_costs_its_own_points(
     servers.broken = "a"
     found = await swept(tmp_path, f"model={models[0]},{models[1]}", "temperature=0.5,1.0")
     assert list(states(found).values()) == ["failed", "failed", "ended", "ended"]
-    assert found.outcome(found.sweep.points[0]).why == "the server does not come up"
+    assert found.read_result(found.sweep.points[0]).why == "the server does not come up"
     servers.broken = ""
     found = await swept(tmp_path, f"model={models[0]},{models[1]}", "temperature=0.5,1.0")
     assert set(states(found).values()) == {"ended"}
@@ -151,8 +156,8 @@ async def test_attempts_without_a_verdict_are_tried_again_when_asked(
 ) -> None:
     found = await swept(tmp_path, f"model={models[0]}", attempts=2)
     (point,) = found.sweep.points
-    assert found.outcome(point).why == "2 attempts have no verdict"
-    assert "--set retry-errors=true" in found.again(point)
+    assert found.read_result(point).why == "2 attempts have no verdict"
+    assert "--set retry-errors=true" in found.retry_advice(point)
 
 
 @pytest.mark.parametrize("ids", ["3-4,7", ["3-4", "7"]])
@@ -161,12 +166,12 @@ def test_every_point_takes_the_tasks_that_are_asked_for(tmp_path: Path, ids: Tom
     tasks = [replace(task, id=f"swe-{number}") for number, task in enumerate(training_tasks(3, 8))]
     write_tasks(tasks, "terminal_bench", tmp_path / "tasks")
     common: dict[str, Toml] = {"tasks": str(tmp_path / "tasks"), "noop": True, "task-ids": ids}
-    sweep = made("s", SweepFile(kind=Kind.EVALUATE), common, [parse_axis("seed=0,1")])
-    for evaluation in configured(sweep, tmp_path).values():
-        assert list(evaluation.chosen.tasks) == ["swe-3", "swe-4", "swe-7"]
+    sweep = build_sweep("s", SweepFile(kind=SweepKind.EVALUATE), common, [parse_axis("seed=0,1")])
+    for evaluation in configure_evaluations(sweep, tmp_path).values():
+        assert list(evaluation.task_selection.tasks) == ["swe-3", "swe-4", "swe-7"]
 
 
 def test_a_sweep_that_does_not_say_whose_is_refused(tmp_path: Path) -> None:
-    sweep = made("s", SweepFile(kind=Kind.EVALUATE), {"tasks": "/t"}, [parse_axis("temperature=0.5,1.0")])
+    sweep = build_sweep("s", SweepFile(kind=SweepKind.EVALUATE), {"tasks": "/t"}, [parse_axis("temperature=0.5,1.0")])
     with pytest.raises(UserError, match="--set model=PATH"):
-        configured(sweep, tmp_path)
+        configure_evaluations(sweep, tmp_path)

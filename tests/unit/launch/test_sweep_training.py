@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from launch.sweep.axes import Point, parse_axis
-from launch.sweep.definition import Sweep, SweepFile, made
-from launch.sweep.figures import Outcome, State
-from launch.sweep.folder import opened
-from launch.sweep.training import Runs, configured
+from launch.sweep.axes import SweepPoint, parse_axis
+from launch.sweep.definition import Sweep, SweepFile, build_sweep
+from launch.sweep.figures import PointResult, PointState
+from launch.sweep.folder import open_sweep_folder
+from launch.sweep.training import TrainingPoints, configure_runs
 from protocol.errors import UserError
 from tests.support import fake_cluster
 from tests.support.cluster_runs import eventually
@@ -30,10 +30,10 @@ class Heard:
 
     order: list[str] = field(default_factory=list[str])
 
-    def begun(self, point: Point, log: Path) -> None:
+    def point_started(self, point: SweepPoint, log: Path) -> None:
         self.order.append(f"{point.name} begins")
 
-    def ended(self, point: Point) -> None:
+    def point_ended(self, point: SweepPoint) -> None:
         self.order.append(f"{point.name} ends")
 
 
@@ -43,14 +43,14 @@ class Swept:
     def __init__(self, folder: Path, *axes: str, **common: Any) -> None:
         self.folder = folder
         values = {**COMMON, **{key.replace("__", "."): value for key, value in common.items()}}
-        self.sweep = made("s", SweepFile(), values, [parse_axis(axis) for axis in axes])
+        self.sweep = build_sweep("s", SweepFile(), values, [parse_axis(axis) for axis in axes])
         (folder / "s" / "runs").mkdir(parents=True, exist_ok=True)
         self.heard = Heard()
         self.runs = self.anew()
 
-    def anew(self) -> Runs:
+    def anew(self) -> TrainingPoints:
         """As the same command has them the next time."""
-        self.runs = Runs(self.sweep, configured(self.sweep), self.folder / "s", PROGRAM)
+        self.runs = TrainingPoints(self.sweep, configure_runs(self.sweep), self.folder / "s", PROGRAM)
         return self.runs
 
     @property
@@ -64,13 +64,13 @@ class Swept:
 
     async def run(self, at_once: int = 1) -> None:
         (self.folder / "s" / "sweep.json").write_text('{"kind": "train", "recipe": "demo"}')
-        points = [p for p in self.sweep.points if self.outcome(p).state in {State.PLANNED, State.BROKEN_OFF}]
-        self.runs.check()
-        with opened(self.folder / "s", self.sweep) as folder:
-            await self.runs.carry_out(points, at_once, folder, self.heard)
+        points = [p for p in self.sweep.points if self.outcome(p).state in {PointState.PLANNED, PointState.BROKEN_OFF}]
+        self.runs.check_existing()
+        with open_sweep_folder(self.folder / "s", self.sweep) as folder:
+            await self.runs.run_points(points, at_once, folder, self.heard)
 
-    def outcome(self, point: Point) -> Outcome:
-        return self.runs.outcome(point)
+    def outcome(self, point: SweepPoint) -> PointResult:
+        return self.runs.read_result(point)
 
     @property
     def states(self) -> dict[str, str]:
@@ -113,7 +113,7 @@ async def test_one_that_was_broken_off_is_resumed_and_the_others_were_not_stoppe
     assert swept.states == {"seed0": "ended", "seed1": "failed", "seed2": "ended"}
     failed = swept.outcome(swept.sweep.points[1])
     assert failed.why == "the engine is gone"
-    assert swept.runs.again(swept.sweep.points[1]) == "the same command goes on with it"
+    assert swept.runs.retry_advice(swept.sweep.points[1]) == "the same command goes on with it"
     swept.anew()
     assert swept.states["seed1"] == "broken off"
     await swept.run()
@@ -139,7 +139,7 @@ async def test_one_whose_checks_failed_is_not_run_again_unless_it_is_removed(tmp
     await swept.run()
     (point,) = swept.sweep.points
     assert swept.outcome(point).why == "2 containers were left behind"
-    assert f"rm -r {swept.runs.place(point)}" in swept.runs.again(point)
+    assert f"rm -r {swept.runs.point_folder(point)}" in swept.runs.retry_advice(point)
     swept.anew()
     assert swept.states == {"seed0": "failed"}
     await swept.run()
@@ -162,14 +162,14 @@ async def test_what_begins_alike_is_evaluated_once_before_training(tmp_path: Pat
     whose = [swept.outcome(point).before_of for point in swept.sweep.points]
     assert whose == ["", "", *["s-clip-seed0", "s-clip-seed1"] * 2]
     swept.anew()
-    swept.runs.check()
+    swept.runs.check_existing()
 
 
 async def test_an_evaluation_of_other_weights_is_nobody_elses(tmp_path: Path) -> None:
     """Code that changed between two runs, say, gave the second one another warm start."""
     swept = Swept(tmp_path, "learner.loss=clip,gspo")
     await swept.run()
-    events = swept.runs.place(swept.sweep.points[1]) / "events" / "driver-1.jsonl"
+    events = swept.runs.point_folder(swept.sweep.points[1]) / "events" / "driver-1.jsonl"
     events.write_text(events.read_text().replace("weights of seed 0", "other weights"))
     figures = swept.outcome(swept.sweep.points[1]).figures
     assert "before" not in figures
@@ -178,10 +178,10 @@ async def test_an_evaluation_of_other_weights_is_nobody_elses(tmp_path: Path) ->
 
 def test_what_is_not_only_about_learning_begins_otherwise(tmp_path: Path) -> None:
     alike = Swept(tmp_path / "a", "learner.lr=1e-4,2e-4", "staleness.eta=2,4")
-    assert len(alike.runs.others(alike.sweep.points[0])) == 3
+    assert len(alike.runs.points_starting_alike(alike.sweep.points[0])) == 3
     for axis in ("run.seed=0,1", "agent.max_turns=3,4", "engine.dtype=float32,bfloat16", "warm_start.noise=0.5,0.6"):
         other = Swept(tmp_path / axis, axis)
-        assert other.runs.others(other.sweep.points[0]) == []
+        assert other.runs.points_starting_alike(other.sweep.points[0]) == []
 
 
 async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ async def test_a_run_of_another_configuration_is_refused_with_the_ways_out(tmp_p
     await Swept(tmp_path, "run.seed=0").run()
     other = Swept(tmp_path, "run.seed=0", learner__lr=1e-5)
     with pytest.raises(UserError) as refused:
-        other.runs.check()
+        other.runs.check_existing()
     assert "was run with another learner.lr (0.0009, not 1e-05)" in str(refused.value)
     assert "--output FOLDER" in str(refused.value)
     assert f"rm -r {other.place / 's-seed0'}" in str(refused.value)
@@ -229,7 +229,7 @@ async def test_cancelling_ends_the_run_under_way(tmp_path: Path) -> None:
     running = asyncio.Event()
 
     class Watched(Heard):
-        def begun(self, point: Point, log: Path) -> None:
+        def begun(self, point: SweepPoint, log: Path) -> None:
             running.set()
 
     swept.heard = Watched()
@@ -251,18 +251,18 @@ async def test_cancelling_ends_the_run_under_way(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    sweep: Sweep = made("s", SweepFile(), {}, [parse_axis("run.seed=0")])
+    sweep: Sweep = build_sweep("s", SweepFile(), {}, [parse_axis("run.seed=0")])
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(UserError, match="holds something else"), opened(tmp_path, sweep):
+    with pytest.raises(UserError, match="holds something else"), open_sweep_folder(tmp_path, sweep):
         pass
     with (
-        opened(tmp_path / "s", sweep),
+        open_sweep_folder(tmp_path / "s", sweep),
         pytest.raises(UserError, match="in use by process"),
-        opened(tmp_path / "s", sweep),
+        open_sweep_folder(tmp_path / "s", sweep),
     ):
         pass
     with (
         pytest.raises(UserError, match=r"another recipe \(demo, not other\)"),
-        opened(tmp_path / "s", replace(sweep, recipe="other")),
+        open_sweep_folder(tmp_path / "s", replace(sweep, recipe="other")),
     ):
         pass

@@ -15,15 +15,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.args import parse
+from launch.args import parse_arguments
 from launch.config import load_recipe
 from launch.nodes import ROLES_LABEL
-from launch.ray_settings import CLUSTER_RAY
+from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
 from launch.templates import __main__ as command
-from launch.templates.begin import arguments
-from launch.templates.job import Job, job
-from launch.templates.slurm import SlurmJob
-from launch.templates.slurm import render as render_slurm
+from launch.templates.begin import make_cluster_arguments
+from launch.templates.job import ClusterJob, make_job
+from launch.templates.slurm import SlurmJob, render_slurm
 from protocol.errors import UserError
 from tests.support.kuberay import RAY_JOB
 
@@ -82,7 +81,7 @@ def machine(tmp_path: Path) -> Path:
 
 def test_a_batch_script_starts_head_nodes_and_the_driver_with_the_words_as_they_were_given(machine: Path) -> None:
     told = SlurmJob(
-        job=job("longshore", RUN),
+        job=make_job("longshore", RUN),
         nodes=2,
         cpus=4,
         gpus=0,
@@ -151,7 +150,7 @@ def test_only_pods_with_engines_ask_for_gpus_and_every_node_knows_how_long_a_cut
     nodes = [pod["containers"][0] for pod in pods(manifest)]
     assert ["nvidia.com/gpu" in node["resources"]["limits"] for node in nodes] == [False, True, False]
     for node in nodes:
-        assert CLUSTER_RAY.items() <= {each["name"]: each["value"] for each in node["env"]}.items()
+        assert CLUSTER_RAY_ENVIRONMENT.items() <= {each["name"]: each["value"] for each in node["env"]}.items()
     labels = [group["labels"][ROLES_LABEL] for group in manifest["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
     assert labels == ["engine", "worker"]
 
@@ -170,7 +169,7 @@ def containers(pod: dict[str, Any]) -> list[dict[str, Any]]:
 
 @given(st.lists(st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), min_size=1), max_size=5))
 def test_no_word_is_read_as_anything_but_itself(words: list[str]) -> None:
-    line = Job(name="job", words=tuple(words)).command(runs="/my $runs", run="job-1", nodes=2)
+    line = ClusterJob(name="job", words=tuple(words)).command(runs="/my $runs", run="job-1", nodes=2)
     assert shlex.split(line) == ["python", "-m", "launch.templates.begin", "/my $runs", "job-1", "2", "--", *words]
 
 
@@ -218,16 +217,16 @@ def test_a_template_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_job_that_is_started_again_goes_on_with_its_run(tmp_path: Path) -> None:
     env = {"RAY_ADDRESS": "10.0.0.7:6379"}
     given = [str(tmp_path), "mine", "4", "--", "--recipe", "demo"]
-    first = parse(arguments(given, env))
+    first = parse_arguments(make_cluster_arguments(given, env))
     assert (first.run_id, first.resume) == ("mine", None)
     cluster = load_recipe("demo", first.overrides).cluster
     assert (cluster.nodes, cluster.address) == (4, "10.0.0.7:6379")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
-    again = parse(arguments(given, env))
+    again = parse_arguments(make_cluster_arguments(given, env))
     assert (again.run_id, again.resume) == (None, "mine")
 
 
 def test_a_start_without_a_cluster_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="export RAY_ADDRESS="):
-        arguments([str(tmp_path), "mine", "4", "--"], {})
+        make_cluster_arguments([str(tmp_path), "mine", "4", "--"], {})

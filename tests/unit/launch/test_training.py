@@ -13,34 +13,34 @@ import numpy as np
 import orjson
 import pytest
 
-from actors.conductor import ConductorStatistics, Standing
-from actors.engines.messages import GenerateReply, GenerateRequest, LoadReport
+from actors.conductor import SchedulerRunState, SchedulerStatistics
+from actors.engines.messages import GenerateReply, GenerateRequest, WeightLoadReport
 from actors.remote import ActorDied
-from launch.best import export_best
+from launch.best import export_best_checkpoint
 from launch.budget import Budget
 from launch.checkpoints import CheckpointStore
-from launch.evaluations import ExamScore, Score
-from launch.learners import Learners
+from launch.evaluations import OnlineEvaluationScore, PassRateEstimate
+from launch.learners import LearnerGroup
 from launch.metrics import MetricsLog, read_metrics
-from launch.parity import ParityWatch
-from launch.parity_checks import ParityChecks
-from launch.probe import ProbeSettings
-from launch.pusher import Pusher
+from launch.parity import ParityMonitor
+from launch.parity_checks import ParityChecker
+from launch.probe import ParityProbeSettings
+from launch.pusher import WeightSyncManager
 from launch.retention import Retention
-from launch.standing import Stand
-from launch.steering.boundary import Boundary, Ending
-from launch.summary import read_events
-from launch.training import Training, TrainingSettings
-from launch.turns import Turns
-from learner.messages import SaveError, StepReport
+from launch.standing import RunStatePublisher
+from launch.steering.boundary import StepHooks, TrainingEnding
+from launch.summary import read_run_events
+from launch.training import TrainingLoop, TrainingSettings
+from launch.turns import ColocationManager
+from learner.messages import CheckpointSaveError, StepReport
 from protocol.digests import FileDigest, digest_files
 from protocol.errors import UserError
-from protocol.events import EventLog, Json
-from protocol.staleness import StalePolicy
-from protocol.trained import FOLDER as TRAINED
-from protocol.trained import RewoundTo, read_line
+from protocol.events import EventLog, JsonValue
+from protocol.staleness import StaleTokenPolicy
+from protocol.trained import TRAINED_FOLDER as TRAINED
+from protocol.trained import RewindEntry, parse_trained_line
 from protocol.trajectory import DropReason, Float32Array, Int32Array, Uint8Array
-from protocol.weights import Lineage, Version, WeightManifest
+from protocol.weights import Lineage, WeightManifest, WeightVersion
 from tests.support.fake_buffer import FakeBuffer
 from tests.support.probed_engine import LOGPROB, ProbedEngine
 from tests.support.remotes import LocalRemote
@@ -56,15 +56,15 @@ class FakeConductor:
     budget_full = False
     open_groups = 0
 
-    async def stand(self, standing: Standing) -> None:
+    async def set_run_state(self, standing: SchedulerRunState) -> None:
         pass
 
     async def binding_step(self, step: int, leased: Sequence[int]) -> int | None:
         assert len(leased) == PER_STEP
         return self.running_step
 
-    async def statistics(self) -> ConductorStatistics:
-        return ConductorStatistics(0, 0, self.open_groups, 0, "no room", self.budget_full)
+    async def statistics(self) -> SchedulerStatistics:
+        return SchedulerStatistics(0, 0, self.open_groups, 0, "no room", self.budget_full)
 
 
 @dataclass
@@ -75,7 +75,7 @@ class FakeLearner:
     dies_at: list[int]
     """Steps that kill it, one each."""
     weights: int = 0
-    stepped: list[tuple[int, Version]] = field(default_factory=list)
+    stepped: list[tuple[int, WeightVersion]] = field(default_factory=list)
     stale: int = 0
     """So many batches, from now on, have no token to train."""
     stale_at: list[int] = field(default_factory=list)
@@ -101,7 +101,7 @@ class FakeLearner:
     def sleep(self) -> None:
         self.told.append("sleep")
 
-    def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: Version) -> StepReport:
+    def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: WeightVersion) -> StepReport:
         self.told.append("step")
         if self.dies_at and self.dies_at[0] == step:
             self.dies_at.pop(0)
@@ -135,13 +135,15 @@ class FakeLearner:
             raise ActorDied(self.name, "killed")
         self.publishing = self.weights
 
-    async def end_publish(self, version: Version, step: int, parent: Version, folder: str) -> WeightManifest:
+    async def end_publish(
+        self, version: WeightVersion, step: int, parent: WeightVersion, folder: str
+    ) -> WeightManifest:
         await self.disk.wait()
         assert self.publishing == step, "weights of another step than the version's"
         self.written(Path(folder))
         return WeightManifest(version, step, parent, folder, "00", 1, 1)
 
-    def publish(self, version: Version, step: int, parent: Version, folder: str) -> None:
+    def publish(self, version: WeightVersion, step: int, parent: WeightVersion, folder: str) -> None:
         self.told.append("export")
         self.written(Path(folder))
         (Path(folder) / "weights").write_text(str(self.weights))
@@ -163,7 +165,7 @@ class FakeLearner:
         folder, weights = self.saving
         if self.failing_saves:
             self.failing_saves -= 1
-            raise SaveError(f"{folder}: no space")
+            raise CheckpointSaveError(f"{folder}: no space")
         (folder / "weights").write_text(weights)
         return digest_files(folder, ["weights"])
 
@@ -172,16 +174,16 @@ class FakeLearner:
         self.weights = int((Path(folder) / "weights").read_text())
 
 
-class NotedPusher(Pusher):
+class NotedWeightSyncManager(WeightSyncManager):
     """Remembers what it was offered."""
 
-    def __init__(self, stand: Stand, events: EventLog) -> None:
+    def __init__(self, stand: RunStatePublisher, events: EventLog) -> None:
         super().__init__((), stand, events, 30.0)
         self.offered: list[WeightManifest] = []
 
-    async def offer(self, manifest: WeightManifest) -> None:
+    async def push_weights(self, manifest: WeightManifest) -> None:
         self.offered.append(manifest)
-        await super().offer(manifest)
+        await super().push_weights(manifest)
 
 
 class Run:
@@ -199,16 +201,16 @@ class Run:
         self.buffer, self.conductor = buffer or FakeBuffer(), FakeConductor()
         self.generations: list[FakeLearner] = []
         events = EventLog(run_dir, "driver", "node-0")
-        self.pusher = NotedPusher(Stand(LocalRemote(self.conductor)), events)
+        self.pusher = NotedWeightSyncManager(RunStatePublisher(LocalRemote(self.conductor)), events)
         self.checkpoints = CheckpointStore(run_dir, Retention(3))
-        self.training = Training(
+        self.training = TrainingLoop(
             settings=TrainingSettings(
                 run_dir=run_dir,
                 attempt=1,
                 steps=4,
                 groups_per_step=PER_STEP,
-                eta=1,
-                policy=StalePolicy.MASK,
+                max_staleness=1,
+                stale_policy=StaleTokenPolicy.MASK,
                 publish_every=1,
                 checkpoint_every=2,
                 budget=Budget(),
@@ -218,23 +220,23 @@ class Run:
             ),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
-            conductor=LocalRemote(self.conductor, "conductor"),
-            pusher=self.pusher,
-            turns=Turns(shared=False, pusher=self.pusher, lease_s=60.0, patience_s=60.0),
+            scheduler=LocalRemote(self.conductor, "conductor"),
+            weight_sync=self.pusher,
+            colocation=ColocationManager(colocated=False, weight_sync=self.pusher, lease_s=60.0, timeout_s=60.0),
             checkpoints=self.checkpoints,
             metrics=MetricsLog(run_dir),
             events=events,
-            parity=ParityChecks(None, 0, ParityWatch(1e-3, ""), events),
-            boundary=Boundary(),
+            parity=ParityChecker(None, 0, ParityMonitor(1e-3, ""), events),
+            step_hooks=StepHooks(),
             restart_learners=self.restart,
-            engine_tokens=self.engine_tokens,
+            sampled_tokens=self.engine_tokens,
         )
 
-    def _new_learners(self) -> Learners:
+    def _new_learners(self) -> LearnerGroup:
         self.generations.append(FakeLearner(self.actor, self.dies_at))
-        return Learners((LocalRemote(self.generations[-1], self.actor),), 60.0)
+        return LearnerGroup((LocalRemote(self.generations[-1], self.actor),), 60.0)
 
-    async def restart(self) -> Learners:
+    async def restart(self) -> LearnerGroup:
         return self._new_learners()
 
     async def engine_tokens(self) -> int:
@@ -247,18 +249,18 @@ class Run:
     async def go(self) -> None:
         """From the first weights to the end, with enough groups for every step."""
         await self.buffer.add_ready(4 * PER_STEP)
-        await self.training.begin()
+        await self.training.publish_initial_weights()
         async with asyncio.timeout(SOON_S):
             await self.training.run()
 
     @property
     def steps_kept(self) -> list[int]:
         """In the newest checkpoint's ledger."""
-        return [line.step for line in self.checkpoints.all()[-1].ledger()]
+        return [line.step for line in self.checkpoints.list_checkpoints()[-1].ledger()]
 
     @property
     def saved(self) -> list[int]:
-        return [checkpoint.manifest.step for checkpoint in self.checkpoints.all()]
+        return [checkpoint.manifest.step for checkpoint in self.checkpoints.list_checkpoints()]
 
 
 async def test_a_batch_is_marked_before_the_next_is_leased(tmp_path: Path) -> None:
@@ -341,10 +343,10 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
 
 def told_of_steps(run_dir: Path) -> list[tuple[object, ...]]:
     """Of each line for people: its step, and how many it trained and dropped; or how far a resume went back."""
-    lines = map(read_line, (run_dir / TRAINED / "index.jsonl").read_bytes().splitlines())
+    lines = map(parse_trained_line, (run_dir / TRAINED / "index.jsonl").read_bytes().splitlines())
     return [
         ("rewound", line.rewound_to)
-        if isinstance(line, RewoundTo)
+        if isinstance(line, RewindEntry)
         else (line.step, *(sum(bool(each.reason) is gone for each in line.trajectories) for gone in (False, True)))
         for line in lines
         if line is not None
@@ -367,7 +369,7 @@ async def test_a_disk_that_takes_no_records_is_told_once_and_costs_no_step(tmp_p
     run = Run(tmp_path)
     await run.go()
     assert run.training.step == 4
-    told = [event for event in read_events(tmp_path) if event.get("about") == "trained"]
+    told = [event for event in read_run_events(tmp_path) if event.get("about") == "trained"]
     assert len(told) == 1
 
 
@@ -401,7 +403,7 @@ async def test_a_batch_that_is_not_finite_is_kept_and_dropped_and_is_no_step(tmp
     assert run.buffer.calls == ["lease", "mark 1", "lease", "mark 1", "lease", "mark 2", "lease", "mark 2"]
     assert (run.training.step, run.buffer.passed_over) == (2, 2 * PER_STEP)
     assert kept_batches(tmp_path) == {"step-1": 2 * PER_STEP, "step-2": 2 * PER_STEP}, "each trajectory of the batch"
-    events = [event for event in read_events(tmp_path) if event["kind"] == "learner.nonfinite"]
+    events = [event for event in read_run_events(tmp_path) if event["kind"] == "learner.nonfinite"]
     assert [event["step"] for event in events] == [1, 2]
 
 
@@ -435,16 +437,16 @@ async def test_a_new_driver_knows_the_versions_that_came_after_the_checkpoint(tm
     sampled = first.training.version
     second = Run(tmp_path, buffer=first.buffer)
     second.change(attempt=2)
-    checkpoint = second.checkpoints.all()[-1]
+    checkpoint = second.checkpoints.list_checkpoints()[-1]
     assert checkpoint.manifest.step == 0
     with (tmp_path / "lineage.jsonl").open("ab") as torn:
         torn.write(b'{"version": 42949')
-    manifest = await second.training.resume(checkpoint)
+    manifest = await second.training.resume_from(checkpoint)
     assert second.training.lineage.age(sampled, manifest.version) == 3
     assert second.buffer.committed == [0, 3, 0], "who died between manifest and commit leaves it to the next"
     third = Run(tmp_path, buffer=first.buffer)
     third.change(attempt=3)
-    await third.training.resume(checkpoint)
+    await third.training.resume_from(checkpoint)
     assert manifest.version in third.training.lineage.entries, "the torn line has swallowed the next"
 
 
@@ -458,9 +460,9 @@ async def test_a_journal_that_is_older_than_the_checkpoint_is_not_gone_on_with(t
         await older.add_ready(4 * PER_STEP)
         older.spent = {step: groups for step, groups in first.buffer.spent.items() if step < 4}
     second = Run(tmp_path, buffer=older)
-    checkpoint = second.checkpoints.all()[-1]
+    checkpoint = second.checkpoints.list_checkpoints()[-1]
     with pytest.raises(UserError, match=r"journal\.sqlite is older than the checkpoint of step 4"):
-        await second.training.resume(checkpoint)
+        await second.training.resume_from(checkpoint)
     assert older.committed == []
 
 
@@ -475,7 +477,7 @@ async def test_a_learner_that_dies_of_its_work_ends_the_run(tmp_path: Path) -> N
 async def test_before_the_first_checkpoint_a_dead_learners_work_is_done_again(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.generations[0].publishes = 0
-    await run.training.persist(run.training.begin)
+    await run.training.retry_with_new_learners(run.training.publish_initial_weights)
     assert run.saved == [0]
     assert len(run.generations) == 2
     assert run.generations[1].publishes == 999
@@ -488,7 +490,7 @@ async def test_a_learner_that_dies_of_its_first_work_ends_the_run(tmp_path: Path
         raise ActorDied(run.actor, "killed")
 
     with pytest.raises(ActorDied):
-        await run.training.persist(deadly)
+        await run.training.retry_with_new_learners(deadly)
     assert len(run.generations) == 4
 
 
@@ -505,10 +507,12 @@ async def test_checkpoints_come_at_the_start_every_so_many_steps_and_at_the_end(
     await run.go()
     assert run.saved == [0, 2, 3]
     assert run.buffer.committed == [0, 2, 3]
-    ledger = run.checkpoints.all()[1].ledger()
+    ledger = run.checkpoints.list_checkpoints()[1].ledger()
     assert [line.trained for line in ledger] == [("0/0", "0/1", "1/0", "1/1"), ("2/0", "2/1", "3/0", "3/1")]
     assert run.steps_kept == [1, 2, 3]
-    assert run.training.keeper.ledger == [], "what a checkpoint has, the driver does not hold for the rest of the run"
+    assert run.training.checkpoint_manager.ledger == [], (
+        "what a checkpoint has, the driver does not hold for the rest of the run"
+    )
 
 
 async def test_a_full_buffer_is_given_its_checkpoint_early(tmp_path: Path) -> None:
@@ -526,7 +530,7 @@ async def test_a_budget_that_is_full_of_what_was_trained_does_not_starve_the_nex
     run.conductor.budget_full = full
     run.change(checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while run.training.step < 1 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -555,9 +559,9 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     run.change(budget=Budget(**stop))
     await run.go()
     assert run.training.step == steps
-    assert run.training.ended is (Ending.STEPS if steps == 4 else Ending.BUDGET)
+    assert run.training.ending is (TrainingEnding.STEPS if steps == 4 else TrainingEnding.BUDGET)
     ((name, value),) = stop.items()
-    said = [event["text"] for event in read_events(tmp_path) if event["kind"] == "advisory"]
+    said = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "advisory"]
     why = f"training ends after step {steps} of 4: stop.{name} = {value:g}"
     assert said == ([] if steps == 4 else [why])
 
@@ -566,14 +570,14 @@ async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: P
     run = Run(tmp_path)
     run.buffer.export_failures = 3
     await run.go()
-    (said,) = [event["text"] for event in read_events(tmp_path) if event["kind"] == "advisory"]
+    (said,) = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "advisory"]
     assert str(said).startswith("3 trajectories could not be exported")
 
 
 async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.change(budget=Budget(after_trajectories=PER_STEP))
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -585,7 +589,7 @@ async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_p
 
 async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(policy=StalePolicy.WAIT)
+    run.change(policy=StaleTokenPolicy.WAIT)
     run.conductor.running_step = 0
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.go())
@@ -615,7 +619,7 @@ async def test_a_run_that_is_stopped_keeps_its_last_step(tmp_path: Path) -> None
     run = Run(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
     run.change(budget=Budget(after_trajectories=10_000), publish_every=2)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         while run.training.step < 3 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -648,7 +652,7 @@ async def test_what_a_killed_learner_left_half_written_is_removed(tmp_path: Path
 async def going(run: Run, *, until_step: int) -> AsyncGenerator[asyncio.Task[None]]:
     """The loop, on a disk that takes nothing yet, once it waits for a batch after this step."""
     await run.buffer.add_ready(until_step * PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     run.generations[0].disk.clear()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         task = group.create_task(run.training.run())
@@ -664,7 +668,7 @@ async def test_steps_go_on_while_a_checkpoint_is_written_and_do_not_show_in_it(t
         assert (run.training.step, run.saved) == (3, [0])
         run.generations[0].disk.set()
         await run.buffer.add_ready(PER_STEP)
-    kept = {checkpoint.manifest.step: checkpoint for checkpoint in run.checkpoints.all()}
+    kept = {checkpoint.manifest.step: checkpoint for checkpoint in run.checkpoints.list_checkpoints()}
     assert [line.step for line in kept[2].ledger()] == [1, 2]
     assert (kept[2].learner / "weights").read_text() == "2"
     assert kept[2].lineage.entries[kept[2].manifest.version].step == 2
@@ -687,12 +691,12 @@ async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path)
     run = Run(tmp_path)
     run.change(checkpoint_every=1)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     run.generations[0].failing_saves = 2
     await run.training.run()
     assert run.saved == [0, 3, 4]
     assert run.steps_kept == [1, 2, 3, 4], "the steps of a checkpoint that failed are in the next one's books"
-    failed = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.failed"]
+    failed = [event for event in read_run_events(tmp_path) if event["kind"] == "checkpoint.failed"]
     assert [(event["step"], event["failures"]) for event in failed] == [(1, 1), (2, 2)]
     assert str(tmp_path / "checkpoints" / "step-000001") in str(failed[0]["why"])
     assert run.buffer.committed == [0, 3, 4], "the journal has forgotten what no checkpoint has"
@@ -701,9 +705,9 @@ async def test_a_checkpoint_that_cannot_be_written_costs_no_step(tmp_path: Path)
 async def test_a_disk_that_stays_full_ends_the_run_even_after_its_last_step(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     run.generations[0].failing_saves = 100
-    with pytest.raises(SaveError, match="no space"):
+    with pytest.raises(CheckpointSaveError, match="no space"):
         await run.training.run()
     assert run.generations[0].failing_saves == 97
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-000000"}
@@ -742,7 +746,7 @@ async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(t
         (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
         await run.buffer.add_ready(PER_STEP)
     assert "rewind 0" in run.buffer.calls
-    (torn,) = [event for event in read_events(tmp_path) if event["kind"] == "checkpoint.torn"]
+    (torn,) = [event for event in read_run_events(tmp_path) if event["kind"] == "checkpoint.torn"]
     assert torn["path"] == str(tmp_path / "checkpoints" / "step-000002.torn")
     assert run.steps_kept == [1, 2, 3, 4]
 
@@ -753,15 +757,15 @@ class SharingEngine:
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    async def lend(self, lease_s: float, deadline_s: float) -> None:
+    async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
         self.run.generations[-1].told.append("lend")
 
-    async def stage(self, manifest: WeightManifest, deadline_s: float) -> None:
+    async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
         pass
 
-    async def load(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> LoadReport:
+    async def load_weights(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> WeightLoadReport:
         self.run.generations[-1].told.append("serve")
-        return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, lent_s=1.0)
+        return WeightLoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, offloaded_s=1.0)
 
 
 @asynccontextmanager
@@ -769,10 +773,10 @@ async def sharing(run: Run) -> AsyncGenerator[SharingEngine]:
     """The learner takes turns with an engine; step 0 is kept and served, and what was told until then forgotten."""
     engine = SharingEngine(run)
     run.pusher.engines = (LocalRemote(engine, "engine-0"),)
-    run.training.turns = Turns(shared=True, pusher=run.pusher, lease_s=60.0, patience_s=SOON_S)
+    run.training.colocation = ColocationManager(colocated=True, weight_sync=run.pusher, lease_s=60.0, timeout_s=SOON_S)
     async with asyncio.TaskGroup() as group:
         pushing = group.create_task(run.pusher.run())
-        run.pusher.begin(await run.training.begin())
+        run.pusher.set_served(await run.training.publish_initial_weights())
         assert on_device(run.generations[0].told) == ["lend", "publish", "save", "sleep"]
         run.generations[0].told.clear()
         try:
@@ -816,7 +820,7 @@ async def test_a_learner_that_dies_in_its_turn_keeps_it_until_it_is_there_again(
     assert first[-2:] == ["lend", "step"]
     assert second[:6] == ["lend", "load", "publish", "sleep", "sleep", "serve"]
     assert run.training.step == 4
-    assert not run.training.turns.learning
+    assert not run.training.colocation.learner_active
 
 
 async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Path) -> None:
@@ -826,10 +830,10 @@ async def test_the_engine_serves_again_after_a_run_that_ends_early(tmp_path: Pat
     async with sharing(run), asyncio.timeout(SOON_S):
         await run.training.run()
     assert run.pusher.served is not None
-    assert not run.training.turns.learning
+    assert not run.training.colocation.learner_active
 
 
-class FakeExams:
+class FakeOnlineEvaluation:
     """An evaluation of every second step, which is over when it is let; notes what it is told."""
 
     def __init__(self) -> None:
@@ -837,30 +841,30 @@ class FakeExams:
         self.free = asyncio.Event()
         self.free.set()
 
-    async def published(self, manifest: WeightManifest) -> None:
+    async def on_published(self, manifest: WeightManifest) -> None:
         self.told.append(f"published {manifest.step}")
 
-    async def rolled_back(self, step: int) -> None:
+    async def on_rollback(self, step: int) -> None:
         self.told.append(f"rolled back {step}")
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         self.told.append("idle")
         await self.free.wait()
 
-    def found(self) -> ExamScore | None:
-        return ExamScore(3, Score(0.5, None, 8, 2)) if "published 3" in self.told else None
+    def take_score(self) -> OnlineEvaluationScore | None:
+        return OnlineEvaluationScore(3, PassRateEstimate(0.5, None, 8, 2)) if "published 3" in self.told else None
 
-    async def ask(self, reason: str) -> str:
+    async def request_evaluation(self, reason: str) -> str:
         return reason
 
 
 async def test_training_tells_of_what_can_be_evaluated_and_of_what_is_gone(tmp_path: Path) -> None:
     """Else a step is never evaluated, or one that never was stands as the best."""
     run = Run(tmp_path, dies_at=[4])
-    exams = run.training.exams = FakeExams()
+    exams = run.training.online_evaluation = FakeOnlineEvaluation()
     exams.free.clear()
-    run.checkpoints.scored(0, 0.1)
-    run.checkpoints.scored(3, 0.9)
+    run.checkpoints.record_score(0, 0.1)
+    run.checkpoints.record_score(3, 0.9)
     await run.go()
     assert exams.told == [*(f"published {step}" for step in (1, 2, 3)), "rolled back 2",
                           *(f"published {step}" for step in (2, 3, 4))]  # fmt: skip
@@ -875,10 +879,10 @@ async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_
 ) -> None:
     """Else an attempt is of two sets of weights, or the run waits for ever."""
     run = Run(tmp_path)
-    exams = FakeExams()
+    exams = FakeOnlineEvaluation()
     await run.buffer.add_ready(4 * PER_STEP)
     async with sharing(run), asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        run.training.exams = exams
+        run.training.online_evaluation = exams
         exams.free.clear()
         training = group.create_task(run.training.run())
         while not exams.told:  # noqa: ASYNC110  no event tells
@@ -893,19 +897,22 @@ async def test_on_a_shared_device_the_learners_turn_waits_for_an_evaluation_and_
 async def test_the_best_checkpoint_is_exported_by_the_learner_that_has_trained(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.go()
-    run.checkpoints.scored(2, 0.9)
-    run.checkpoints.scored(4, 0.5)
-    best = await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events)
+    run.checkpoints.record_score(2, 0.9)
+    run.checkpoints.record_score(4, 0.5)
+    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
     assert best is not None
     assert (best.step, best.pass_at_1, best.checkpoint.name) == (2, 0.9, "step-000002")
     assert best.model is not None
     assert best.model.parent == tmp_path / "best"
     assert (best.model / "weights").read_text() == "2"
     told = list(run.generations[0].told)
-    assert await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events) == best
+    assert (
+        await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
+        == best
+    )
     assert run.generations[0].told == told, "it was written again"
-    run.checkpoints.scored(4, 0.9)
-    later = await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events)
+    run.checkpoints.record_score(4, 0.9)
+    later = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
     assert later is not None
     assert later.step == 4
     assert [later.model] == list((tmp_path / "best").iterdir())
@@ -914,17 +921,20 @@ async def test_the_best_checkpoint_is_exported_by_the_learner_that_has_trained(t
 async def test_a_best_checkpoint_that_cannot_be_exported_is_named_and_ends_no_run(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.go()
-    assert await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events) is None
-    run.checkpoints.scored(2, 0.9)
+    assert (
+        await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
+        is None
+    )
+    run.checkpoints.record_score(2, 0.9)
     (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
-    best = await export_best(tmp_path, run.checkpoints, run.training.export, run.training.events)
+    best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
     assert best is not None
     assert (best.step, best.model) == (2, None)
     texts = [str(event["text"]) for event in of_kind(run, "advisory")]
     assert ["no step that was evaluated" in texts[0], "could not be exported" in texts[1]] == [True, True]
 
 
-PROBE = ProbeSettings(
+PROBE = ParityProbeSettings(
     prompts=((1, 2), (3,)), stop_token_ids=(9,), temperature=1.0, context_tokens=16, deadline_s=SOON_S
 )
 
@@ -932,7 +942,7 @@ PROBE = ProbeSettings(
 def probing(run: Run, engine: object, every_steps: int = 2) -> None:
     """Let ``run`` look for parity with ``engine``."""
     run.pusher.engines = (LocalRemote(engine, "engine-0"),)
-    run.training.parity = ParityChecks(PROBE, every_steps, ParityWatch(1e-3, "all alike"), run.training.events)
+    run.training.parity = ParityChecker(PROBE, every_steps, ParityMonitor(1e-3, "all alike"), run.training.events)
 
 
 def up_to_date(run: Run, gap: float = 0.0) -> ProbedEngine:
@@ -940,8 +950,8 @@ def up_to_date(run: Run, gap: float = 0.0) -> ProbedEngine:
     return ProbedEngine(lambda: run.training.version, gap)
 
 
-def of_kind(run: Run, kind: str) -> list[dict[str, Json]]:
-    return [event for event in read_events(run.run_dir) if event["kind"] == kind]
+def of_kind(run: Run, kind: str) -> list[dict[str, JsonValue]]:
+    return [event for event in read_run_events(run.run_dir) if event["kind"] == kind]
 
 
 async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_path: Path) -> None:
@@ -982,7 +992,7 @@ async def test_an_attempt_that_goes_on_begins_with_a_look(tmp_path: Path) -> Non
     second = Run(tmp_path, buffer=first.buffer)
     second.change(attempt=2)
     probing(second, up_to_date(second, gap=0.3))
-    await second.training.resume(second.checkpoints.all()[-1])
+    await second.training.resume_from(second.checkpoints.list_checkpoints()[-1])
     with pytest.raises(UserError, match="disagree"):
         await second.training.run()
     assert second.generations[0].stepped == []
@@ -993,7 +1003,7 @@ async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path)
     engine = up_to_date(run)
     probing(run, engine, every_steps=1)
     await run.buffer.add_ready(2 * PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         group.create_task(run.training.run())
         while run.training.step < 2 or not run.buffer.waiting:  # noqa: ASYNC110  no event tells
@@ -1008,7 +1018,7 @@ async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path)
 
 async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    probing(run, ProbedEngine(lambda: Version(77)), every_steps=100)
+    probing(run, ProbedEngine(lambda: WeightVersion(77)), every_steps=100)
     await run.go()
     assert run.training.step == 4, "the learner has waited for weights to be served"
     (told,) = of_kind(run, "parity.skipped")
@@ -1019,7 +1029,7 @@ async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_p
 
 async def test_a_look_that_was_put_off_comes_before_the_next_step_that_it_can(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    engine = ProbedEngine(lambda: Version(77) if run.training.step < 2 else run.training.version)
+    engine = ProbedEngine(lambda: WeightVersion(77) if run.training.step < 2 else run.training.version)
     probing(run, engine, every_steps=100)
     await run.go()
     assert run.generations[0].looked == [2]
@@ -1052,9 +1062,11 @@ async def test_on_a_shared_device_the_engine_samples_in_its_turn_and_the_learner
         async def lend(self, lease_s: float, deadline_s: float) -> None:
             run.generations[-1].told.append("lend")
 
-        async def load(self, manifest: WeightManifest, deadline_s: float) -> LoadReport:
+        async def load(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport:
             run.generations[-1].told.append("serve")
-            return LoadReport(version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, lent_s=1.0)
+            return WeightLoadReport(
+                version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, offloaded_s=1.0
+            )
 
         async def generate(self, request: GenerateRequest) -> GenerateReply:
             run.generations[-1].told.append("sample")
@@ -1084,18 +1096,18 @@ async def until_waiting(run: Run) -> None:
 async def test_a_run_that_is_paused_takes_no_step_and_its_learner_did_not_wait(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.begin()
-    run.training.boundary.pause()
+    await run.training.publish_initial_weights()
+    run.training.step_hooks.pause()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
 
         async def step() -> int:
             return run.training.step
 
-        assert await run.training.boundary.ask(step) == 0
+        assert await run.training.step_hooks.run_between_steps(step) == 0
         assert not run.buffer.spent
-        run.training.boundary.stood_s = 3600.0  # so long it seems to have stood
-        run.training.boundary.resume()
+        run.training.step_hooks.paused_s = 3600.0  # so long it seems to have stood
+        run.training.step_hooks.resume()
         await going
     assert run.training.step == 4
     assert read_metrics(tmp_path)[0]["wait_s"] < 0, "what it stood is no wait for a batch"
@@ -1105,23 +1117,23 @@ async def test_a_run_that_is_drained_trains_what_is_there_and_ends(tmp_path: Pat
     """A batch and a half: the last step has what is left."""
     run = Run(tmp_path)
     await run.buffer.add_ready(PER_STEP + 1)
-    await run.training.begin()
-    run.training.boundary.end(Ending.DRAINED)
+    await run.training.publish_initial_weights()
+    run.training.step_hooks.request_end(TrainingEnding.DRAINED)
     async with asyncio.timeout(SOON_S):
         await run.training.run()
     assert run.buffer.spent == {1: [0, 1], 2: [2]}
-    assert run.training.ended is Ending.DRAINED
+    assert run.training.ending is TrainingEnding.DRAINED
     assert run.steps_kept == [1, 2]
 
 
 async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.conductor.open_groups = 1
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        run.training.boundary.end(Ending.DRAINED)
+        run.training.step_hooks.request_end(TrainingEnding.DRAINED)
         await run.buffer.add_ready(1)
         await until_waiting(run)
         assert not going.done()
@@ -1134,14 +1146,14 @@ async def test_a_run_that_is_drained_waits_for_what_is_still_under_way(tmp_path:
 async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keeps_what_it_has(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(3 * PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        run.training.boundary.end(Ending.ASKED)
+        run.training.step_hooks.request_end(TrainingEnding.ASKED)
         await run.buffer.free()
         await going
-    assert (run.training.step, run.training.ended) == (3, Ending.ASKED)
+    assert (run.training.step, run.training.ending) == (3, TrainingEnding.ASKED)
     assert run.steps_kept == [1, 2, 3]
 
 
@@ -1149,16 +1161,16 @@ async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_
     run = Run(tmp_path)
     run.change(checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        asked = group.create_task(run.training.boundary.ask(run.training.checkpoint_now))
+        asked = group.create_task(run.training.step_hooks.run_between_steps(run.training.checkpoint_now))
         await asyncio.sleep(0)
         await run.buffer.free()
-        await run.training.until_kept(await asked)
+        await run.training.wait_checkpoint(await asked)
         assert run.saved == [0, 1]
-        run.training.boundary.end(Ending.ASKED)
+        run.training.step_hooks.request_end(TrainingEnding.ASKED)
         await run.buffer.free()
         await going
 
@@ -1167,17 +1179,17 @@ async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_pat
     run = Run(tmp_path)
     run.change(checkpoint_every=100)
     await run.buffer.add_ready(PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
     run.generations[0].failing_saves = 1
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        asked = group.create_task(run.training.boundary.ask(run.training.checkpoint_now))
+        asked = group.create_task(run.training.step_hooks.run_between_steps(run.training.checkpoint_now))
         await asyncio.sleep(0)
         await run.buffer.free()
         with pytest.raises(UserError, match="could not be written"):
-            await run.training.until_kept(await asked)
-        run.training.boundary.end(Ending.ASKED)
+            await run.training.wait_checkpoint(await asked)
+        run.training.step_hooks.request_end(TrainingEnding.ASKED)
         await run.buffer.free()
         await going
     assert run.saved == [0, 1], "the last one found space"
@@ -1186,13 +1198,13 @@ async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_pat
 async def test_a_learner_that_dies_over_what_was_asked_for_comes_back_and_who_asked_hears_of_it(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.buffer.add_ready(4 * PER_STEP)
-    await run.training.begin()
+    await run.training.publish_initial_weights()
 
     async def die() -> None:
         raise ActorDied(run.actor, "killed")
 
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
-        asked = group.create_task(_error_of(run.training.boundary.ask(die)))
+        asked = group.create_task(_error_of(run.training.step_hooks.run_between_steps(die)))
         await asyncio.sleep(0)
         await run.training.run()
     assert isinstance(asked.result(), ActorDied)

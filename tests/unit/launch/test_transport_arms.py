@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.transport import Case, Report, arms
-from launch.bench.transport.stall import Stall
-from launch.bench.transport.workload import GROUP_SIZE, RUN, number_of, numbered, plan_of, trajectory_of
+from launch.bench.transport import TransportCase, TransportReport, arms
+from launch.bench.transport.stall import StallMeasurement
+from launch.bench.transport.workload import (
+    GROUP_SIZE,
+    RUN,
+    build_trajectory,
+    group_plan,
+    number_trajectories,
+    trajectory_number,
+)
 from protocol import codec
-from protocol.journal import Arrival, Journal, JournalSettings
+from protocol.journal import Journal, JournalSettings, TrajectoryArrival
 
 
 def test_only_what_lies_in_the_journal_with_its_bytes_counts(tmp_path: Path) -> None:
@@ -21,24 +28,28 @@ def test_only_what_lies_in_the_journal_with_its_bytes_counts(tmp_path: Path) -> 
     )
     journal = Journal(path, settings)
     for group in (0, 1):
-        journal.open_group(plan_of(group), b"")
-    sent = list(numbered(trajectory_of(64), 2 * GROUP_SIZE))
+        journal.open_group(group_plan(group), b"")
+    sent = list(number_trajectories(build_trajectory(64), 2 * GROUP_SIZE))
     for trajectory in sent[:-1]:
-        frames, ticket = codec.encode(trajectory), trajectory.ticket
-        blob, digest = codec.pack(frames), codec.digest(frames)
+        frames, ticket = codec.encode_trajectory(trajectory), trajectory.request
+        blob, digest = codec.pack_frames(frames), codec.frames_digest(frames)
         name, status = ticket.trajectory_id, trajectory.status
-        journal.append([Arrival(name, ticket.group, ticket.sample, 1.0, True, status, digest, blob, 32)])
+        journal.append_batch(
+            [TrajectoryArrival(name, ticket.group, ticket.sample, 1.0, True, status, digest, blob, 32)]
+        )
     journal.close()
-    assert arms._stored(path) == {number_of(trajectory.ticket) for trajectory in sent[:-1]}
-    assert {number_of(trajectory.ticket) for trajectory in sent} - arms._stored(path) == {2 * GROUP_SIZE - 1}
+    assert arms._read_stored(path) == {trajectory_number(trajectory.request) for trajectory in sent[:-1]}
+    assert {trajectory_number(trajectory.request) for trajectory in sent} - arms._read_stored(path) == {
+        2 * GROUP_SIZE - 1
+    }
 
 
-CASE = Case(8192, *[1.0] * 7, *[0.1] * 4, lost_ours=0, lost_pubsub=9)
-STALL = Stall(0, 32 << 20, 32 << 20, 64 << 20, 80 << 20, 100 << 20)
+CASE = TransportCase(8192, *[1.0] * 7, *[0.1] * 4, lost_ours=0, lost_pubsub=9)
+STALL = StallMeasurement(0, 32 << 20, 32 << 20, 64 << 20, 80 << 20, 100 << 20)
 
 
 def test_a_measurement_holds_whatever_the_machine_reaches_where_nothing_is_lost_and_memory_is_bounded() -> None:
-    assert Report((CASE,), (STALL,)).holds
+    assert TransportReport((CASE,), (STALL,)).holds
 
 
 @pytest.mark.parametrize(
@@ -55,7 +66,7 @@ def test_a_measurement_holds_whatever_the_machine_reaches_where_nothing_is_lost_
 def test_a_loss_and_memory_beyond_its_bound_fail_a_measurement(
     case: dict[str, int], stall: dict[str, int], said: str
 ) -> None:
-    report = Report((CASE, replace(CASE, **case)), (STALL, replace(STALL, **stall)))
+    report = TransportReport((CASE, replace(CASE, **case)), (STALL, replace(STALL, **stall)))
     assert not report.holds
     (failure,) = report.failures
     assert failure.startswith("8192 tokens: ")

@@ -14,16 +14,16 @@ from pathlib import Path
 import orjson
 import pytest
 
-from launch.bench.monitor.history import write_history
-from launch.monitor.follow import Follower
-from launch.monitor.tui.player import Player
-from launch.monitor.tui.tokens import Tokens
-from launch.monitor.tui.trajectories import Trajectories
-from launch.rundir import held
+from launch.bench.monitor.history import write_synthetic_run
+from launch.monitor.follow import RunFollower
+from launch.monitor.tui.player import RecordingPlayer
+from launch.monitor.tui.tokens import TokenView
+from launch.monitor.tui.trajectories import TrajectoryList
+from launch.rundir import hold_run_lock
 from protocol import codec
 from protocol.events import EventLog
-from protocol.export import Exporter
-from protocol.lanes import LaneLog
+from protocol.export import TrajectoryExporter
+from protocol.lanes import ActivityLog
 from tests.support.fake_run import FakeRun, write_fake_run
 from tests.support.trajectories import make_trajectory
 from tests.support.tui import watching
@@ -35,7 +35,7 @@ PICTURE = Path(__file__).parents[3] / "docs" / "monitor-tui.svg"
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("runs") / "history"
-    write_history(run_dir, COUNT)
+    write_synthetic_run(run_dir, COUNT)
     return run_dir
 
 
@@ -50,12 +50,12 @@ BUSY = {
 def write_lane(run_dir: Path, name: str, states: dict[str, float]) -> None:
     """What a process was at over two minutes, again and again."""
     clock = [1_795_000_300.0]
-    lane = LaneLog(run_dir, name, name.partition("-")[0], lambda: clock[0], lambda: clock[0])
+    lane = ActivityLog(run_dir, name, name.partition("-")[0], lambda: clock[0], lambda: clock[0])
     for _ in range(17):
         for state, seconds in states.items():
-            with lane.during(state):
+            with lane.track(state):
                 clock[0] += seconds
-            lane.tell()
+            lane.write_if_changed()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (run_dir / "model").mkdir()
     tokenizer = {"model": {"vocab": pieces}, "decoder": {"type": "Fuse"}}
     (run_dir / "model" / "tokenizer.json").write_bytes(orjson.dumps(tokenizer))
-    with held(run_dir):
+    with hold_run_lock(run_dir):
         yield run_dir
 
 
@@ -88,7 +88,7 @@ async def test_from_the_overview_to_the_tokens_of_the_worst(history: Path, size:
         await person.sees("256 trajectories · newest", "g000031-s07")
         await person.press("w")
         await person.sees("worst · step=last")
-        listed = person.app.screen.query_one(Trajectories)
+        listed = person.app.screen.query_one(TrajectoryList)
         await person.until(lambda: listed.chosen is not None and listed.chosen.reward == 0.0)
         worst = listed.chosen
         assert worst is not None
@@ -117,7 +117,7 @@ def recorded(history: Path, tmp_path: Path) -> Path:
 
 
 async def test_a_terminal_begins_at_the_turn_that_was_chosen(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Player, "_tick", lambda player: None)  # time stands still
+    monkeypatch.setattr(RecordingPlayer, "_tick", lambda player: None)  # time stands still
     async with watching(recorded) as person:
         await person.press("2")
         await person.sees("g000031-s07")
@@ -144,15 +144,15 @@ async def test_a_terminal_plays_to_its_end(recorded: Path) -> None:
         await person.sees("shell_exec")
         await person.press("p")
         await person.sees("did 3", "■")
-        player = person.app.screen.query_one(Player)
+        player = person.app.screen.query_one(RecordingPlayer)
         await person.press("plus", "plus", "home", "space")
         await person.until(lambda: player.moment_s > 3 and not player.playing)
         await person.sees("did 3", "×4", "■")
 
 
 async def test_what_is_shown_is_what_the_store_says(history: Path) -> None:
-    follower = Follower(history)
-    follower.begin()
+    follower = RunFollower(history)
+    follower.load_initial()
     async with watching(history) as person:
         await person.press("3")
         await person.sees("32 groups")
@@ -185,7 +185,7 @@ async def test_a_list_is_searched_ordered_and_read_to_its_end(history: Path) -> 
         await person.sees("256 trajectories · newest")
         await person.press("s")
         await person.sees("256 trajectories · oldest", "g000000-s00")
-        rows = person.app.screen.query_one("#trajectories", Trajectories).table
+        rows = person.app.screen.query_one("#trajectories", TrajectoryList).table
         for known in (200, 256):
             await person.press("G")
             await person.until(lambda known=known: rows.row_count == known)
@@ -204,11 +204,11 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
         await person.sees(f"{before} trajectories", "● follows")
         await person.press("j", "j")
         await person.sees("stands still")
-        chosen = person.app.screen.query_one(Trajectories).chosen
+        chosen = person.app.screen.query_one(TrajectoryList).chosen
         run.train_step(2)
         new = run.counts["acked"] - before
         await person.sees(f"▲ {new} new")
-        assert person.app.screen.query_one(Trajectories).chosen == chosen
+        assert person.app.screen.query_one(TrajectoryList).chosen == chosen
         await person.press("f")
         await person.sees(f"{before + new} trajectories", "● follows")
     run.close()
@@ -227,7 +227,7 @@ async def test_the_overview_says_what_to_do_and_what_is_under_way(running: Path)
 async def test_terminals_are_watched_while_they_are_written(tmp_path: Path) -> None:
     run_dir = tmp_path / "live"
     write_fake_run(run_dir, steps=3, finished=False)
-    with held(run_dir):
+    with hold_run_lock(run_dir):
         async with watching(run_dir) as person:
             await person.press("4")
             await person.sees("6 episodes running", "· 0", "· 5")
@@ -261,7 +261,7 @@ async def test_tokens_have_their_text(running: Path) -> None:
         await person.sees("Turns", "tests")
         await person.press("o")
         await person.sees("cat input", "p 0.905")
-        tokens = person.app.screen.query_one(Tokens)
+        tokens = person.app.screen.query_one(TokenView)
         assert tokens.page is not None
         assert tokens.page.text[1] == "cat"
 
@@ -341,9 +341,9 @@ async def test_text_of_a_sandbox_is_never_markup(tmp_path: Path) -> None:
     run_dir = tmp_path / "markup"
     (run_dir / "trajectories").mkdir(parents=True)
     made = make_trajectory(group=1)
-    trajectory = replace(made, ticket=replace(made.ticket, task="[red]bold[/] \x1b[31mtask[@click=app.quit]"))
-    blob = codec.dumps(trajectory)
-    Exporter(run_dir, now=lambda: 1.0).add(codec.inspect_blob(blob), blob)
+    trajectory = replace(made, ticket=replace(made.request, task="[red]bold[/] \x1b[31mtask[@click=app.quit]"))
+    blob = codec.pack_trajectory(trajectory)
+    TrajectoryExporter(run_dir, now=lambda: 1.0).export_trajectory(codec.inspect_blob(blob), blob)
     async with watching(run_dir, (160, 40)) as person:
         await person.press("2")
         await person.sees("[red]bold[/] task[@click=app.quit]")
@@ -354,14 +354,14 @@ async def test_text_of_a_sandbox_is_never_markup(tmp_path: Path) -> None:
 async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a file can still go elsewhere, and leave."""
     reached, go_on = threading.Event(), threading.Event()
-    whole = Follower.group
+    whole = RunFollower.group
 
-    def slow(self: Follower, number: int):
+    def slow(self: RunFollower, number: int):
         reached.set()
         assert go_on.wait(60)
         return whole(self, number)
 
-    monkeypatch.setattr(Follower, "group", slow)
+    monkeypatch.setattr(RunFollower, "group", slow)
     async with watching(history) as person:
         try:
             await person.press("3")

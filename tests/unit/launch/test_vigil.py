@@ -10,10 +10,10 @@ from typing import cast
 import pytest
 
 from actors.remote import Remote
-from actors.worker import Worker
-from launch.delivery import Delivery
-from launch.nodes import Node
-from launch.vigil import Vigil
+from actors.worker import RolloutWorker
+from launch.delivery import WeightTransport
+from launch.nodes import ClusterNode
+from launch.vigil import HealthMonitor
 from protocol.events import EventLog
 
 
@@ -35,13 +35,13 @@ async def test_an_answer_that_a_cut_cable_swallowed_is_no_silence(
     tmp_path: Path, remote: bool, nth: int, answers: bool
 ) -> None:
     """Else what a worker was at when its machine's cable was cut is thrown away, though it came back."""
-    actor = cast("Remote[Worker]", Silent("mine/1/worker-1-0", nth))
+    actor = cast("Remote[RolloutWorker]", Silent("mine/1/worker-1-0", nth))
     events = EventLog(tmp_path, "driver", "node-0")
-    kept = Vigil(
+    kept = HealthMonitor(
         events,
         60.0,
-        Delivery(),
-        home=lambda _: Node("node-1", "ray-1", "10.0.0.1", remote=remote),
+        WeightTransport(),
+        home=lambda _: ClusterNode("node-1", "ray-1", "10.0.0.1", remote=remote),
         logs=lambda _: tmp_path,
     )
     with nullcontext() if answers else pytest.raises(TimeoutError):

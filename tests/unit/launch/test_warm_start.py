@@ -11,10 +11,10 @@ import pytest
 from launch.config import load_recipe
 from launch.demo.model import build_demo_model
 from launch.prepare import _model
-from launch.warm_start import _folder, _forget_killed, _steps, cache_key
-from protocol.codec import dumps, inspect_blob
+from launch.warm_start import _delete_partial_models, _folder, _plan_batches, warm_start_cache_key
+from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
-from protocol.export import Exporter
+from protocol.export import TrajectoryExporter
 from tests.support.trajectories import make_trajectory
 
 
@@ -27,14 +27,14 @@ from tests.support.trajectories import make_trajectory
     ],
 )
 def test_what_the_warm_start_reads_makes_another_model(change: str) -> None:
-    assert cache_key(load_recipe("demo", [change])) != cache_key(load_recipe("demo"))
+    assert warm_start_cache_key(load_recipe("demo", [change])) != warm_start_cache_key(load_recipe("demo"))
 
 
 @pytest.mark.parametrize(
     "change", ["run.control=lr0", "run.steps=3", "learner.lr=1e-5", "learner.eps_high=0.2", "learner.publish_every=2"]
 )
 def test_what_only_training_on_rewards_reads_does_not(change: str) -> None:
-    assert cache_key(load_recipe("demo", [change])) == cache_key(load_recipe("demo"))
+    assert warm_start_cache_key(load_recipe("demo", [change])) == warm_start_cache_key(load_recipe("demo"))
 
 
 def test_what_a_killed_run_left_half_written_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_what_a_killed_run_left_half_written_is_removed_and_what_a_living_one_wr
     for name in (f"warm-start-ab.{dead}.partial", f"warm-start-ab.{os.getpid()}.partial", "warm-start-ab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").touch()
-    _forget_killed(tmp_path)
+    _delete_partial_models(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"warm-start-ab", f"warm-start-ab.{os.getpid()}.partial"}
 
 
@@ -56,8 +56,8 @@ def talk(word: str) -> str:
 
 
 def export(run_dir: Path, sample: int) -> None:
-    blob = dumps(make_trajectory(0, sample, reward=1.0))
-    Exporter(run_dir).add(inspect_blob(blob), blob)
+    blob = pack_trajectory(make_trajectory(0, sample, reward=1.0))
+    TrajectoryExporter(run_dir).export_trajectory(inspect_blob(blob), blob)
 
 
 def test_other_content_under_the_same_names_makes_another_model(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_other_content_under_the_same_names_makes_another_model(tmp_path: Path) 
     config = load_recipe("demo", [f'warm_start.data=["{data}", "{run}"]'])
     data.write_text(talk("done"))
     export(run, 0)
-    keys.append(cache_key(config))
+    keys.append(warm_start_cache_key(config))
     data.write_text(talk("gone"))
-    keys.append(cache_key(config))
+    keys.append(warm_start_cache_key(config))
     export(run, 1)
-    keys.append(cache_key(config))
+    keys.append(warm_start_cache_key(config))
     assert len(set(keys)) == 3
-    assert cache_key(config) == keys[-1]
+    assert warm_start_cache_key(config) == keys[-1]
 
 
 def test_every_epoch_trains_all_data_at_the_warm_starts_own_rates(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_every_epoch_trains_all_data_at_the_warm_starts_own_rates(tmp_path: Path
     data.write_text("".join(map(talk, ("done", "ready", "gone"))))
     asked = ["epochs=2", "batch_size=2", "lr=0.5", "warmup_steps=0", f'data=["{data}", "{tmp_path / "run"}"]']
     export(tmp_path / "run", 0)
-    steps, batches = _steps(load_recipe("demo", [f"warm_start.{each}" for each in asked]), tmp_path / "model")
+    steps, batches = _plan_batches(load_recipe("demo", [f"warm_start.{each}" for each in asked]), tmp_path / "model")
     made = list(batches)
     assert steps == len(made) == 4
     assert [len(batch.sequences) for batch in made] == [2, 2, 2, 2]
@@ -96,7 +96,7 @@ def test_data_that_does_not_fit_the_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text(talk("done"))
     config = load_recipe("demo", [f'warm_start.data=["{tmp_path / "data.jsonl"}"]', "warm_start.min_score=1"])
     with pytest.raises(UserError, match=r"data\.jsonl:1 has no 'score' or 'reward', and min_score needs one"):
-        _steps(config, tmp_path / "model")
+        _plan_batches(config, tmp_path / "model")
 
 
 def test_a_model_of_ones_own_is_warmed_up_on_data_and_on_nothing_else(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ and, where a policy needs them, ``proximal``, ``reference`` and ``keep``.
 
 import numpy as np
 
-from learner.objective import Estimator, Loss, Objective, Proximal
+from learner.objective import KlEstimator, LossType, Objective, ProximalPolicy
 
 
 def clip_ppo(ratio, advantage, objective):
@@ -18,9 +18,9 @@ def clip_ppo(ratio, advantage, objective):
 
 def proximal_of(token, objective):
     kind = objective.corrections.proximal
-    if kind is Proximal.RECOMPUTED:
+    if kind is ProximalPolicy.RECOMPUTED:
         return token["proximal"]
-    if kind is Proximal.LOG_LINEAR:
+    if kind is ProximalPolicy.LOG_LINEAR:
         alpha = token["age"] / (token["age"] + 1)
         return (1 - alpha) * token["behaviour"] + alpha * token["stopped"]
     return None
@@ -47,22 +47,22 @@ def objective_of(token, sequence, objective):
     ratio = np.exp(token["current"] - anchor)
     stopped = np.exp(token["stopped"] - anchor)
     match objective.loss:
-        case Loss.CLIP:
+        case LossType.CLIP:
             value = clip_ppo(ratio, advantage, objective)
-        case Loss.GSPO:
+        case LossType.GSPO:
             own = [other for other in sequence if keeps(other, sequence, objective)]
             gaps = [
                 other["current"] - (other["behaviour"] if prox is None else proximal_of(other, objective))
                 for other in own
             ]
             value = clip_ppo(np.exp(np.mean(gaps)) if gaps else 1.0, advantage, objective)
-        case Loss.CISPO:
+        case LossType.CISPO:
             value = np.clip(stopped, 1 - objective.eps_low, 1 + objective.eps_high) * advantage * token["current"]
-        case Loss.DPPO_TV:
+        case LossType.DPPO_TV:
             moved = np.exp(token["stopped"]) - np.exp(token["behaviour"])
             out = moved > objective.tv_bound if advantage > 0 else moved < -objective.tv_bound
             value = (stopped if out else ratio) * advantage
-        case Loss.REINFORCE:
+        case LossType.REINFORCE:
             value = min(stopped, objective.tis_cap) * advantage * token["current"]
     if prox is not None:
         value *= min(np.exp(prox - token["behaviour"]), objective.corrections.cap)
@@ -72,7 +72,7 @@ def objective_of(token, sequence, objective):
 def kl_of(token, kind):
     """The estimator's value; the gradient of k1 is checked on its own."""
     x = token["reference"] - token["current"]
-    return {Estimator.K1: -x, Estimator.K2: x * x / 2, Estimator.K3: np.exp(x) - 1 - x}[kind]
+    return {KlEstimator.K1: -x, KlEstimator.K2: x * x / 2, KlEstimator.K3: np.exp(x) - 1 - x}[kind]
 
 
 def loss_of(sequences, objective: Objective) -> float:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from learner.account import account
-from protocol.staleness import StalePolicy, apply_policy
+from learner.account import account_tokens
+from protocol.staleness import StaleTokenPolicy, apply_stale_token_policy
 from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
-from protocol.weights import Lineage, Version
+from protocol.weights import Lineage, WeightVersion
 from tests.support.trajectories import make_segment, make_trajectory
 
 ETA = 2
@@ -18,7 +18,7 @@ ETA = 2
 def _chain(length: int) -> Lineage:
     lineage = Lineage()
     for step in range(length):
-        lineage.add(Version(step), step, Version(step - 1))
+        lineage.add(WeightVersion(step), step, WeightVersion(step - 1))
     return lineage
 
 
@@ -40,8 +40,8 @@ def _trajectory(*turns: list[int]) -> Trajectory:
 def test_every_sampled_token_is_counted_by_age_turn_and_length() -> None:
     batch = [_trajectory([0, 0], [3, 4]), _trajectory([5] * 8), _trajectory([0, 1, 1])]
     lineage = _chain(6)
-    verdicts = [apply_policy(StalePolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
-    found = account(batch, verdicts)
+    verdicts = [apply_stale_token_policy(StaleTokenPolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
+    found = account_tokens(batch, verdicts)
     assert found.ages == (8, 1, 1, 0, 2, 3)
     assert found.by_turn == ((13, 8), (2, 2))
     assert found.lost_by_length == {"masked": {"4": 2}, "all_stale": {"2": 3}}
@@ -51,5 +51,5 @@ def test_every_sampled_token_is_counted_by_age_turn_and_length() -> None:
 def test_the_trained_share_is_told_by_tenths_of_length() -> None:
     batch = [_trajectory([5] * length) for length in range(19, 0, -1)] + [_trajectory([0] * 10 + [5] * 10)]
     lineage = _chain(6)
-    verdicts = [apply_policy(StalePolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
-    assert account(batch, verdicts).share_by_decile == (*[1.0] * 9, 29 / 39)
+    verdicts = [apply_stale_token_policy(StaleTokenPolicy.MASK, each.segments, lineage, 5, ETA) for each in batch]
+    assert account_tokens(batch, verdicts).share_by_decile == (*[1.0] * 9, 29 / 39)

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from learner.checks import check_samples
 from learner.corrections import second_moment_mask
-from learner.objective import Corrections, Kl, Objective, Shaping
-from learner.packing import Sample
-from learner.tokens import columns
-from learner.update import minibatches
+from learner.objective import KlPenalty, Objective, OffPolicyCorrections, RewardShaping
+from learner.packing import TrainingSample
+from learner.tokens import make_token_columns
+from learner.update import split_minibatches
 from protocol.errors import UserError
 
 
@@ -39,19 +39,22 @@ def test_second_moment_mask_of_nothing():
     assert second_moment_mask(np.array([5.0, -5.0]), 0.04).tolist() == [False, False]
 
 
-def sample(length: int, origin: int = 0) -> Sample:
+def sample(length: int, origin: int = 0) -> TrainingSample:
     targets = np.arange(1, length)
-    return Sample(
-        np.arange(length, dtype=np.int32), targets, columns(-targets, np.ones(len(targets)), 0.5), origin=origin
+    return TrainingSample(
+        np.arange(length, dtype=np.int32),
+        targets,
+        make_token_columns(-targets, np.ones(len(targets)), 0.5),
+        trajectory_index=origin,
     )
 
 
 @pytest.mark.parametrize(("count", "parts"), [(1, 1), (2, 2), (3, 3), (9, 5)])
 def test_minibatches_share_everything_once_and_keep_a_tokens_weight(count, parts):
     given_samples = [sample(length, length) for length in (3, 9, 4, 7, 5)]
-    found = minibatches(given_samples, count, lambda each: len(each.token_ids))
+    found = split_minibatches(given_samples, count, lambda each: len(each.token_ids))
     assert len(found) == parts
-    assert sorted(each.origin for part in found for each in part) == [3, 4, 5, 7, 9]
+    assert sorted(each.trajectory_index for part in found for each in part) == [3, 4, 5, 7, 9]
     for each in itertools.chain(*found):
         np.testing.assert_allclose(each.columns.weights, 0.5 * parts)
 
@@ -78,7 +81,7 @@ def test_samples_that_no_model_can_take(changes, word):
 
 def test_columns_of_different_lengths():
     with pytest.raises(UserError, match="different shapes"):
-        columns(np.zeros(3), np.zeros(2), 0.5)
+        make_token_columns(np.zeros(3), np.zeros(2), 0.5)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +95,17 @@ def test_columns_of_different_lengths():
         (lambda: Objective(tv_bound=1.5), "tv_bound"),
         (lambda: Objective(minibatches=0), "at least one update"),
         (lambda: Objective(aggregation="constant"), "aggregation_tokens"),
-        (lambda: Objective(corrections=Corrections(proximal="recomputed")), "set learner.minibatches = 2"),
+        (lambda: Objective(corrections=OffPolicyCorrections(proximal="recomputed")), "set learner.minibatches = 2"),
         (
-            lambda: Objective(loss="dppo_tv", corrections=Corrections(proximal="log_linear")),
+            lambda: Objective(loss="dppo_tv", corrections=OffPolicyCorrections(proximal="log_linear")),
             "correction.proximal = 'none'",
         ),
-        (lambda: Corrections(band=(1.2, 2.0)), "correction.band"),
-        (lambda: Corrections(cap=0.0), "correction.cap"),
-        (lambda: Corrections(m2po=0.0), "m2po"),
-        (lambda: Kl(-1.0), "kl.coefficient"),
-        (lambda: Shaping(scale=0.0), "shaping.scale"),
-        (lambda: Shaping(overlong_tokens=5), "shaping.overlong_buffer"),
+        (lambda: OffPolicyCorrections(band=(1.2, 2.0)), "correction.band"),
+        (lambda: OffPolicyCorrections(cap=0.0), "correction.cap"),
+        (lambda: OffPolicyCorrections(m2po=0.0), "m2po"),
+        (lambda: KlPenalty(-1.0), "kl.coefficient"),
+        (lambda: RewardShaping(scale=0.0), "shaping.scale"),
+        (lambda: RewardShaping(overlong_tokens=5), "shaping.overlong_buffer"),
     ],
 )
 def test_objectives_that_contradict_themselves(make, word):

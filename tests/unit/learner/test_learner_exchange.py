@@ -6,14 +6,14 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 import learner.exchange
-from learner.exchange import PrefixCall, make_bounds, prefix_attention
+from learner.exchange import PrefixAttentionCall, make_sequence_bounds, prefix_attention
 
 HEADS, KEY_HEADS, SIZE = 4, 2, 8
 
 
 def call_of(queries, keys):
-    bounds = make_bounds(queries, keys, torch.device("cpu"))
-    return PrefixCall(slice(0, sum(queries)), torch.arange(sum(keys)), tuple(queries), tuple(keys), bounds)
+    bounds = make_sequence_bounds(queries, keys, torch.device("cpu"))
+    return PrefixAttentionCall(slice(0, sum(queries)), torch.arange(sum(keys)), tuple(queries), tuple(keys), bounds)
 
 
 def inputs(queries, keys, dtype=torch.float64):

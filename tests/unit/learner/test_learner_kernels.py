@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from learner.kernels import pad_rows, rms_norm, rotate, take_rows
+from learner.kernels import apply_rotary, pad_rows, rms_norm, take_rows
 
 T, HEADS, D = 7, 3, 8
 
@@ -66,7 +66,7 @@ def test_rotate(x):
         turned = torch.cat([-x[..., D // 2 :], x[..., : D // 2]], -1)
         return x * both_cos + turned * both_sin
 
-    same(lambda x: rotate(x, cos, sin), plain, x)
+    same(lambda x: apply_rotary(x, cos, sin), plain, x)
 
 
 def test_take_rows(x):

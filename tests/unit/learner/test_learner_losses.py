@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from loss_reference import gradient_of, loss_of
 
 from learner.losses import likelihood_loss, policy_loss
-from learner.metrics import Sums, summarise
-from learner.objective import Corrections, Kl, Objective
+from learner.metrics import MetricSums, summarise_metrics
+from learner.objective import KlPenalty, Objective, OffPolicyCorrections
 from learner.tokens import TokenColumns
 
 LOSSES = {
@@ -22,17 +22,21 @@ LOSSES = {
     "reinforce": Objective(loss="reinforce", tis_cap=1.5),
 }
 CORRECTED = {
-    "band": Objective(corrections=Corrections(band=(0.6, 1.6))),
-    "gspo, band": Objective(loss="gspo", corrections=Corrections(band=(0.6, 1.6))),
-    "opsm": Objective(corrections=Corrections(opsm=0.02)),
-    "m2po": Objective(corrections=Corrections(m2po=0.04)),
-    "recomputed": Objective(minibatches=2, corrections=Corrections(proximal="recomputed", cap=1.2)),
-    "recomputed, band": Objective(minibatches=2, corrections=Corrections(proximal="recomputed", band=(0.7, 1.5))),
-    "gspo, recomputed": Objective(loss="gspo", minibatches=2, corrections=Corrections(proximal="recomputed")),
-    "cispo, recomputed": Objective(loss="cispo", minibatches=2, corrections=Corrections(proximal="recomputed")),
-    "log-linear": Objective(corrections=Corrections(proximal="log_linear", cap=1.1)),
-    "k2": Objective(kl=Kl(0.3, "k2")),
-    "k3": Objective(kl=Kl(0.3, "k3")),
+    "band": Objective(corrections=OffPolicyCorrections(band=(0.6, 1.6))),
+    "gspo, band": Objective(loss="gspo", corrections=OffPolicyCorrections(band=(0.6, 1.6))),
+    "opsm": Objective(corrections=OffPolicyCorrections(opsm=0.02)),
+    "m2po": Objective(corrections=OffPolicyCorrections(m2po=0.04)),
+    "recomputed": Objective(minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed", cap=1.2)),
+    "recomputed, band": Objective(
+        minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed", band=(0.7, 1.5))
+    ),
+    "gspo, recomputed": Objective(loss="gspo", minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed")),
+    "cispo, recomputed": Objective(
+        loss="cispo", minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed")
+    ),
+    "log-linear": Objective(corrections=OffPolicyCorrections(proximal="log_linear", cap=1.1)),
+    "k2": Objective(kl=KlPenalty(0.3, "k2")),
+    "k3": Objective(kl=KlPenalty(0.3, "k3")),
 }
 EVERY = LOSSES | CORRECTED
 
@@ -154,7 +158,7 @@ def test_clip_corners(loss, ratio, advantage, learns, metric):
     objective = Objective(loss=loss)
     result, grad = one(math.log(ratio), advantage, objective)
     assert grad.item() == pytest.approx(-ratio * advantage if learns else 0.0, rel=1e-9)
-    metrics = summarise(result.sums, objective)
+    metrics = summarise_metrics(result.sums, objective)
     assert {name for name in ("clip_high", "clip_low", "clip_dual") if metrics[name]} == ({metric} if metric else set())
 
 
@@ -202,7 +206,7 @@ def test_no_tokens_is_no_loss(name):
     result.loss.backward()
     assert result.loss.item() == 0
     assert not result.sums.totals.any()
-    assert summarise(result.sums, EVERY[name])["ess"] == 0
+    assert summarise_metrics(result.sums, EVERY[name])["ess"] == 0
 
 
 def test_a_mask_gives_no_weight_to_the_other_tokens():
@@ -219,8 +223,8 @@ def test_a_mask_gives_no_weight_to_the_other_tokens():
 
 def test_a_masked_token_is_not_counted_as_clipped():
     """Its gradient is gone for another reason."""
-    result, _ = one(1.0, 1.0, Objective(corrections=Corrections(m2po=0.04)), keep=False)
-    metrics = summarise(result.sums, Objective(corrections=Corrections(m2po=0.04)))
+    result, _ = one(1.0, 1.0, Objective(corrections=OffPolicyCorrections(m2po=0.04)), keep=False)
+    metrics = summarise_metrics(result.sums, Objective(corrections=OffPolicyCorrections(m2po=0.04)))
     assert (metrics["clip_high"], metrics["masked_m2po"]) == (0, 1)
 
 
@@ -253,10 +257,10 @@ def test_the_gradient_of_k1_is_that_of_its_expectation():
         reference=reference,
     )
     for kind in ("k1", "k2"):
-        loss = policy_loss(current, tokens, Objective(kl=Kl(1.0, kind))).loss
+        loss = policy_loss(current, tokens, Objective(kl=KlPenalty(1.0, kind))).loss
         (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
         torch.testing.assert_close(found, exact)
-    value = policy_loss(current, tokens, Objective(kl=Kl(1.0, "k1"))).loss
+    value = policy_loss(current, tokens, Objective(kl=KlPenalty(1.0, "k1"))).loss
     torch.testing.assert_close(value, (current.exp() * (current - reference)).sum())
 
 
@@ -268,7 +272,7 @@ def test_micro_batches_add_up(name):
     first = sum(map(len, case[:2]))
     whole, _ = run(case, EVERY[name], entropy)
     parts = [run(case[:2], EVERY[name], entropy[:first])[0], run(case[2:], EVERY[name], entropy[first:])[0]]
-    together = parts[0].sums.plus(parts[1].sums)
+    together = parts[0].sums.add(parts[1].sums)
     torch.testing.assert_close(together.totals, whole.sums.totals)
     torch.testing.assert_close(together.largest, whole.sums.largest)
     assert sum(part.loss.item() for part in parts) == pytest.approx(whole.loss.item())
@@ -276,10 +280,10 @@ def test_micro_batches_add_up(name):
 
 def test_metrics_are_their_formulas():
     case = random_case(1)
-    objective = Objective(corrections=Corrections(band=(0.6, 1.6), opsm=0.02, m2po=0.1), kl=Kl(0.1))
+    objective = Objective(corrections=OffPolicyCorrections(band=(0.6, 1.6), opsm=0.02, m2po=0.1), kl=KlPenalty(0.1))
     entropy = torch.rand(sum(map(len, case)), dtype=torch.float64)
     result, _ = run(case, objective, entropy)
-    metrics = summarise(result.sums, objective)
+    metrics = summarise_metrics(result.sums, objective)
     gaps = [[token["current"] - token["behaviour"] for token in own] for own in case]
     flat = np.concatenate(gaps)
     ratios, products = np.exp(flat), np.array([np.exp(sum(own)) for own in gaps])
@@ -298,13 +302,13 @@ def test_metrics_are_their_formulas():
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value), name
     assert metrics["masked_opsm"] > 0
-    assert "masked_band" not in summarise(result.sums, Objective()), "what was not asked for is not told"
+    assert "masked_band" not in summarise_metrics(result.sums, Objective()), "what was not asked for is not told"
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=8))
 def test_effective_sample_sizes_are_shares(gaps):
     case = [[{"behaviour": 0.0, "current": g, "stopped": g, "advantage": 1.0, "weight": 1.0, "age": 0}] for g in gaps]
-    metrics = summarise(run(case, LOSSES["clip"])[0].sums, LOSSES["clip"])
+    metrics = summarise_metrics(run(case, LOSSES["clip"])[0].sums, LOSSES["clip"])
     for name in ("ess", "ess_sequence"):
         assert 1 / len(gaps) - 1e-9 <= metrics[name] <= 1 + 1e-9
 
@@ -316,7 +320,7 @@ def test_likelihood_loss_is_the_weighted_mean():
     result.loss.backward()
     assert result.loss.item() == 0.5
     assert logprobs.grad.tolist() == [-0.125, -0.125]
-    assert isinstance(result.sums, Sums)
+    assert isinstance(result.sums, MetricSums)
     assert result.sums.totals[:2].tolist() == [0.5, 2]
 
 

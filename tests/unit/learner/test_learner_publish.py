@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import load_file
 
 from learner.folder import NamedWeight
-from learner.publish import Named, write_folder
-from protocol.weights import NO_VERSION, Version
+from learner.publish import WeightVersionInfo, write_weights_folder
+from protocol.weights import NO_VERSION, WeightVersion
 
 WEIGHT = NamedWeight("weight", torch.ones(3))
-NAMED = Named(Version(1), 1, NO_VERSION)
+NAMED = WeightVersionInfo(WeightVersion(1), 1, NO_VERSION)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def base(tmp_path):
 
 
 def publish(base: Path, weights=(WEIGHT,)):
-    return write_folder(
+    return write_weights_folder(
         weights, {"weight": 12}, base, base.parent / "out", dtype=torch.float32, named=NAMED, shard_bytes=1 << 20
     )
 

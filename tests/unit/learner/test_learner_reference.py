@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from learner.reference import KeptWeights
+from learner.reference import CopiedReference
 
 
 def test_the_reference_is_what_was_frozen_and_leaves_no_trace():
     """A bit that stayed behind would be trained on, and saved."""
     model = torch.nn.Linear(3, 2)
     first = [parameter.detach().clone() for parameter in model.parameters()]
-    reference = KeptWeights(model)
+    reference = CopiedReference(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.1).add_(float("nan") if parameter.ndim == 1 else 1e-7)

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from learner.aggregation import token_shares
+from learner.aggregation import token_loss_weights
 from learner.batch import read_batch
-from learner.objective import Aggregation, Objective, Shaping
+from learner.objective import LossAggregation, Objective, RewardShaping
 from learner.settings import LearnerSettings
-from learner.shaping import shaped
-from protocol.codec import dumps
-from protocol.trajectory import GroupId, Reward, Segment, Status, Ticket, Trajectory, Turn, TurnKind
-from protocol.weights import NO_VERSION, Lineage, Version
+from learner.shaping import shape_reward
+from protocol.codec import pack_trajectory
+from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory, Turn, TurnKind
+from protocol.weights import NO_VERSION, Lineage, WeightVersion
 
 
 @pytest.mark.parametrize(
@@ -21,32 +21,32 @@ from protocol.weights import NO_VERSION, Lineage, Version
 )
 def test_overlong_penalty_is_that_of_the_seed_system(sampled, penalty):
     """GRPO-TCR's numbers: 10,480 tokens, the last 3,000 of which are paid for."""
-    shaping = Shaping(overlong_tokens=10480, overlong_buffer=3000)
-    assert shaped(1.0, sampled, shaping) == pytest.approx(1.0 + penalty)
+    shaping = RewardShaping(overlong_tokens=10480, overlong_buffer=3000)
+    assert shape_reward(1.0, sampled, shaping) == pytest.approx(1.0 + penalty)
 
 
 @pytest.mark.parametrize(
     ("reward", "expected"), [(0, -5), (0.25, -2.5), (0.5, 0), (1.0, 5), (1.5, 10), (2.0, 15), (9.0, 20), (-9.0, -20)]
 )
 def test_affine_reward_is_that_of_seta(reward, expected):
-    assert shaped(reward, 100, Shaping(bias=-0.5, scale=10, clip=20)) == expected
+    assert shape_reward(reward, 100, RewardShaping(bias=-0.5, scale=10, clip=20)) == expected
 
 
 def test_the_penalty_comes_before_the_scale():
-    shaping = Shaping(bias=-0.5, scale=10, overlong_tokens=100, overlong_buffer=50, overlong_factor=0.5)
-    assert shaped(1.0, 100, shaping) == pytest.approx((1.0 - 0.5 - 0.5) * 10)
+    shaping = RewardShaping(bias=-0.5, scale=10, overlong_tokens=100, overlong_buffer=50, overlong_factor=0.5)
+    assert shape_reward(1.0, 100, shaping) == pytest.approx((1.0 - 0.5 - 0.5) * 10)
 
 
 def test_shares_by_hand():
     sampled = [2, 6]
-    assert token_shares(sampled, Aggregation.TOKEN_MEAN) == [1 / 8, 1 / 8]
-    assert token_shares(sampled, Aggregation.SEQUENCE_MEAN) == [1 / 4, 1 / 12]
-    assert token_shares(sampled, Aggregation.CONSTANT, 10) == [1 / 20, 1 / 20]
-    for kind in (Aggregation.TOKEN_MEAN, Aggregation.SEQUENCE_MEAN):
-        shares = token_shares(sampled, kind)
+    assert token_loss_weights(sampled, LossAggregation.TOKEN_MEAN) == [1 / 8, 1 / 8]
+    assert token_loss_weights(sampled, LossAggregation.SEQUENCE_MEAN) == [1 / 4, 1 / 12]
+    assert token_loss_weights(sampled, LossAggregation.CONSTANT, 10) == [1 / 20, 1 / 20]
+    for kind in (LossAggregation.TOKEN_MEAN, LossAggregation.SEQUENCE_MEAN):
+        shares = token_loss_weights(sampled, kind)
         assert sum(share * count for share, count in zip(shares, sampled, strict=True)) == pytest.approx(1)
-        assert token_shares([], kind) == []
-        assert token_shares([0], kind) == [1.0], "a trajectory without a sampled token divides nothing"
+        assert token_loss_weights([], kind) == []
+        assert token_loss_weights([0], kind) == [1.0], "a trajectory without a sampled token divides nothing"
 
 
 def turns_of(*rewards: float, tokens: int = 3) -> Segment:
@@ -65,15 +65,20 @@ def turns_of(*rewards: float, tokens: int = 3) -> Segment:
 
 
 def episode(group: int, sample: int, reward: float, *segments: Segment) -> bytes:
-    return dumps(
-        Trajectory(Ticket("run", GroupId(group), sample, 4, "task", 0), Status.COMPLETED, Reward(reward), segments)
+    return pack_trajectory(
+        Trajectory(
+            RolloutRequest("run", GroupId(group), sample, 4, "task", 0),
+            EpisodeStatus.COMPLETED,
+            Reward(reward),
+            segments,
+        )
     )
 
 
 def read(payload, **objective):
     lineage = Lineage()
-    lineage.add(Version(0), 0, NO_VERSION)
-    return read_batch(payload, lineage, Version(0), LearnerSettings("unused", objective=Objective(**objective)))
+    lineage.add(WeightVersion(0), 0, NO_VERSION)
+    return read_batch(payload, lineage, WeightVersion(0), LearnerSettings("unused", objective=Objective(**objective)))
 
 
 def score(own: float, *all_of_them: float) -> float:
@@ -106,7 +111,7 @@ def test_a_turns_reward_is_shaped_with_its_episodes():
         episode(0, 1, 0.0, turns_of(0.5)),
         episode(0, 2, 0.0, turns_of(0.0)),
     ]
-    batch = read(payload, advantage="step", shaping=Shaping(bias=-0.5, scale=10, clip=20))
+    batch = read(payload, advantage="step", shaping=RewardShaping(bias=-0.5, scale=10, clip=20))
     found = [float(sample.columns.advantages[0]) for sample in batch.samples]
     assert found == pytest.approx([score(each, 20.0, 0.0, -5.0) for each in (20.0, 0.0, -5.0)], rel=1e-5)
 
@@ -114,12 +119,12 @@ def test_a_turns_reward_is_shaped_with_its_episodes():
 def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
     """Else what a judge gave would still teach, and the control would show no luck."""
     lineage = Lineage()
-    lineage.add(Version(0), 0, NO_VERSION)
+    lineage.add(WeightVersion(0), 0, NO_VERSION)
     payload = [episode(group, sample, 0.0, turns_of(float(sample))) for group in range(8) for sample in range(2)]
 
     def good(*, shuffle: bool) -> int:
         settings = LearnerSettings("unused", objective=Objective(advantage="step"), shuffle_rewards=shuffle)
-        samples = read_batch(payload, lineage, Version(0), settings).samples
+        samples = read_batch(payload, lineage, WeightVersion(0), settings).samples
         return sum(float(sample.columns.advantages[0]) > 0 for sample in samples[1::2])
 
     assert good(shuffle=False) == 8
@@ -128,10 +133,10 @@ def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
 
 def test_the_metrics_of_a_step_say_what_rewards_were_made_of():
     """A judge that fails every vote is seen in no other figure."""
-    ticket = Ticket("run", GroupId(0), 0, 4, "task", 0)
-    made = Trajectory(ticket, Status.COMPLETED, Reward(1.0, {"judge_down": 3.0, "bonus": 0.5}), (turns_of(0.0),))
+    ticket = RolloutRequest("run", GroupId(0), 0, 4, "task", 0)
+    made = Trajectory(ticket, EpisodeStatus.COMPLETED, Reward(1.0, {"judge_down": 3.0, "bonus": 0.5}), (turns_of(0.0),))
     other = replace(made, ticket=replace(ticket, sample=1), reward=Reward(0.0, {"judge_down": 1.0}))
-    metrics = read([dumps(made), dumps(other)]).metrics
+    metrics = read([pack_trajectory(made), pack_trajectory(other)]).metrics
     assert (metrics["part_judge_down"], metrics["part_bonus"]) == (2.0, 0.5)
 
 
@@ -159,7 +164,7 @@ def test_step_advantages_of_an_episode_cut_at_a_turn():
 
 def test_batch_advantages_are_over_all_groups():
     payload = [episode(group, 0, reward, turns_of(0.0)) for group, reward in enumerate((1.0, 0.0, 0.5))]
-    batch = read(payload, advantage="batch", shaping=Shaping(bias=-0.5, scale=10))
+    batch = read(payload, advantage="batch", shaping=RewardShaping(bias=-0.5, scale=10))
     found = [float(sample.columns.advantages[0]) for sample in batch.samples]
     assert found == pytest.approx([score(reward, 5, -5, 0) for reward in (5, -5, 0)], rel=1e-5)
 
@@ -188,4 +193,4 @@ def test_a_branch_joins_only_where_the_other_ends():
         [0, 1, 2, 3, 4, 51, 61],
     ]
     assert [sample.targets.tolist() for sample in batch.samples[:2]] == [[1, 2, 3, 6], [6]], "each sampled token once"
-    assert {sample.origin for sample in batch.samples[:2]} == {0}
+    assert {sample.trajectory_index for sample in batch.samples[:2]} == {0}

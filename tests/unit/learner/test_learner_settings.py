@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from learner.qwen import read_config
-from learner.rank import LearnerRank, NotReadyError
-from learner.settings import TARGETS, Dtype, LearnerSettings, Lora
+from learner.qwen import read_qwen_config
+from learner.rank import LearnerNotReadyError, LearnerRank
+from learner.settings import LORA_TARGETS, Dtype, LearnerSettings, LoraSettings
 from protocol.errors import UserError
 
 QWEN = {
@@ -52,14 +52,18 @@ def test_settings_that_cannot_work(changes, word):
 )
 def test_adapters_that_cannot_be_made(arguments, word):
     with pytest.raises(UserError, match=word):
-        Lora(*arguments)
+        LoraSettings(*arguments)
 
 
 def test_adapters_are_the_same_however_they_are_named():
     """A checkpoint of the one is a checkpoint of the other."""
-    assert Lora(8, targets=("all-linear", "q_proj")) == Lora(8) == Lora(8, targets=TARGETS[::-1])
-    assert Lora(8).targets == TARGETS
-    assert Lora(8, alpha=4).scale == 0.5
+    assert (
+        LoraSettings(8, targets=("all-linear", "q_proj"))
+        == LoraSettings(8)
+        == LoraSettings(8, targets=LORA_TARGETS[::-1])
+    )
+    assert LoraSettings(8).targets == LORA_TARGETS
+    assert LoraSettings(8, alpha=4).scale == 0.5
 
 
 def test_settings_travel_to_the_ranks():
@@ -75,9 +79,9 @@ def test_settings_travel_to_the_ranks():
 )
 def test_rotary_base_of_either_transformers(tmp_path, rope):
     (tmp_path / "config.json").write_text(json.dumps(QWEN | rope))
-    found = read_config(tmp_path)
+    found = read_qwen_config(tmp_path)
     assert found.rope_theta == 5e5
-    assert found.parameters() == 100 * 32 + 2 * (32 * 192 + 32 + 3 * 32 * 64 + 64) + 32
+    assert found.count_parameters() == 100 * 32 + 2 * (32 * 192 + 32 + 3 * 32 * 64 + 64) + 32
 
 
 @pytest.mark.parametrize(
@@ -98,26 +102,26 @@ def test_rotary_base_of_either_transformers(tmp_path, rope):
 def test_models_that_would_train_wrongly(tmp_path, changes, word):
     (tmp_path / "config.json").write_text(json.dumps(QWEN | changes))
     with pytest.raises(UserError, match=word):
-        read_config(tmp_path)
+        read_qwen_config(tmp_path)
 
 
 def test_qwen2_has_biases_and_no_head_norms(tmp_path):
     """And need not say its head size."""
     config = {name: value for name, value in QWEN.items() if name != "head_dim"} | {"model_type": "qwen2"}
     (tmp_path / "config.json").write_text(json.dumps(config | {"head_dim": None}))
-    found = read_config(tmp_path)
+    found = read_qwen_config(tmp_path)
     assert (found.head_dim, found.family.qkv_bias, found.family.qk_norm) == (8, True, False)
     layer = 32 * (32 + 16 + 16 + 32) + (32 + 16 + 16) + 3 * 32 * 64 + 2 * 32
-    assert found.parameters() == 100 * 32 + 2 * layer + 32
+    assert found.count_parameters() == 100 * 32 + 2 * layer + 32
 
 
 def test_no_model(tmp_path):
     with pytest.raises(UserError, match=r"cannot be read.*--model FOLDER"):
-        read_config(tmp_path)
+        read_qwen_config(tmp_path)
 
 
 def test_a_rank_must_be_set_up():
-    with pytest.raises(NotReadyError, match="setup"):
+    with pytest.raises(LearnerNotReadyError, match="setup"):
         LearnerRank(LearnerSettings(model_path="model")).weights_digest()
 
 

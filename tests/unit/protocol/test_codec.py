@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from protocol import codec
 from protocol.codec import CodecError
-from protocol.trajectory import Segment, Status, Trajectory, Turn, TurnKind
+from protocol.trajectory import EpisodeStatus, Segment, Trajectory, Turn, TurnKind
 from tests.support.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 20
@@ -61,7 +61,7 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
     return replace(
         make_trajectory(draw(st.integers(0, 1 << 40)), draw(st.integers(0, 3)), reward=draw(st.floats(-9, 9))),
         segments=tuple(made),
-        status=draw(st.sampled_from(Status)),
+        status=draw(st.sampled_from(EpisodeStatus)),
         error=draw(st.text(max_size=20)),
         timings_ms=draw(st.dictionaries(st.text(max_size=5), st.floats(0, 1e12), max_size=3)),
     )
@@ -70,83 +70,87 @@ def trajectories(draw: st.DrawFn) -> Trajectory:
 @settings(max_examples=60, deadline=None)
 @given(trajectories())
 def test_a_trajectory_comes_back_as_it_was(trajectory: Trajectory) -> None:
-    assert_equal(trajectory, codec.loads(codec.dumps(trajectory), max_bytes=MAX))
+    assert_equal(trajectory, codec.unpack_trajectory(codec.pack_trajectory(trajectory), max_bytes=MAX))
 
 
 def test_the_same_trajectory_has_the_same_digest_and_another_has_another() -> None:
-    one, again, other = (codec.encode(make_trajectory(sampled=n)) for n in (5, 5, 6))
-    assert codec.digest(one) == codec.digest(again) != codec.digest(other)
+    one, again, other = (codec.encode_trajectory(make_trajectory(sampled=n)) for n in (5, 5, 6))
+    assert codec.frames_digest(one) == codec.frames_digest(again) != codec.frames_digest(other)
 
 
 def test_nothing_is_copied_on_the_way_out_nor_on_the_way_in() -> None:
     trajectory = make_trajectory(sampled=1000)
     (segment,) = trajectory.segments
-    frames = codec.encode(trajectory)
-    (decoded,) = codec.decode(frames, max_bytes=MAX).segments
+    frames = codec.encode_trajectory(trajectory)
+    (decoded,) = codec.decode_trajectory(frames, max_bytes=MAX).segments
     for name in ARRAYS:
         assert np.shares_memory(getattr(segment, name), getattr(decoded, name))
 
 
 def test_what_repeats_itself_takes_no_room_in_a_blob() -> None:
-    frames = codec.encode(make_trajectory(sampled=1000))
+    frames = codec.encode_trajectory(make_trajectory(sampled=1000))
     header, versions, tokens, logprobs, mask = map(len, frames)
-    blob = codec.pack(frames)
+    blob = codec.pack_frames(frames)
     assert len(blob) < header + tokens + logprobs + (versions + mask) // 10
-    assert [bytes(frame) for frame in codec.unpack(blob)] == [bytes(frame) for frame in frames]
-    (stored,) = codec.loads(blob).segments
+    assert [bytes(frame) for frame in codec.unpack_frames(blob)] == [bytes(frame) for frame in frames]
+    (stored,) = codec.unpack_trajectory(blob).segments
     for name in ARRAYS:
         assert getattr(stored, name).flags.aligned
         assert not getattr(stored, name).flags.writeable
 
 
 def test_what_does_not_repeat_itself_is_not_copied_out_of_a_blob() -> None:
-    header, versions, _, *others = codec.encode(make_trajectory(sampled=1000))
+    header, versions, _, *others = codec.encode_trajectory(make_trajectory(sampled=1000))
     tokens = np.random.default_rng(0).bytes(len(versions))
-    blob = codec.pack([header, versions, tokens, *others])
-    assert np.shares_memory(np.frombuffer(codec.unpack(blob)[2], np.int32), np.frombuffer(blob, np.uint8))
+    blob = codec.pack_frames([header, versions, tokens, *others])
+    assert np.shares_memory(np.frombuffer(codec.unpack_frames(blob)[2], np.int32), np.frombuffer(blob, np.uint8))
 
 
 @pytest.mark.parametrize("length", [-1, 1, 1 << 20, 1 << 62])
 def test_a_blob_that_promises_another_length_is_refused(length: int) -> None:
-    blob = bytearray(codec.dumps(make_trajectory(sampled=1000)))
+    blob = bytearray(codec.pack_trajectory(make_trajectory(sampled=1000)))
     at = 8 + 8  # of its second frame, after magic, count and the first
     (promised,) = LENGTH.unpack_from(blob, at)
     LENGTH.pack_into(blob, at, promised + length)
     with pytest.raises(CodecError):
-        codec.unpack(blob, max_bytes=MAX)
+        codec.unpack_frames(blob, max_bytes=MAX)
 
 
 def test_what_was_checked_cannot_be_written_to_though_its_frames_can() -> None:
-    frames = [memoryview(bytearray(frame)) for frame in codec.encode(make_trajectory())]
-    (decoded,) = codec.decode(frames, max_bytes=MAX).segments
+    frames = [memoryview(bytearray(frame)) for frame in codec.encode_trajectory(make_trajectory())]
+    (decoded,) = codec.decode_trajectory(frames, max_bytes=MAX).segments
     for name in ARRAYS:
         assert not getattr(decoded, name).flags.writeable
 
 
 def test_what_is_above_the_limit_is_refused_before_it_is_read() -> None:
     with pytest.raises(CodecError, match="above the limit"):
-        codec.decode([b"x" * 100], max_bytes=99)
+        codec.decode_trajectory([b"x" * 100], max_bytes=99)
 
 
 def test_another_schema_is_named() -> None:
-    header, *arrays = codec.encode(make_trajectory())
-    for foreign in (codec.SCHEMA - 1, 9):
+    header, *arrays = codec.encode_trajectory(make_trajectory())
+    for foreign in (codec.TRAJECTORY_SCHEMA - 1, 9):
         with pytest.raises(CodecError, match=f"schema {foreign}"):
-            codec.decode([header[:4] + bytes([foreign]) + header[5:], *arrays], max_bytes=MAX)
+            codec.decode_trajectory([header[:4] + bytes([foreign]) + header[5:], *arrays], max_bytes=MAX)
 
 
-def inspected(trajectory: Trajectory) -> codec.Summary:
-    return codec.inspect(codec.encode(trajectory), max_bytes=MAX)
+def inspected(trajectory: Trajectory) -> codec.TrajectorySummary:
+    return codec.inspect_frames(codec.encode_trajectory(trajectory), max_bytes=MAX)
 
 
 @settings(max_examples=60, deadline=None)
 @given(trajectories())
 def test_a_summary_says_what_the_trajectory_says(trajectory: Trajectory) -> None:
-    frames = codec.encode(trajectory)
-    summary = codec.inspect(frames, max_bytes=MAX)
-    assert (summary.ticket, summary.status, summary.reward) == (trajectory.ticket, trajectory.status, trajectory.reward)
+    frames = codec.encode_trajectory(trajectory)
+    summary = codec.inspect_frames(frames, max_bytes=MAX)
+    assert (summary.request, summary.status, summary.reward) == (
+        trajectory.request,
+        trajectory.status,
+        trajectory.reward,
+    )
     assert (summary.tokens, summary.sampled) == (trajectory.tokens, trajectory.sampled_tokens)
-    assert summary.digest == codec.digest(frames)
+    assert summary.digest == codec.frames_digest(frames)
     used = np.concatenate([segment.versions[segment.loss_mask == 1] for segment in trajectory.segments])
     assert (summary.oldest, summary.newest) == ((used.min(), used.max()) if len(used) else (-1, -1))
 
@@ -187,10 +191,10 @@ def test_a_reward_that_is_not_a_number_is_taken_by_nobody() -> None:
 def test_turns_without_a_reward_are_written_as_they_were_before_there_were_any() -> None:
     """Readers and recorded runs of another age understand each other."""
     made = make_trajectory(1, 0)
-    bare = codec.encode(made)
+    bare = codec.encode_trajectory(made)
     assert b'"turns":{' in bytes(bare[0])
     assert bytes(bare[0]).count(b'"reward"') == 1, "the episode's alone"
-    assert {turn.reward for turn in codec.decode(bare, max_bytes=MAX).segments[0].turns} == {0.0}
+    assert {turn.reward for turn in codec.decode_trajectory(bare, max_bytes=MAX).segments[0].turns} == {0.0}
     turns = tuple(turn._replace(reward=0.25) for turn in made.segments[0].turns)
     paid = replace(made, segments=(replace(made.segments[0], turns=turns), *made.segments[1:]))
-    assert_equal(codec.decode(codec.encode(paid), max_bytes=MAX), paid)
+    assert_equal(codec.decode_trajectory(codec.encode_trajectory(paid), max_bytes=MAX), paid)

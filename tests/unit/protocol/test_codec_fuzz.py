@@ -20,11 +20,11 @@ from protocol.codec.frames import seal, unseal
 from tests.support.trajectories import assert_equal, make_segment, make_trajectory
 
 MAX = 1 << 16
-MEMORY = MAX + codec.memory_bound(MAX)
+MEMORY = MAX + codec.decode_memory_bound(MAX)
 """Of a blob: its frames, and what reading them takes."""
 
 ORIGINAL = make_trajectory(segments=(make_segment(), make_segment(2, 90, version=3)))
-BLOB = codec.dumps(ORIGINAL)
+BLOB = codec.pack_trajectory(ORIGINAL)
 JSON_BYTES = b'0123456789-{}[]",:.eEntrufals \xff'
 
 
@@ -50,7 +50,7 @@ def _damaged_blob(rng: random.Random) -> bytes:
 
 
 def _lying_blob(rng: random.Random) -> bytes:
-    frames: list[Frame] = list(codec.unpack(BLOB))
+    frames: list[Frame] = list(codec.unpack_frames(BLOB))
     header = bytearray(unseal(frames))
     for _ in range(rng.randrange(1, 4)):
         at = rng.randrange(len(header))
@@ -72,7 +72,7 @@ def _lying_blob(rng: random.Random) -> bytes:
         array = bytearray(frames[index])
         array[rng.randrange(len(array))] = rng.randrange(256)
         frames[index] = bytes(array)
-    return codec.pack([seal(bytes(header), frames[1:]), *frames[1:]])
+    return codec.pack_frames([seal(bytes(header), frames[1:]), *frames[1:]])
 
 
 def _fuzz(count: int, seed: int, damage: Callable[[random.Random], bytes]) -> tuple[int, int, int]:
@@ -86,7 +86,7 @@ def _fuzz(count: int, seed: int, damage: Callable[[random.Random], bytes]) -> tu
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             try:
-                decoded = codec.loads(blob, max_bytes=MAX)
+                decoded = codec.unpack_trajectory(blob, max_bytes=MAX)
             except CodecError:
                 refused += 1
             else:
@@ -94,7 +94,7 @@ def _fuzz(count: int, seed: int, damage: Callable[[random.Random], bytes]) -> tu
                 if damage is _damaged_blob:
                     assert_equal(ORIGINAL, decoded)
                 else:  # a valid one, though another: it can be written and read again
-                    assert_equal(decoded, codec.loads(codec.dumps(decoded), max_bytes=MAX))
+                    assert_equal(decoded, codec.unpack_trajectory(codec.pack_trajectory(decoded), max_bytes=MAX))
             most = max(most, tracemalloc.get_traced_memory()[1] - before)
     finally:
         tracemalloc.stop()
@@ -120,7 +120,7 @@ def test_none_of_two_hundred_thousand_damaged_messages_gets_through_as_another()
     _assert_holds(100_000, seed=1)
 
 
-HEADER: dict[str, Any] = orjson.loads(bytes(unseal(codec.unpack(BLOB))))
+HEADER: dict[str, Any] = orjson.loads(bytes(unseal(codec.unpack_frames(BLOB))))
 TURNS: dict[str, Any] = HEADER["segments"][0]["turns"]
 
 
@@ -152,37 +152,37 @@ def test_a_header_that_is_all_structure_takes_no_more_than_is_promised(make: Cal
     tracemalloc.start()
     try:
         with pytest.raises(CodecError):
-            codec.decode(frames, max_bytes=limit)
+            codec.decode_trajectory(frames, max_bytes=limit)
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert 2 * len(bomb) < most <= codec.memory_bound(limit)
+    assert 2 * len(bomb) < most <= codec.decode_memory_bound(limit)
 
 
 @pytest.mark.parametrize("atom", [b"[", b'{"a":'])
 def test_a_header_that_is_all_depth_is_refused(atom: bytes) -> None:
     arrays: list[Frame] = [b"", b"", b"", b""]
     with pytest.raises(CodecError):
-        codec.decode([seal(b'{"unknown":' + atom * 50_000, arrays), *arrays], max_bytes=1 << 24)
+        codec.decode_trajectory([seal(b'{"unknown":' + atom * 50_000, arrays), *arrays], max_bytes=1 << 24)
 
 
 def test_a_header_above_its_share_is_refused_unread() -> None:
     limit = 1 << 22
     with pytest.raises(CodecError, match="above its share"):
-        codec.decode([bytes(limit // 16 + 1), b"", b"", b"", b""], max_bytes=limit)
+        codec.decode_trajectory([bytes(limit // 16 + 1), b"", b"", b"", b""], max_bytes=limit)
 
 
 def test_a_header_that_promises_huge_arrays_allocates_nothing() -> None:
-    frames: list[Frame] = list(codec.unpack(BLOB))
+    frames: list[Frame] = list(codec.unpack_frames(BLOB))
     lying = bytes(unseal(frames)).replace(b'"length":8', b'"length":9000000000000')
     with pytest.raises(CodecError, match="does not hold"):
-        codec.decode([seal(lying, frames[1:]), *frames[1:]], max_bytes=MAX)
+        codec.decode_trajectory([seal(lying, frames[1:]), *frames[1:]], max_bytes=MAX)
 
 
 def test_the_checksum_covers_every_byte() -> None:
-    whole = codec.encode(ORIGINAL)
+    whole = codec.encode_trajectory(ORIGINAL)
     for index, frame in enumerate(map(bytes, whole)):
         for at in range(len(frame)):
             damaged = frame[:at] + bytes([frame[at] ^ 1]) + frame[at + 1 :]
             with pytest.raises(CodecError):
-                codec.decode([*whole[:index], damaged, *whole[index + 1 :]], max_bytes=MAX)
+                codec.decode_trajectory([*whole[:index], damaged, *whole[index + 1 :]], max_bytes=MAX)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.digests import digest_file, digest_files, first_damage
+from protocol.digests import digest_file, digest_files, find_damage
 
 
 def test_files_as_they_were_are_sound(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_files_as_they_were_are_sound(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(bytes(range(256)) * 8192)
     files = digest_files(tmp_path, ["empty", "large"])
     assert (files["empty"].bytes, files["large"].bytes) == (0, 2 << 20)
-    assert first_damage(tmp_path, files) is None
+    assert find_damage(tmp_path, files) is None
 
 
 @pytest.mark.parametrize("place", [0, 1 << 20, (2 << 20) - 1])
@@ -25,7 +25,7 @@ def test_every_bit_counts(tmp_path: Path, place: int) -> None:
     with file.open("r+b") as opened:
         opened.seek(place)
         opened.write(b"\x01")
-    assert (first_damage(tmp_path, files) or "").startswith("file is not what was written: its checksum is ")
+    assert (find_damage(tmp_path, files) or "").startswith("file is not what was written: its checksum is ")
 
 
 def test_what_is_missing_or_short_is_told_before_anything_is_read(tmp_path: Path) -> None:
@@ -34,6 +34,6 @@ def test_what_is_missing_or_short_is_told_before_anything_is_read(tmp_path: Path
     files = digest_files(tmp_path, ["first", "second"])
     (tmp_path / "first").write_bytes(b"same words")
     (tmp_path / "second").write_bytes(b"some")
-    assert first_damage(tmp_path, files) == "second has 4 bytes, and 10 were written"
+    assert find_damage(tmp_path, files) == "second has 4 bytes, and 10 were written"
     (tmp_path / "second").unlink()
-    assert first_damage(tmp_path, files) == "second: No such file or directory"
+    assert find_damage(tmp_path, files) == "second: No such file or directory"

@@ -62,7 +62,7 @@ class Disk:
     def write(self, fd: int, data: bytes) -> None:
         if self.full:
             raise OSError(errno.ENOSPC, "no space left on device")
-        filesystem.write_whole(fd, data)
+        filesystem.write_atomically(fd, data)
 
 
 @pytest.mark.parametrize("more", [True, False])

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.groups import GroupOutcome, GroupPlan, group_outcome, minimum_members
-from protocol.trajectory import TRAIN, DropReason, GroupId, is_training, trajectory_id
+from protocol.groups import GroupOutcome, GroupPlan, decide_group_outcome, minimum_members
+from protocol.trajectory import TRAIN_PURPOSE, DropReason, GroupId, is_training_trajectory, make_trajectory_id
 
 
 def test_a_group_waits_for_the_slow() -> None:
-    assert group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, []) is GroupOutcome.OPEN
+    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, []) is GroupOutcome.OPEN
 
 
 def test_a_full_group_with_different_rewards_is_ready() -> None:
-    assert group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0, 3: 1.0}, []) is GroupOutcome.READY
+    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0, 3: 1.0}, []) is GroupOutcome.READY
 
 
 def test_equal_rewards_teach_nothing() -> None:
-    outcome = group_outcome(3, {0: 0.1 + 0.2, 1: 0.3, 2: 0.3}, [])
+    outcome = decide_group_outcome(3, {0: 0.1 + 0.2, 1: 0.3, 2: 0.3}, [])
     assert outcome is GroupOutcome.ZERO_VARIANCE
     assert outcome.drop_reason is DropReason.ZERO_VARIANCE
 
@@ -26,13 +26,13 @@ def test_equal_rewards_teach_nothing() -> None:
 def test_infrastructure_may_take_a_quarter_and_no_more(size: int, least: int) -> None:
     assert minimum_members(size) == least
     rewards = {sample: float(sample) for sample in range(least)}
-    assert group_outcome(size, rewards, range(least, size)) is GroupOutcome.READY
+    assert decide_group_outcome(size, rewards, range(least, size)) is GroupOutcome.READY
     del rewards[0]
-    assert group_outcome(size, rewards, [0, *range(least, size)]) is GroupOutcome.INFRA_SHORT
+    assert decide_group_outcome(size, rewards, [0, *range(least, size)]) is GroupOutcome.INFRA_SHORT
 
 
 def test_a_sample_that_arrives_after_it_was_given_up_counts_once() -> None:
-    assert group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, [2]) is GroupOutcome.OPEN
+    assert decide_group_outcome(4, {0: 1.0, 1: 0.0, 2: 1.0}, [2]) is GroupOutcome.OPEN
 
 
 def test_a_group_of_one_has_no_baseline() -> None:
@@ -42,18 +42,18 @@ def test_a_group_of_one_has_no_baseline() -> None:
 
 def test_a_ticket_carries_its_samples_own_seed_again_in_each_attempt() -> None:
     plan = GroupPlan(GroupId(3), "task", (11, 12))
-    assert [plan.ticket("run", 1, attempt).seed for attempt in range(2)] == [12, 12]
-    assert plan.ticket("run", 1).trajectory_id == "train-g000003-s01"
+    assert [plan.rollout_request("run", 1, attempt).seed for attempt in range(2)] == [12, 12]
+    assert plan.rollout_request("run", 1).trajectory_id == "train-g000003-s01"
 
 
-@pytest.mark.parametrize(("purpose", "training"), [(TRAIN, True), ("before", False), ("train-set", False)])
+@pytest.mark.parametrize(("purpose", "training"), [(TRAIN_PURPOSE, True), ("before", False), ("train-set", False)])
 def test_only_training_samples_are_counted_as_training_whatever_an_evaluation_is_called(
     purpose: str, *, training: bool
 ) -> None:
-    name = trajectory_id(3, 1, purpose)
-    assert (is_training(name), is_training(f"{name}-a0")) == (training, training)
+    name = make_trajectory_id(3, 1, purpose)
+    assert (is_training_trajectory(name), is_training_trajectory(f"{name}-a0")) == (training, training)
 
 
 def test_without_dynamic_sampling_a_group_without_variance_is_as_good_as_any():
-    assert group_outcome(2, {0: 1.0, 1: 1.0}, [], dynamic_sampling=False) is GroupOutcome.READY
-    assert group_outcome(4, {0: 1.0, 1: 1.0}, [2, 3], dynamic_sampling=False) is GroupOutcome.INFRA_SHORT
+    assert decide_group_outcome(2, {0: 1.0, 1: 1.0}, [], dynamic_sampling=False) is GroupOutcome.READY
+    assert decide_group_outcome(4, {0: 1.0, 1: 1.0}, [2, 3], dynamic_sampling=False) is GroupOutcome.INFRA_SHORT

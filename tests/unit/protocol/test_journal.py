@@ -17,16 +17,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from protocol import codec
 from protocol.errors import UserError
-from protocol.filesystem import filesystem_type, require_local
+from protocol.filesystem import filesystem_type, require_local_filesystem
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import (
     AppendOutcome,
-    Arrival,
-    BudgetFull,
-    DiskFull,
+    BudgetFullError,
+    DiskFullError,
     Journal,
     JournalError,
     JournalSettings,
+    TrajectoryArrival,
 )
 from protocol.staleness import length_bucket
 from protocol.trajectory import DropReason, GroupId
@@ -35,12 +35,12 @@ from tests.support.trajectories import RUN, make_plan, make_trajectory
 LARGEST = 1000
 
 
-def arrival(group: int, sample: int, reward: float | None = None, attempt: int = 0) -> Arrival:
+def arrival(group: int, sample: int, reward: float | None = None, attempt: int = 0) -> TrajectoryArrival:
     reward = float(sample) if reward is None else reward
     trajectory = make_trajectory(group, sample, reward=reward, attempt=attempt)
-    frames, ticket, sampled = codec.encode(trajectory), trajectory.ticket, trajectory.sampled_tokens
-    digest, blob = codec.digest(frames), codec.pack(frames)
-    return Arrival(
+    frames, ticket, sampled = codec.encode_trajectory(trajectory), trajectory.request, trajectory.sampled_tokens
+    digest, blob = codec.frames_digest(frames), codec.pack_frames(frames)
+    return TrajectoryArrival(
         ticket.trajectory_id, ticket.group, sample, reward, trajectory.passed, trajectory.status, digest, blob, sampled
     )
 
@@ -52,7 +52,7 @@ def open_journal(folder: Path, *, run_id: str = RUN, budget: int = 10**9, free: 
 
 def fill(journal: Journal, group: int, rewards: tuple[float, ...] = (0.0, 1.0, 0.0, 1.0)) -> None:
     journal.open_group(make_plan(group, len(rewards)), b"cursor")
-    journal.append([arrival(group, sample, reward) for sample, reward in enumerate(rewards)])
+    journal.append_batch([arrival(group, sample, reward) for sample, reward in enumerate(rewards)])
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 def test_what_returned_survives_power_loss(journal: Journal) -> None:
     full = 2
-    assert [journal._all(f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == [[("wal",)], [(full,)]]
+    assert [journal._query(f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == [[("wal",)], [(full,)]]
 
 
 def test_the_names_of_a_new_journal_survive_power_loss_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +86,7 @@ def test_the_names_of_a_new_journal_survive_power_loss_too(tmp_path: Path, monke
 def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
     first, second, stranger = arrival(0, 0), arrival(0, 0, 9.0, attempt=1), arrival(7, 0)
-    outcomes, closed = journal.append([first, first, second, second, stranger])
+    outcomes, closed = journal.append_batch([first, first, second, second, stranger])
     assert outcomes == ["appended", "duplicate", "superseded", "superseded_again", "unknown"]
     assert not closed
     books = journal.accounting()
@@ -100,11 +100,11 @@ def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(jo
         journal.open_group(make_plan(group), b"")
     wave = [arrival(group, sample) for sample in range(4) for group in reversed(groups)]
     again = [arrival(3, 1), arrival(4, 1, 9.0, attempt=1), arrival(99, 0)]
-    outcomes, closed = journal.append([*wave[:-1], *again])
+    outcomes, closed = journal.append_batch([*wave[:-1], *again])
     assert outcomes == [*["appended"] * 239, "duplicate", "superseded", "unknown"]
     assert [closing.group for closing in closed] == list(reversed(groups[1:]))
     assert all(closing.rewards == {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0} for closing in closed)
-    outcomes, closed = journal.append([wave[-1], arrival(0, 3, 9.0, attempt=1)])
+    outcomes, closed = journal.append_batch([wave[-1], arrival(0, 3, 9.0, attempt=1)])
     assert (outcomes, [closing.group for closing in closed]) == (["appended", "superseded"], [0])
     books = journal.accounting()
     assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (242, 240, 2, 1)
@@ -113,36 +113,36 @@ def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(jo
 
 def test_a_group_closes_with_its_last_sample_and_says_its_rewards(journal: Journal) -> None:
     journal.open_group(make_plan(5), b"")
-    assert journal.append([arrival(5, sample) for sample in (3, 1, 0)])[1] == []
-    (closed,) = journal.append([arrival(5, 2)])[1]
+    assert journal.append_batch([arrival(5, sample) for sample in (3, 1, 0)])[1] == []
+    (closed,) = journal.append_batch([arrival(5, 2)])[1]
     assert (closed.seq, closed.outcome, closed.rewards) == (1, GroupOutcome.READY, {0: 0.0, 1: 1.0, 2: 2.0, 3: 3.0})
     assert closed.passed == {1, 2, 3}
-    assert journal.closed_since(0) == [closed]
-    assert journal.closed_since(1) == []
+    assert journal.list_closed_since(0) == [closed]
+    assert journal.list_closed_since(1) == []
 
 
 def test_who_passed_is_told_apart_from_who_was_rewarded(journal: Journal) -> None:
     """Else a reward with a bonus, a penalty or a judge's word in it changes what is called the pass rate."""
     journal.open_group(make_plan(5, 2), b"")
     failed, passed = arrival(5, 0, 2.0), arrival(5, 1, 0.8)
-    (closed,) = journal.append([replace(failed, passed=False), replace(passed, passed=True)])[1]
+    (closed,) = journal.append_batch([replace(failed, passed=False), replace(passed, passed=True)])[1]
     assert (closed.rewards, closed.passed) == ({0: 2.0, 1: 0.8}, {1})
 
 
 def test_groups_that_teach_nothing_are_dropped_once_with_their_reason(journal: Journal) -> None:
     fill(journal, 0, (1.0, 1.0, 1.0, 1.0))
     journal.open_group(make_plan(1), b"")
-    journal.append([arrival(1, 0), arrival(1, 1)])
-    assert journal.abandon(GroupId(1), 2, "engine") is None
-    closed = journal.abandon(GroupId(1), 3, "engine")
+    journal.append_batch([arrival(1, 0), arrival(1, 1)])
+    assert journal.abandon_sample(GroupId(1), 2, "engine") is None
+    closed = journal.abandon_sample(GroupId(1), 3, "engine")
     assert closed is not None
     assert closed.outcome is GroupOutcome.INFRA_SHORT
-    assert journal.abandon(GroupId(1), 3, "engine") is None
+    assert journal.abandon_sample(GroupId(1), 3, "engine") is None
     books = journal.accounting()
     assert books.dropped == {DropReason.ZERO_VARIANCE: 4, DropReason.INFRA_SHORT: 2}
     assert (books.in_buffer, books.abandoned, books.bytes) == (0, 2, 0)
-    assert journal.lease(1) is None
-    assert journal.append([arrival(1, 3)])[0] == [AppendOutcome.UNKNOWN]
+    assert journal.lease_batch(1) is None
+    assert journal.append_batch([arrival(1, 3)])[0] == [AppendOutcome.UNKNOWN]
 
 
 def test_the_bytes_of_a_dropped_group_stay_until_the_next_append(tmp_path: Path) -> None:
@@ -151,40 +151,40 @@ def test_the_bytes_of_a_dropped_group_stay_until_the_next_append(tmp_path: Path)
     fill(journal, 0, (1.0, 1.0, 1.0, 1.0))
     journal.close()
     journal = open_journal(tmp_path)
-    assert [name for name, _ in journal.stored()] == [f"train-g000000-s{sample:02d}" for sample in range(4)]
+    assert [name for name, _ in journal.iterate_payloads()] == [f"train-g000000-s{sample:02d}" for sample in range(4)]
     fill(journal, 1)
-    assert [name for name, _ in journal.stored()] == [f"train-g000001-s{sample:02d}" for sample in range(4)]
+    assert [name for name, _ in journal.iterate_payloads()] == [f"train-g000001-s{sample:02d}" for sample in range(4)]
     journal.close()
 
 
 def test_a_short_group_trains_with_those_it_has(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
-    journal.append([arrival(0, sample) for sample in (0, 1, 3)])
-    journal.abandon(GroupId(0), 2, "sandbox_lost")
-    lease = journal.lease(1)
+    journal.append_batch([arrival(0, sample) for sample in (0, 1, 3)])
+    journal.abandon_sample(GroupId(0), 2, "sandbox_lost")
+    lease = journal.lease_batch(1)
     assert lease is not None
-    assert (lease.groups[0].size, [row.sample for row in lease.groups[0].rows]) == (4, [0, 1, 3])
+    assert (lease.groups[0].size, [row.sample for row in lease.groups[0].trajectories]) == (4, [0, 1, 3])
 
 
 def test_a_group_that_a_person_gives_up_is_dropped_whole_and_counted(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
-    journal.append([arrival(0, sample) for sample in (0, 1, 3)])
-    closed = journal.cancel(GroupId(0), "cancelled")
+    journal.append_batch([arrival(0, sample) for sample in (0, 1, 3)])
+    closed = journal.cancel_group(GroupId(0), "cancelled")
     assert closed is not None
     assert (closed.outcome, closed.rewards) == (GroupOutcome.CANCELLED, {0: 0.0, 1: 1.0, 3: 3.0})
-    assert journal.cancel(GroupId(0), "cancelled") is None
-    assert journal.cancel(GroupId(7), "cancelled") is None
-    assert journal.closed_since(0) == [closed]
-    assert journal.lease(1) is None
-    assert journal.append([arrival(0, 2)])[0] == [AppendOutcome.UNKNOWN]
+    assert journal.cancel_group(GroupId(0), "cancelled") is None
+    assert journal.cancel_group(GroupId(7), "cancelled") is None
+    assert journal.list_closed_since(0) == [closed]
+    assert journal.lease_batch(1) is None
+    assert journal.append_batch([arrival(0, 2)])[0] == [AppendOutcome.UNKNOWN]
     books = journal.accounting()
     assert (books.dropped, books.abandoned, books.bytes) == ({DropReason.CANCELLED: 3}, 1, 0)
 
 
 def test_a_given_up_sample_that_arrives_in_time_is_kept(journal: Journal) -> None:
     journal.open_group(make_plan(0), b"")
-    journal.abandon(GroupId(0), 2, "deadline")
-    assert journal.append([arrival(0, 2)])[0] == [AppendOutcome.APPENDED]
+    journal.abandon_sample(GroupId(0), 2, "deadline")
+    assert journal.append_batch([arrival(0, 2)])[0] == [AppendOutcome.APPENDED]
     assert journal.accounting().abandoned == 0
 
 
@@ -193,22 +193,22 @@ def test_a_lease_is_of_whole_groups_oldest_first_and_stays_the_same(journal: Jou
     for group in (0, 1, 2):
         journal.open_group(make_plan(group), b"")
     for group in (2, 1, 0):
-        assert journal.lease(3) is None
-        journal.append([arrival(group, sample) for sample in range(4)])
-    lease = journal.lease(2)
+        assert journal.lease_batch(3) is None
+        journal.append_batch([arrival(group, sample) for sample in range(4)])
+    lease = journal.lease_batch(2)
     assert lease is not None
     assert [each.group for each in lease.groups] == [0, 1]
-    assert journal.lease(2) == lease
-    blobs = journal.payload(lease)
-    assert [codec.loads(blob).ticket.trajectory_id for blob in blobs] == lease.trajectories
+    assert journal.lease_batch(2) == lease
+    blobs = journal.read_payloads(lease)
+    assert [codec.unpack_trajectory(blob).request.trajectory_id for blob in blobs] == lease.trajectory_ids
 
 
 def test_marking_twice_is_marking_once_and_anything_else_is_refused(journal: Journal) -> None:
     fill(journal, 0)
     fill(journal, 1)
-    lease = journal.lease(1)
+    lease = journal.lease_batch(1)
     assert lease is not None
-    names = lease.trajectories
+    names = lease.trajectory_ids
     for _ in range(2):
         journal.mark_trained(1, names[1:], {names[0]: DropReason.ALL_STALE})
     with pytest.raises(JournalError):
@@ -223,10 +223,10 @@ def test_marking_twice_is_marking_once_and_anything_else_is_refused(journal: Jou
 
 def test_a_part_of_a_group_cannot_be_trained(journal: Journal) -> None:
     fill(journal, 0)
-    lease = journal.lease(1)
+    lease = journal.lease_batch(1)
     assert lease is not None
     with pytest.raises(JournalError, match="part of group 0"):
-        journal.mark_trained(1, lease.trajectories[:3], {})
+        journal.mark_trained(1, lease.trajectory_ids[:3], {})
     assert journal.accounting().trained == 0
 
 
@@ -234,73 +234,73 @@ def test_resuming_from_a_checkpoint_leases_again_exactly_what_it_does_not_hold(j
     leases = []
     for step in (1, 2, 3):
         fill(journal, step)
-        leases.append(journal.lease(1))
+        leases.append(journal.lease_batch(1))
         journal.mark_trained(step, leases[-1].trajectories, {})
-    journal.commit(1)
-    journal.commit(3)
-    journal.rewind(1)
+    journal.commit_checkpoint(1)
+    journal.commit_checkpoint(3)
+    journal.rewind_to_step(1)
     assert journal.accounting().trained == 4
-    assert journal.lease(1) == leases[1]
+    assert journal.lease_batch(1) == leases[1]
     journal.mark_trained(2, leases[1].trajectories, {})
-    assert journal.lease(1) == leases[2]
+    assert journal.lease_batch(1) == leases[2]
 
 
 def test_groups_of_which_nothing_was_trained_are_passed_over_for_good_and_hold_no_bytes(journal: Journal) -> None:
     fill(journal, 0)
     fill(journal, 1)
-    lease = journal.lease(1)
+    lease = journal.lease_batch(1)
     assert lease is not None
-    journal.mark_trained(1, [], dict.fromkeys(lease.trajectories, DropReason.ALL_STALE))
+    journal.mark_trained(1, [], dict.fromkeys(lease.trajectory_ids, DropReason.ALL_STALE))
     assert (journal.statistics().passed_over, journal.statistics().ready) == (1, 1)
     assert journal.statistics().uncommitted_bytes == 0
-    journal.mark_trained(1, [], dict.fromkeys(lease.trajectories, DropReason.ALL_STALE))
-    second = journal.lease(1)
+    journal.mark_trained(1, [], dict.fromkeys(lease.trajectory_ids, DropReason.ALL_STALE))
+    second = journal.lease_batch(1)
     assert second is not None
     assert second != lease
-    journal.mark_trained(1, second.trajectories, {})
+    journal.mark_trained(1, second.trajectory_ids, {})
     assert journal.accounting().dropped == {DropReason.ALL_STALE: 4}
-    journal.rewind(0)
-    assert (journal.statistics().passed_over, journal.lease(1)) == (1, second)
+    journal.rewind_to_step(0)
+    assert (journal.statistics().passed_over, journal.lease_batch(1)) == (1, second)
     with pytest.raises(JournalError, match="no longer stored"):
-        journal.payload(lease)
+        journal.read_payloads(lease)
 
 
 def test_payloads_go_only_when_the_oldest_kept_checkpoint_covers_them(journal: Journal) -> None:
     for step in (1, 2):
         fill(journal, step)
-        lease = journal.lease(1)
-        journal.mark_trained(step, lease.trajectories, {})
-        journal.commit(step)
+        lease = journal.lease_batch(1)
+        journal.mark_trained(step, lease.trajectory_ids, {})
+        journal.commit_checkpoint(step)
     with pytest.raises(JournalError, match="no checkpoint"):
-        journal.compact(3)
-    journal.compact(1)
-    assert len(list(journal.stored())) == 4
-    journal.rewind(1)
-    assert journal.payload(journal.lease(1))
+        journal.compact_payloads(3)
+    journal.compact_payloads(1)
+    assert len(list(journal.iterate_payloads())) == 4
+    journal.rewind_to_step(1)
+    assert journal.read_payloads(journal.lease_batch(1))
     with pytest.raises(JournalError, match=r"cannot rewind to step 0: .*checkpoint\.keep_first, .*only be replayed"):
-        journal.rewind(0)
-    assert journal.append([arrival(1, 0, 0.0)])[0] == [AppendOutcome.DUPLICATE]
+        journal.rewind_to_step(0)
+    assert journal.append_batch([arrival(1, 0, 0.0)])[0] == [AppendOutcome.DUPLICATE]
 
 
 def test_the_end_of_a_run_accounts_for_everything_and_a_resume_takes_it_back(journal: Journal) -> None:
     fill(journal, 0)
-    journal.mark_trained(1, journal.lease(1).trajectories, {})
-    journal.commit(1)
+    journal.mark_trained(1, journal.lease_batch(1).trajectory_ids, {})
+    journal.commit_checkpoint(1)
     fill(journal, 1)
     journal.open_group(make_plan(2), b"")
-    journal.append([arrival(2, 0)])
+    journal.append_batch([arrival(2, 0)])
     journal.end_run()
     books = journal.accounting()
     assert (books.in_buffer, books.dropped) == (0, {DropReason.RUN_ENDED: 5})
-    assert journal.open_groups() == []
-    assert journal.append([arrival(2, 1)])[0] == [AppendOutcome.UNKNOWN]
-    assert journal.abandon(GroupId(2), 1, "shutdown") is None
+    assert journal.list_open_groups() == []
+    assert journal.append_batch([arrival(2, 1)])[0] == [AppendOutcome.UNKNOWN]
+    assert journal.abandon_sample(GroupId(2), 1, "shutdown") is None
     with pytest.raises(JournalError, match="rewind"):
         journal.open_group(make_plan(3), b"")
-    journal.rewind(1)
+    journal.rewind_to_step(1)
     assert journal.accounting().in_buffer == 5
-    assert journal.open_groups()[0].missing == (1, 2, 3)
-    assert journal.lease(1).groups[0].group == 1
+    assert journal.list_open_groups()[0].missing == (1, 2, 3)
+    assert journal.lease_batch(1).groups[0].group == 1
 
 
 def test_open_groups_and_cursor_survive_a_restart(tmp_path: Path) -> None:
@@ -308,12 +308,12 @@ def test_open_groups_and_cursor_survive_a_restart(tmp_path: Path) -> None:
     plan = GroupPlan(GroupId(4), "some task", (2**40, 1, 2))
     assert journal.open_group(plan, b"after 4")
     assert not journal.open_group(plan, b"after 4")
-    journal.append([arrival(4, 1)])
+    journal.append_batch([arrival(4, 1)])
     journal.close()
     journal = open_journal(tmp_path)
-    (group,) = journal.open_groups()
+    (group,) = journal.list_open_groups()
     assert (group.plan, group.missing) == (plan, (0, 2))
-    assert journal.cursor() == b"after 4"
+    assert journal.read_sampler_state() == b"after 4"
     with pytest.raises(JournalError, match="another plan"):
         journal.open_group(make_plan(4), b"")
     journal.close()
@@ -333,16 +333,16 @@ def test_room_in_the_budget_is_reserved_for_whole_groups_and_freed_by_a_checkpoi
     journal = open_journal(tmp_path, budget=2 * 4 * LARGEST)
     journal.open_group(make_plan(0), b"0")
     journal.open_group(make_plan(1), b"1")
-    with pytest.raises(BudgetFull, match="group 2"):
+    with pytest.raises(BudgetFullError, match="group 2"):
         journal.open_group(make_plan(2), b"2")
-    assert journal.cursor() == b"1"
-    journal.append([arrival(0, sample) for sample in range(4)])
+    assert journal.read_sampler_state() == b"1"
+    journal.append_batch([arrival(0, sample) for sample in range(4)])
     assert journal.statistics().reserved_bytes == 4 * LARGEST
-    journal.mark_trained(1, journal.lease(1).trajectories, {})
-    with pytest.raises(BudgetFull):
+    journal.mark_trained(1, journal.lease_batch(1).trajectory_ids, {})
+    with pytest.raises(BudgetFullError):
         journal.open_group(make_plan(2), b"2")
     assert journal.statistics().uncommitted_bytes > 0
-    journal.commit(1)
+    journal.commit_checkpoint(1)
     journal.open_group(make_plan(2), b"2")
     journal.close()
 
@@ -350,14 +350,14 @@ def test_room_in_the_budget_is_reserved_for_whole_groups_and_freed_by_a_checkpoi
 def test_a_sample_that_was_given_up_and_arrives_all_the_same_finds_the_room_that_was_its_own(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, budget=4 * LARGEST)
     journal.open_group(make_plan(0), b"")
-    journal.abandon(GroupId(0), 2, "deadline")
+    journal.abandon_sample(GroupId(0), 2, "deadline")
     assert journal.statistics().reserved_bytes == 4 * LARGEST
-    with pytest.raises(BudgetFull):
+    with pytest.raises(BudgetFullError):
         journal.open_group(make_plan(1, 2), b"")
-    journal.append([arrival(0, 2)])
+    journal.append_batch([arrival(0, 2)])
     assert journal.statistics().reserved_bytes == 3 * LARGEST
-    journal.abandon(GroupId(0), 3, "deadline")
-    journal.append([arrival(0, sample) for sample in (0, 1)])
+    journal.abandon_sample(GroupId(0), 3, "deadline")
+    journal.append_batch([arrival(0, sample) for sample in (0, 1)])
     assert journal.statistics().reserved_bytes == 0, "nobody waits for what was given up once its group has closed"
     journal.close()
 
@@ -369,31 +369,31 @@ def test_what_a_drop_cost_by_length_is_known_over_the_whole_run(tmp_path: Path) 
     bucket = length_bucket(sampled)
     fill(journal, 0, (1.0, 1.0, 1.0, 1.0))
     journal.open_group(make_plan(1), b"")
-    journal.append([arrival(1, 0)])
+    journal.append_batch([arrival(1, 0)])
     journal.close()
     journal = open_journal(tmp_path)
-    journal.append([arrival(1, sample) for sample in (1, 2, 3)])
-    lease = journal.lease(1)
+    journal.append_batch([arrival(1, sample) for sample in (1, 2, 3)])
+    lease = journal.lease_batch(1)
     assert lease is not None
-    first, *rest = lease.trajectories
+    first, *rest = lease.trajectory_ids
     journal.mark_trained(1, rest, {first: DropReason.ALL_STALE})
     journal.open_group(make_plan(2), b"")
-    journal.append([arrival(2, 0), arrival(2, 1)])
+    journal.append_batch([arrival(2, 0), arrival(2, 1)])
     journal.end_run()
     costs = {"zero_variance": 4 * sampled, "all_stale": sampled, "run_ended": 2 * sampled}
     assert journal.dropped_tokens() == {reason: {bucket: tokens} for reason, tokens in costs.items()}
     assert journal.accounting().dropped_tokens == journal.dropped_tokens()
-    journal.rewind(0)
+    journal.rewind_to_step(0)
     assert journal.dropped_tokens() == {"zero_variance": {bucket: 4 * sampled}}
     journal.close()
 
 
 def test_no_group_opens_that_the_disk_may_not_hold_and_the_message_says_what_to_do(tmp_path: Path) -> None:
     journal = open_journal(tmp_path, free=64 * 2**20 + 4 * LARGEST)
-    with pytest.raises(DiskFull, match=r"MiB free.*du -xh") as caught:
+    with pytest.raises(DiskFullError, match=r"MiB free.*du -xh") as caught:
         journal.open_group(make_plan(0), b"")
     assert str(tmp_path) in str(caught.value)
-    assert journal.open_groups() == []
+    assert journal.list_open_groups() == []
     journal.close()
 
 
@@ -403,11 +403,11 @@ def test_a_disk_that_is_full_all_the_same_acknowledges_nothing(journal: Journal)
     journal._db.execute(f"PRAGMA max_page_count = {pages}")
     large = arrival(0, 0)
     large = replace(large, blob=bytes(1 << 20))
-    with pytest.raises(DiskFull, match="nothing was acknowledged"):
-        journal.append([large])
+    with pytest.raises(DiskFullError, match="nothing was acknowledged"):
+        journal.append_batch([large])
     assert journal.accounting().acked == 0
     journal._db.execute("PRAGMA max_page_count = 1000000")
-    assert journal.append([arrival(0, 0)])[0] == [AppendOutcome.APPENDED]
+    assert journal.append_batch([arrival(0, 0)])[0] == [AppendOutcome.APPENDED]
 
 
 def test_a_network_file_system_is_refused_with_the_fix(tmp_path: Path) -> None:
@@ -423,11 +423,11 @@ def test_a_network_file_system_is_refused_with_the_fix(tmp_path: Path) -> None:
     assert filesystem_type(PurePath("/homes/x"), mounts) == "ext4"
     for kind in ("fuse.sshfs", "fuse.ceph-fuse", "fuse.mfs", "gfs2", "wekafs"):
         with pytest.raises(UserError, match="local disk"):
-            require_local(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - {kind} x rw")
+            require_local_filesystem(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - {kind} x rw")
     with pytest.raises(UserError, match=r"fuse\.mountpoint-s3"):
-        require_local(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - fuse mountpoint-s3 rw")
-    require_local(tmp_path, "1 0 0:1 / / rw - fuse.fuse-overlayfs x rw")
-    require_local(tmp_path, "1 0 0:1 / / rw - fuse /dev/fuse rw")
+        require_local_filesystem(tmp_path, f"1 0 0:1 / {tmp_path.resolve()} rw - fuse mountpoint-s3 rw")
+    require_local_filesystem(tmp_path, "1 0 0:1 / / rw - fuse.fuse-overlayfs x rw")
+    require_local_filesystem(tmp_path, "1 0 0:1 / / rw - fuse /dev/fuse rw")
 
 
 WRITER = """
@@ -455,9 +455,9 @@ def test_kill_dash_nine_in_the_middle_of_appends_loses_nothing_that_was_acknowle
     journal = open_journal(tmp_path)
     books = journal.accounting()
     assert len(acked) <= books.acked <= len(acked) + 1
-    assert journal.append([arrival(*each) for each in acked])[0] == [AppendOutcome.DUPLICATE] * len(acked)
+    assert journal.append_batch([arrival(*each) for each in acked])[0] == [AppendOutcome.DUPLICATE] * len(acked)
     assert books.in_buffer == books.acked
-    assert int(journal.cursor() or b"-1") >= acked[-1][0]
+    assert int(journal.read_sampler_state() or b"-1") >= acked[-1][0]
     journal.close()
 
 
@@ -484,39 +484,39 @@ class Books(RuleBasedStateMachine):
         group=st.integers(0, 5), sample=st.integers(0, 2), reward=st.sampled_from([0.0, 1.0]), attempt=st.integers(0, 1)
     )
     def append(self, group: int, sample: int, reward: float, attempt: int) -> None:
-        self.journal.append([arrival(group, sample, reward, attempt)])
+        self.journal.append_batch([arrival(group, sample, reward, attempt)])
 
     @rule(group=st.integers(0, 5), sample=st.integers(0, 2))
     def abandon(self, group: int, sample: int) -> None:
-        self.journal.abandon(GroupId(group), sample, "engine")
+        self.journal.abandon_sample(GroupId(group), sample, "engine")
 
     @rule(groups=st.integers(1, 2), drop=st.booleans())
     def train(self, groups: int, drop: bool) -> None:
-        if lease := self.journal.lease(groups):
-            assert len(self.journal.payload(lease)) == len(lease.trajectories)
+        if lease := self.journal.lease_batch(groups):
+            assert len(self.journal.read_payloads(lease)) == len(lease.trajectory_ids)
             self.step += 1
-            first, *rest = lease.trajectories
+            first, *rest = lease.trajectory_ids
             dropped = {first: DropReason.ALL_STALE} if drop else {}
             self.journal.mark_trained(self.step, rest if drop else [first, *rest], dropped)
-            assert not set(lease.trajectories) & set().union(*self.used.values())
-            self.used[self.step] = set(lease.trajectories)
+            assert not set(lease.trajectory_ids) & set().union(*self.used.values())
+            self.used[self.step] = set(lease.trajectory_ids)
 
     @precondition(lambda self: self.step > self.kept[-1])
     @rule()
     def checkpoint(self) -> None:
-        self.journal.commit(self.step)
+        self.journal.commit_checkpoint(self.step)
         self.kept.append(self.step)
 
     @rule(keep=st.integers(1, 3))
     def compact(self, keep: int) -> None:
         del self.kept[:-keep]
-        self.journal.compact(self.kept[0])
+        self.journal.compact_payloads(self.kept[0])
 
     @precondition(lambda self: self.kept[0] > 0)
     @rule()
     def resume_from_a_checkpoint_that_is_gone(self) -> None:
         with pytest.raises(JournalError, match="cannot rewind"):
-            self.journal.rewind(self.kept[0] - 1)
+            self.journal.rewind_to_step(self.kept[0] - 1)
 
     @rule(damaged=st.integers(0, 2))
     def resume(self, damaged: int) -> None:
@@ -525,7 +525,7 @@ class Books(RuleBasedStateMachine):
         self.journal = open_journal(Path(self.folder.name))
         del self.kept[max(1, len(self.kept) - damaged) :]
         self.step = self.kept[-1]
-        self.journal.rewind(self.step)
+        self.journal.rewind_to_step(self.step)
         self.used = {step: names for step, names in self.used.items() if step <= self.step}
 
     @invariant()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import orjson
 
-from protocol.lanes import FOLDER, LaneLog
+from protocol.lanes import ACTIVITY_FOLDER, ActivityLog
 
 
 class Clock:
@@ -17,25 +17,25 @@ class Clock:
         return self.t
 
 
-def lane(run_dir: Path, clock: Clock) -> LaneLog:
-    return LaneLog(run_dir, "worker-0", "worker", clock, clock)
+def lane(run_dir: Path, clock: Clock) -> ActivityLog:
+    return ActivityLog(run_dir, "worker-0", "worker", clock, clock)
 
 
 def told(run_dir: Path) -> list[tuple[float, dict[str, float]]]:
-    lines = (run_dir / FOLDER / "worker-0.jsonl").read_bytes().splitlines()
+    lines = (run_dir / ACTIVITY_FOLDER / "worker-0.jsonl").read_bytes().splitlines()
     return [(line["t"], line["seconds"]) for line in map(orjson.loads, lines)]
 
 
 def test_things_at_once_are_added_up(tmp_path: Path) -> None:
     clock = Clock()
     log = lane(tmp_path, clock)
-    with log.during("tool"):
+    with log.track("tool"):
         clock.t += 1.0
-        with log.during("tool"), log.during("grading"):
+        with log.track("tool"), log.track("grading"):
             clock.t += 0.5
-            log.tell()
+            log.write_if_changed()
         clock.t += 0.25
-    log.tell()
+    log.write_if_changed()
     half = {"tool": 2.0, "grading": 0.5}
     assert told(tmp_path) == [(100.0, {}), (101.5, half), (101.75, half | {"tool": 2.25})]
 
@@ -43,10 +43,10 @@ def test_things_at_once_are_added_up(tmp_path: Path) -> None:
 def test_what_goes_on_is_told_before_it_ends(tmp_path: Path) -> None:
     clock = Clock()
     log = lane(tmp_path, clock)
-    with log.during("waiting"):
+    with log.track("waiting"):
         for _ in range(3):
             clock.t += 1.0
-            log.tell()
+            log.write_if_changed()
     assert [seconds for _, seconds in told(tmp_path)] == [{}, {"waiting": 1.0}, {"waiting": 2.0}, {"waiting": 3.0}]
 
 
@@ -56,40 +56,40 @@ def test_a_quiet_hour_takes_no_lines_and_is_no_slow_beginning(tmp_path: Path) ->
     log = lane(tmp_path, clock)
     for _ in range(3600):
         clock.t += 1.0
-        log.tell()
-    with log.during("tool"):
+        log.write_if_changed()
+    with log.track("tool"):
         clock.t += 1.0
-        log.tell()
+        log.write_if_changed()
     assert told(tmp_path) == [(100.0, {}), (3700.0, {}), (3701.0, {"tool": 1.0})]
 
 
 def test_a_process_that_begins_anew_says_so(tmp_path: Path) -> None:
     clock = Clock()
-    with lane(tmp_path, clock).during("tool"):
+    with lane(tmp_path, clock).track("tool"):
         clock.t += 1.0
-    with (tmp_path / FOLDER / "worker-0.jsonl").open("ab") as file:
+    with (tmp_path / ACTIVITY_FOLDER / "worker-0.jsonl").open("ab") as file:
         file.write(b'{"t": 1, "torn')
     clock.t += 1.0
     lane(tmp_path, clock)
-    lines = [orjson.loads(raw) for raw in (tmp_path / FOLDER / "worker-0.jsonl").read_bytes().splitlines()]
+    lines = [orjson.loads(raw) for raw in (tmp_path / ACTIVITY_FOLDER / "worker-0.jsonl").read_bytes().splitlines()]
     assert [line["begun"] for line in lines] == [100.0, 102.0]
 
 
 def test_a_clock_that_is_set_does_not_change_how_long_things_took(tmp_path: Path) -> None:
     steady, wall = Clock(), Clock()
-    log = LaneLog(tmp_path, "worker-0", "worker", wall, steady)
-    with log.during("tool"):
+    log = ActivityLog(tmp_path, "worker-0", "worker", wall, steady)
+    with log.track("tool"):
         steady.t += 2.0
         wall.t -= 3600.0
-        log.tell()
+        log.write_if_changed()
     assert told(tmp_path)[-1] == (-3500.0, {"tool": 2.0})
 
 
 def test_a_disk_that_takes_nothing_ends_nothing(tmp_path: Path) -> None:
-    (tmp_path / FOLDER).write_text("in the way")
+    (tmp_path / ACTIVITY_FOLDER).write_text("in the way")
     log = lane(tmp_path, Clock())
-    with log.during("tool"):
-        log.tell()
+    with log.track("tool"):
+        log.write_if_changed()
 
 
 def test_what_was_at_rest_before_anybody_told_of_it_is_no_slow_beginning(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_was_at_rest_before_anybody_told_of_it_is_no_slow_beginning(tmp_pat
     clock = Clock()
     log = lane(tmp_path, clock)
     clock.t += 90.0
-    with log.during("generating"):
+    with log.track("generating"):
         clock.t += 1.0
-    log.tell()
+    log.write_if_changed()
     assert told(tmp_path) == [(100.0, {}), (190.0, {}), (191.0, {"generating": 1.0})]

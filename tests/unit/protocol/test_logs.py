@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from protocol.logs import LogPlace, bound, get_log
+from protocol.logs import ProcessLog, bind_log_ids, get_logger
 
 IDS = ("run", "writer", "node", "step", "group", "rollout")
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> LogPlace:
-    return LogPlace(tmp_path / "attempts" / "1" / "logs" / "worker-0-0.jsonl", "demo-1", "worker-0-0", "node-0")
+def place(tmp_path: Path) -> ProcessLog:
+    return ProcessLog(tmp_path / "attempts" / "1" / "logs" / "worker-0-0.jsonl", "demo-1", "worker-0-0", "node-0")
 
 
-def lines(place: LogPlace) -> list[dict[str, Any]]:
+def lines(place: ProcessLog) -> list[dict[str, Any]]:
     return [json.loads(line) for line in place.path.read_text().splitlines()]
 
 
@@ -28,13 +28,13 @@ def fails() -> None:
     raise ConnectionError("reset")
 
 
-def test_each_line_says_what_it_was_about(place: LogPlace) -> None:
-    log = get_log("actors.worker")
-    with place.kept():
+def test_each_line_says_what_it_was_about(place: ProcessLog) -> None:
+    log = get_logger("actors.worker")
+    with place.handler_installed():
         log.info("outside", places=3)
-        with bound(group=7, rollout="train-g000007-s01-a0"):
+        with bind_log_ids(group=7, rollout="train-g000007-s01-a0"):
             log.warning("inside")
-            with bound(step=4):
+            with bind_log_ids(step=4):
                 log.info("deeper")
         log.info("outside again")
     ids = [tuple(line[name] for name in IDS) for line in lines(place)]
@@ -50,9 +50,9 @@ def test_each_line_says_what_it_was_about(place: LogPlace) -> None:
     assert isinstance(first["t"], float)
 
 
-def test_what_a_library_says_within_carries_the_ids_and_its_traceback(place: LogPlace) -> None:
+def test_what_a_library_says_within_carries_the_ids_and_its_traceback(place: ProcessLog) -> None:
     """Else a failure deep in a client is nobody's."""
-    with place.kept(), bound(rollout="train-g000001-s00-a0"):
+    with place.handler_installed(), bind_log_ids(rollout="train-g000001-s00-a0"):
         logging.getLogger("aiohttp").info("a library's chatter")
         try:
             fails()
@@ -64,16 +64,16 @@ def test_what_a_library_says_within_carries_the_ids_and_its_traceback(place: Log
     assert "Traceback" in line["exception"]
 
 
-async def test_episodes_that_run_at_once_do_not_lend_each_other_their_ids(place: LogPlace) -> None:
-    log = get_log("actors.worker")
+async def test_episodes_that_run_at_once_do_not_lend_each_other_their_ids(place: ProcessLog) -> None:
+    log = get_logger("actors.worker")
     turn = asyncio.Barrier(2)
 
     async def episode(name: str) -> None:
-        with bound(rollout=name):
+        with bind_log_ids(rollout=name):
             await turn.wait()
             log.info(name)
 
-    with place.kept():
+    with place.handler_installed():
         async with asyncio.TaskGroup() as group:
             group.create_task(episode("a"))
             group.create_task(episode("b"))
@@ -81,26 +81,26 @@ async def test_episodes_that_run_at_once_do_not_lend_each_other_their_ids(place:
 
 
 def test_nothing_is_printed_and_a_disk_that_is_full_keeps_nobody(
-    place: LogPlace, capfd: pytest.CaptureFixture[str]
+    place: ProcessLog, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    log = get_log("learner.rank")
-    with place.kept():
+    log = get_logger("learner.rank")
+    with place.handler_installed():
         place.path.mkdir()  # it cannot be opened
         log.info("step computed")
         log.info("another")
-    with LogPlace(place.path / "there.jsonl", "r", "w", "n").kept():
+    with ProcessLog(place.path / "there.jsonl", "r", "w", "n").handler_installed():
         log.info("step computed", odd=object())
     assert capfd.readouterr() == ("", "")
 
 
 def test_before_a_process_logs_anywhere_its_lines_are_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
     """Of a command that is no run: standard output is its own."""
-    get_log("launch.driver").info("phase")
+    get_logger("launch.driver").info("phase")
     assert capfd.readouterr().out == ""
 
 
-def test_a_log_ends_with_its_run(place: LogPlace) -> None:
-    with place.kept():
+def test_a_log_ends_with_its_run(place: ProcessLog) -> None:
+    with place.handler_installed():
         pass
-    get_log("launch.driver").warning("later")
+    get_logger("launch.driver").warning("later")
     assert not place.path.exists()

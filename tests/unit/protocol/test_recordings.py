@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from protocol import recordings
-from protocol.recordings import CastWriter, turn_marker
+from protocol.recordings import CastWriter, turn_marker_label
 
 
 def _lines(path: Path) -> list:
@@ -19,9 +19,9 @@ def test_a_recording_is_asciicast_v2(tmp_path: Path):
     with CastWriter.open(
         tmp_path / "t" / "a.cast", 100, 30, "sort", clock=lambda: next(ticks), now=lambda: 7.0
     ) as cast:
-        cast.prompt_command("ls\ncat x")
-        cast.output("one\ntwo\r\n")
-        cast.note("passed")
+        cast.record_command("ls\ncat x")
+        cast.record_output("one\ntwo\r\n")
+        cast.record_note("passed")
     header, *events = _lines(tmp_path / "t" / "a.cast")
     assert header == {"version": 2, "width": 100, "height": 30, "timestamp": 7, "title": "sort"}
     assert [event[1] for event in events] == ["o", "o", "o"]
@@ -35,33 +35,33 @@ def test_each_event_can_be_read_while_the_episode_runs(tmp_path: Path):
     path = tmp_path / "a.cast"
     cast = CastWriter.open(path)
     for number in range(1, 4):
-        cast.output(f"{number}\n")
+        cast.record_output(f"{number}\n")
         assert len(_lines(path)) == number + 1
     cast.close()
 
 
 def test_a_note_after_an_unfinished_line_starts_a_new_one(tmp_path: Path):
     with CastWriter.open(tmp_path / "a.cast") as cast:
-        cast.output("no newline")
-        cast.prompt_command("next")
+        cast.record_output("no newline")
+        cast.record_command("next")
     assert _lines(tmp_path / "a.cast")[-1][2].startswith("\r\n")
 
 
 def test_a_huge_output_keeps_head_and_tail_and_is_counted(tmp_path: Path):
     with CastWriter.open(tmp_path / "a.cast") as cast:
-        cast.output("H" + "x" * 100_000 + "T")
+        cast.record_output("H" + "x" * 100_000 + "T")
     data = _lines(tmp_path / "a.cast")[-1][2]
-    assert len(data) < recordings.MAX_EVENT_CHARS + 200
+    assert len(data) < recordings.MAX_CAST_EVENT_CHARS + 200
     assert data.startswith("H")
     assert data.endswith("T")
-    assert cast.cut_chars == 100_002 - recordings.MAX_EVENT_CHARS
+    assert cast.cut_chars == 100_002 - recordings.MAX_CAST_EVENT_CHARS
 
 
 def test_a_full_recording_says_so_once_and_still_takes_the_verdict(tmp_path: Path):
     with CastWriter.open(tmp_path / "a.cast", max_bytes=3_000) as cast:
         for _ in range(400):
-            cast.output("x" * 100)
-        cast.note("reward 1")
+            cast.record_output("x" * 100)
+        cast.record_note("reward 1")
     text = (tmp_path / "a.cast").read_text()
     assert text.count("recording is full") == 1
     assert "reward 1" in text
@@ -72,22 +72,22 @@ def test_a_full_recording_says_so_once_and_still_takes_the_verdict(tmp_path: Pat
 def test_what_cannot_be_written_is_counted_and_never_raised(tmp_path: Path):
     (tmp_path / "file").write_text("")
     cast = CastWriter.open(tmp_path / "file" / "a.cast")
-    cast.output("x")
-    cast.note("y")
+    cast.record_output("x")
+    cast.record_note("y")
     cast.close()
-    cast.output("after close")
+    cast.record_output("after close")
     assert cast.dropped_events == 4
 
 
 def test_text_that_is_no_unicode_is_recorded(tmp_path: Path):
     with CastWriter.open(tmp_path / "a.cast", title="\udc80") as cast:
-        cast.output("bad \udcff byte\n")
+        cast.record_output("bad \udcff byte\n")
     assert _lines(tmp_path / "a.cast")[-1][2] == "bad ? byte\r\n"
 
 
 def test_an_agents_command_cannot_forge_the_prompt(tmp_path: Path):
     with CastWriter.open(tmp_path / "a.cast") as cast:
-        cast.prompt_command("echo \x1b[2J\x07")
+        cast.record_command("echo \x1b[2J\x07")
     assert "\x1b[2J" not in _lines(tmp_path / "a.cast")[-1][2]
 
 
@@ -95,6 +95,6 @@ def test_a_marker_is_no_output(tmp_path: Path) -> None:
     """Else a terminal shows it."""
     path = tmp_path / "a.cast"
     with CastWriter.open(path, clock=iter([0.0, 1.5, 2.0]).__next__) as cast:
-        cast.marker(turn_marker(3))
-        cast.output("x")
+        cast.record_marker(turn_marker_label(3))
+        cast.record_output("x")
     assert [json.loads(line) for line in path.read_text().splitlines()[1:]] == [[1.5, "m", "turn 3"], [2.0, "o", "x"]]

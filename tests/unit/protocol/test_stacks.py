@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.stacks import ask_stacks, offer_stacks
+from protocol.stacks import register_stack_dump, request_stack_dumps
 
 HANGS = """
 import sys, threading
@@ -50,7 +50,7 @@ async def test_a_process_that_hangs_says_where_all_of_its_threads_are(tmp_path: 
         if stopped:
             process.send_signal(signal.SIGSTOP)
             await asyncio.to_thread(os.waitpid, process.pid, os.WUNTRACED)
-        found = await ask_stacks([path])
+        found = await request_stack_dumps([path])
     assert found == ({"learner-1": "was stopped (SIGSTOP)"} if stopped else {})
     written = path.read_text()
     assert "in waits_for_ever" in written
@@ -62,7 +62,7 @@ async def test_who_cannot_be_asked_is_told_and_nobody_waits_for_it(tmp_path: Pat
     with hanging(path):
         pass
     elsewhere.write_text('{"name":"learner-2","pid":1,"place":"another machine"}\n')
-    assert await ask_stacks([path, elsewhere, tmp_path / "3.stacks"]) == {
+    assert await request_stack_dumps([path, elsewhere, tmp_path / "3.stacks"]) == {
         "learner-1": "has ended",
         "learner-2": "runs on another machine",
         "3": "has not come so far as to offer its stacks",
@@ -71,9 +71,9 @@ async def test_who_cannot_be_asked_is_told_and_nobody_waits_for_it(tmp_path: Pat
 
 async def test_a_process_may_offer_another_file_and_be_asked_again(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    offer_stacks(first, "me")
-    offer_stacks(second, "me")
+    register_stack_dump(first, "me")
+    register_stack_dump(second, "me")
     for times in (1, 2):
-        assert await ask_stacks([second]) == {}
+        assert await request_stack_dumps([second]) == {}
         assert second.read_text().count("in test_a_process_may_offer") >= times
     assert len(first.read_text().splitlines()) == 1

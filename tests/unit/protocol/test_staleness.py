@@ -7,16 +7,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.staleness import Admission, AdmissionMode, StalePolicy, apply_policy, may_step, token_ages
+from protocol.staleness import (
+    AdmissionLimit,
+    AdmissionMode,
+    StaleTokenPolicy,
+    apply_stale_token_policy,
+    may_take_step,
+    token_ages,
+)
 from protocol.trajectory import DropReason, Segment
-from protocol.weights import Lineage, Version
+from protocol.weights import Lineage, WeightVersion
 from tests.support.trajectories import make_segment
 
 
 def _chain(length: int) -> Lineage:
     lineage = Lineage()
     for step in range(length):
-        lineage.add(Version(step), step, Version(step - 1))
+        lineage.add(WeightVersion(step), step, WeightVersion(step - 1))
     return lineage
 
 
@@ -28,12 +35,12 @@ def _segment(*versions: int) -> Segment:
 
 
 def test_the_modes_differ_by_their_lead_alone() -> None:
-    assert [Admission(mode, 2, 4).lead for mode in AdmissionMode] == [0, 1, 4]
+    assert [AdmissionLimit(mode, 2, 4).max_steps_ahead for mode in AdmissionMode] == [0, 1, 4]
 
 
 def test_a_bound_that_its_mode_must_break_is_refused() -> None:
     with pytest.raises(ValueError, match="eta"):
-        Admission(AdmissionMode.ONE_STEP_OFF, 2, 0)
+        AdmissionLimit(AdmissionMode.ONE_STEP_OFF, 2, 0)
 
 
 def test_ages_follow_the_lineage_per_token() -> None:
@@ -49,30 +56,35 @@ def test_a_token_of_unknown_weights_is_an_error() -> None:
 
 
 def test_mask_takes_the_loss_of_old_tokens_only() -> None:
-    verdict = apply_policy(StalePolicy.MASK, [_segment(-1, 0, 3), _segment(5)], _chain(6), 5, eta=2)
+    verdict = apply_stale_token_policy(
+        StaleTokenPolicy.MASK, [_segment(-1, 0, 3), _segment(5)], _chain(6), 5, max_staleness=2
+    )
     assert [mask.tolist() for mask in verdict.loss_masks] == [[0, 0, 1], [1]]
     assert (verdict.drop, verdict.sampled, verdict.trained) == (None, 3, 2)
 
 
 def test_what_has_no_token_left_is_dropped_with_its_reason() -> None:
-    verdict = apply_policy(StalePolicy.MASK, [_segment(-1, 0, 1)], _chain(6), 5, eta=2)
+    verdict = apply_stale_token_policy(StaleTokenPolicy.MASK, [_segment(-1, 0, 1)], _chain(6), 5, max_staleness=2)
     assert verdict.drop is DropReason.ALL_STALE
 
 
 def test_drop_gives_up_the_whole_for_one_old_token() -> None:
-    assert apply_policy(StalePolicy.DROP, [_segment(0, 5)], _chain(6), 5, eta=2).drop is DropReason.ALL_STALE
-    assert apply_policy(StalePolicy.DROP, [_segment(3, 5)], _chain(6), 5, eta=2).drop is None
+    assert (
+        apply_stale_token_policy(StaleTokenPolicy.DROP, [_segment(0, 5)], _chain(6), 5, max_staleness=2).drop
+        is DropReason.ALL_STALE
+    )
+    assert apply_stale_token_policy(StaleTokenPolicy.DROP, [_segment(3, 5)], _chain(6), 5, max_staleness=2).drop is None
 
 
-@given(st.sampled_from(StalePolicy), st.lists(st.integers(-1, 9), min_size=1, max_size=12), st.integers(0, 9))
-def test_no_policy_ever_trains_a_token_above_the_bound(policy: StalePolicy, versions: list[int], eta: int) -> None:
+@given(st.sampled_from(StaleTokenPolicy), st.lists(st.integers(-1, 9), min_size=1, max_size=12), st.integers(0, 9))
+def test_no_policy_ever_trains_a_token_above_the_bound(policy: StaleTokenPolicy, versions: list[int], eta: int) -> None:
     segment, lineage = _segment(*versions), _chain(10)
-    (mask,) = apply_policy(policy, [segment], lineage, 9, eta).loss_masks
+    (mask,) = apply_stale_token_policy(policy, [segment], lineage, 9, eta).loss_masks
     ages = token_ages(segment.versions, segment.loss_mask, lineage, 9)
     assert not (mask & ((ages > eta) | (ages < 0))).any()
 
 
 def test_wait_holds_the_learner_for_a_running_episode_and_for_nothing_else() -> None:
-    assert may_step(5, None, 0)
-    assert may_step(5, 4, eta=2)
-    assert not may_step(5, 3, eta=2)
+    assert may_take_step(5, None, 0)
+    assert may_take_step(5, 4, max_staleness=2)
+    assert not may_take_step(5, 3, max_staleness=2)

@@ -29,24 +29,24 @@ from hypothesis.stateful import (
 from protocol import codec
 from protocol.journal import AppendOutcome
 from protocol.messages import (
-    PROTOCOL,
-    Ack,
-    Bye,
-    Data,
-    Hello,
-    Nack,
-    Ping,
-    Refusal,
-    Resync,
-    State,
-    Welcome,
-    read_message,
-    write_message,
+    STREAM_PROTOCOL_VERSION,
+    RefusalReason,
+    StreamAck,
+    StreamBye,
+    StreamData,
+    StreamHello,
+    StreamNack,
+    StreamPing,
+    StreamResync,
+    StreamState,
+    StreamWelcome,
+    decode_message,
+    encode_message,
 )
-from protocol.stream import MessageRefused, Received, TrajectoryReceiver, shard_of
-from protocol.stream.inbox import Inbox
-from protocol.stream.outbox import Outbox
-from protocol.trajectory import GroupId, trajectory_id
+from protocol.stream import MessageRefusedError, ReceivedTrajectory, TrajectoryReceiver, shard_of
+from protocol.stream.inbox import StreamInbox
+from protocol.stream.outbox import StreamOutbox
+from protocol.trajectory import GroupId, make_trajectory_id
 from tests.support.trajectories import RUN, make_trajectory
 
 SENDERS, SHARDS = ("a", "b", "c"), 2
@@ -87,7 +87,7 @@ class Switch:
         return self._deliver(identity, head)
 
 
-async def nobody(_: Sequence[Received]) -> Sequence[AppendOutcome]:
+async def nobody(_: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
     raise AssertionError("the machine appends by itself")
 
 
@@ -106,7 +106,7 @@ class Stream(RuleBasedStateMachine):
         """The end has begun."""
         self.now = 0.0
         self.lives = dict.fromkeys(SENDERS, 0)
-        self.outboxes: dict[Line, Outbox] = {}
+        self.outboxes: dict[Line, StreamOutbox] = {}
         self.there: dict[Line, deque[list[bytes | memoryview]]] = {}
         self.back: dict[Line, deque[bytes]] = {}
         self.receivers = [self.new_receiver(shard) for shard in range(SHARDS)]
@@ -129,13 +129,13 @@ class Stream(RuleBasedStateMachine):
             return alive
 
         receiver = TrajectoryReceiver(RUN, nobody, max_bytes=LARGEST, window_bytes=WINDOW)
-        receiver._inbox = Inbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
+        receiver._inbox = StreamInbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
         receiver._wire = Switch(deliver)
         return receiver
 
     def be_born(self, sender: str) -> None:
         for shard in range(SHARDS):
-            self.outboxes[sender, shard] = Outbox(RUN, sender)
+            self.outboxes[sender, shard] = StreamOutbox(RUN, sender)
             self.there[sender, shard], self.back[sender, shard] = deque(), deque()
 
     @initialize(
@@ -155,11 +155,11 @@ class Stream(RuleBasedStateMachine):
     @rule(sender=senders, sampled=st.integers(1, 200))
     def give(self, sender: str, sampled: int) -> None:
         trajectory = make_trajectory(len(self.given), sampled=sampled)
-        frames, ticket = codec.encode(trajectory), trajectory.ticket
+        frames, ticket = codec.encode_trajectory(trajectory), trajectory.request
         name, size = ticket.trajectory_id, codec.payload_size(frames)
         outbox = self.outboxes[sender, shard_of(ticket.group, SHARDS)]
         if outbox.welcomed and size > LARGEST:
-            with pytest.raises(MessageRefused):
+            with pytest.raises(MessageRefusedError):
                 outbox.add(ticket, frames)
         else:
             outbox.add(ticket, frames)
@@ -176,14 +176,14 @@ class Stream(RuleBasedStateMachine):
         """Whether there was one that could leave."""
         outbox = self.outboxes[line]
         for number in range(most):
-            if (parcel := outbox.next()) is None:
+            if (parcel := outbox.next_to_send()) is None:
                 return number > 0
-            self.there[line].append([write_message(Data(outbox.epoch, parcel.seq)), *parcel.frames])
+            self.there[line].append([encode_message(StreamData(outbox.epoch, parcel.seq)), *parcel.frames])
         return True
 
     @rule(line=lines)
     def heartbeat(self, line: Line) -> None:
-        self.there[line].append([write_message(self.outboxes[line].greeting())])
+        self.there[line].append([encode_message(self.outboxes[line].heartbeat_message())])
 
     @precondition(lambda self: any(map(len, self.outboxes.values())))
     @rule(line=lines, index=st.integers(0, 5))
@@ -192,8 +192,8 @@ class Stream(RuleBasedStateMachine):
         outbox = self.outboxes[line]
         pending = list(outbox._pending.values())
         if index < len(pending):
-            outbox.give_up(pending[index])
-            self.given_up.add(pending[index].ticket.trajectory_id)
+            outbox.abandon(pending[index])
+            self.given_up.add(pending[index].request.trajectory_id)
 
     @rule(sender=senders, orderly=st.booleans())
     def restart_sender(self, sender: str, orderly: bool) -> None:
@@ -201,9 +201,9 @@ class Stream(RuleBasedStateMachine):
         on its way may still arrive."""
         for shard in range(SHARDS):
             line = sender, shard
-            self.orphans |= {*self.outboxes[line].names}
+            self.orphans |= {*self.outboxes[line].unacknowledged_ids}
             if orderly:
-                self.there[line].append([write_message(Bye())])
+                self.there[line].append([encode_message(StreamBye())])
             while self.there[line]:
                 self.arrives(line)
         self.lives[sender] += 1
@@ -226,10 +226,16 @@ class Stream(RuleBasedStateMachine):
 
     def note(self, mishap: Mishap, line: Line, heads: Iterable[Head]) -> None:
         pending = self.outboxes[line]._pending
-        for message in map(read_message, heads):
-            seqs = message.seqs if isinstance(message, Ack) else [message.seq] if isinstance(message, Data) else []
+        for message in map(decode_message, heads):
+            seqs = (
+                message.seqs
+                if isinstance(message, StreamAck)
+                else [message.seq]
+                if isinstance(message, StreamData)
+                else []
+            )
             kind = type(message).__name__
-            for name in (pending[seq].ticket.trajectory_id for seq in seqs if seq in pending):
+            for name in (pending[seq].request.trajectory_id for seq in seqs if seq in pending):
                 self.befell.setdefault(name, set()).add((mishap, kind))
 
     @rule(line=lines)
@@ -298,7 +304,7 @@ class Stream(RuleBasedStateMachine):
         sender, shard = line
         identity = f"{sender}/{self.lives[sender]}".encode()
         frames = [memoryview(frame) for frame in self.there[line].popleft()]
-        self.receivers[shard]._take(identity, frames, self.now)
+        self.receivers[shard]._handle_message(identity, frames, self.now)
 
     @rule(shard=shards)
     def append(self, shard: int) -> None:
@@ -307,7 +313,7 @@ class Stream(RuleBasedStateMachine):
             return
         batch, outcomes = receiver._batch(), list[AppendOutcome]()
         for waiting in batch:
-            name = waiting.item.summary.ticket.trajectory_id
+            name = waiting.item.summary.request.trajectory_id
             outcomes.append(AppendOutcome.DUPLICATE if name in store else AppendOutcome.APPENDED)
             store.add(name)
         receiver._acknowledge(batch, outcomes)
@@ -330,16 +336,16 @@ class Stream(RuleBasedStateMachine):
             self.hears(line)
 
     def hears(self, line: Line) -> None:
-        message = read_message(self.back[line].popleft())
-        for parcel, answer in self.outboxes[line].take(message):
-            assert parcel.ticket.trajectory_id not in self.answered, "answered twice"
-            if isinstance(answer, MessageRefused):
+        message = decode_message(self.back[line].popleft())
+        for parcel, answer in self.outboxes[line].handle_message(message):
+            assert parcel.request.trajectory_id not in self.answered, "answered twice"
+            if isinstance(answer, MessageRefusedError):
                 assert parcel.size > LARGEST
-                self.refused.add(parcel.ticket.trajectory_id)
+                self.refused.add(parcel.request.trajectory_id)
             else:
-                self.answered[parcel.ticket.trajectory_id] = answer
+                self.answered[parcel.request.trajectory_id] = answer
                 if not self.mended:
-                    self.seen.update(self.befell.get(parcel.ticket.trajectory_id, ()))
+                    self.seen.update(self.befell.get(parcel.request.trajectory_id, ()))
 
     # -- what always holds ---------------------------------------------------------------------------------------
 
@@ -350,11 +356,11 @@ class Stream(RuleBasedStateMachine):
     @invariant()
     def everything_is_stored_where_its_group_is(self) -> None:
         for shard, store in enumerate(self.stores):
-            assert store <= {trajectory_id(group, 0) for group in range(shard, len(self.given), SHARDS)}
+            assert store <= {make_trajectory_id(group, 0) for group in range(shard, len(self.given), SHARDS)}
 
     @invariant()
     def nothing_is_forgotten(self) -> None:
-        pending = {name for outbox in self.outboxes.values() for name in outbox.names}
+        pending = {name for outbox in self.outboxes.values() for name in outbox.unacknowledged_ids}
         fates = (pending, {*self.answered}, self.refused, self.given_up, self.orphans - {*self.answered} - self.refused)
         assert set().union(*fates) == self.given.keys()
         assert sum(map(len, fates)) == len(self.given), "one fate each"
@@ -362,7 +368,7 @@ class Stream(RuleBasedStateMachine):
     @invariant()
     def a_sender_holds_what_it_waits_for_and_nothing_else(self) -> None:
         for outbox in self.outboxes.values():
-            assert outbox.bytes == sum(self.given[name] for name in outbox.names)
+            assert outbox.bytes == sum(self.given[name] for name in outbox.unacknowledged_ids)
             assert outbox._unsent.keys() <= outbox._pending.keys()
 
     @invariant()
@@ -373,7 +379,7 @@ class Stream(RuleBasedStateMachine):
                 held[id(waiting.peer)] = held.get(id(waiting.peer), 0) + waiting.size
             assert all(size <= WINDOW for size in held.values())
             assert receiver.statistics().pending_bytes == sum(held.values())
-            assert receiver.statistics().refused.keys() <= {Refusal.OVER_CREDIT}, "it forgot what it had granted"
+            assert receiver.statistics().refused.keys() <= {RefusalReason.OVER_CREDIT}, "it forgot what it had granted"
 
     def teardown(self) -> None:
         """From here on nothing is lost: then everything is answered after a few heartbeats."""
@@ -426,57 +432,57 @@ def spoil(messages: deque[T], heads: Sequence[Head], at: int, mishap: Mishap) ->
     return heads[at : at + 1]
 
 
-def outbox_with_credit(*sizes: int) -> Outbox:
-    outbox = Outbox(RUN, "a")
+def outbox_with_credit(*sizes: int) -> StreamOutbox:
+    outbox = StreamOutbox(RUN, "a")
     for group, size in enumerate(sizes):
-        outbox.add(make_trajectory(group).ticket, [bytes(size)])
-    outbox.take(Welcome(1, WINDOW, LARGEST))
+        outbox.add(make_trajectory(group).request, [bytes(size)])
+    outbox.handle_message(StreamWelcome(1, WINDOW, LARGEST))
     return outbox
 
 
 def test_a_receiver_that_forgot_what_it_had_granted_is_asked_again_and_costs_nothing() -> None:
     outbox = outbox_with_credit(100)
-    parcel = outbox.next()
+    parcel = outbox.next_to_send()
     assert parcel is not None
-    assert outbox.take(Nack(parcel.seq, Refusal.OVER_CREDIT.value, "")) == []
-    assert (outbox.names, outbox.epoch, outbox.next()) == ([parcel.ticket.trajectory_id], 2, None)
-    outbox.take(Welcome(2, WINDOW, LARGEST))
-    assert outbox.next() is parcel
+    assert outbox.handle_message(StreamNack(parcel.seq, RefusalReason.OVER_CREDIT.value, "")) == []
+    assert (outbox.unacknowledged_ids, outbox.epoch, outbox.next_to_send()) == ([parcel.request.trajectory_id], 2, None)
+    outbox.handle_message(StreamWelcome(2, WINDOW, LARGEST))
+    assert outbox.next_to_send() is parcel
 
 
 def test_an_acknowledgement_that_was_lost_is_noticed_at_the_next_word_of_the_receiver() -> None:
     """It has answered all that was sent, and one still waits: what waits is sent again, or it waits for ever."""
     outbox = outbox_with_credit(100, 200)
-    first, second = outbox.next(), outbox.next()
+    first, second = outbox.next_to_send(), outbox.next_to_send()
     assert first is not None
     assert second is not None
-    assert outbox.greeting() == Ping(1, 300)
-    assert outbox.take(State(1, 100, WINDOW)) == []
-    assert (outbox.epoch, outbox.next()) == (1, None), "the second may be on its way still"
-    outbox.take(Ack(1, WINDOW, [second.seq], ["appended"]))
-    assert outbox.take(State(1, 300, WINDOW)) == []
-    assert outbox.greeting() == Hello(PROTOCOL, RUN, "a", 2)
-    outbox.take(Welcome(2, WINDOW, LARGEST))
-    assert (outbox.next(), outbox.next()) == (first, None)
+    assert outbox.heartbeat_message() == StreamPing(1, 300)
+    assert outbox.handle_message(StreamState(1, 100, WINDOW)) == []
+    assert (outbox.epoch, outbox.next_to_send()) == (1, None), "the second may be on its way still"
+    outbox.handle_message(StreamAck(1, WINDOW, [second.seq], ["appended"]))
+    assert outbox.handle_message(StreamState(1, 300, WINDOW)) == []
+    assert outbox.heartbeat_message() == StreamHello(STREAM_PROTOCOL_VERSION, RUN, "a", 2)
+    outbox.handle_message(StreamWelcome(2, WINDOW, LARGEST))
+    assert (outbox.next_to_send(), outbox.next_to_send()) == (first, None)
 
 
 def test_what_was_not_sent_yet_is_no_acknowledgement_that_was_lost() -> None:
     outbox = outbox_with_credit(100)
-    outbox.take(State(1, 0, WINDOW))
+    outbox.handle_message(StreamState(1, 0, WINDOW))
     assert outbox.epoch == 1
-    assert outbox.next() is not None
+    assert outbox.next_to_send() is not None
 
 
 def test_a_receiver_that_counted_fewer_bytes_than_were_sent_asks_for_them() -> None:
     """A broken connection swallowed some: nothing else would tell the sender."""
-    inbox = Inbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
-    inbox.hello(b"a", Hello(PROTOCOL, RUN, "a", 1), 0.0)
-    assert inbox.ping(b"a", Ping(1, 0)) == State(1, 0, WINDOW)
-    peer = inbox.data(b"a", Data(1, 1), 100)
+    inbox = StreamInbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
+    inbox.handle_hello(b"a", StreamHello(STREAM_PROTOCOL_VERSION, RUN, "a", 1), 0.0)
+    assert inbox.handle_ping(b"a", StreamPing(1, 0)) == StreamState(1, 0, WINDOW)
+    peer = inbox.handle_data(b"a", StreamData(1, 1), 100)
     assert inbox.peers[b"a"] is peer
-    assert inbox.ping(b"a", Ping(1, 100)) == State(1, 0, WINDOW)
-    assert inbox.ping(b"a", Ping(1, 300)) == Resync(1)
-    assert inbox.ping(b"b", Ping(1, 0)) == Resync(1), "nobody has greeted it"
+    assert inbox.handle_ping(b"a", StreamPing(1, 100)) == StreamState(1, 0, WINDOW)
+    assert inbox.handle_ping(b"a", StreamPing(1, 300)) == StreamResync(1)
+    assert inbox.handle_ping(b"b", StreamPing(1, 0)) == StreamResync(1), "nobody has greeted it"
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager
 from types import FrameType
 
-from protocol.waiting import TaskStack, task_stacks
+from protocol.waiting import TaskStack, collect_task_stacks
 
 
 class HangingDepot:
@@ -35,7 +35,7 @@ async def stack_of(work: Coroutine[object, object, None]) -> TaskStack:
     for _ in range(5):
         await asyncio.sleep(0)
     try:
-        (found,) = task_stacks([task], depot_of)
+        (found,) = collect_task_stacks([task], depot_of)
         return found
     finally:
         task.cancel()
@@ -51,7 +51,9 @@ async def test_a_task_that_hangs_shows_all_that_it_awaits_and_for_whom() -> None
     assert found.frames[0].startswith("tests/unit/protocol/test_waiting.py:")
     assert found.frames[-1].endswith("Event.wait")
     assert (found.name, found.waits_for) == ("courier", "depot")
-    assert found.place.endswith("HangingDepot.open_for_ever"), "the innermost of ours says more than the library's"
+    assert found.innermost_frame.endswith("HangingDepot.open_for_ever"), (
+        "the innermost of ours says more than the library's"
+    )
 
 
 async def test_what_is_entered_and_what_is_generated_is_followed_too() -> None:
@@ -99,13 +101,13 @@ async def test_a_task_that_waits_for_a_group_names_its_tasks() -> None:
 async def test_a_task_that_has_ended_is_not_told_of() -> None:
     task = asyncio.get_running_loop().create_task(asyncio.sleep(0))
     await task
-    assert task_stacks([task], depot_of) == ()
+    assert collect_task_stacks([task], depot_of) == ()
 
 
 async def test_tasks_come_by_name() -> None:
     loop = asyncio.get_running_loop()
     tasks = [loop.create_task(HangingDepot().fetch(), name=f"courier-{number}") for number in (2, 0, 1)]
     await asyncio.sleep(0)
-    assert [stack.name for stack in task_stacks(tasks, depot_of)] == ["courier-0", "courier-1", "courier-2"]
+    assert [stack.name for stack in collect_task_stacks(tasks, depot_of)] == ["courier-0", "courier-1", "courier-2"]
     for task in tasks:
         task.cancel()

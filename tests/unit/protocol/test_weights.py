@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from protocol.weights import NO_VERSION, Lineage, LineageEntry, Version, make_version, version_label
+from protocol.weights import NO_VERSION, Lineage, LineageEntry, WeightVersion, format_version, make_version
 
 
 def _lineage(*edges: tuple[int, int, int]) -> Lineage:
     lineage = Lineage()
     for version, step, parent in edges:
-        lineage.add(Version(version), step, Version(parent))
+        lineage.add(WeightVersion(version), step, WeightVersion(parent))
     return lineage
 
 
@@ -64,13 +64,13 @@ def test_an_age_costs_no_more_after_weeks_than_in_the_first_hour() -> None:
 def test_versions_are_never_reused_across_attempts() -> None:
     lineage = _lineage((0, 0, -1))
     with pytest.raises(ValueError, match="exists"):
-        lineage.add(Version(0), 1, NO_VERSION)
+        lineage.add(WeightVersion(0), 1, NO_VERSION)
     with pytest.raises(ValueError, match="unknown"):
-        lineage.add(Version(9), 1, Version(1))
+        lineage.add(WeightVersion(9), 1, WeightVersion(1))
     with pytest.raises(ValueError, match="made after it"):
-        lineage.add(Version(1), 1, Version(9))
+        lineage.add(WeightVersion(1), 1, WeightVersion(9))
     assert make_version(1, 0) > make_version(0, 99)
-    assert version_label(make_version(2, 7)) == "2.7"
+    assert format_version(make_version(2, 7)) == "2.7"
 
 
 def test_a_version_is_an_int32() -> None:

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from sandbox.tasks import code_harness
-from sandbox.tasks.code import cases_of
-from sandbox.tasks.code_answer import Answer
-from sandbox.tasks.code_harness import asserted
+from sandbox.tasks.code import parse_cases
+from sandbox.tasks.code_answer import CandidateProgram
+from sandbox.tasks.code_harness import run_assertions
 from sandbox.tasks.code_things import CandidateError
 
 REACHED = [
@@ -72,7 +72,7 @@ class Program:
 
 
 def run(code: str, entry: str = "f", **functions: Any) -> bool:
-    return asserted(cast("Answer", Program(**functions)), code, entry)
+    return run_assertions(cast("CandidateProgram", Program(**functions)), code, entry)
 
 
 @pytest.mark.parametrize("code", REACHED)
@@ -100,14 +100,14 @@ def test_asserts_that_nothing_executes_are_no_pass(code: str):
 
 def test_what_is_to_be_checked_must_be_known():
     assert not run(REACHED[1], "", f=lambda n: n * 2)
-    assert cases_of(REACHED[1]) == []
-    assert cases_of(REACHED[1], "f") == [("asserts", REACHED[1], "f")]
+    assert parse_cases(REACHED[1]) == []
+    assert parse_cases(REACHED[1], "f") == [("asserts", REACHED[1], "f")]
 
 
 @pytest.mark.parametrize("code", UNREACHED)
 def test_a_row_whose_asserts_nothing_reaches_holds_no_tests(code: str):
-    assert cases_of(code, "f") == cases_of([code], "f") == []
-    assert all(cases_of(each, "f") for each in REACHED)
+    assert parse_cases(code, "f") == parse_cases([code], "f") == []
+    assert all(parse_cases(each, "f") for each in REACHED)
 
 
 def test_what_is_right_may_be_an_exception_or_nothing_to_complain_of():

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from sandbox.tasks.code_meant import class_names, meant_calls
+from sandbox.tasks.code_meant import find_class_names, find_object_calls
 
 MEANT = {
     "Stack().push(1)": ["Stack()"],
@@ -43,15 +43,15 @@ NOT_MEANT = [
 
 @pytest.mark.parametrize("code", MEANT)
 def test_the_text_shows_an_object(code: str):
-    meant = meant_calls(ast.parse(code), "Account")
+    meant = find_object_calls(ast.parse(code), "Account")
     assert sorted({ast.unparse(each) for each in meant} - {"isinstance(x, (Shape, int))"}) == MEANT[code]
 
 
 @pytest.mark.parametrize("code", NOT_MEANT)
 def test_the_text_shows_none(code: str):
-    assert meant_calls(ast.parse(code), "") == []
+    assert find_object_calls(ast.parse(code), "") == []
 
 
 def test_a_capital_that_is_neither_called_nor_asked_is_a_constants():
     tree = ast.parse("Add(1), Bag.of, Text.count, Pi, Outer.Inner(2), PI.value, LRU(2), f(1)")
-    assert class_names(tree) == {"Add", "Bag", "Outer", "Inner", "LRU"}
+    assert find_class_names(tree) == {"Add", "Bag", "Outer", "Inner", "LRU"}

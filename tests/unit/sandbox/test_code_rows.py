@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.tasks import code_answer, code_harness
-from sandbox.tasks.code import cases_of
+from sandbox.tasks.code import parse_cases
 from tests.support.code_rows import CHEATS, ROWS
 
 
@@ -20,7 +20,7 @@ def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(code_answer, "AS_NOBODY", {"user": os.geteuid(), "group": os.getegid()})
 
     def scored(truth: object, program: str, entry: str = "") -> str:
-        cases = cases_of(truth, entry)
+        cases = parse_cases(truth, entry)
         assert cases
         (tmp_path / "cases.txt").write_text(repr(cases))
         (tmp_path / "program.py").write_text(program)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protocol.cli.exits import EXIT_USER, main_guard
-from protocol.cli.numbers import number, whole
+from protocol.cli.numbers import integer_between, number_at_least
 from protocol.errors import UserError
 from sandbox.images.__main__ import main as images
 from sandbox.pool_settings import PoolSettings
@@ -61,13 +61,13 @@ def test_one_from_the_environment_is_no_better(monkeypatch: pytest.MonkeyPatch, 
 def test_one_that_json_could_not_hold_is_no_better():
     """A seed of that many digits was a traceback where the command wrote it down."""
     with pytest.raises(ArgumentTypeError, match=f"is no whole number of 0 to {2**53 - 1}"):
-        whole(0)(str(2**53))
-    assert whole(0)(str(2**53 - 1)) == 2**53 - 1
+        integer_between(0)(str(2**53))
+    assert integer_between(0)(str(2**53 - 1)) == 2**53 - 1
 
 
 def test_what_can_be_is_taken_as_it_is():
-    assert (whole(0, 9)("0"), whole(0, 9)("9"), whole(1)("7")) == (0, 9, 7)
-    assert (number(1)("1"), number(0)("0.5")) == (1.0, 0.5)
+    assert (integer_between(0, 9)("0"), integer_between(0, 9)("9"), integer_between(1)("7")) == (0, 9, 7)
+    assert (number_at_least(1)("1"), number_at_least(0)("0.5")) == (1.0, 0.5)
 
 
 @pytest.mark.parametrize("wrong", [{"capacity": 0}, {"start_concurrency": 0}, {"unattended_s": 0.0}])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from sandbox.completion import completed, made
+from sandbox.completion import call_with_undo, temporary_resource
 
 
 class Maker:
@@ -33,7 +33,7 @@ class Maker:
 async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
-        caller = group.create_task(completed(maker.make, maker.undo))
+        caller = group.create_task(call_with_undo(maker.make, maker.undo))
         await maker.asked.wait()
         caller.cancel()
         for _ in range(5):
@@ -47,7 +47,7 @@ async def test_a_cancelled_caller_leaves_when_the_thing_was_made_and_undone():
 async def test_one_that_is_cancelled_again_and_again_waits_all_the_same():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
-        caller = group.create_task(completed(maker.make, maker.undo))
+        caller = group.create_task(call_with_undo(maker.make, maker.undo))
         await maker.asked.wait()
         for _ in range(5):
             caller.cancel()
@@ -63,7 +63,7 @@ async def test_one_that_is_cancelled_again_and_again_waits_all_the_same():
 async def test_a_cancelled_caller_does_not_wait_for_ever():
     maker = Maker()
     async with asyncio.TaskGroup() as group:
-        caller = group.create_task(completed(maker.make, maker.undo, within_s=0.01))
+        caller = group.create_task(call_with_undo(maker.make, maker.undo, within_s=0.01))
         await maker.asked.wait()
         caller.cancel()
     assert caller.cancelled()
@@ -73,10 +73,10 @@ async def test_one_that_failed_has_nothing_to_undo():
     maker = Maker(OSError("no"))
     maker.let.set()
     with pytest.raises(OSError, match="no"):
-        await completed(maker.make, maker.undo)
+        await call_with_undo(maker.make, maker.undo)
     maker = Maker(OSError("no"))
     async with asyncio.TaskGroup() as group:
-        caller = group.create_task(completed(maker.make, maker.undo))
+        caller = group.create_task(call_with_undo(maker.make, maker.undo))
         await maker.asked.wait()
         caller.cancel()
         maker.let.set()
@@ -90,7 +90,7 @@ async def test_what_was_made_is_there_within_its_context_and_not_after(ends: str
     inside = asyncio.Event()
 
     async def use() -> None:
-        async with made(maker.make, maker.undo) as thing:
+        async with temporary_resource(maker.make, maker.undo) as thing:
             assert maker.there == {thing}
             inside.set()
             if ends == "in an error":

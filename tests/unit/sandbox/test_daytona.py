@@ -18,7 +18,7 @@ from sandbox.daytona import machine as machines
 from sandbox.daytona import sdk as seam
 from sandbox.daytona.pool import DaytonaOptions, daytona_provider
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
-from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 from tests.support import fake_daytona
 from tests.support.fake_daytona import AsyncSandbox, CreateSandboxFromImageParams, FakeSdk
 
@@ -137,7 +137,7 @@ async def test_an_image_is_built_of_its_context() -> None:
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        (replace(TASK, services=(Service("web"),)), "services beside it"),
+        (replace(TASK, services=(TaskService("web"),)), "services beside it"),
         (replace(TASK, grading=GradingLevel.COMMIT), "grading at 'commit'"),
         (replace(TASK, build=ImageBuild({"Dockerfile": b""}, args={"A": "1"})), "build arguments"),
         (replace(TASK, image=""), r"names no image.*sandbox\.options="),
@@ -153,16 +153,16 @@ async def test_what_a_task_cannot_have_there_is_said_and_nothing_is_started(task
 
 async def test_each_phase_reaches_what_it_may() -> None:
     lab = Lab()
-    network = Network(agent=NetworkMode.PROXY, verify=NetworkMode.FULL, allowed_hosts=("pypi.org",))
+    network = TaskNetwork(agent=NetworkMode.PROXY, verify=NetworkMode.FULL, allowed_hosts=("pypi.org",))
     async with daytona_provider({}, lab) as provider:
         await provider.open(replace(TASK, network=network))
         asked = lab.boxes[0].params
         assert (asked.network_block_all, asked.domain_allow_list) == (False, "pypi.org")
 
 
-async def opened(lab: Lab) -> tuple[machines.Machine, AsyncSandbox]:
+async def opened(lab: Lab) -> tuple[machines.DaytonaHandle, AsyncSandbox]:
     box = AsyncSandbox(fake_daytona.AsyncDaytona(), FakeGround(), CreateSandboxFromImageParams(image="x"))
-    return machines.Machine(box, lab), box
+    return machines.DaytonaHandle(box, lab), box
 
 
 async def test_a_connection_that_fails_is_tried_again_and_then_is_infrastructures(
@@ -199,7 +199,7 @@ async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
 )
 def test_options_that_are_none_are_told(options: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError, match=why):
-        DaytonaOptions.of(options)
+        DaytonaOptions.parse(options)
 
 
 async def test_without_the_package_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox import disk
-from sandbox.disk import FILE_BYTES, LONGEST_UNSEEN_S, DiskBound, DiskWatch, Seen, _used, is_due
+from sandbox.disk import (
+    MAX_MEASURE_INTERVAL_S,
+    MIN_BYTES_PER_FILE,
+    DiskBound,
+    DiskWatch,
+    MeasuredLayer,
+    _used,
+    is_measurement_due,
+)
 from sandbox.engine import ContainerSpec
 
 sizes = st.integers(0, 1 << 40)
@@ -19,16 +27,16 @@ sizes = st.integers(0, 1 << 40)
 
 @given(used=sizes, grown=sizes, others=sizes, limit=sizes, free=sizes)
 def test_no_layer_passes_its_limit_unmeasured_while_nobody_frees_anything(used, grown, others, limit, free):
-    seen = Seen((Path("/"),), None, limit, used, free, 0.0)
+    seen = MeasuredLayer((Path("/"),), None, limit, used, free, 0.0)
     if used + grown > limit:
-        assert is_due(seen, free - grown - others, 0.0)
+        assert is_measurement_due(seen, free - grown - others, 0.0)
 
 
 def test_a_quiet_disk_is_measured_now_and_then_only():
-    seen = Seen((Path("/"),), None, 100, 10, 1000, 0.0)
-    assert not is_due(seen, 1000, LONGEST_UNSEEN_S)
-    assert not is_due(seen, 5000, LONGEST_UNSEEN_S)
-    assert is_due(seen, 1000, LONGEST_UNSEEN_S + 1)
+    seen = MeasuredLayer((Path("/"),), None, 100, 10, 1000, 0.0)
+    assert not is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S)
+    assert not is_measurement_due(seen, 5000, MAX_MEASURE_INTERVAL_S)
+    assert is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S + 1)
 
 
 def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_path: Path):
@@ -42,7 +50,7 @@ def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_pat
     used = _used([large, many, tmp_path / "gone"])
     assert used.keys() == {large, many}
     assert used[large] >= 1 << 20
-    assert used[many] == 301 * FILE_BYTES
+    assert used[many] == 301 * MIN_BYTES_PER_FILE
 
 
 class FakeSession:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sandbox.drawing import MOST_IN_A_CELL, MOST_SAVED, MOST_SEQUENCE, Drawing
+from sandbox.drawing import MAX_CELL_CHARS, MAX_SAVED_CURSORS, MAX_SEQUENCE_CHARS, TerminalEmulator
 
 SIDE, TIMES = 200, 16
 MOST_LINES = 20 * SIDE
@@ -37,8 +37,8 @@ class LinesRun:
         return self._trace
 
 
-def full() -> Drawing:
-    drawing = Drawing(SIDE, SIDE)
+def full() -> TerminalEmulator:
+    drawing = TerminalEmulator(SIDE, SIDE)
     drawing.feed("x" * SIDE * SIDE + "\x1b[H")
     return drawing
 
@@ -65,16 +65,16 @@ def test_no_sequence_costs_the_whole_screen(sequence: str):
     st.lists(st.text(st.one_of(marks, st.just("b")), max_size=40), max_size=9), st.sampled_from(["", "\x1b[m", "\b"])
 )
 def test_a_character_has_few_marks_however_they_come(printed: list[str], between: str):
-    drawing = Drawing(2, 20)
+    drawing = TerminalEmulator(2, 20)
     for each in printed:
         drawing.feed("a" + between + each)
         drawing.feed(between)
         cells = (len(cell.data) for line in drawing._cells.buffer.values() for cell in line.values())
-        assert max(cells) <= MOST_IN_A_CELL
+        assert max(cells) <= MAX_CELL_CHARS
 
 
 def test_a_mark_stands_on_the_character_before_it_also_at_the_end_of_a_line():
-    drawing = Drawing(2, 3)
+    drawing = TerminalEmulator(2, 3)
     drawing.feed(f"cafe{ACUTE}")
     assert drawing.screen().lines == ("caf", "é")
     drawing.feed(f"\r\nxye{ACUTE}")
@@ -82,30 +82,30 @@ def test_a_mark_stands_on_the_character_before_it_also_at_the_end_of_a_line():
 
 
 def test_what_has_no_place_of_its_own_hides_nothing_behind_it():
-    drawing = Drawing(1, 20)
+    drawing = TerminalEmulator(1, 20)
     drawing.feed("❤\ufe0f yes")
     assert drawing.screen().text == "❤ yes"
 
 
 @pytest.mark.parametrize("begun", [UNFINISHED, "\x9d0;", "\x1b[1;"])
 def test_a_sequence_that_does_not_end_is_given_up(begun: str):
-    drawing = Drawing(2, 20)
+    drawing = TerminalEmulator(2, 20)
     drawing.feed(begun)
     for _ in range(9):
-        drawing.feed("1" * (MOST_SEQUENCE // 8))
+        drawing.feed("1" * (MAX_SEQUENCE_CHARS // 8))
     drawing.feed("\r\nseen")
     assert drawing.screen().lines[1] == "seen"
 
 
 def test_a_sequence_that_ends_is_not_seen_however_it_is_cut():
-    drawing = Drawing(1, 20)
-    for each in (UNFINISHED, *["t" * 99] * (MOST_SEQUENCE // 100), "\x07seen"):
+    drawing = TerminalEmulator(1, 20)
+    for each in (UNFINISHED, *["t" * 99] * (MAX_SEQUENCE_CHARS // 100), "\x07seen"):
         drawing.feed(each)
     assert drawing.screen().text == "seen"
 
 
 def test_a_cleared_drawing_is_in_no_sequence():
-    drawing = Drawing(1, 20)
+    drawing = TerminalEmulator(1, 20)
     drawing.feed(UNFINISHED)
     drawing.clear()
     drawing.feed("seen")
@@ -113,27 +113,27 @@ def test_a_cleared_drawing_is_in_no_sequence():
 
 
 def test_saved_cursors_are_bounded():
-    drawing = Drawing(2, 20)
-    drawing.feed("\x1b7" * 9 * MOST_SAVED)
-    assert len(drawing._cells.savepoints) == MOST_SAVED
+    drawing = TerminalEmulator(2, 20)
+    drawing.feed("\x1b7" * 9 * MAX_SAVED_CURSORS)
+    assert len(drawing._cells.savepoints) == MAX_SAVED_CURSORS
 
 
 @pytest.mark.parametrize("strange", ["\x1b[?6h\x1b[6n", "\x1b[9J", "\x1b[²B", f"\x1b[{'9' * 5000}B"])
 def test_what_pyte_trips_over_is_passed_by(strange: str):
-    drawing = Drawing(2, 20)
+    drawing = TerminalEmulator(2, 20)
     drawing.feed(f"{strange}\x1b[mseen")
     assert drawing.screen().text == "seen"
 
 
 def test_origin_mode_leads_to_no_line_that_is_not_there():
-    drawing = Drawing(2, 20)
+    drawing = TerminalEmulator(2, 20)
     drawing.feed("\x1b[?6h\x1b[9999dseen")
     assert drawing.screen().lines == ("", "seen")
     assert drawing._cells.buffer.keys() == {0, 1}
 
 
 def test_programs_edit_a_line_and_the_screen():
-    drawing = Drawing(3, 10)
+    drawing = TerminalEmulator(3, 10)
     drawing.feed("0123456789\r\x1b[2C\x1b[3P")
     assert drawing.screen().lines[0] == "0156789"
     drawing.feed("\x1b[2@ab\x1b[4hc\x1b[4l")

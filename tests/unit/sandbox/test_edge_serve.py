@@ -19,11 +19,11 @@ from starlette.applications import Starlette
 from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.errors import InfraError
 from sandbox.edge.auth import Access
-from sandbox.edge.serve import address, bind, serve
+from sandbox.edge.serve import bind_listener, listener_url, run_server
 from sandbox.leases import LeaseLimits
 from sandbox.server.app import create_app
 from sandbox.server.journal import StateDirectory
-from sandbox.server.service import PoolService, ServiceSettings
+from sandbox.server.service import PoolService, PoolServiceSettings
 from sandbox.server.tasks import TaskSource
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
@@ -42,8 +42,8 @@ def _signals_as_they_were() -> Generator[None]:
 
 def ended(running: Running) -> int:
     """The exit code of a server around this."""
-    with bind("127.0.0.1", 0) as listener:
-        return main_guard(lambda: serve(Starlette(lifespan=running), listener))
+    with bind_listener("127.0.0.1", 0) as listener:
+        return main_guard(lambda: run_server(Starlette(lifespan=running), listener))
 
 
 def test_what_keeps_a_server_from_starting_is_one_line_and_its_own_exit_code(capfd: pytest.CaptureFixture[str]):
@@ -112,17 +112,17 @@ async def ask_around_a_stop(url: str, provider: FakeProvider, asked: asyncio.Eve
 
 def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     provider, services, told, asked = FakeProvider(), [], {}, asyncio.Event()
-    with StateDirectory(tmp_path) as state, bind("127.0.0.1", 0) as listener:
+    with StateDirectory(tmp_path) as state, bind_listener("127.0.0.1", 0) as listener:
 
         @asynccontextmanager
         async def open_service() -> AsyncGenerator[PoolService]:
-            settings = ServiceSettings(LeaseLimits())
+            settings = PoolServiceSettings(LeaseLimits())
             async with (
                 PoolService(settings, provider, TaskSource(None), state) as service,
                 asyncio.TaskGroup() as group,
             ):
                 services.append(service)
-                asking = group.create_task(ask_around_a_stop(address(listener), provider, asked))
+                asking = group.create_task(ask_around_a_stop(listener_url(listener), provider, asked))
                 yield service
             told.update(asking.result())
 
@@ -134,7 +134,7 @@ def test_who_waits_for_a_pool_server_that_is_stopped_is_told(tmp_path: Path, cap
                 draining.cancel()
             await services[0].drain(0.0)
 
-        assert serve(create_app(open_service, Access("127.0.0.1")), listener, drain) == EXIT_OK
+        assert run_server(create_app(open_service, Access("127.0.0.1")), listener, drain) == EXIT_OK
     assert {who: (reply.status_code, reply.json().get("code")) for who, reply in told.items()} == {
         "short": (200, None), "long": (503, "DRAINING"), "slot": (503, "DRAINING"), "new": (503, "DRAINING"),
     }  # fmt: skip

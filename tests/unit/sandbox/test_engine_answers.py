@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 
 from sandbox import engine as engine_module
-from sandbox.engine import DockerEngine, EndingCause, EngineError, cause_of, retried
-from sandbox.loop_disk import upper_layer
+from sandbox.engine import ContainerEndCause, DockerEngine, DockerEngineError, call_with_retries, container_end_cause
+from sandbox.loop_disk import find_upper_layer
 
 SAID: dict[str, Any] = {
     "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs"},
@@ -73,9 +73,9 @@ async def engine(daemon: FakeDaemon, tmp_path: Path) -> AsyncGenerator[DockerEng
 
 Question = Callable[[DockerEngine], Any]
 QUESTIONS: dict[str, tuple[Question, object]] = {
-    "live restore": (lambda engine: engine.live_restore(), True),
+    "live restore": (lambda engine: engine.has_live_restore(), True),
     "cause": (lambda engine: engine.ending_cause("c", 0.0), None),
-    "layer": (lambda engine: upper_layer(engine, "c"), Path("/upper")),
+    "layer": (lambda engine: find_upper_layer(engine, "c"), Path("/upper")),
 }
 
 
@@ -96,7 +96,7 @@ async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
     engine: DockerEngine, daemon: FakeDaemon, name: str, status: int, asked: int
 ):
     daemon.fails, daemon.status = 99, status
-    with pytest.raises(EngineError, match=r"could not .*not now") as caught:
+    with pytest.raises(DockerEngineError, match=r"could not .*not now") as caught:
         await QUESTIONS[name][0](engine)
     assert (caught.value.status, daemon.asked) == (status, asked)
 
@@ -107,13 +107,13 @@ async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: 
     async def call() -> str:
         asked.append(len(asked))
         if len(asked) < 3:
-            raise EngineError("not now", 503)
+            raise DockerEngineError("not now", 503)
         return "done"
 
-    assert await retried("do it", call, frozenset({503})) == "done"
+    assert await call_with_retries("do it", call, frozenset({503})) == "done"
     asked.clear()
-    with pytest.raises(EngineError, match="could not do it: not now"):
-        await retried("do it", call, frozenset({500}))
+    with pytest.raises(DockerEngineError, match="could not do it: not now"):
+        await call_with_retries("do it", call, frozenset({500}))
     assert len(asked) == 1
 
 
@@ -126,8 +126,8 @@ async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_ha
 
     for idempotent, times in ((True, 5), (False, 1)):
         asked.clear()
-        with pytest.raises(EngineError):
-            await retried("do it", call, frozenset(), idempotent=idempotent)
+        with pytest.raises(DockerEngineError):
+            await call_with_retries("do it", call, frozenset(), idempotent=idempotent)
         assert len(asked) == times
 
 
@@ -140,8 +140,8 @@ async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDaem
 
     for idempotent, times in ((True, 5), (False, 1)):
         asked.clear()
-        with pytest.raises(EngineError) as caught:
-            await retried("do it", call, frozenset(), idempotent=idempotent)
+        with pytest.raises(DockerEngineError) as caught:
+            await call_with_retries("do it", call, frozenset(), idempotent=idempotent)
         assert (len(asked), caught.value.status) == (times, 0)
 
 
@@ -159,7 +159,7 @@ async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDaem
     ],
 )
 def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, out_of_memory: bool, killed: bool):
-    assert cause_of(events) == EndingCause(out_of_memory, killed)
+    assert container_end_cause(events) == ContainerEndCause(out_of_memory, killed)
 
 
 async def test_a_death_that_the_daemon_has_not_noticed_yet_is_waited_for(

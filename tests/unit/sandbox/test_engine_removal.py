@@ -6,7 +6,7 @@ import aiodocker
 import pytest
 
 from sandbox import engine as engine_module
-from sandbox.engine import DockerEngine, EngineError
+from sandbox.engine import DockerEngine, DockerEngineError
 
 GONE, BUSY = aiodocker.DockerError(404, "no such container"), aiodocker.DockerError(409, "removal is in progress")
 
@@ -42,8 +42,8 @@ async def test_it_is_asked_until_the_container_is_gone(monkeypatch: pytest.Monke
 
 
 async def test_what_the_daemon_cannot_do_is_an_error_and_so_is_a_removal_that_never_ends(monkeypatch):
-    with pytest.raises(EngineError, match="permission"):
+    with pytest.raises(DockerEngineError, match="permission"):
         await removed(FakeContainer(aiodocker.DockerError(403, "permission denied")), monkeypatch)
     monkeypatch.setattr(engine_module, "_REMOVAL_S", 0.0)
-    with pytest.raises(EngineError, match="in progress"):
+    with pytest.raises(DockerEngineError, match="in progress"):
         await removed(FakeContainer(BUSY), monkeypatch)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.gate import GateSettings
-from sandbox.gate.on_need import GateOnNeed
+from sandbox.gate import EgressProxySettings
+from sandbox.gate.on_need import LazyEgressProxy
 
 
 async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
-    async with GateOnNeed(tmp_path / "gate", GateSettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "gate", EgressProxySettings()) as gates:
         assert gates.statistics() is None
         assert gates.environment()["http_proxy"]
         assert not (tmp_path / "gate").exists()
@@ -25,14 +25,14 @@ async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
 
 async def test_a_gate_that_cannot_keep_its_files_is_an_error_of_who_asks(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    async with GateOnNeed(tmp_path / "file" / "gate", GateSettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "file" / "gate", EgressProxySettings()) as gates:
         for _ in range(2):
             with pytest.raises(UserError, match="cannot be made"):
                 await gates.get()
 
 
 async def test_who_is_cancelled_while_it_opens_does_not_close_it_for_others(tmp_path: Path):
-    async with GateOnNeed(tmp_path / "gate", GateSettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "gate", EgressProxySettings()) as gates:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(gates.get())
             second = group.create_task(gates.get())

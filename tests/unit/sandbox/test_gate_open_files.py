@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from sandbox import gate, open_files
-from sandbox.engine import EngineError
-from sandbox.gate import Gate, GateSettings
-from sandbox.host import Host
+from sandbox.engine import DockerEngineError
+from sandbox.gate import EgressProxy, EgressProxySettings
+from sandbox.host import SandboxHost
 from sandbox.pool import PoolSettings, SandboxPool
 
 NO_ROOM = OSError(errno.EMFILE, "Too many open files")
@@ -36,8 +36,8 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
 
 
 @pytest.fixture
-async def opened(door: socket.socket, tmp_path: Path) -> AsyncGenerator[Gate]:
-    async with Gate(tmp_path / "gate", GateSettings()) as made, made.opened(1, ()):
+async def opened(door: socket.socket, tmp_path: Path) -> AsyncGenerator[EgressProxy]:
+    async with EgressProxy(tmp_path / "gate", EgressProxySettings()) as made, made.opened(1, ()):
         yield made
 
 
@@ -51,7 +51,7 @@ async def said(door: socket.socket) -> bytes:
 
 
 async def test_a_gate_goes_on_after_connections_that_it_had_no_file_for(
-    opened: Gate, door: socket.socket, monkeypatch: pytest.MonkeyPatch
+    opened: EgressProxy, door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ):
     loop = asyncio.get_running_loop()
     accept, refusals = loop.sock_accept, iter([NO_ROOM] * 100)
@@ -69,7 +69,7 @@ async def test_a_gate_goes_on_after_connections_that_it_had_no_file_for(
 
 
 async def test_a_guest_whose_connection_cannot_be_served_is_the_only_one_to_lose_it(
-    opened: Gate, door: socket.socket, monkeypatch: pytest.MonkeyPatch
+    opened: EgressProxy, door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ):
     connect = asyncio.open_connection
     failures = iter([NO_ROOM])
@@ -96,13 +96,13 @@ def few_files() -> Generator[int]:
 
 def test_a_process_may_open_as_many_files_as_the_system_lets_it(few_files: int):
     for _ in range(2):
-        open_files.raise_limit()
+        open_files.raise_open_file_limit()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few_files, few_files)
 
 
 async def test_a_pool_that_opens_has_asked_for_them(few_files: int, tmp_path: Path):
-    host = Host(f"unix://{tmp_path}/nobody.sock", "base", tmp_path / "kit")
-    with pytest.raises(EngineError):
+    host = SandboxHost(f"unix://{tmp_path}/nobody.sock", "base", tmp_path / "kit")
+    with pytest.raises(DockerEngineError):
         async with SandboxPool(PoolSettings("p", "r", 1), host):
             pass
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few_files

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.gate.links import Rewriting, target_of, through
-from sandbox.gate.rules import AllowList, astray, split_authority
-from sandbox.gate.upstream import Refused, vet
+from sandbox.gate.links import LinkRewriter, proxied_path, proxied_url
+from sandbox.gate.rules import AllowList, explain_unreachable, split_authority
+from sandbox.gate.upstream import EgressRefusedError, vet_host
 
 GATE = "http://127.0.0.1:3128"
 LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2.3:99", "[fd00::1]:99"))
@@ -61,8 +61,8 @@ def test_an_address_on_the_list_is_allowed_as_itself_only():
     ],
 )
 async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port: int, said: str):
-    with pytest.raises(Refused) as refused:
-        await vet(LIST, host, port)
+    with pytest.raises(EgressRefusedError) as refused:
+        await vet_host(LIST, host, port)
     assert str(refused.value) == said
 
 
@@ -76,12 +76,12 @@ async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port
     ],
 )  # fmt: skip
 def test_an_entry_that_leads_nowhere_or_to_the_gates_own_machine_is_named(entry: str, why: str):
-    assert why in astray(entry)
+    assert why in explain_unreachable(entry)
 
 
 @pytest.mark.parametrize("entry", [*LIST.entries, "localhost.example", "8.8.8.8"])
 def test_an_entry_that_may_be_right_is_not_named(entry: str):
-    assert not astray(entry)
+    assert not explain_unreachable(entry)
 
 
 @given(st.text(max_size=30))
@@ -92,14 +92,14 @@ def test_no_text_is_an_authority_by_accident(text: str):
 
 def test_an_index_pages_links_lead_back_through_the_gate_and_relative_ones_stay():
     page = b'<a href="https://files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> {"u":"http://h:1/c"}'
-    assert Rewriting(GATE).feed(page, last=True) == (
+    assert LinkRewriter(GATE).feed(page, last=True) == (
         b'<a href="http://127.0.0.1:3128/~/https/files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> '
         b'{"u":"http://127.0.0.1:3128/~/http/h:1/c"}'
     )
-    ours = through(GATE, "https://files.example/simple?x=1")
-    assert str(target_of(ours.removeprefix(GATE))) == "https://files.example/simple?x=1"
-    assert target_of("/~/ftp/files.example/") is None
-    assert target_of("/simple/") is None
+    ours = proxied_path(GATE, "https://files.example/simple?x=1")
+    assert str(proxied_url(ours.removeprefix(GATE))) == "https://files.example/simple?x=1"
+    assert proxied_url("/~/ftp/files.example/") is None
+    assert proxied_url("/simple/") is None
 
 
 links = st.sampled_from(
@@ -110,7 +110,7 @@ links = st.sampled_from(
 @given(st.lists(links, max_size=60), st.lists(st.integers(1, 700), min_size=1))
 def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[bytes], lengths: list[int]):
     page = b"".join(parts)
-    whole, rewriting, at, out = Rewriting(GATE).feed(page, last=True), Rewriting(GATE), 0, b""
+    whole, rewriting, at, out = LinkRewriter(GATE).feed(page, last=True), LinkRewriter(GATE), 0, b""
     for length in itertools.islice(itertools.cycle(lengths), len(page)):
         out += rewriting.feed(page[at : at + length])
         at += length
@@ -118,7 +118,7 @@ def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[byt
 
 
 def test_of_a_page_of_any_size_a_piece_is_held():
-    rewriting, given_out = Rewriting(GATE), 0
+    rewriting, given_out = LinkRewriter(GATE), 0
     for number in range(1, 101):
         given_out += len(rewriting.feed(b"h" * 4096))
         assert number * 4096 - given_out < 1024

@@ -7,29 +7,29 @@ import argparse
 import pytest
 
 from protocol.errors import UserError
-from sandbox.gate.options import add_gate_options, gate_settings
-from sandbox.gate.settings import ADDRESS, GateSettings
+from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.gate.settings import PROXY_ADDRESS, EgressProxySettings
 
 
-def said(*words: str) -> GateSettings:
+def said(*words: str) -> EgressProxySettings:
     parser = argparse.ArgumentParser()
-    add_gate_options(parser)
-    return gate_settings(parser.parse_args(words))
+    add_egress_proxy_options(parser)
+    return egress_proxy_settings(parser.parse_args(words))
 
 
 def test_the_command_line_says_all_of_it():
     hosts = ("--allow-host", "example.org", "--allow-host", "*.example.net:8080")
     index = ("--python-index", "https://index.example:8443/simple", "--proxy-gb", "0.5")
     settings = said(*hosts, *index)
-    assert settings.everyones_hosts == ("example.org", "*.example.net:8080", "index.example:8443")
-    assert settings.most_bytes == 1 << 29
-    assert said() == GateSettings()
+    assert settings.always_allowed_hosts == ("example.org", "*.example.net:8080", "index.example:8443")
+    assert settings.max_bytes == 1 << 29
+    assert said() == EgressProxySettings()
 
 
 def test_programs_behind_the_gate_are_told_of_it_and_go_to_their_neighbours_without_it():
-    env = GateSettings(python_index="https://index.example/simple").environment(("db",))
-    assert env["PIP_INDEX_URL"] == f"{ADDRESS}/~/https/index.example/simple"
-    assert env["https_proxy"] == ADDRESS
+    env = EgressProxySettings(python_index="https://index.example/simple").environment(("db",))
+    assert env["PIP_INDEX_URL"] == f"{PROXY_ADDRESS}/~/https/index.example/simple"
+    assert env["https_proxy"] == PROXY_ADDRESS
     assert env["no_proxy"].split(",")[-1] == "db"
 
 

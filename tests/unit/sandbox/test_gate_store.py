@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from sandbox import owner
-from sandbox.gate.entry import Entry, FetchFailed, Head
-from sandbox.gate.store import FileStore
+from sandbox.gate.entry import CachedFile, FetchFailedError, ResponseHead
+from sandbox.gate.store import FileCache
 
 KEY, LONG_S = "https://files.example/a.whl", 1e9
-HEAD = Head(200, (("etag", "1"), ("Content-Length", "8")))
-ENDLESS = Head(200, (("etag", "1"),))
+HEAD = ResponseHead(200, (("etag", "1"), ("Content-Length", "8")))
+ENDLESS = ResponseHead(200, (("etag", "1"),))
 KIB = 1 << 10
-DEAD = owner.of_process(os.getpid()).rsplit("/", 1)[0].replace("/", "_") + "_0"
+DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0].replace("/", "_") + "_0"
 """A process that had this one's number, and started at another time."""
 
 
@@ -38,13 +38,13 @@ async def chunks(*data: bytes, until: Held | None = None) -> AsyncGenerator[byte
     yield data[-1]
 
 
-async def everything(entry: Entry | None) -> bytes:
+async def everything(entry: CachedFile | None) -> bytes:
     assert entry is not None
-    async with entry.reading() as body:
+    async with entry.open_reader() as body:
         return b"".join([each async for each in body])
 
 
-async def fill(store: FileStore, *data: bytes, head: Head = HEAD) -> None:
+async def fill(store: FileCache, *data: bytes, head: ResponseHead = HEAD) -> None:
     await store.fill(KEY, store.begin(KEY, head, LONG_S), chunks(*data))
 
 
@@ -71,7 +71,7 @@ class Source:
 
 
 async def test_two_processes_that_fetch_the_same_file_keep_one_whole_one(tmp_path: Path):
-    one, other = FileStore(tmp_path, 1 << 20), FileStore(tmp_path, 1 << 20)
+    one, other = FileCache(tmp_path, 1 << 20), FileCache(tmp_path, 1 << 20)
     go_on = Held()
     entries = [each.begin(KEY, HEAD, LONG_S) for each in (one, other)]
     async with asyncio.TaskGroup() as group:
@@ -80,17 +80,17 @@ async def test_two_processes_that_fetch_the_same_file_keep_one_whole_one(tmp_pat
         readers = [group.create_task(everything(entry)) for entry in entries]
         go_on.set()
     assert [each.result() for each in readers] == [b"the file", b"the file"]
-    for store in (one, other, FileStore(tmp_path, 1 << 20)):
+    for store in (one, other, FileCache(tmp_path, 1 << 20)):
         assert await everything(store.find(KEY)) == b"the file"
     assert (left(tmp_path, "body"), left(tmp_path, "json"), left(tmp_path, "part")) == (1, 1, 0)
 
 
 async def test_a_store_that_opens_leaves_what_a_living_process_writes(tmp_path: Path):
-    store, go_on = FileStore(tmp_path, 1 << 20), Held()
+    store, go_on = FileCache(tmp_path, 1 << 20), Held()
     entry = store.begin(KEY, HEAD, LONG_S)
     async with asyncio.TaskGroup() as group:
         group.create_task(store.fill(KEY, entry, chunks(b"the ", b"file", until=go_on)))
-        FileStore(tmp_path, 1 << 20)
+        FileCache(tmp_path, 1 << 20)
         go_on.set()
     assert await everything(store.find(KEY)) == b"the file"
 
@@ -108,12 +108,12 @@ async def test_a_store_that_opens_leaves_what_a_living_process_writes(tmp_path: 
 def test_what_a_dead_process_left_behind_is_removed(tmp_path: Path, name: str, age_s: float, stays: bool):
     part = tmp_path / name
     part.write_bytes(b"half")
-    FileStore(tmp_path, 1 << 20, now=lambda: part.stat().st_mtime + age_s)
+    FileCache(tmp_path, 1 << 20, now=lambda: part.stat().st_mtime + age_s)
     assert part.exists() is stays
 
 
 async def test_a_fetch_that_breaks_off_leaves_nothing_and_the_file_before_it_stays(tmp_path: Path):
-    store = FileStore(tmp_path, 1 << 20)
+    store = FileCache(tmp_path, 1 << 20)
     await fill(store, b"whole")
 
     async def broken() -> AsyncGenerator[bytes]:
@@ -127,7 +127,7 @@ async def test_a_fetch_that_breaks_off_leaves_nothing_and_the_file_before_it_sta
 
 
 async def test_a_file_that_somebody_else_wrote_to_is_not_kept(tmp_path: Path):
-    store = FileStore(tmp_path, 1 << 20)
+    store = FileCache(tmp_path, 1 << 20)
     entry = store.begin(KEY, HEAD, LONG_S)
     entry.path.write_bytes(b"strange")
     with pytest.raises(OSError, match="bytes, and 4 were written"):
@@ -137,12 +137,12 @@ async def test_a_file_that_somebody_else_wrote_to_is_not_kept(tmp_path: Path):
 
 
 async def test_a_reader_never_gets_another_version_s_bytes_with_its_head(tmp_path: Path):
-    one, other = FileStore(tmp_path, 1 << 20), FileStore(tmp_path, 1 << 20)
+    one, other = FileCache(tmp_path, 1 << 20), FileCache(tmp_path, 1 << 20)
     await fill(one, b"old")
     found = one.find(KEY)
     assert found is not None
-    second = Head(200, (("etag", "2"), ("Content-Length", "11")))
-    async with found.reading() as body:
+    second = ResponseHead(200, (("etag", "2"), ("Content-Length", "11")))
+    async with found.open_reader() as body:
         assert await anext(body) == b"old"
         await fill(other, b"a newer one", head=second)
         assert [each async for each in body] == []
@@ -153,7 +153,7 @@ async def test_a_reader_never_gets_another_version_s_bytes_with_its_head(tmp_pat
 
 
 async def test_the_least_recently_read_goes_first_also_when_others_remove_files_too(tmp_path: Path):
-    store = FileStore(tmp_path, 3 * KIB)
+    store = FileCache(tmp_path, 3 * KIB)
     for number, key in enumerate("abc"):
         await store.fill(key, store.begin(key, HEAD, LONG_S), chunks(b"x" * KIB))
         entry = store.find(key)
@@ -168,7 +168,7 @@ async def test_the_least_recently_read_goes_first_also_when_others_remove_files_
 
 @pytest.mark.parametrize("most_bytes", [0, 16 * KIB])
 async def test_a_file_without_end_reaches_its_readers_whole_and_the_disk_in_part(tmp_path: Path, most_bytes: int):
-    store, source = FileStore(tmp_path, most_bytes), Source(tmp_path, 64)
+    store, source = FileCache(tmp_path, most_bytes), Source(tmp_path, 64)
     entry = store.begin(KEY, ENDLESS, LONG_S)
     async with asyncio.TaskGroup() as group:
         readers = [group.create_task(everything(entry)) for _ in range(3)]
@@ -182,7 +182,7 @@ async def test_a_file_without_end_reaches_its_readers_whole_and_the_disk_in_part
 
 
 async def test_who_asks_for_a_file_that_is_not_kept_gets_one_of_its_own(tmp_path: Path):
-    store, go_on = FileStore(tmp_path, 2 * KIB), Held()
+    store, go_on = FileCache(tmp_path, 2 * KIB), Held()
     entry = store.begin(KEY, ENDLESS, LONG_S)
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(everything(entry))
@@ -196,31 +196,31 @@ async def test_who_asks_for_a_file_that_is_not_kept_gets_one_of_its_own(tmp_path
     assert reader.result() == b"a" * KIB + b"bc"
 
 
-@pytest.mark.parametrize("head", [ENDLESS, Head(200, (("content-length", str(9 * KIB)),))])
-async def test_what_nobody_reads_and_may_not_be_kept_is_fetched_no_further(tmp_path: Path, head: Head):
-    store, source = FileStore(tmp_path, 16 * KIB), Source(tmp_path, 64)
-    with pytest.raises(FetchFailed):
+@pytest.mark.parametrize("head", [ENDLESS, ResponseHead(200, (("content-length", str(9 * KIB)),))])
+async def test_what_nobody_reads_and_may_not_be_kept_is_fetched_no_further(tmp_path: Path, head: ResponseHead):
+    store, source = FileCache(tmp_path, 16 * KIB), Source(tmp_path, 64)
+    with pytest.raises(FetchFailedError):
         await store.fill(KEY, store.begin(KEY, head, LONG_S), source.chunks())
     assert source.left == 63
     assert on_disk(tmp_path) == left(tmp_path, "part") == 0
 
 
 async def test_a_file_that_is_larger_than_it_said_is_given_up_when_nobody_reads_it(tmp_path: Path):
-    store, source = FileStore(tmp_path, 16 * KIB), Source(tmp_path, 64)
-    with pytest.raises(FetchFailed):
+    store, source = FileCache(tmp_path, 16 * KIB), Source(tmp_path, 64)
+    with pytest.raises(FetchFailedError):
         await store.fill(KEY, store.begin(KEY, HEAD, LONG_S), source.chunks())
     assert source.most_on_disk <= 8 * KIB
 
 
 async def test_the_last_reader_to_leave_ends_a_fetch_that_is_not_kept(tmp_path: Path):
-    store, source = FileStore(tmp_path, 2 * KIB), Source(tmp_path, 64)
+    store, source = FileCache(tmp_path, 2 * KIB), Source(tmp_path, 64)
     entry = store.begin(KEY, ENDLESS, LONG_S)
 
     async def fetch() -> None:
-        with pytest.raises(FetchFailed):
+        with pytest.raises(FetchFailedError):
             await store.fill(KEY, entry, source.chunks())
 
-    async with asyncio.TaskGroup() as group, entry.reading() as body:
+    async with asyncio.TaskGroup() as group, entry.open_reader() as body:
         group.create_task(fetch())
         for _ in range(5):
             await anext(body)
@@ -229,25 +229,25 @@ async def test_the_last_reader_to_leave_ends_a_fetch_that_is_not_kept(tmp_path: 
 
 async def test_fetches_that_nobody_reads_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sandbox.gate.store._MOST_UNREAD", 1)
-    store = FileStore(tmp_path, 16 * KIB)
+    store = FileCache(tmp_path, 16 * KIB)
     first, second = store.begin("a", HEAD, LONG_S), store.begin("b", HEAD, LONG_S)
-    with pytest.raises(FetchFailed):
+    with pytest.raises(FetchFailedError):
         await store.fill("a", first, chunks(b"the ", b"file"))
     await store.fill("b", second, chunks(b"the ", b"file"))
     assert await everything(store.find("b")) == b"the file"
 
 
 async def test_files_on_their_way_and_those_that_are_read_count_and_are_not_dropped(tmp_path: Path):
-    store, held = FileStore(tmp_path, 9 * KIB), {key: Held() for key in "ab"}
+    store, held = FileCache(tmp_path, 9 * KIB), {key: Held() for key in "ab"}
     await fill(store, b"x" * 2 * KIB)
     found = store.find(KEY)
     assert found is not None
-    async with found.reading() as body, asyncio.TaskGroup() as group:
+    async with found.open_reader() as body, asyncio.TaskGroup() as group:
         for key, until in held.items():
             arriving = chunks(b"x" * 2 * KIB, b"end", until=until)
             group.create_task(store.fill(key, store.begin(key, HEAD, LONG_S), arriving))
             await until.reached.wait()
-        with pytest.raises(FetchFailed):
+        with pytest.raises(FetchFailedError):
             await store.fill("c", store.begin("c", HEAD, LONG_S), chunks(b"x" * 4 * KIB))
         assert len(b"".join([each async for each in body])) == 2 * KIB
         for until in held.values():
@@ -256,11 +256,11 @@ async def test_files_on_their_way_and_those_that_are_read_count_and_are_not_drop
 
 
 async def test_a_replaced_file_counts_while_somebody_has_it_open(tmp_path: Path):
-    store = FileStore(tmp_path, 8 * KIB)
+    store = FileCache(tmp_path, 8 * KIB)
     await fill(store, b"x" * 4 * KIB)
     found = store.find(KEY)
     assert found is not None
-    async with found.reading() as body:
+    async with found.open_reader() as body:
         await anext(body)
         for number in range(8):
             await fill(store, b"x" * KIB)
@@ -272,7 +272,7 @@ async def test_a_replaced_file_counts_while_somebody_has_it_open(tmp_path: Path)
 
 async def test_there_are_only_so_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sandbox.gate.store._MOST_FILES", 3)
-    store = FileStore(tmp_path, 16 * KIB)
+    store = FileCache(tmp_path, 16 * KIB)
     for key in "abcdef":
         await store.fill(key, store.begin(key, HEAD, LONG_S), chunks(b"x"))
     await store.fill("empty", store.begin("empty", HEAD, LONG_S), chunks(b""))
@@ -281,6 +281,6 @@ async def test_there_are_only_so_many_files(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_what_says_that_it_is_too_large_need_not_be_tried(tmp_path: Path):
-    store = FileStore(tmp_path, 10)
+    store = FileCache(tmp_path, 10)
     lengths = ("5", "6", "x")
-    assert [store.may_keep(Head(200, (("content-length", each),))) for each in lengths] == [True, False, True]
+    assert [store.may_keep(ResponseHead(200, (("content-length", each),))) for each in lengths] == [True, False, True]

@@ -13,21 +13,21 @@ from typing import Any
 import pytest
 
 from sandbox import wire
-from sandbox.child import run_child
+from sandbox.child import run_child_process
 from sandbox.errors import SandboxLost
 from sandbox.files import read_tree
-from sandbox.grader import grade
-from sandbox.kit.phase import MADE
+from sandbox.grader import grade_sandbox
+from sandbox.kit.phase import CREATED_PATHS_FILE
 from sandbox.tasks.task import Task
 from tests.support.fake_pid1 import FakePid1
 
 LONG_S = 3600.0
 TASK = Task("t", "", run_tests="#!/bin/sh\ntrue\n", tests={"expected": b"42"}, test_timeout_s=LONG_S)
-TAKEN_BACK = [("I", wire.GRADE_SLOT), ("K", 0), ("F", MADE), ("W", "/tests/"), ("W", "/.sbx-tmp/")]
+TAKEN_BACK = [("I", wire.GRADE_SLOT), ("K", 0), ("F", CREATED_PATHS_FILE), ("W", "/tests/"), ("W", "/.sbx-tmp/")]
 
 
 def child(pid_1: FakePid1) -> Coroutine[Any, Any, wire.GradeExit | None]:
-    return run_child(pid_1.session, ("/bin/true",), lambda _: True, env={}, limit_s=LONG_S)
+    return run_child_process(pid_1.session, ("/bin/true",), lambda _: True, env={}, limit_s=LONG_S)
 
 
 async def cancelled_under_way(pid_1: FakePid1, work: Coroutine[Any, Any, object]) -> None:
@@ -52,7 +52,7 @@ async def test_tests_that_cannot_be_started_are_the_infrastructure_s_fault_at_on
     pid_1 = FakePid1()
     pid_1.refuse_grade = errno.EAGAIN
     with pytest.raises(SandboxLost, match="could not be started"):
-        await grade(pid_1.session, TASK)
+        await grade_sandbox(pid_1.session, TASK)
 
 
 async def test_a_child_whose_caller_is_cancelled_is_dead_when_that_returns():
@@ -77,7 +77,7 @@ async def test_the_end_of_an_earlier_child_is_not_this_one_s():
 
 async def test_after_a_grading_that_was_given_up_no_test_runs_and_none_can_be_read():
     pid_1 = FakePid1()
-    await cancelled_under_way(pid_1, grade(pid_1.session, TASK))
+    await cancelled_under_way(pid_1, grade_sandbox(pid_1.session, TASK))
     assert ("W", "/tests/expected") in pid_1.heard
     assert pid_1.heard[-5:] == TAKEN_BACK
 
@@ -85,7 +85,7 @@ async def test_after_a_grading_that_was_given_up_no_test_runs_and_none_can_be_re
 async def test_after_a_grading_in_the_agents_container_none_can_be_read_either():
     pid_1 = FakePid1()
     async with asyncio.TaskGroup() as group:
-        group.create_task(grade(pid_1.session, TASK))
+        group.create_task(grade_sandbox(pid_1.session, TASK))
         await pid_1.graded.wait()
         pid_1.end_grade()
     assert pid_1.heard[-4:] == TAKEN_BACK[1:]

@@ -6,7 +6,7 @@ import pytest
 
 from sandbox import grader
 from sandbox.files import FileTooLarge
-from sandbox.grading.outcome import Outcome, Report, Reported
+from sandbox.grading.outcome import GradingOutcome, GradingReport, ReportedTest
 from sandbox.tasks.task import Task
 
 PLAIN = {"pytest.ini": b"[pytest]\n"}
@@ -32,8 +32,8 @@ class Bench:
 @pytest.mark.parametrize(
     ("bench", "found", "why"),
     [
-        (Bench(ctrf=PASSED), [Report((Reported("a", Outcome.PASSED),))], ""),
-        (Bench(ctrf=b"", reward=b"1"), [Report(reward=1.0)], ""),
+        (Bench(ctrf=PASSED), [GradingReport((ReportedTest("a", GradingOutcome.PASSED),))], ""),
+        (Bench(ctrf=b"", reward=b"1"), [GradingReport(reward=1.0)], ""),
         (Bench(ctrf=b"", reward=b""), [], "wrote none of /ctrf.json, /reward.txt"),
         (Bench(), [], "wrote none of"),
         (Bench(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
@@ -61,8 +61,8 @@ async def test_reports_that_are_silent_or_too_long_prove_nothing(monkeypatch, be
 )
 def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
     """Harbor's and Terminal-Bench's own name for it is there too, where the task has nothing else by it."""
-    files = grader.tests_folder(Task("t", "", run_tests=OURS.decode(), tests=tests), grader.Isolation.KIT)
-    assert files.pop(grader.SCRIPT) == OURS
+    files = grader.files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), grader.Isolation.TOOLCHAIN)
+    assert files.pop(grader.TEST_SCRIPT_NAME) == OURS
     assert files == there
 
 
@@ -79,4 +79,4 @@ def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, 
 )
 def test_the_verifier_s_folder_is_made_anew_for_every_script_that_names_it(script: str, helper: str, made: bool):
     task = Task("t", "", run_tests=f"#!/bin/bash\n{script}\n", tests={"helper.sh": helper.encode()})
-    assert ("/logs/verifier" in grader.folders_of_tests(task)) is made
+    assert ("/logs/verifier" in grader.folders_for_tests(task)) is made

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.answer import boxed, is_right, same
-from sandbox.grading.expression import MOST_CHARS, Unreadable, read
+from sandbox.grading.answer import extract_boxed, is_right_answer, same_answer
+from sandbox.grading.expression import MOST_CHARS, UnreadableExpressionError, parse_expression
 
 SAME = [
     ("42", "42"),
@@ -107,14 +107,14 @@ DIFFERENT = [
 
 @pytest.mark.parametrize(("given", "wanted"), SAME)
 def test_one_answer_is_written_in_many_ways(given: str, wanted: str) -> None:
-    assert same(given, wanted)
-    assert same(wanted, given)
+    assert same_answer(given, wanted)
+    assert same_answer(wanted, given)
 
 
 @pytest.mark.parametrize(("given", "wanted"), DIFFERENT)
 def test_another_answer_is_another_answer(given: str, wanted: str) -> None:
-    assert not same(given, wanted)
-    assert not same(wanted, given)
+    assert not same_answer(given, wanted)
+    assert not same_answer(wanted, given)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +133,13 @@ def test_another_answer_is_another_answer(given: str, wanted: str) -> None:
     ],
 )
 def test_the_answer_of_a_reply_is_its_last_box_behind_its_thoughts(reply: str, found: str | None) -> None:
-    assert boxed(reply) == found
+    assert extract_boxed(reply) == found
 
 
 def test_only_what_is_boxed_counts_and_a_solution_that_boxes_it_says_what_is_wanted() -> None:
-    assert is_right(r"It is \boxed{'42'}.", "42")
-    assert not is_right("It is 42.", "42")
-    assert is_right(r"\boxed{\frac{2}{4}}", r"We get \boxed{\frac{1}{2}}.")
+    assert is_right_answer(r"It is \boxed{'42'}.", "42")
+    assert not is_right_answer("It is 42.", "42")
+    assert is_right_answer(r"\boxed{\frac{2}{4}}", r"We get \boxed{\frac{1}{2}}.")
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_only_what_is_boxed_counts_and_a_solution_that_boxes_it_says_what_is_wan
     ],
 )
 def test_an_answer_that_would_take_for_ever_or_does_something_is_only_wrong(hostile: str) -> None:
-    assert not same(hostile, "7")
-    assert not is_right(f"\\boxed{{{hostile}}}", "7")
+    assert not same_answer(hostile, "7")
+    assert not is_right_answer(f"\\boxed{{{hostile}}}", "7")
 
 
 PIECES = [*"0123456789xye+-*/^!(){}[]|,._= \\", "\\frac", "\\sqrt", "\\sin", "\\text{", "\\{", "or", "pi"]
@@ -172,15 +172,15 @@ PIECES = [*"0123456789xye+-*/^!(){}[]|,._= \\", "\\frac", "\\sqrt", "\\sin", "\\
 @given(st.lists(st.sampled_from(PIECES)).map("".join))
 def test_no_text_raises(text: str) -> None:
     """Else a reply ends a worker's episode as an unexpected failure, again and again."""
-    assert same(text, text) is bool(text.strip())
-    assert same(text, "7") is same("7", text)
+    assert same_answer(text, text) is bool(text.strip())
+    assert same_answer(text, "7") is same_answer("7", text)
     try:
-        read(text)
-    except Unreadable:
+        parse_expression(text)
+    except UnreadableExpressionError:
         return
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
 def test_fractions_are_exact(above: int, below: int) -> None:
-    assert same(f"{above}/{below}", rf"\frac{{{2 * above}}}{{{2 * below}}}")
-    assert not same(f"{above}/{below}", f"{above * 10**9 + 1}/{below * 10**9}")
+    assert same_answer(f"{above}/{below}", rf"\frac{{{2 * above}}}{{{2 * below}}}")
+    assert not same_answer(f"{above}/{below}", f"{above * 10**9 + 1}/{below * 10**9}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.grading import artifacts
-from sandbox.grading.artifacts import Unfit, Unwanted, clean_tar
+from sandbox.grading.artifacts import ArtifactCopyCancelledError, UnfitArtifactError, sanitize_tar
 
 File = tuple[str, bytes, str]
 """Name, type, link name or content."""
@@ -31,7 +31,7 @@ def packed(folder: Path, *members: File, mode: int = 0o644) -> Path:
 
 
 def cleaned(folder: Path, *members: File, mode: int = 0o644) -> dict[str, str]:
-    clean_tar(packed(folder, *members, mode=mode), folder / "sound.tar", "app", "app", never)
+    sanitize_tar(packed(folder, *members, mode=mode), folder / "sound.tar", "app", "app", never)
     found: dict[str, str] = {}
     with tarfile.open(folder / "sound.tar") as tar:
         for each in tar:
@@ -76,7 +76,7 @@ def test_what_would_reach_outside_is_left_behind(tmp_path, member):
 
 @pytest.mark.parametrize("kind", [SYM, tarfile.FIFOTYPE, tarfile.CHRTYPE])
 def test_an_artifact_that_is_no_file_or_folder_is_refused(tmp_path, kind):
-    with pytest.raises(Unfit, match="neither a file nor a folder"):
+    with pytest.raises(UnfitArtifactError, match="neither a file nor a folder"):
         cleaned(tmp_path, ("app", kind, "/usr"))
 
 
@@ -89,8 +89,8 @@ def test_set_uid_bits_are_left_behind(tmp_path):
 def test_a_broken_archive_is_refused(tmp_path):
     whole = packed(tmp_path, ("app/a", REG, "text" * 1000))
     whole.write_bytes(whole.read_bytes()[:1500])
-    with pytest.raises(Unfit):
-        clean_tar(whole, tmp_path / "sound.tar", "app", "app", never)
+    with pytest.raises(UnfitArtifactError):
+        sanitize_tar(whole, tmp_path / "sound.tar", "app", "app", never)
 
 
 def test_a_folder_gets_another_name_with_all_that_is_in_it(tmp_path):
@@ -98,7 +98,7 @@ def test_a_folder_gets_another_name_with_all_that_is_in_it(tmp_path):
     deep = "/".join(["n" * 100] * 3)
     above = [(f"v2/{deep[:end]}".rstrip("/"), DIR, "") for end in (0, 100, 201, 302)]
     files = [(f"v2/{deep}/f", REG, "text"), ("v2/hard", LNK, f"v2/{deep}/f"), ("v2/v2", SYM, "v2/x")]
-    clean_tar(packed(tmp_path, *above, *files), tmp_path / "sound.tar", "v2", "app", never)
+    sanitize_tar(packed(tmp_path, *above, *files), tmp_path / "sound.tar", "v2", "app", never)
     with tarfile.open(tmp_path / "sound.tar") as tar:
         assert [each.name for each in tar] == [name.replace("v2", "app", 1) for name, _, _ in (*above, *files)]
         hard = tar.extractfile("app/hard")
@@ -127,18 +127,18 @@ def test_names_that_are_too_long_together_are_refused(tmp_path, monkeypatch):
     """It takes time in proportion to them, and deep folders would hold a grading up."""
     monkeypatch.setattr(artifacts, "_MAX_NAMES_BYTES", 1 << 20)
     members = [*folders(1000), *((f"app{'/d' * 1000}/{each}", REG, "") for each in range(1000))]
-    with pytest.raises(Unfit, match="longer than 1 MiB"):
+    with pytest.raises(UnfitArtifactError, match="longer than 1 MiB"):
         cleaned(tmp_path, *members)
 
 
 def test_more_files_than_can_be_carried_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(artifacts, "_MAX_MEMBERS", 2)
     assert len(cleaned(tmp_path, *folders(1))) == 2
-    with pytest.raises(Unfit, match="more than 2 files"):
+    with pytest.raises(UnfitArtifactError, match="more than 2 files"):
         cleaned(tmp_path, *folders(2))
 
 
 def test_it_ends_soon_after_nobody_wants_it(tmp_path):
     answers = iter([False, False, True])
-    with pytest.raises(Unwanted):
-        clean_tar(packed(tmp_path, *folders(9)), tmp_path / "sound.tar", "app", "app", lambda: next(answers))
+    with pytest.raises(ArtifactCopyCancelledError):
+        sanitize_tar(packed(tmp_path, *folders(9)), tmp_path / "sound.tar", "app", "app", lambda: next(answers))

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 import pytest
 
-from sandbox.grading.environment import environment_of_tests, withheld
+from sandbox.grading.environment import build_test_environment, withheld_variables
 from sandbox.grading.whose import Isolation
 
 IMAGE = {"PATH": "/opt/tool/bin:/usr/bin", "MODE": "prod", "PYTHONPATH": "/opt/lib", "HOME": "/home/user"}
 
 
 def of(
-    image: Mapping[str, str], isolation: Isolation = Isolation.KIT, *, task: Mapping[str, str] | None = None
+    image: Mapping[str, str], isolation: Isolation = Isolation.TOOLCHAIN, *, task: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    return environment_of_tests(image, task or {}, {"http_proxy": "gate"}, isolation, offline=True)
+    return build_test_environment(image, task or {}, {"http_proxy": "gate"}, isolation, offline=True)
 
 
 def folders(env: Mapping[str, str]) -> list[str]:
@@ -38,7 +38,7 @@ def test_the_images_programs_get_all_of_it_after_the_kits_stand_ins():
 
 def test_the_kits_programs_answer_and_import_what_tests_mean_the_images_do_as_they_like():
     folders = ("/srv/app", "/app/out", "/")
-    kit = environment_of_tests({}, {}, {}, Isolation.KIT, folders, offline=False)
+    kit = build_test_environment({}, {}, {}, Isolation.TOOLCHAIN, folders, offline=False)
     assert (kit["LONGSHORE_KIT_ANSWERS"], kit["LONGSHORE_IMPORTABLE"].split(":")) == ("1", ["", "app", "srv", "tests"])
     assert not [name for name in of(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
 
@@ -68,10 +68,10 @@ def test_what_the_phase_and_the_kit_say_goes_before_what_an_image_says(isolation
 def test_what_takes_a_kit_program_elsewhere_is_withheld_whoever_sets_it(name: str):
     for env in (of({name: "/app/evil"}), of({}, task={name: "/app/evil"})):
         assert env.get(name) != "/app/evil"
-    assert withheld({name: "/app/evil"}) == {name}
+    assert withheld_variables({name: "/app/evil"}) == {name}
 
 
 def test_what_leads_nowhere_is_given():
     given = {"LANG": "en_US.UTF-8", "TERM": "xterm", "PYTHONUNBUFFERED": "1", "NODE_PATH": "/opt", "ENVIRONMENT": "x"}
     assert of(given).items() >= given.items()
-    assert not withheld({**given, "HOME": "/root"})
+    assert not withheld_variables({**given, "HOME": "/root"})

@@ -13,11 +13,11 @@ from typing import IO, Any
 
 import pytest
 
-from sandbox.engine import ContainerSpec, EngineError
+from sandbox.engine import ContainerSpec, DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.file_status import Status
+from sandbox.file_status import ContainerFileStatus
 from sandbox.grading import place
-from sandbox.grading.artifacts import Unfit, Unwanted
+from sandbox.grading.artifacts import ArtifactCopyCancelledError, UnfitArtifactError
 from sandbox.tasks.task import GradingLevel, Task
 
 ARTIFACTS = ("/app",)
@@ -32,7 +32,7 @@ class Bench:
         self.looked_after: list[str] = []
         self.engine = self
 
-    def beside(self, bench: Bench) -> AbstractContextManager[object]:
+    def watch_verifier(self, bench: Bench) -> AbstractContextManager[object]:
         self.looked_after.append(bench.container)
         return nullcontext()
 
@@ -108,7 +108,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
 async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, level, artifacts, expected):
     agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
     task = Task("t", "", grading=level, artifacts=artifacts)
-    async with place.place(agents, task, 1.0) as bench:
+    async with place.open_grading_container(agents, task, 1.0) as bench:
         steps.done.append("tests")
         assert bench.alive
     assert steps.done == expected
@@ -120,8 +120,8 @@ async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, 
 async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
     agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
     agents.excess_bytes = 1
-    with pytest.raises(Unfit, match="disk limit is 2048 MiB"):
-        async with place.place(agents, Task("t", "", grading=level), 1.0):
+    with pytest.raises(UnfitArtifactError, match="disk limit is 2048 MiB"):
+        async with place.open_grading_container(agents, Task("t", "", grading=level), 1.0):
             pass
     assert not any(each.startswith(("copy", "start")) for each in steps.done)
 
@@ -147,16 +147,16 @@ async def fails() -> bool:
     return False
 
 
-@pytest.mark.parametrize("error", [EngineError("no"), SandboxStartError("no")])
+@pytest.mark.parametrize("error", [DockerEngineError("no"), SandboxStartError("no")])
 async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agents_doing(error: Exception):
     """Else a busy host costs an honest agent its reward, or a wrecked box a replacement."""
-    assert await place.carried(Work().do, fails) == "done"
-    assert await place.carried(Work(error).do, works) == "done"
-    with pytest.raises(Unfit, match="no"):
-        await place.carried(Work(error, error).do, works)
+    assert await place.retry_transfer(Work().do, fails) == "done"
+    assert await place.retry_transfer(Work(error).do, works) == "done"
+    with pytest.raises(UnfitArtifactError, match="no"):
+        await place.retry_transfer(Work(error, error).do, works)
     once = Work(error, error)
     with pytest.raises(type(error)):
-        await place.carried(once.do, fails)
+        await place.retry_transfer(once.do, fails)
     assert once.times == 1
 
 
@@ -167,8 +167,8 @@ class Archives:
         self.leads_to = leads_to
         self.read: list[str] = []
 
-    async def status(self, engine: object, container: str, path: str) -> Status | None:
-        return Status(1 << 27, 0, self.leads_to) if path == "/link" else Status(0, 0, path)
+    async def status(self, engine: object, container: str, path: str) -> ContainerFileStatus | None:
+        return ContainerFileStatus(1 << 27, 0, self.leads_to) if path == "/link" else ContainerFileStatus(0, 0, path)
 
     async def read_archive(self, engine: object, container: str, path: str, into: IO[bytes], most: int) -> bool:
         self.read.append(path)
@@ -188,7 +188,7 @@ async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Pat
     monkeypatch.setattr(place, "read_archive", archives.read_archive)
     monkeypatch.setattr(place, "check_user_files", checked)
     agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
-    found = await place._take(agents, {each: each for each in paths}, folder, live=False)
+    found = await place._take_artifacts(agents, {each: each for each in paths}, folder, live=False)
     tops: list[str] = []
     for each in found:
         with tarfile.open(each.tar) as tar:
@@ -210,7 +210,7 @@ async def test_an_artifact_that_is_a_link_to_nothing_is_not_there(monkeypatch, t
 @pytest.mark.parametrize("leads_to", ["/", "/proc/1/root", "/sys", "/dev", "/tests/expected", "/.sbx/bash"])
 async def test_a_link_to_what_is_not_the_agents_is_no_artifact(monkeypatch, tmp_path, leads_to: str):
     archives = Archives(leads_to)
-    with pytest.raises(Unfit, match=f"/link is a link to {leads_to}"):
+    with pytest.raises(UnfitArtifactError, match=f"/link is a link to {leads_to}"):
         await taken(archives, monkeypatch, tmp_path, "/link")
     assert not archives.read
 
@@ -224,7 +224,7 @@ async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_pat
         while not unwanted():
             pass
         ended.set()
-        raise Unwanted
+        raise ArtifactCopyCancelledError
 
     monkeypatch.setattr(place, "clean_tar", endless)
     async with asyncio.TaskGroup() as group:
@@ -236,4 +236,4 @@ async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_pat
 
 async def test_a_container_that_is_lost_is_never_the_agents_doing():
     with pytest.raises(SandboxLost):
-        await place.carried(Work(SandboxLost("gone")).do, works)
+        await place.retry_transfer(Work(SandboxLost("gone")).do, works)

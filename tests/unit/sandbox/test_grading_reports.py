@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.outcome import Outcome, Report, Reported
+from sandbox.grading.outcome import GradingOutcome, GradingReport, ReportedTest
 from sandbox.grading.reports import read_report
 
-NOTHING = Report()
-P = Outcome.PASSED
+NOTHING = GradingReport()
+P = GradingOutcome.PASSED
 
 
 def ctrf(*tests: tuple[str, str]) -> bytes:
@@ -23,7 +23,7 @@ def ctrf(*tests: tuple[str, str]) -> bytes:
 def test_ctrf_passed_is_the_only_pass():
     data = ctrf(*((status, status) for status in ("passed", "failed", "skipped", "pending", "other", "PASSED")))
     said = {test.name: test.outcome for test in read_report("/logs/verifier/ctrf.json", data).tests}
-    assert said["failed"] is Outcome.FAILED
+    assert said["failed"] is GradingOutcome.FAILED
     assert [name for name, outcome in said.items() if outcome is P] == ["passed"]
 
 
@@ -38,10 +38,10 @@ JUNIT = b"""<?xml version="1.0" encoding="utf-8"?>
 
 def test_junit_cases_by_what_they_hold():
     assert read_report("/logs/junit.xml", JUNIT).tests == (
-        Reported("tests.test_a.TestC::test_x[1]", P),
-        Reported("tests.test_a::bad", Outcome.FAILED),
-        Reported("tests.test_a::broken", Outcome.ERROR),
-        Reported("skipped", Outcome.SKIPPED),
+        ReportedTest("tests.test_a.TestC::test_x[1]", P),
+        ReportedTest("tests.test_a::bad", GradingOutcome.FAILED),
+        ReportedTest("tests.test_a::broken", GradingOutcome.ERROR),
+        ReportedTest("skipped", GradingOutcome.SKIPPED),
     )
 
 
@@ -57,12 +57,12 @@ def test_junit_cases_that_were_not_run_have_not_passed():
     said = {test.name: test.outcome for test in read_report("/j.xml", b"<testsuite>" + cases + b"</testsuite>").tests}
     assert said == {
         "run": P,
-        "off": Outcome.SKIPPED,
-        "left": Outcome.SKIPPED,
-        "no": Outcome.SKIPPED,
-        "thrown": Outcome.FAILED,
-        "bad": Outcome.FAILED,
-        "x": Outcome.XFAILED,
+        "off": GradingOutcome.SKIPPED,
+        "left": GradingOutcome.SKIPPED,
+        "no": GradingOutcome.SKIPPED,
+        "thrown": GradingOutcome.FAILED,
+        "bad": GradingOutcome.FAILED,
+        "x": GradingOutcome.XFAILED,
     }
 
 
@@ -115,4 +115,4 @@ def test_a_reward_lies_between_nothing_and_one(name, data, reward):
 
 @given(st.sampled_from(["a.xml", "ctrf.json", "reward.json", "reward.txt"]), st.binary(max_size=200))
 def test_no_bytes_break_the_reader(name, data):
-    assert isinstance(read_report(f"/{name}", data), Report)
+    assert isinstance(read_report(f"/{name}", data), GradingReport)

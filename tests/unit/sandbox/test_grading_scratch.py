@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.grading.scratch import scratch
+from sandbox.grading.scratch import scratch_folder
 
 _KILLED = """
 from sandbox.grading.scratch import scratch
@@ -33,8 +33,8 @@ def test_what_a_killed_process_left_goes_with_the_next_and_what_the_living_have_
     assert done.returncode == -signal.SIGKILL
     assert (left / "0.raw").exists()
     (tmp_path / "longshore-artifacts-of-somebody").mkdir()
-    with scratch() as mine:
-        with scratch() as other:
+    with scratch_folder() as mine:
+        with scratch_folder() as other:
             assert mine.is_dir()
             assert other.is_dir()
         assert not left.exists()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox.grading import suspicion
-from sandbox.grading.suspicion import LOOKED_AT, suspicions
+from sandbox.grading.suspicion import MOST_COMMAND_CHARS, find_suspicions
 from sandbox.tasks.task import Task
 from tests.support.cheats.attacks import ATTACKS
 
@@ -52,7 +52,7 @@ TASK = Task(
     ],
 )
 def test_a_command_that_touches_what_grading_relies_on_is_shown(command):
-    found = suspicions(["ls -l", command], TASK)
+    found = find_suspicions(["ls -l", command], TASK)
     assert found
     assert {each.command for each in found} == {1}
     assert all(each.excerpt == command for each in found)
@@ -77,11 +77,11 @@ def test_a_command_that_touches_what_grading_relies_on_is_shown(command):
     ],
 )
 def test_an_ordinary_command_is_not(command):
-    assert not suspicions([command], TASK)
+    assert not find_suspicions([command], TASK)
 
 
 def test_the_excerpt_shows_the_place_in_a_long_command():
-    (found,) = suspicions(["x" * 5000 + " cat /tests/a " + "y" * 5000], TASK)
+    (found,) = find_suspicions(["x" * 5000 + " cat /tests/a " + "y" * 5000], TASK)
     assert "cat /tests/a" in found.excerpt
     assert len(found.excerpt) == 200
 
@@ -94,7 +94,7 @@ def test_a_rule_that_finds_its_beginning_everywhere_comes_to_an_end(piece):
 
 
 def test_of_a_megabyte_only_both_ends_are_looked_at_and_its_length_is_shown():
-    padding, touching = "x" * (LOOKED_AT // 2), " /proc/1/ "
+    padding, touching = "x" * (MOST_COMMAND_CHARS // 2), " /proc/1/ "
     megabyte = "y" * (1 << 20)
     for command, seen in (
         (megabyte, False),
@@ -103,12 +103,12 @@ def test_of_a_megabyte_only_both_ends_are_looked_at_and_its_length_is_shown():
         (touching + megabyte, True),
         (megabyte + touching, True),
     ):
-        too_long, *others = suspicions([command], TASK)
+        too_long, *others = find_suspicions([command], TASK)
         assert "more than is read" in too_long.touched
         assert ["PID 1" in each.touched for each in others] == [True] * seen
         assert all(len(each.excerpt) == 200 for each in (too_long, *others))
 
 
 def test_most_known_attacks_are_seen_by_their_commands():
-    seen = [attack.name for attack in ATTACKS if suspicions([attack.run], TASK)]
+    seen = [attack.name for attack in ATTACKS if find_suspicions([attack.run], TASK)]
     assert len(seen) > len(ATTACKS) * 0.7

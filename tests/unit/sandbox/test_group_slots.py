@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from sandbox.client import RemotePool
 from sandbox.edge.auth import Access
 from sandbox.errors import SandboxStartError
-from sandbox.leases import GroupTooLarge, Lease, LeaseLimits, LeaseTable, SlotsExhausted, UnknownLease
-from sandbox.provider import Together
+from sandbox.leases import GroupTooLarge, LeaseLimits, LeaseTable, SlotLease, SlotsExhausted, UnknownLease
+from sandbox.provider import SandboxGroup
 from sandbox.router.app import create_app
-from sandbox.router.workers import Workers
+from sandbox.router.workers import RouterWorkers
 from sandbox.tasks.task import Task
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server, serving
@@ -41,37 +41,37 @@ def table(slots: int, clock: Clock | None = None) -> LeaseTable:
 
 def test_the_first_member_holds_the_places_of_all() -> None:
     one = table(4)
-    (first,) = one.take_of_group("g", 3, "a").leases
+    (first,) = one.allocate_from_group("g", 3, "a").leases
     assert (len(one), one.kept()) == (3, {"g": 2})
     with pytest.raises(SlotsExhausted):
-        one.take_of_group("h", 2, "x")
-    others = [one.take_of_group("g", 3, name).leases[0] for name in "bc"]
+        one.allocate_from_group("h", 2, "x")
+    others = [one.allocate_from_group("g", 3, name).leases[0] for name in "bc"]
     assert len({first.id, *(each.id for each in others)}) == 3
     assert (len(one), one.kept()) == (3, {})
 
 
 def test_a_member_that_asks_again_has_the_same_place_and_another_attempt_one_of_its_own() -> None:
     one = table(4)
-    taken = [one.take_of_group("g", 2, name).leases[0].id for name in "ab"]
-    assert one.take_of_group("g", 2, "b").leases[0].id == taken[1]
-    assert one.take_of_group("g", 2, "b-again").leases[0].id not in taken
+    taken = [one.allocate_from_group("g", 2, name).leases[0].id for name in "ab"]
+    assert one.allocate_from_group("g", 2, "b").leases[0].id == taken[1]
+    assert one.allocate_from_group("g", 2, "b-again").leases[0].id not in taken
     assert len(one) == 3
 
 
 def test_a_group_that_never_fits_is_told_so() -> None:
     with pytest.raises(GroupTooLarge, match="a group of 5 slots has no place where there are 4"):
-        table(4).take_of_group("g", 5, "a")
+        table(4).allocate_from_group("g", 5, "a")
 
 
 def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() -> None:
     """Else a member that is issued late finds none; and no longer, or a dead run's are never free again."""
     clock = Clock()
     one = table(2, clock)
-    (first,) = one.take_of_group("g", 2, "a").leases
+    (first,) = one.allocate_from_group("g", 2, "a").leases
     for _ in range(5):
         clock.at += TTL - 1
         one.renew(first.id)
-    (late,) = one.take_of_group("g", 2, "b").leases
+    (late,) = one.allocate_from_group("g", 2, "b").leases
     one.close(first.id)
     clock.at += TTL
     with pytest.raises(UnknownLease):
@@ -82,7 +82,7 @@ def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() ->
 def test_a_place_of_a_member_that_died_is_free_again_while_its_group_goes_on() -> None:
     clock = Clock()
     one = table(2, clock)
-    alive, dead = (one.take_of_group("g", 2, name).leases[0] for name in "ab")
+    alive, dead = (one.allocate_from_group("g", 2, name).leases[0] for name in "ab")
     clock.at += TTL - 1
     one.renew(alive.id)
     clock.at += 1
@@ -94,7 +94,7 @@ class Member:
     group: int
     number: int
     attempt: int = 0
-    lease: Lease | None = None
+    lease: SlotLease | None = None
 
     @property
     def request_id(self) -> str:
@@ -135,7 +135,7 @@ class Run:
             if member.attempt:
                 given = self.table.allocate("t", f"{group}-{member.request_id}")
             else:
-                given = self.table.take_of_group(group, self.size, member.request_id)
+                given = self.table.allocate_from_group(group, self.size, member.request_id)
         except SlotsExhausted:
             return False
         (member.lease,) = given.leases
@@ -174,11 +174,11 @@ async def test_a_groups_members_begin_when_there_is_a_place_for_all_and_give_the
         RemotePool(url) as one,
         RemotePool(url) as other,
     ):
-        first = [await pool.open(TASK, 600.0, Together("run/g1", 3)) for pool in (one, other)]
+        first = [await pool.open(TASK, 600.0, SandboxGroup("run/g1", 3)) for pool in (one, other)]
         assert service.table.kept() == {"run/g1": 1}
         async with asyncio.TaskGroup() as tasks:
-            second = [tasks.create_task(pool.open(TASK, 600.0, Together("run/g2", 3))) for pool in (one, other)]
-            late = await one.open(TASK, 600.0, Together("run/g1", 3))
+            second = [tasks.create_task(pool.open(TASK, 600.0, SandboxGroup("run/g2", 3))) for pool in (one, other)]
+            late = await one.open(TASK, 600.0, SandboxGroup("run/g1", 3))
             await first[0].close()
             assert not any(each.done() for each in second)
             await late.close()
@@ -195,7 +195,7 @@ async def test_a_group_without_room_is_infrastructures_and_holds_nothing(tmp_pat
         single = await pool.open(TASK)
         for size in (2, 3):  # not now, and never
             with pytest.raises(SandboxStartError):
-                await pool.open(TASK, 600.0, Together("g", size))
+                await pool.open(TASK, 600.0, SandboxGroup("g", size))
         await single.close()
         assert len(service.table) == 0
 
@@ -207,15 +207,15 @@ async def test_a_group_over_several_servers_is_held_before_it_begins(tmp_path: P
             await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / name, limits)) for name in "ab"
         ]
         tables = [service.table for _, service in servers]
-        app = create_app(lambda: Workers(tuple(url for url, _ in servers), "", 60.0), Access("127.0.0.1"))
+        app = create_app(lambda: RouterWorkers(tuple(url for url, _ in servers), "", 60.0), Access("127.0.0.1"))
         pool = await stack.enter_async_context(RemotePool(await stack.enter_async_context(serving(app))))
-        first = await pool.open(TASK, 600.0, Together("g", 5))
+        first = await pool.open(TASK, 600.0, SandboxGroup("g", 5))
         assert sum(map(len, tables)) == 5
         assert sum(each.kept()["g"] for each in tables) == 4
-        rest = [await pool.open(TASK, 600.0, Together("g", 5)) for _ in range(4)]
+        rest = [await pool.open(TASK, 600.0, SandboxGroup("g", 5)) for _ in range(4)]
         assert len({each.lease_id for each in (first, *rest)}) == 5
         assert sum(map(len, tables)) == 5
-        again = await pool.open(TASK, 600.0, Together("g", 5))  # another attempt: a place of its own
+        again = await pool.open(TASK, 600.0, SandboxGroup("g", 5))  # another attempt: a place of its own
         assert sum(map(len, tables)) == 6
         for each in (first, *rest, again):
             await each.close()

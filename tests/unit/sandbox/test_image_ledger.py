@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandbox.images.ledger import Ledger
+from sandbox.images.ledger import ImageLedger
 
 HOLDER = """
 import sys, time
@@ -21,15 +21,15 @@ time.sleep(600)
 """
 
 
-def free(ledger: Ledger, name: str = "a:1") -> bool:
-    with ledger.alone(name) as alone:
+def free(ledger: ImageLedger, name: str = "a:1") -> bool:
+    with ledger.lock_exclusively(name) as alone:
         return alone
 
 
 def test_a_reservation_holds_until_the_last_of_its_holders_lets_go(tmp_path: Path):
-    ledger = Ledger(tmp_path)
-    assert ledger.hold("a:1")
-    assert ledger.hold("a:1")
+    ledger = ImageLedger(tmp_path)
+    assert ledger.reserve("a:1")
+    assert ledger.reserve("a:1")
     ledger.release("a:1")
     assert not free(ledger)
     ledger.release("a:1")
@@ -37,16 +37,16 @@ def test_a_reservation_holds_until_the_last_of_its_holders_lets_go(tmp_path: Pat
 
 
 def test_nobody_reserves_what_is_being_evicted(tmp_path: Path):
-    ledger, other = Ledger(tmp_path), Ledger(tmp_path)
-    with ledger.alone("a:1") as alone:
+    ledger, other = ImageLedger(tmp_path), ImageLedger(tmp_path)
+    with ledger.lock_exclusively("a:1") as alone:
         assert alone
-        assert not other.hold("a:1")
-        assert other.hold("b:1")
-    assert other.hold("a:1")
+        assert not other.reserve("a:1")
+        assert other.reserve("b:1")
+    assert other.reserve("a:1")
 
 
 def test_another_processes_reservation_counts_until_that_process_is_killed(tmp_path: Path):
-    ledger = Ledger(tmp_path)
+    ledger = ImageLedger(tmp_path)
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
     ) as holder:
@@ -59,10 +59,10 @@ def test_another_processes_reservation_counts_until_that_process_is_killed(tmp_p
 
 
 def test_what_is_ours_is_remembered_with_its_last_use(tmp_path: Path):
-    ledger = Ledger(tmp_path)
+    ledger = ImageLedger(tmp_path)
     ledger.record("a:1")
     os.utime(next(tmp_path.glob("*.image")), (5, 5))
-    assert Ledger(tmp_path).last_used() == {"a:1": 5.0}
+    assert ImageLedger(tmp_path).last_used() == {"a:1": 5.0}
     ledger.touch("a:1")
     ledger.touch("not ours")
     assert ledger.last_used()["a:1"] > 5

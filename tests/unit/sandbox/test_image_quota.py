@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.images.quota import StoredImage, next_to_go, used_bytes
+from sandbox.images.quota import StoredImage, choose_image_to_evict, used_bytes
 
 BASE = StoredImage("base", "", 100, ("base:1",))
 STEP = StoredImage("step", "base", 110, ())
@@ -22,15 +22,15 @@ def test_a_shared_base_counts_for_nobody_and_a_shared_step_once():
 
 
 def test_the_least_recently_used_goes_first_and_never_one_that_is_needed():
-    assert next_to_go(ALL, USED, in_use=(), kept=()) == "a:1"
-    assert next_to_go(ALL, USED, in_use={"a"}, kept=()) == "b:1"
-    assert next_to_go(ALL, USED, in_use={"a"}, kept={"b:1"}) is None
+    assert choose_image_to_evict(ALL, USED, in_use=(), kept=()) == "a:1"
+    assert choose_image_to_evict(ALL, USED, in_use={"a"}, kept=()) == "b:1"
+    assert choose_image_to_evict(ALL, USED, in_use={"a"}, kept={"b:1"}) is None
 
 
 def test_what_another_image_was_built_from_stays_until_that_has_gone():
     ours = {**USED, "base:1": 0.0}
-    assert next_to_go(ALL, ours, (), ()) == "a:1"
-    assert next_to_go((BASE, STEP), ours, (), ()) == "base:1"
+    assert choose_image_to_evict(ALL, ours, (), ()) == "a:1"
+    assert choose_image_to_evict((BASE, STEP), ours, (), ()) == "base:1"
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 50), st.booleans()), max_size=10))
@@ -41,7 +41,7 @@ def test_taking_all_that_may_go_ends_with_nothing_of_ours(rows: list[tuple[int, 
         size = own + (below.size_bytes if below else 0)
         images.append(StoredImage(str(at), below.id if below else "", size, (f"i:{at}",) if named else ()))
     last_used = {name: float(-int(image.id)) for image in images for name in image.names}
-    while (name := next_to_go(images, last_used, (), ())) is not None:
+    while (name := choose_image_to_evict(images, last_used, (), ())) is not None:
         before = used_bytes(images, last_used)
         images = [each for each in images if name not in each.names]
         assert used_bytes(images, last_used) <= before

@@ -47,7 +47,7 @@ OF_PYTHON = {
     "WRITE_APPEND": wire.WriteFlag.APPEND,
     "WRITE_REPLACE": wire.WriteFlag.REPLACE,
     "WRITE_CLEAR": wire.WriteFlag.CLEAR,
-    **{f"DIED_{each.name}": each for each in wire.Death},
+    **{f"DIED_{each.name}": each for each in wire.DeathCause},
     **{f"BYE_{each.name}": each for each in wire.ByeReason},
     **{each.name: each for each in wire.SlotKind},
 }
@@ -65,8 +65,8 @@ def test_whatever_pid_1_may_say_has_a_name_here(family: str):
 
 def test_as_many_strings_are_sent_as_pid_1_takes():
     with pytest.raises(ValueError, match=str(OF_C["MOST_STRINGS"])):
-        wire.grade(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
-    assert wire.grade(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
+        wire.grade_frame(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
+    assert wire.grade_frame(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
 
 
 def test_the_position_of_a_client_that_heard_nothing_is_the_greatest():

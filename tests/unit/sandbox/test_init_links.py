@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from sandbox.grading.linked import readable
+from sandbox.grading.linked import printable_names
 from sandbox.init.build import build_init
 
 
@@ -47,7 +47,7 @@ def swept(init: Path, root: Path) -> Sweep:
         command = (*before, init, "links", folder, "/tests", "/missing")
         done = subprocess.run(command, capture_output=True, check=False, env={})
         assert not done.stderr
-        return Swept(done.returncode, readable(done.stdout))
+        return Swept(done.returncode, printable_names(done.stdout))
 
     return sweep
 

@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.whose import Isolation, isolation_of, shell_of
-from sandbox.kit.answers import Done, Installer, Missing, Other, Run, Venv, answer, has_package
+from sandbox.grading.whose import Isolation, choose_shell, decide_isolation
+from sandbox.kit.answers import (
+    ShimInstaller,
+    ShimMissing,
+    ShimNothingToDo,
+    ShimPassThrough,
+    ShimRun,
+    ShimVenv,
+    decide_shim_action,
+    has_python_package,
+)
 from sandbox.kit.phase import BASH, BUSYBOX
 from sandbox.tasks.families import FAMILIES
 from sandbox.tasks.generated import make_task
-from sandbox.tasks.needs import network_needs
+from sandbox.tasks.needs import find_network_needs
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.tasks.vocabulary import Split
 from tests.support.cheats.graders import careless_task, shell_task
@@ -27,46 +36,46 @@ URL = "https://installer.example/uv/0.7.13/install.sh"
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        ("apt-get update", Done()),
-        ("apt-get install -y --no-install-recommends curl wget=1.2", Done()),
-        ("apt install -y curl tmux git", Missing(("tmux", "git"))),
-        ("apt-get purge curl", Other()),
-        (f"curl -LsSf {URL}", Installer("")),
-        (f"curl -LsSf {URL} -o /tmp/get.sh", Installer("/tmp/get.sh")),
-        (f"curl -fsSLO {URL}", Installer("install.sh")),
-        (f"wget -qO- {URL}", Installer("")),
-        (f"wget -q -O - {URL}", Installer("")),
-        (f"wget {URL}", Installer("install.sh")),
-        ("curl http://localhost:8080/uv", Other()),
-        ("uv --version", Other()),
-        ("uv init", Done()),
-        ("uv init --bare", Done()),
-        ("uv init here", Other()),
-        ("uv venv", Venv(".venv")),
-        ("uv venv -p 3.13 --seed .tbench-testing", Venv(".tbench-testing")),
-        ("uv venv -p 3.9", Other()),
-        ("uv add pytest==8.4.1", Done()),
-        ("uv add pytest==8.4.1 pandas", Missing(("pandas",))),
-        ("uv pip install -r requirements.txt", Other()),
-        ("uv pip install --index-url http://x.example pytest", Other()),
-        ("uv run pytest /tests/x.py -rA -p no:cache", Run(("pytest", "/tests/x.py", "-rA", "-p", "no:cache"))),
-        ("uv run --with pytest==8.4.1 -m pytest -q", Run(("python", "-m", "pytest", "-q"))),
-        ("uv run check.py a", Run(("python", "check.py", "a"))),
-        ("uv run --with numpy pytest", Missing(("numpy",))),
-        ("uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 pytest -rA", Run(("pytest", "-rA"))),
-        ("uvx --with=pytest-json-ctrf pytest@8.4.1 -q", Run(("pytest", "-q"))),
-        ("uvx -w requests pytest", Missing(("requests",))),
-        ("uvx --from pytest-json-ctrf pytest", Run(("pytest",))),
-        ("uvx ruff check", Missing(("ruff",))),
-        ("uv tool run pytest", Run(("pytest",))),
-        ("uv python install 3.13", Done()),
-        ("uv python install 3.8", Other()),
-        ("uv sync", Other()),
+        ("apt-get update", ShimNothingToDo()),
+        ("apt-get install -y --no-install-recommends curl wget=1.2", ShimNothingToDo()),
+        ("apt install -y curl tmux git", ShimMissing(("tmux", "git"))),
+        ("apt-get purge curl", ShimPassThrough()),
+        (f"curl -LsSf {URL}", ShimInstaller("")),
+        (f"curl -LsSf {URL} -o /tmp/get.sh", ShimInstaller("/tmp/get.sh")),
+        (f"curl -fsSLO {URL}", ShimInstaller("install.sh")),
+        (f"wget -qO- {URL}", ShimInstaller("")),
+        (f"wget -q -O - {URL}", ShimInstaller("")),
+        (f"wget {URL}", ShimInstaller("install.sh")),
+        ("curl http://localhost:8080/uv", ShimPassThrough()),
+        ("uv --version", ShimPassThrough()),
+        ("uv init", ShimNothingToDo()),
+        ("uv init --bare", ShimNothingToDo()),
+        ("uv init here", ShimPassThrough()),
+        ("uv venv", ShimVenv(".venv")),
+        ("uv venv -p 3.13 --seed .tbench-testing", ShimVenv(".tbench-testing")),
+        ("uv venv -p 3.9", ShimPassThrough()),
+        ("uv add pytest==8.4.1", ShimNothingToDo()),
+        ("uv add pytest==8.4.1 pandas", ShimMissing(("pandas",))),
+        ("uv pip install -r requirements.txt", ShimPassThrough()),
+        ("uv pip install --index-url http://x.example pytest", ShimPassThrough()),
+        ("uv run pytest /tests/x.py -rA -p no:cache", ShimRun(("pytest", "/tests/x.py", "-rA", "-p", "no:cache"))),
+        ("uv run --with pytest==8.4.1 -m pytest -q", ShimRun(("python", "-m", "pytest", "-q"))),
+        ("uv run check.py a", ShimRun(("python", "check.py", "a"))),
+        ("uv run --with numpy pytest", ShimMissing(("numpy",))),
+        ("uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 pytest -rA", ShimRun(("pytest", "-rA"))),
+        ("uvx --with=pytest-json-ctrf pytest@8.4.1 -q", ShimRun(("pytest", "-q"))),
+        ("uvx -w requests pytest", ShimMissing(("requests",))),
+        ("uvx --from pytest-json-ctrf pytest", ShimRun(("pytest",))),
+        ("uvx ruff check", ShimMissing(("ruff",))),
+        ("uv tool run pytest", ShimRun(("pytest",))),
+        ("uv python install 3.13", ShimNothingToDo()),
+        ("uv python install 3.8", ShimPassThrough()),
+        ("uv sync", ShimPassThrough()),
     ],
 )
 def test_a_call_is_answered(call: str, expected: object):
     program, *arguments = shlex.split(call)
-    assert answer(program, arguments) == expected
+    assert decide_shim_action(program, arguments) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,15 +100,15 @@ def test_a_call_is_answered(call: str, expected: object):
     ],
 )
 def test_a_package_is_in_the_kit_in_the_versions_that_the_kit_has(requirement: str, there: bool):
-    assert has_package(requirement) is there
+    assert has_python_package(requirement) is there
 
 
 @pytest.mark.parametrize("name", STOCK)
 def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
     script, _ = STOCK[name]
-    assert not network_needs(Task("a", "b", run_tests=script))
-    assert isolation_of(script, TESTS) is Isolation.KIT
-    assert isolation_of(script, TESTS, verifier=False) is Isolation.IMAGE
+    assert not find_network_needs(Task("a", "b", run_tests=script))
+    assert decide_isolation(script, TESTS) is Isolation.TOOLCHAIN
+    assert decide_isolation(script, TESTS, verifier=False) is Isolation.IMAGE
 
 
 @pytest.mark.parametrize(
@@ -203,8 +212,8 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
     ],
 )
 def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
-    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
-    assert isolation_of("#!/bin/sh\n. $TEST_DIR/inner.sh\n", {"inner.sh": line.encode()}) is Isolation.IMAGE
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
+    assert decide_isolation("#!/bin/sh\n. $TEST_DIR/inner.sh\n", {"inner.sh": line.encode()}) is Isolation.IMAGE
 
 
 @pytest.mark.parametrize(
@@ -246,7 +255,7 @@ def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
     ],
 )
 def test_shell_and_tools_are_ours(line: str):
-    assert isolation_of(f"#!/bin/bash\n{line}\n", TESTS) is Isolation.KIT
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", TESTS) is Isolation.TOOLCHAIN
 
 
 @pytest.mark.parametrize(
@@ -275,7 +284,7 @@ def test_shell_and_tools_are_ours(line: str):
 )
 def test_what_the_agent_left_is_data_and_no_program(line: str):
     """As an expression or an option it would say what runs among the tests."""
-    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
 
 
 @pytest.mark.parametrize(
@@ -288,23 +297,23 @@ def test_what_the_agent_left_is_data_and_no_program(line: str):
     ],
 )
 def test_numbers_of_the_script_s_own_are_no_doubt(line: str):
-    assert isolation_of(f"#!/bin/bash\n{line}\n", {}) is Isolation.KIT
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.TOOLCHAIN
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 def test_any_text_is_read_to_its_end(script: str):
-    assert isolation_of(script, {}) in Isolation
+    assert decide_isolation(script, {}) in Isolation
 
 
 def test_generated_tests_are_run_by_ours_alone():
     tasks = [make_task(family, 1, Split.TRAIN) for family in FAMILIES]
-    assert {isolation_of(task.run_tests, task.tests) for task in tasks} == {Isolation.KIT}
+    assert {decide_isolation(task.run_tests, task.tests) for task in tasks} == {Isolation.TOOLCHAIN}
 
 
 def test_whoever_starts_the_agent_s_program_by_its_name_runs_more_than_ours():
     careful, careless = shell_task(GradingLevel.SAME), careless_task(GradingLevel.SAME)
-    assert isolation_of(careful.run_tests, careful.tests) is Isolation.KIT
-    assert isolation_of(careless.run_tests, careless.tests) is Isolation.IMAGE
+    assert decide_isolation(careful.run_tests, careful.tests) is Isolation.TOOLCHAIN
+    assert decide_isolation(careless.run_tests, careless.tests) is Isolation.IMAGE
 
 
 @pytest.mark.parametrize(
@@ -319,8 +328,8 @@ def test_whoever_starts_the_agent_s_program_by_its_name_runs_more_than_ours():
     ],
 )
 def test_a_script_that_names_a_shell_or_nothing_gets_a_bash_of_ours(first: str, argv: tuple[str, ...], ours: bool):
-    assert shell_of(f"{first}\n", verifier=True) == (argv, ours)
+    assert choose_shell(f"{first}\n", verifier=True) == (argv, ours)
     if "bash" in first:
-        assert shell_of(f"{first}\n", verifier=False) == (("/bin/bash", *argv[1:]), False)
+        assert choose_shell(f"{first}\n", verifier=False) == (("/bin/bash", *argv[1:]), False)
     elif ours:
-        assert shell_of(f"{first}\n", verifier=False) == ((BUSYBOX, "sh", *argv[3:]), True)
+        assert choose_shell(f"{first}\n", verifier=False) == ((BUSYBOX, "sh", *argv[3:]), True)

@@ -36,7 +36,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp_path: Path) -> None:
     said: list[str] = []
-    assert kits.ensure_kit(tmp_path, None, None, said.append) == tmp_path / BARE
+    assert kits.ensure_toolchain(tmp_path, None, None, said.append) == tmp_path / BARE
     assert looked == ["python", "build"]
     assert all(words in said[0] for words in ("no such Python", "python -m sandbox.kit build"))
 
@@ -44,14 +44,14 @@ def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp
 def test_the_next_time_asks_nobody(looked: list[str], tmp_path: Path) -> None:
     (tmp_path / BARE).mkdir()
     said: list[str] = []
-    assert kits.ensure_kit(tmp_path, None, tmp_path / BARE, said.append) == tmp_path / BARE
+    assert kits.ensure_toolchain(tmp_path, None, tmp_path / BARE, said.append) == tmp_path / BARE
     assert (looked, said) == ([], [])
 
 
 def test_one_that_was_built_since_is_looked_for(looked: list[str], tmp_path: Path) -> None:
     (tmp_path / BARE).mkdir()
     (tmp_path / WHOLE).mkdir()
-    kits.ensure_kit(tmp_path, None, tmp_path / BARE, lambda line: None)
+    kits.ensure_toolchain(tmp_path, None, tmp_path / BARE, lambda line: None)
     assert looked[0] == "python"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocol.errors import UserError
-from sandbox.kit.closed import LIBC, LOADER, closed, closed_static
+from sandbox.kit.closed import LIBC_PATHS, LOADER_PATHS, seal_program, seal_static_program
 
 DEBIAN = (b"/lib/x86_64-linux-gnu/", b"/usr/lib/x86_64-linux-gnu/", b"/lib/", b"/usr/lib/")
 ARM = (b"/lib/aarch64-linux-gnu/", b"/usr/lib/aarch64-linux-gnu/", b"/lib/", b"/usr/lib/")
@@ -29,7 +29,7 @@ def strings_of(content: bytes) -> list[bytes]:
 @pytest.mark.parametrize("folders", [DEBIAN, ARM, FEDORA], ids=["debian", "aarch64", "fedora"])
 def test_the_loader_looks_for_libraries_nowhere_in_a_container(folders: tuple[bytes, ...]) -> None:
     before = program(*folders, CACHE, PRELOAD)
-    after = closed("ld.so", before, *LOADER)
+    after = seal_program("ld.so", before, *LOADER_PATHS)
     assert len(after) == len(before)
     for old, new in zip((*folders, CACHE, PRELOAD), strings_of(after), strict=True):
         assert len(new) == len(old)
@@ -38,7 +38,7 @@ def test_the_loader_looks_for_libraries_nowhere_in_a_container(folders: tuple[by
 
 
 def test_libc_has_its_converters_locales_and_name_services_from_the_kit() -> None:
-    after = strings_of(closed("libc.so.6", program(*OF_LIBC), *LIBC))
+    after = strings_of(seal_program("libc.so.6", program(*OF_LIBC), *LIBC_PATHS))
     assert [each.replace(b"//", b"/").replace(b"//", b"/").replace(b"//", b"/") for each in after] == [
         b"/.sbx/x86_64-linux-gnu/gconv",
         b"/.sbx/x86_64-linux-gnu/gconv/gconv-modules.cache",
@@ -52,22 +52,26 @@ def test_libc_has_its_converters_locales_and_name_services_from_the_kit() -> Non
 def test_a_path_that_only_looks_like_one_of_glibcs_stays() -> None:
     others = (b"/usr/share/zoneinfo", b"/lib/modules", b"/usr/lib/getconf", b"/usr/share/locale/%L/%N", b"/lib/")
     before = program(*others)
-    assert closed("busybox", before) == before
+    assert seal_program("busybox", before) == before
 
 
-@pytest.mark.parametrize("lacking", [*LOADER, *LIBC], ids=lambda place: place.name)
+@pytest.mark.parametrize("lacking", [*LOADER_PATHS, *LIBC_PATHS], ids=lambda place: place.name)
 def test_a_program_that_does_not_name_what_it_must_is_refused(lacking: object) -> None:
     everything = dict(
-        zip([*LOADER, *LIBC], [(*DEBIAN,), (CACHE,), (PRELOAD,), (GCONV,), OF_LIBC[2:3], OF_LIBC[-1:]], strict=True)
+        zip(
+            [*LOADER_PATHS, *LIBC_PATHS],
+            [(*DEBIAN,), (CACHE,), (PRELOAD,), (GCONV,), OF_LIBC[2:3], OF_LIBC[-1:]],
+            strict=True,
+        )
     )
     given = [text for place, texts in everything.items() if place is not lacking for text in texts]
-    closed("libc.so.6", program(*DEBIAN, CACHE, PRELOAD, *OF_LIBC), *everything)
+    seal_program("libc.so.6", program(*DEBIAN, CACHE, PRELOAD, *OF_LIBC), *everything)
     with pytest.raises(UserError, match="cannot close it"):
-        closed("libc.so.6", program(*given), *everything)
+        seal_program("libc.so.6", program(*given), *everything)
 
 
 def test_a_static_program_without_glibc_is_left_as_it_is_and_one_with_it_is_not() -> None:
-    assert closed_static("busybox", b"musl\0/lib/\0/usr/lib/\0") == b"musl\0/lib/\0/usr/lib/\0"
+    assert seal_static_program("busybox", b"musl\0/lib/\0/usr/lib/\0") == b"musl\0/lib/\0/usr/lib/\0"
     with pytest.raises(UserError, match=r"busybox.*locale"):
-        closed_static("busybox", program(*DEBIAN, CACHE, GCONV))
-    assert b"gnu/gconv" in closed_static("busybox", program(*DEBIAN, CACHE, *OF_LIBC))
+        seal_static_program("busybox", program(*DEBIAN, CACHE, GCONV))
+    assert b"gnu/gconv" in seal_static_program("busybox", program(*DEBIAN, CACHE, *OF_LIBC))

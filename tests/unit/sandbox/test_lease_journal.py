@@ -7,29 +7,29 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.leases import Lease
-from sandbox.server.journal import LeaseJournal, Remembered, StateDirectory
-from sandbox.server.messages import Done, Reply
-from sandbox.server.operations import Known
+from sandbox.leases import SlotLease
+from sandbox.server.journal import LeaseJournal, RememberedLease, StateDirectory
+from sandbox.server.messages import HttpReply, OkReply
+from sandbox.server.operations import KnownOperation
 
-LEASE = Lease("run-0", "task", 5.0, "request", "group")
+LEASE = SlotLease("run-0", "task", 5.0, "request", "group")
 RESET = {"task_meta": {"task_name": "é\n"}}
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> LeaseJournal:
     written = StateDirectory(tmp_path).journal(LEASE.id)
-    written.opened(LEASE)
+    written.record_lease(LEASE)
     return written
 
 
 def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: LeaseJournal, tmp_path: Path):
-    journal.sandbox("old", {})
-    journal.sandbox("container", RESET)
-    journal.begin("run/a", "d"), journal.end("run/a", Reply(200, Done()))
-    journal.begin("run#1", "e"), journal.end("run#1", Reply(200, Done())), journal.heard("run#1")
+    journal.record_sandbox("old", {})
+    journal.record_sandbox("container", RESET)
+    journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
+    journal.begin("run#1", "e"), journal.end("run#1", HttpReply(200, OkReply())), journal.heard("run#1")
     journal.begin("exec_tool/b", "f")
-    (found,) = StateDirectory(tmp_path).remembered()
+    (found,) = StateDirectory(tmp_path).remembered_leases()
     assert (found.lease.id, found.lease.task_key, found.lease.request_id, found.lease.group) == (
         "run-0", "task", "request", "group",
     )  # fmt: skip
@@ -46,15 +46,15 @@ def test_a_server_is_known_again_and_is_no_other_whatever_their_folders_are_call
     assert len({StateDirectory(folder).id for folder in made}) == len(made)
 
 
-def told(found: Remembered) -> dict[str, tuple[str, bytes]]:
+def told(found: RememberedLease) -> dict[str, tuple[str, bytes]]:
     return {each.key: (each.digest, each.reply.body if each.reply else b"") for each in found.operations.values()}
 
 
 def test_a_lease_that_lives_long_has_a_file_no_longer_than_what_is_remembered(journal: LeaseJournal, tmp_path: Path):
-    journal.sandbox("container", RESET)
+    journal.record_sandbox("container", RESET)
     sizes: list[int] = []
     for number in range(3000):
-        known = [Known(f"run/{number}", "d", Reply(200, b"x" * 2000))]
+        known = [KnownOperation(f"run/{number}", "d", HttpReply(200, b"x" * 2000))]
         journal.begin(known[0].key, "d"), journal.end(known[0].key, known[0].reply)
         if journal.is_long:
             journal.rewrite(known)
@@ -62,7 +62,7 @@ def test_a_lease_that_lives_long_has_a_file_no_longer_than_what_is_remembered(jo
     assert sizes
     assert max(sizes) < 10_000
     journal.rewrite(known)
-    (found,) = StateDirectory(tmp_path).remembered()
+    (found,) = StateDirectory(tmp_path).remembered_leases()
     assert (found.lease.group, found.container, found.reset) == ("group", "container", RESET)
     assert told(found) == {"run/2999": ("d", b"x" * 2000)}
 
@@ -71,18 +71,18 @@ def test_what_follows_a_line_that_was_cut_off_is_read(journal: LeaseJournal, tmp
     with (tmp_path / "run-0.jsonl").open("ab") as file:
         file.write(b'{"begin": "run/cu')
     journal.begin("run/next", "d")
-    (found,) = StateDirectory(tmp_path).remembered()
+    (found,) = StateDirectory(tmp_path).remembered_leases()
     assert told(found) == {"run/next": ("d", b"")}
 
 
 def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path):
-    journal.sandbox("container", RESET)
-    journal.begin("run/a", "d"), journal.end("run/a", Reply(200, Done()))
+    journal.record_sandbox("container", RESET)
+    journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
     path = tmp_path / "run-0.jsonl"
     whole = path.read_bytes()
     for at in range(len(whole)):
         path.write_bytes(whole[:at])
-        for found in StateDirectory(tmp_path).remembered():
+        for found in StateDirectory(tmp_path).remembered_leases():
             assert found.container in ("", "container")
             assert told(found) in ({}, {"run/a": ("d", b"")}, {"run/a": ("d", b'{"ok":true}')})
         path.write_bytes(whole)
@@ -91,9 +91,9 @@ def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path
 def test_a_closed_lease_leaves_no_file(journal: LeaseJournal, tmp_path: Path):
     journal.begin("run/a", "d")
     journal.remove(), journal.remove()
-    assert not list(StateDirectory(tmp_path).remembered())
-    journal.end("run/a", Reply(200, Done()))
-    journal.rewrite([Known("run/a", "d", Reply(200, Done()))])
+    assert not list(StateDirectory(tmp_path).remembered_leases())
+    journal.end("run/a", HttpReply(200, OkReply()))
+    journal.rewrite([KnownOperation("run/a", "d", HttpReply(200, OkReply()))])
     assert not list(tmp_path.iterdir()), "by an operation that outlasted it"
 
 

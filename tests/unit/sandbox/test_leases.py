@@ -6,7 +6,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, multiple, rule
 
-from sandbox.leases import GroupConflict, GroupTooLarge, Lease, LeaseLimits, LeaseTable, SlotsExhausted, UnknownLease
+from sandbox.leases import (
+    GroupConflict,
+    GroupTooLarge,
+    LeaseLimits,
+    LeaseTable,
+    SlotLease,
+    SlotsExhausted,
+    UnknownLease,
+)
 
 TTL = 10.0
 
@@ -106,7 +114,7 @@ def test_the_same_request_gets_the_same_lease_from_the_server_s_successor(clock:
     limits = LeaseLimits(ttl_s=1e4, remember_s=300.0)
     (given,) = LeaseTable(limits, clock).allocate("a", "r1").leases
     after = LeaseTable(limits, clock)
-    after.restore(Lease(given.id, given.task_key, 0.0, given.request_id))
+    after.restore(SlotLease(given.id, given.task_key, 0.0, given.request_id))
     assert after.allocate("a", "r1").leases[0].id == given.id
     assert len(after) == 1
     clock.at += 301.0
@@ -145,7 +153,7 @@ def test_a_group_may_be_larger_than_what_one_task_has_of_single_slots(table: Lea
 class LeasesMachine(RuleBasedStateMachine):
     """Whatever happens in whatever order: limits hold, the busy live, the rest lives exactly its time."""
 
-    leases: Bundle[Lease] = Bundle("leases")
+    leases: Bundle[SlotLease] = Bundle("leases")
     busy: Bundle[object] = Bundle("busy")
 
     def __init__(self) -> None:
@@ -177,7 +185,7 @@ class LeasesMachine(RuleBasedStateMachine):
         return multiple(*given.leases)
 
     @rule(lease=leases)
-    def renew(self, lease: Lease):
+    def renew(self, lease: SlotLease):
         if lease.id not in self.alive or self.over(lease.id):
             with pytest.raises(UnknownLease):
                 self.table.renew(lease.id)
@@ -186,7 +194,7 @@ class LeasesMachine(RuleBasedStateMachine):
             self.alive[lease.id] = self.clock.at + TTL
 
     @rule(target=busy, lease=leases)
-    def begin(self, lease: Lease):
+    def begin(self, lease: SlotLease):
         if lease.id not in self.alive or self.over(lease.id):
             return multiple()
         operation = self.table.operation(lease.id)
@@ -204,7 +212,7 @@ class LeasesMachine(RuleBasedStateMachine):
             self.alive[lease] = self.clock.at + TTL
 
     @rule(lease=leases)
-    def close(self, lease: Lease):
+    def close(self, lease: SlotLease):
         assert (self.table.close(lease.id) is not None) == (lease.id in self.alive)
         self.alive.pop(lease.id, None)
 

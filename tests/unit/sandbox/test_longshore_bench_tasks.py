@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.grading.whose import doubt
+from sandbox.grading.whose import find_doubt
 from sandbox.tasks.__main__ import main
-from sandbox.tasks.datasets import BUILT_IN, load_label
-from sandbox.tasks.needs import Phase, network_needs
+from sandbox.tasks.datasets import BUILT_IN_CATALOG, load_labelled_dataset
+from sandbox.tasks.needs import TaskPhase, find_network_needs
 from sandbox.tasks.task import BASE_IMAGE, GradingLevel, Task
 
 LABEL = "longshore-bench"
-FOLDER = BUILT_IN.parent / "longshore_bench"
+FOLDER = BUILT_IN_CATALOG.parent / "longshore_bench"
 CATEGORIES = {"build", "data", "debug", "git", "security", "services", "text"}
 MOST_BYTES = 40_000
-FOUND = load_label(BUILT_IN, LABEL)
+FOUND = load_labelled_dataset(BUILT_IN_CATALOG, LABEL)
 every_task = pytest.mark.parametrize("task", FOUND.tasks, ids=lambda task: task.id)
 
 
@@ -62,10 +62,10 @@ def test_weights_name_each_test_and_sum_to_one(task: Task):
 @every_task
 def test_a_task_runs_in_the_base_image_without_a_network_and_the_kit_runs_its_tests(task: Task):
     assert (task.image, task.build, task.services) == (BASE_IMAGE, None, ())
-    assert task.network.is_none
-    assert not [need for need in network_needs(task) if need.phase is not Phase.VERIFY]
+    assert task.network.is_offline
+    assert not [need for need in find_network_needs(task) if need.phase is not TaskPhase.VERIFY]
     assert task.grading is GradingLevel.SAME
-    assert doubt(task.run_tests, task.tests) is None
+    assert find_doubt(task.run_tests, task.tests) is None
 
 
 @every_task
@@ -100,4 +100,4 @@ def test_the_label_alone_finds_them(capfd: pytest.CaptureFixture[str]):
     assert main(["list", "--label", LABEL, "--json"]) == 0
     said = json.loads(capfd.readouterr().out)
     assert [each["task"] for each in said["tasks"]] == [task.id for task in FOUND.tasks]
-    assert said["checksum"] in Path(BUILT_IN).read_text()
+    assert said["checksum"] in Path(BUILT_IN_CATALOG).read_text()

@@ -10,8 +10,8 @@ from typing import Self
 import pytest
 
 from protocol.errors import UserError
-from sandbox.engine import EngineError
-from sandbox.network import SHARED, BuildHost, NetworkSpoilt, SandboxNetworks
+from sandbox.engine import DockerEngineError
+from sandbox.network import SHARED_NETWORK, BuildNetworkContainer, NetworkTamperedError, SandboxNetworks
 from sandbox.tasks.task import NetworkMode
 
 PID = 4711
@@ -37,7 +37,7 @@ class FakeBridge(FakeEngine):
 
     async def inspect(self, container: str) -> Mapping[str, object]:
         shown = await super().inspect(container)
-        return {**shown, "HostConfig": {"NetworkMode": SHARED}, "ResolvConfPath": str(self._resolver)}
+        return {**shown, "HostConfig": {"NetworkMode": SHARED_NETWORK}, "ResolvConfPath": str(self._resolver)}
 
 
 class FakeGate:
@@ -61,7 +61,7 @@ class FakeGate:
 async def listened_in(url: str, *pids: int) -> list[int]:
     """Where the gate listens for a container of an engine."""
     gate = FakeGate()
-    networks = SandboxNetworks(FakeEngine(url, *pids), gate, BuildHost("base", Path()), has_bridge=False)
+    networks = SandboxNetworks(FakeEngine(url, *pids), gate, BuildNetworkContainer("base", Path()), has_bridge=False)
     async with networks.phase("c", NetworkMode.PROXY):
         return gate.listened_in
 
@@ -72,7 +72,7 @@ async def test_the_gate_opens_in_a_container_that_is_still_the_process_that_it_w
 
 @pytest.mark.parametrize("later", [0, PID + 1])
 async def test_a_container_that_ended_while_its_gate_opened_gets_none(later: int):
-    with pytest.raises(EngineError, match="ended while a door was being opened"):
+    with pytest.raises(DockerEngineError, match="ended while a door was being opened"):
         await listened_in("unix:///run/docker.sock", PID, later)
 
 
@@ -85,7 +85,7 @@ async def test_process_numbers_of_an_engine_that_may_be_elsewhere_are_not_looked
 async def test_a_table_of_names_that_an_agent_filled_is_not_read_into_the_daemon(tmp_path: Path):
     resolver = tmp_path / "resolv.conf"
     resolver.write_bytes(b"#" * (2 << 20))
-    networks = SandboxNetworks(FakeBridge(resolver), FakeGate(), BuildHost("base", Path()), has_bridge=True)
-    with pytest.raises(NetworkSpoilt, match=r"resolv\.conf is 2048 KiB long"):
+    networks = SandboxNetworks(FakeBridge(resolver), FakeGate(), BuildNetworkContainer("base", Path()), has_bridge=True)
+    with pytest.raises(NetworkTamperedError, match=r"resolv\.conf is 2048 KiB long"):
         async with networks.phase("c", NetworkMode.FULL):
             pass

@@ -9,8 +9,8 @@ import pytest
 
 from protocol.errors import InfraError
 from sandbox.errors import SandboxLost, ShellBusy
-from sandbox.server.messages import Done, Reply, WireError
-from sandbox.server.operations import MOST_REPLY_BYTES, Asked, Known, Operations
+from sandbox.server.messages import HttpError, HttpReply, OkReply
+from sandbox.server.operations import MAX_REPLY_BYTES, IdempotentOperations, KnownOperation, RequestedOperation
 
 OPENCLAWS_TRIES = 3
 
@@ -21,7 +21,7 @@ class FakeClient:
     def __init__(self) -> None:
         self.left = asyncio.Event()
 
-    async def gone(self) -> None:
+    async def wait_until_gone(self) -> None:
         await self.left.wait()
 
 
@@ -37,13 +37,13 @@ class FakeRecord:
             raise InfraError("no space")
         self.lines.append(("begin", key))
 
-    def end(self, key: str, reply: Reply) -> None:
+    def end(self, key: str, reply: HttpReply) -> None:
         self.lines.append(("end", key))
 
     def heard(self, key: str) -> None:
         self.lines.append(("heard", key))
 
-    def rewrite(self, known: Iterable[Known]) -> None:
+    def rewrite(self, known: Iterable[KnownOperation]) -> None:
         self.rewritten = {each.key: each.reply.status if each.reply else 0 for each in known}
 
 
@@ -52,25 +52,25 @@ class Bench:
 
     def __init__(self, group: asyncio.TaskGroup) -> None:
         self.record, self.at = FakeRecord(), 0.0
-        self.operations = Operations(group.create_task, self.record, 300.0, lambda: self.at)
+        self.operations = IdempotentOperations(group.create_task, self.record, 300.0, lambda: self.at)
         self.group, self.times = group, 0
         self.hold = asyncio.Event()
         self.hold.set()
 
-    async def do(self) -> Reply:
+    async def do(self) -> HttpReply:
         self.times += 1
         mine = self.times
         await self.hold.wait()
-        return Reply(200, f"{mine}".encode())
+        return HttpReply(200, f"{mine}".encode())
 
     async def ask(
         self, request_id: str = "", digest: str = "d", client: FakeClient | None = None,
-        do: Callable[[], Awaitable[Reply]] | None = None, what: str = "exec_tool",
-    ) -> Reply:  # fmt: skip
-        asked = Asked(what, digest, request_id, client or FakeClient())
-        return await self.operations.once(asked, do or self.do)
+        do: Callable[[], Awaitable[HttpReply]] | None = None, what: str = "exec_tool",
+    ) -> HttpReply:  # fmt: skip
+        asked = RequestedOperation(what, digest, request_id, client or FakeClient())
+        return await self.operations.run_once(asked, do or self.do)
 
-    def start(self, *args, **kwargs) -> asyncio.Task[Reply]:
+    def start(self, *args, **kwargs) -> asyncio.Task[HttpReply]:
         return self.group.create_task(self.ask(*args, **kwargs))
 
 
@@ -101,7 +101,7 @@ async def test_a_request_id_cannot_stand_for_two_requests():
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
         await bench.ask("r", "one")
-        with pytest.raises(WireError, match="another request"):
+        with pytest.raises(HttpError, match="another request"):
             await bench.ask("r", "two")
 
 
@@ -158,7 +158,7 @@ async def test_a_client_that_leaves_in_the_moment_of_the_end_has_not_heard_it():
     async with asyncio.TaskGroup() as group:
         bench, client = Bench(group), FakeClient()
 
-        async def last() -> Reply:
+        async def last() -> HttpReply:
             client.left.set()
             return await bench.do()
 
@@ -189,15 +189,15 @@ async def test_a_request_id_cannot_pass_for_a_request_without_one():
 
 
 async def test_replies_that_are_too_much_are_dropped_and_nothing_is_done_twice_for_it():
-    async def much() -> Reply:
+    async def much() -> HttpReply:
         bench.times += 1
-        return Reply(200, b"x" * (MOST_REPLY_BYTES // 3))
+        return HttpReply(200, b"x" * (MAX_REPLY_BYTES // 3))
 
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
         for number in range(100):
             await bench.ask(str(number), do=much)
-        assert sum(len(each.reply.body) for each in bench.operations._all() if each.reply) <= MOST_REPLY_BYTES
+        assert sum(len(each.reply.body) for each in bench.operations._all() if each.reply) <= MAX_REPLY_BYTES
         assert (await bench.ask("99", do=much)).status == 200
         told = await bench.ask("0", do=much)
         assert (told.status, told.value()["code"]) == (409, "OUTCOME_UNKNOWN")
@@ -250,7 +250,7 @@ async def test_operations_of_one_lease_run_one_after_the_other():
 
 
 async def test_failures_are_replies_and_are_given_again():
-    async def lost() -> Reply:
+    async def lost() -> HttpReply:
         bench.times += 1
         raise SandboxLost("gone")
 
@@ -273,9 +273,9 @@ async def test_what_cannot_be_recorded_is_not_done():
 async def test_an_operation_that_a_killed_server_began_is_not_done_again():
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
-        bench.operations.restore(Known("exec_tool/begun", "d", None))
-        bench.operations.restore(Known("exec_tool/ended", "d", Reply(200, Done())))
-        bench.operations.restore(Known("exec_tool#7", "blind", None))
+        bench.operations.restore(KnownOperation("exec_tool/begun", "d", None))
+        bench.operations.restore(KnownOperation("exec_tool/ended", "d", HttpReply(200, OkReply())))
+        bench.operations.restore(KnownOperation("exec_tool#7", "blind", None))
         for _ in range(OPENCLAWS_TRIES):
             assert (await bench.ask(digest="blind")).value()["code"] == "OUTCOME_UNKNOWN"
         unknown = await bench.ask("begun")
@@ -290,7 +290,7 @@ async def test_what_failed_after_it_began_is_not_done_again_by_blind_retries(err
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
 
-        async def fail() -> Reply:
+        async def fail() -> HttpReply:
             bench.times += 1
             raise error
 
@@ -303,10 +303,10 @@ async def test_what_failed_after_it_began_is_not_done_again_by_blind_retries(err
 
 
 @pytest.mark.parametrize(
-    "error", [ShellBusy(), WireError(504, "NOT_BEGUN", "its turn did not come"), ValueError("no NUL")], ids=repr
+    "error", [ShellBusy(), HttpError(504, "NOT_BEGUN", "its turn did not come"), ValueError("no NUL")], ids=repr
 )
 async def test_what_was_refused_before_it_began_is_tried_again_by_a_blind_retry(error: Exception):
-    async def refuse() -> Reply:
+    async def refuse() -> HttpReply:
         raise error
 
     async with asyncio.TaskGroup() as group:
@@ -321,9 +321,9 @@ async def test_what_was_refused_before_it_began_is_tried_again_by_a_blind_retry(
 async def test_a_blind_reset_is_done_again_and_with_it_what_was_asked_of_the_sandbox_before():
     async with asyncio.TaskGroup() as group:
         bench = Bench(group)
-        bench.operations.restore(Known("exec_tool#1", "d", None))
-        bench.operations.restore(Known("exec_tool/r", "d", None))
-        bench.operations.restore(Known("reset#2", "d", None))
+        bench.operations.restore(KnownOperation("exec_tool#1", "d", None))
+        bench.operations.restore(KnownOperation("exec_tool/r", "d", None))
+        bench.operations.restore(KnownOperation("reset#2", "d", None))
         assert [(await bench.ask(what="reset")).status for _ in range(2)] == [409, 200]
         assert (await bench.ask()).body == b"2"
         assert (await bench.ask("r")).status == 409

@@ -16,14 +16,14 @@ import pytest
 from protocol.cli.exits import main_guard
 from protocol.errors import UserError
 from sandbox.client import RemotePool
-from sandbox.edge.auth import Access, access
-from sandbox.images.names import image_name
+from sandbox.edge.auth import Access, check_access
+from sandbox.images.names import built_image_name
 from sandbox.leases import LeaseLimits
 from sandbox.router import groups
 from sandbox.router.__main__ import main
 from sandbox.router.app import create_app
-from sandbox.router.placement import Node, order, worker_urls
-from sandbox.router.workers import Workers
+from sandbox.router.placement import WorkerNode, rank_nodes, worker_urls
+from sandbox.router.workers import RouterWorkers
 from sandbox.server.service import PoolService
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import ImageBuild, Task
@@ -42,12 +42,12 @@ class Fleet:
     services: dict[str, PoolService] = field(default_factory=dict)
 
     def first_for(self, task_key: str) -> str:
-        return order(task_key, "", map(Node, self.urls))[0].url
+        return rank_nodes(task_key, "", map(WorkerNode, self.urls))[0].url
 
 
 @asynccontextmanager
 async def routed(urls: list[str], token: str = "", asked: Access | None = None) -> AsyncGenerator[httpx.AsyncClient]:
-    app = create_app(lambda: Workers(tuple(urls), token, 60.0), asked or Access("127.0.0.1"))
+    app = create_app(lambda: RouterWorkers(tuple(urls), token, 60.0), asked or Access("127.0.0.1"))
     async with serving(app) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         yield http
 
@@ -163,7 +163,7 @@ async def test_an_allocation_that_may_have_arrived_is_not_sent_to_another_worker
     dying = DyingWorker()
     async with dying.listening() as url, fleet(tmp_path, 1) as workers, routed([url, *workers.urls]) as http:
         urls = [url, *workers.urls]
-        key = next(key for key in map(str, range(1000)) if order(key, "", map(Node, urls))[0].url == url)
+        key = next(key for key in map(str, range(1000)) if rank_nodes(key, "", map(WorkerNode, urls))[0].url == url)
         status, reply = await call(http, "/allocate", task_key=key, request_id="r")
         assert (status, dying.arrived) == (502, ["/status", "/allocate"])
         assert "Worker unreachable" in reply["error"]
@@ -201,7 +201,7 @@ async def test_what_is_not_idempotent_is_sent_once():
     ):
         worker = CuttingWorker()
         async with worker.listening() as url, routed([url]) as http:
-            lease = f"{Node(url).key}:run-1"
+            lease = f"{WorkerNode(url).key}:run-1"
             status, _ = await call(http, path, lease_id=lease, **body)
             assert (path, worker.arrived.count(path), status) == (path, times, 502)
 
@@ -232,7 +232,7 @@ BUILD = ImageBuild({"Dockerfile": b"FROM base\n"})
     [
         ("base:1", Task("t", "", image="base:1")),
         ("base:latest", Task("t", "", image="base")),
-        (image_name(BUILD), Task("t", "", build=BUILD)),
+        (built_image_name(BUILD), Task("t", "", build=BUILD)),
     ],
 )
 async def test_a_worker_that_has_the_image_is_asked_first(tmp_path: Path, image: str, task: Task):
@@ -324,7 +324,7 @@ async def test_a_group_whose_worker_is_gone_is_placed_on_another(tmp_path: Path)
     async with fleet(tmp_path, 1) as workers, AsyncExitStack() as stack:
         url, _ = await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / "gone"))
         urls = [url, *workers.urls]
-        group = next(key for key in map(str, range(1000)) if order(key, "", map(Node, urls))[0].url == url)
+        group = next(key for key in map(str, range(1000)) if rank_nodes(key, "", map(WorkerNode, urls))[0].url == url)
         async with routed(urls) as http:
             assert (await call(http, "/allocate_group", task_id=group, n_slots=2))[0] == 200
             await stack.aclose()
@@ -365,7 +365,7 @@ async def test_a_group_larger_than_one_task_s_slots_is_placed_on_one_worker_or_s
 
 
 async def test_one_token_guards_router_and_workers(tmp_path: Path):
-    guarded = access("127.0.0.1", TOKEN, no_auth=False, name="x")
+    guarded = check_access("127.0.0.1", TOKEN, no_auth=False, name="x")
     async with (
         pool_server(FakeProvider(), tmp_path, access=guarded) as (url, _),
         routed([url], TOKEN, guarded) as http,

@@ -11,9 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sandbox.edge.auth import access
+from sandbox.edge.auth import check_access
 from sandbox.errors import BuildError, SandboxDestroyed, SandboxLost, SandboxStartError, TaskFault
-from sandbox.leases import Lease, LeaseLimits
+from sandbox.leases import LeaseLimits, SlotLease
 from sandbox.server.journal import StateDirectory
 from sandbox.task_codec import encode_task
 from sandbox.tasks import write_task
@@ -415,7 +415,7 @@ async def test_a_body_is_bounded_before_it_is_all_there(provider: FakeProvider, 
 
 
 async def test_a_token_is_asked_for_and_compared(provider: FakeProvider, tmp_path: Path):
-    guarded = access("127.0.0.1", "0123456789abcdef", no_auth=False, name="x")
+    guarded = check_access("127.0.0.1", "0123456789abcdef", no_auth=False, name="x")
     async with pool_server(provider, tmp_path, access=guarded) as (url, _), httpx.AsyncClient(base_url=url) as http:
         for given in ("", "Bearer wrong", "0123456789abcdef", "Bearer 0123456789abcde"):
             reply = await http.post("/allocate", json={"task_key": "a"}, headers={"authorization": given})
@@ -437,13 +437,13 @@ async def test_a_killed_servers_sandboxes_are_taken_over_side_by_side(provider: 
     """One after the other, the last would have no life left when their turn came."""
     for number in range(16):
         journal = StateDirectory(tmp_path).journal(f"run-{number}")
-        journal.opened(Lease(f"run-{number}", "t1", 0.0))
-        journal.sandbox(f"container-{number}", {"task_meta": INLINE})
+        journal.record_lease(SlotLease(f"run-{number}", "t1", 0.0))
+        journal.record_sandbox(f"container-{number}", {"task_meta": INLINE})
         provider.there.add(f"container-{number}")
     provider.adopt_together = asyncio.Barrier(16)
     async with asyncio.timeout(30), pool_server(provider, tmp_path) as (_, service):
         assert service.adopted == 16
-        assert all(service.sandbox(service.run_of(f"run-{number}")) for number in range(16))
+        assert all(service.require_sandbox(service.lease_state(f"run-{number}")) for number in range(16))
 
 
 async def test_how_long_an_evaluation_may_take_outlives_a_killed_server(provider: FakeProvider, tmp_path: Path):

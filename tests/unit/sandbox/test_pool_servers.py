@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.errors import SandboxStartError, TaskFault
 from sandbox.leases import LeaseLimits
-from sandbox.provider import acquired
+from sandbox.provider import open_sandbox
 from sandbox.servers import PoolServers
 from sandbox.tasks.task import Task
 from tests.support.fake_judge import nobody
@@ -27,7 +27,7 @@ async def test_a_tasks_sandboxes_are_on_one_server_and_tasks_are_spread(tmp_path
     ):
         for number in range(16):
             for _ in range(3):
-                async with acquired(servers, Task(f"t-{number}", "")):
+                async with open_sandbox(servers, Task(f"t-{number}", "")):
                     pass
     there = [{sandbox.task.id for sandbox in provider.opened} for provider in (one, other)]
     assert not there[0] & there[1]
@@ -41,8 +41,8 @@ async def test_a_server_that_is_full_or_dead_is_passed_over(tmp_path: Path) -> N
         pool_server(FakeProvider(), tmp_path / "one", ONE) as (first, _),
         pool_server(FakeProvider(), tmp_path / "other", ONE) as (second, _),
         PoolServers((first, dead, second), acquire_s=3.0) as servers,
-        acquired(servers, Task("t", "")),
-        acquired(servers, Task("t", "")),
+        open_sandbox(servers, Task("t", "")),
+        open_sandbox(servers, Task("t", "")),
     ):
         with pytest.raises(SandboxStartError) as caught:
             await servers.open(Task("t", ""))

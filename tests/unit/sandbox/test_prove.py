@@ -11,9 +11,9 @@ import pytest
 
 from sandbox.errors import SandboxDestroyed
 from sandbox.grader import GradeResult, Isolation
-from sandbox.grading.outcome import Outcome, Report, Reported, judge
+from sandbox.grading.outcome import GradingOutcome, GradingReport, ReportedTest, judge_reports
 from sandbox.shell import CommandResult
-from sandbox.tasks.prove import Ground, Proof, Verdict, prove
+from sandbox.tasks.prove import ProofEnvironment, ProofVerdict, TaskProof, prove_tasks
 from sandbox.tasks.task import GradingLevel, Task
 
 TASK = Task("t", "", run_tests="#!/bin/sh\n", solution="true\n", expected_tests=("a", "b"))
@@ -33,12 +33,16 @@ class FakeSession:
 
 
 def graded(task: Task, passed: str, reward: float | None) -> GradeResult:
-    reported = tuple(Reported(name, Outcome.PASSED if name in passed else Outcome.FAILED) for name in "ab")
-    tests, said = judge(task.expected_tests, task.weights, (Report(reported), Report(reward=reward)))
-    return GradeResult(tests, said, "", GradingLevel.SAME, Isolation.KIT, timed_out=False, ms=1.0)
+    reported = tuple(
+        ReportedTest(name, GradingOutcome.PASSED if name in passed else GradingOutcome.FAILED) for name in "ab"
+    )
+    tests, said = judge_reports(
+        task.expected_tests, task.weights, (GradingReport(reported), GradingReport(reward=reward))
+    )
+    return GradeResult(tests, said, "", GradingLevel.SAME, Isolation.TOOLCHAIN, timed_out=False, ms=1.0)
 
 
-async def proof(task: Task, idle: str, reward: float | None = None) -> Proof:
+async def proof(task: Task, idle: str, reward: float | None = None) -> TaskProof:
     """Of a task of which doing nothing passes ``idle`` and gets ``reward``, and its oracle everything."""
 
     @asynccontextmanager
@@ -49,22 +53,29 @@ async def proof(task: Task, idle: str, reward: float | None = None) -> Proof:
         whole = None if reward is None else 1.0
         return graded(task, "ab", whole) if session.solved else graded(task, idle, reward)
 
-    (made,) = await prove([task], Ground(acquire, grade), 1)
+    (made,) = await prove_tasks([task], ProofEnvironment(acquire, grade), 1)
     return made
 
 
 @pytest.mark.parametrize(
     ("task", "idle", "reward", "verdict", "scores", "why"),
     [
-        (TASK, "", None, Verdict.PROVED, 0.0, ""),
-        (TASK, "a", None, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
-        (TASK, "ab", None, Verdict.NOOP_PASSES, 1.0, "doing nothing passes every test"),
-        (WEIGHED, "", None, Verdict.PROVED, 0.0, ""),
-        (WEIGHED, "a", None, Verdict.NOOP_PASSES, 0.75, "doing nothing scores 0.75"),
-        (replace(WEIGHED, weights={"a": 0.0}), "a", None, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
-        (TASK, "a", 0.0, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
-        (TASK, "a", 0.25, Verdict.NOOP_PASSES, 0.25, "doing nothing scores 0.25"),
-        (WEIGHED, "a", 0.0, Verdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "", None, ProofVerdict.PROVED, 0.0, ""),
+        (TASK, "a", None, ProofVerdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "ab", None, ProofVerdict.NOOP_PASSES, 1.0, "doing nothing passes every test"),
+        (WEIGHED, "", None, ProofVerdict.PROVED, 0.0, ""),
+        (WEIGHED, "a", None, ProofVerdict.NOOP_PASSES, 0.75, "doing nothing scores 0.75"),
+        (
+            replace(WEIGHED, weights={"a": 0.0}),
+            "a",
+            None,
+            ProofVerdict.PROVED,
+            0.0,
+            "1 of 2 tests pass without any work",
+        ),
+        (TASK, "a", 0.0, ProofVerdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "a", 0.25, ProofVerdict.NOOP_PASSES, 0.25, "doing nothing scores 0.25"),
+        (WEIGHED, "a", 0.0, ProofVerdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
     ],
 )
 async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idle, reward, verdict, scores, why):
@@ -74,17 +85,17 @@ async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idl
 
 @pytest.mark.parametrize(
     ("answer", "verdict", "oracle"),
-    [("\\frac{1}{2}", Verdict.PROVED, 1.0), ("\\frac{1}{2", Verdict.ORACLE_FAILS, 0.0)],
+    [("\\frac{1}{2}", ProofVerdict.PROVED, 1.0), ("\\frac{1}{2", ProofVerdict.ORACLE_FAILS, 0.0)],
 )
 async def test_a_task_that_asks_for_an_answer_is_proved_by_boxing_it(
-    answer: str, verdict: Verdict, oracle: float
+    answer: str, verdict: ProofVerdict, oracle: float
 ) -> None:
     """Else no sandbox could prove it, and one that nobody can answer would be trained."""
     found = await proof(Task("t", "", answer=answer), "")
     assert (found.verdict, found.oracle, found.noop) == (verdict, oracle, 0.0)
 
 
-def tried(solving: str, wrecking: str = "") -> Ground:
+def tried(solving: str, wrecking: str = "") -> ProofEnvironment:
     """Where a script solves the task if its text has ``solving`` in it, and ends its sandbox if it has ``wrecking``."""
 
     class Session(FakeSession):
@@ -108,7 +119,7 @@ def tried(solving: str, wrecking: str = "") -> Ground:
     async def grade(session: Any, task: Task) -> GradeResult:
         return graded(task, "ab" if session.solved else "", None)
 
-    return Ground(acquire, grade)
+    return ProofEnvironment(acquire, grade)
 
 
 FOILED = replace(
@@ -117,12 +128,18 @@ FOILED = replace(
 
 
 async def test_an_attempt_that_must_fail_and_passes_is_named():
-    (right,) = await prove([FOILED], tried("oracle"), 1)
-    assert (right.verdict, right.foils) == (Verdict.PROVED, {"near-1": 0.0, "cheat": 0.0})
-    (wrong,) = await prove([replace(FOILED, foils={**FOILED.foils, "near-2": "oracle too\n"})], tried("oracle"), 1)
-    assert (wrong.verdict, wrong.why, wrong.foils["near-2"]) == (Verdict.FOIL_PASSES, "near-2 must not score 1", 1.0)
+    (right,) = await prove_tasks([FOILED], tried("oracle"), 1)
+    assert (right.verdict, right.foils) == (ProofVerdict.PROVED, {"near-1": 0.0, "cheat": 0.0})
+    (wrong,) = await prove_tasks(
+        [replace(FOILED, foils={**FOILED.foils, "near-2": "oracle too\n"})], tried("oracle"), 1
+    )
+    assert (wrong.verdict, wrong.why, wrong.foils["near-2"]) == (
+        ProofVerdict.FOIL_PASSES,
+        "near-2 must not score 1",
+        1.0,
+    )
 
 
 async def test_an_attempt_that_wrecks_its_sandbox_has_not_passed():
-    (made,) = await prove([FOILED], tried("oracle", wrecking="cheat"), 1)
-    assert (made.verdict, made.foils["cheat"]) == (Verdict.PROVED, 0.0)
+    (made,) = await prove_tasks([FOILED], tried("oracle", wrecking="cheat"), 1)
+    assert (made.verdict, made.foils["cheat"]) == (ProofVerdict.PROVED, 0.0)

@@ -11,13 +11,20 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.address import UnixConnection
+from sandbox.address import UnixHttpConnection
 from sandbox.host import HostSettings, _base_image
-from sandbox.images.base import build_base_image, recipe_tag
-from sandbox.provision import SYSTEM_SOCKET, EngineForbidden, Say, engine_answers, find_engine, start_engine
+from sandbox.images.base import base_image_tag, build_base_image
+from sandbox.provision import (
+    SYSTEM_SOCKET,
+    DockerAccessDeniedError,
+    ReportLine,
+    engine_answers,
+    find_answering_engine,
+    start_engine,
+)
 
 
-def refuse(connection: UnixConnection) -> None:
+def refuse(connection: UnixHttpConnection) -> None:
     if "forbidden" in connection._path:
         raise PermissionError(13, "Permission denied")
     connection.sock = socket.socket(socket.AF_UNIX)
@@ -25,21 +32,23 @@ def refuse(connection: UnixConnection) -> None:
 
 
 def test_an_engine_that_the_user_may_not_use_is_named_with_the_way_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UnixConnection, "connect", refuse)
-    with pytest.raises(EngineForbidden, match=r"may not use .*unix:///forbidden.*usermod -aG docker \$USER.*log in"):
+    monkeypatch.setattr(UnixHttpConnection, "connect", refuse)
+    with pytest.raises(
+        DockerAccessDeniedError, match=r"may not use .*unix:///forbidden.*usermod -aG docker \$USER.*log in"
+    ):
         engine_answers("unix:///forbidden")
-    with pytest.raises(EngineForbidden):
-        find_engine(("unix:///forbidden", "unix:///absent"))
+    with pytest.raises(DockerAccessDeniedError):
+        find_answering_engine(("unix:///forbidden", "unix:///absent"))
 
 
 def test_another_engine_that_answers_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def answers(url: str) -> bool:
         if url == "a":
-            raise EngineForbidden(url)
+            raise DockerAccessDeniedError(url)
         return True
 
     monkeypatch.setattr("sandbox.provision.engine_answers", answers)
-    assert find_engine(("a", "b")) == "b"
+    assert find_answering_engine(("a", "b")) == "b"
 
 
 def test_nothing_there_is_no_engine(tmp_path: Path) -> None:
@@ -51,10 +60,10 @@ def test_nothing_there_is_no_engine(tmp_path: Path) -> None:
     [
         ("mine:1", {"mine:1"}, False, "mine:1", []),
         ("mine:1", set(), True, "mine:1", ["pull"]),
-        ("mine:1", set(), False, recipe_tag(), ["pull", "build"]),
-        ("mine:1", {recipe_tag()}, False, recipe_tag(), ["pull"]),
-        ("", {recipe_tag()}, False, recipe_tag(), []),
-        ("", set(), False, recipe_tag(), ["build"]),
+        ("mine:1", set(), False, base_image_tag(), ["pull", "build"]),
+        ("mine:1", {base_image_tag()}, False, base_image_tag(), ["pull"]),
+        ("", {base_image_tag()}, False, base_image_tag(), []),
+        ("", set(), False, base_image_tag(), ["build"]),
     ],
 )
 def test_a_base_image_is_used_else_pulled_else_built(
@@ -69,9 +78,9 @@ def test_a_base_image_is_used_else_pulled_else_built(
         if not pullable:
             raise UserError(f"could not {what}: no route\nto host")
 
-    def build(url: str, say: Say) -> str:
+    def build(url: str, say: ReportLine) -> str:
         done.append("build")
-        return recipe_tag()
+        return base_image_tag()
 
     monkeypatch.setattr("sandbox.provision.has_image", lambda url, name: name in present)
     monkeypatch.setattr("sandbox.provision.create_image", pull)

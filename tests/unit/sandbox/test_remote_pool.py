@@ -21,11 +21,11 @@ from sandbox.errors import (
     SandboxVanished,
     TaskFault,
 )
-from sandbox.grader import longest_s
+from sandbox.grader import max_grading_s
 from sandbox.leases import LeaseLimits
-from sandbox.provider import acquired
+from sandbox.provider import open_sandbox
 from sandbox.router.app import create_app
-from sandbox.router.workers import Workers
+from sandbox.router.workers import RouterWorkers
 from sandbox.task_codec import TaskRefused
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.fake_provider import FakeProvider
@@ -87,7 +87,7 @@ async def test_a_cut_reply_is_asked_for_again_and_the_command_runs_once(tmp_path
         pool_server(provider, tmp_path) as (url, _),
         CuttingProxy(url) as proxy,
         RemotePool(proxy.url) as pool,
-        acquired(pool, TASK) as sandbox,
+        open_sandbox(pool, TASK) as sandbox,
     ):
         proxy.cut = 2
         assert (await sandbox.run("pay", 5)).output == "pay\n"
@@ -152,7 +152,7 @@ async def test_whoever_is_nearest_to_the_work_gives_a_request_up_at_its_deadline
     """Else a client gives up what still runs, and nobody says what became of it."""
     provider = FakeProvider()
     async with pool_server(provider, tmp_path) as (worker, _), AsyncExitStack() as stack:
-        router = create_app(lambda: Workers((worker,), "", 0.5), Access("127.0.0.1"))
+        router = create_app(lambda: RouterWorkers((worker,), "", 0.5), Access("127.0.0.1"))
         url = await stack.enter_async_context(serving(router)) if behind_a_router else worker
         pool = await stack.enter_async_context(RemotePool(url, request_s=1.5))
         sandbox = await pool.open(TASK)
@@ -165,7 +165,7 @@ async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     asked: dict[str, float] = {}
-    real = RemotePool.ask
+    real = RemotePool.post_with_retries
 
     async def ask(self: RemotePool, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
         asked[path] = body.get("deadline_s", 0.0)
@@ -179,9 +179,9 @@ async def test_a_command_and_a_grading_are_waited_for_as_long_as_they_may_take(
         await sandbox.run("x", 3600.0)
         assert asked["/run"] > 3600
         await sandbox.grade()
-        assert asked["/evaluate"] == longest_s(long) > 7200
+        assert asked["/evaluate"] == max_grading_s(long) > 7200
         await sandbox.grade(10.0)
-        assert asked["/evaluate"] == longest_s(long, 10.0) < 7200
+        assert asked["/evaluate"] == max_grading_s(long, 10.0) < 7200
 
 
 @pytest.mark.parametrize("answered", [True, False])

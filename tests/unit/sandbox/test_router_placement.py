@@ -8,38 +8,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.router.placement import Node, lease_id, never, order, parse_lease, repeatable, split
+from sandbox.router.placement import (
+    WorkerNode,
+    can_never_fit,
+    is_repeatable,
+    parse_router_lease_id,
+    rank_nodes,
+    router_lease_id,
+    split_slots,
+)
 
-NODES = [Node(f"http://w{n}:18081", free=4) for n in range(5)]
+NODES = [WorkerNode(f"http://w{n}:18081", free=4) for n in range(5)]
 
 
 def test_a_task_keeps_its_worker_when_others_come_and_go():
     for task in map(str, range(200)):
-        first = order(task, "", NODES)[0]
-        assert order(task, "", list(reversed(NODES)))[0] == first
+        first = rank_nodes(task, "", NODES)[0]
+        assert rank_nodes(task, "", list(reversed(NODES)))[0] == first
         rest = [node for node in NODES if node != NODES[0]]
         if first != NODES[0]:
-            assert order(task, "", rest)[0] == first
+            assert rank_nodes(task, "", rest)[0] == first
 
 
 def test_tasks_spread_over_all_workers():
-    load = Counter(order(str(task), "", NODES)[0] for task in range(2000))
+    load = Counter(rank_nodes(str(task), "", NODES)[0] for task in range(2000))
     assert len(load) == 5
     assert max(load.values()) < 2 * min(load.values())
 
 
 def test_one_that_has_the_image_comes_first_and_one_that_is_unreachable_last():
-    has, lacks = Node("http://a", images=frozenset({"x:1"})), Node("http://b")
-    dead = Node("http://c", reachable=False, images=frozenset({"x:1"}))
+    has, lacks = WorkerNode("http://a", images=frozenset({"x:1"})), WorkerNode("http://b")
+    dead = WorkerNode("http://c", reachable=False, images=frozenset({"x:1"}))
     for task in map(str, range(50)):
-        assert order(task, "x:1", [dead, lacks, has]) == [has, lacks, dead]
-    assert {order(str(task), "", [has, lacks])[0] for task in range(50)} == {has, lacks}
+        assert rank_nodes(task, "x:1", [dead, lacks, has]) == [has, lacks, dead]
+    assert {rank_nodes(str(task), "", [has, lacks])[0] for task in range(50)} == {has, lacks}
 
 
 @given(st.integers(1, 16), st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=6))
 def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[int, bool]]):
-    nodes = [Node(f"http://{n}", reachable, free, slots=8) for n, (free, reachable) in enumerate(shape)]
-    shares = split(slots, nodes)
+    nodes = [WorkerNode(f"http://{n}", reachable, free, slots=8) for n, (free, reachable) in enumerate(shape)]
+    shares = split_slots(slots, nodes)
     room = sum(node.free for node in nodes if node.reachable)
     if shares is None:
         assert room < slots
@@ -49,23 +57,27 @@ def test_a_group_is_split_exactly_or_not_at_all(slots: int, shape: list[tuple[in
 
 
 def test_a_group_goes_to_no_worker_that_takes_no_further_task():
-    full, fits = Node("http://a", free=8, slots=8, new_tasks=False), Node("http://b", free=4, slots=8)
-    assert split(4, [full, fits]) == {fits: 4}
-    assert split(5, [full, fits]) is None
+    full, fits = WorkerNode("http://a", free=8, slots=8, new_tasks=False), WorkerNode("http://b", free=4, slots=8)
+    assert split_slots(4, [full, fits]) == {fits: 4}
+    assert split_slots(5, [full, fits]) is None
 
 
 def test_whether_a_group_will_ever_have_a_place_is_said_only_when_all_workers_have_told():
-    eight, dead, silent = Node("http://a", slots=8), Node("http://b", reachable=False, slots=4), Node("http://c")
-    assert never(13, [eight, dead])
-    assert not never(12, [eight, dead])
-    assert not never(99, [eight, dead, silent])
+    eight, dead, silent = (
+        WorkerNode("http://a", slots=8),
+        WorkerNode("http://b", reachable=False, slots=4),
+        WorkerNode("http://c"),
+    )
+    assert can_never_fit(13, [eight, dead])
+    assert not can_never_fit(12, [eight, dead])
+    assert not can_never_fit(99, [eight, dead, silent])
 
 
 @given(st.text(max_size=40))
 def test_a_lease_is_parsed_back_or_not_at_all(text: str):
-    assert parse_lease(lease_id(NODES[2], "run-1"), reversed(NODES)) == (NODES[2], "run-1")
-    found = parse_lease(text, NODES)
-    assert found is None or lease_id(*found) == text
+    assert parse_router_lease_id(router_lease_id(NODES[2], "run-1"), reversed(NODES)) == (NODES[2], "run-1")
+    found = parse_router_lease_id(text, NODES)
+    assert found is None or router_lease_id(*found) == text
 
 
 @pytest.mark.parametrize(
@@ -77,4 +89,4 @@ def test_a_lease_is_parsed_back_or_not_at_all(text: str):
     ],
 )  # fmt: skip
 def test_only_what_does_no_harm_is_repeated(path: str, body: dict[str, object], may: bool):
-    assert repeatable(path, body) is may
+    assert is_repeatable(path, body) is may

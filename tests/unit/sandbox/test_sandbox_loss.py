@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandbox import wire
-from sandbox.engine import EndingCause, EngineError
+from sandbox.engine import ContainerEndCause, DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.grading import alone
 from sandbox.session import SandboxSession
@@ -14,11 +14,11 @@ from sandbox.session import SandboxSession
 class RememberingDaemon:
     """Answers only the question what happened to a container."""
 
-    def __init__(self, answer: EndingCause | EngineError) -> None:
+    def __init__(self, answer: ContainerEndCause | DockerEngineError) -> None:
         self.answer = answer
 
-    async def ending_cause(self, container: str, since: float) -> EndingCause:
-        if isinstance(self.answer, EngineError):
+    async def ending_cause(self, container: str, since: float) -> ContainerEndCause:
+        if isinstance(self.answer, DockerEngineError):
             raise self.answer
         return self.answer
 
@@ -26,7 +26,7 @@ class RememberingDaemon:
 class FakeRunningDaemon:
     """It sees the container run, or has trouble of its own."""
 
-    def __init__(self, trouble: EngineError | None) -> None:
+    def __init__(self, trouble: DockerEngineError | None) -> None:
         self.trouble = trouble
 
     async def require_running(self, container: str) -> None:
@@ -34,32 +34,34 @@ class FakeRunningDaemon:
             raise self.trouble
 
 
-@pytest.mark.parametrize(("trouble", "expected"), [(None, SandboxVanished), (EngineError("no answer"), SandboxLost)])
+@pytest.mark.parametrize(
+    ("trouble", "expected"), [(None, SandboxVanished), (DockerEngineError("no answer"), SandboxLost)]
+)
 async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_some(trouble, expected, monkeypatch):
     """Else an agent that slows its PID 1 down gets as many sandboxes as it likes."""
     monkeypatch.setattr(alone, "ANSWER_S", 0.01)
     session = SandboxSession(FakeRunningDaemon(trouble), "c" * 64, b"")
     with pytest.raises(SandboxLost, match="PID 1 did not answer before grading") as caught:
-        await alone.leave_alone(session)
+        await alone.kill_agent_processes(session)
     assert type(caught.value) is expected
 
 
 @pytest.mark.parametrize(
     ("answer", "bye", "broken", "expected"),
     [
-        (EndingCause(out_of_memory=True, killed_by_api=False), None, None, SandboxDestroyed),
-        (EndingCause(out_of_memory=True, killed_by_api=True), None, None, SandboxLost),
-        (EndingCause(out_of_memory=False, killed_by_api=False), None, None, SandboxVanished),
-        (EndingCause(out_of_memory=False, killed_by_api=True), None, None, SandboxLost),
-        (EngineError("no answer"), None, None, SandboxLost),
-        (EndingCause(out_of_memory=True, killed_by_api=False), wire.ByeReason.DEADLINE, None, SandboxLost),
-        (EndingCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),
+        (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, None, SandboxDestroyed),
+        (ContainerEndCause(out_of_memory=True, killed_by_api=True), None, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=False, killed_by_api=False), None, None, SandboxVanished),
+        (ContainerEndCause(out_of_memory=False, killed_by_api=True), None, None, SandboxLost),
+        (DockerEngineError("no answer"), None, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=True, killed_by_api=False), wire.ByeReason.DEADLINE, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),
     ],
 )
 async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
     session = SandboxSession(RememberingDaemon(answer), "c" * 64, b"")
     if bye is not None:
-        session._on_message(wire.Bye(bye))
+        session._on_message(wire.InitBye(bye))
     session._on_break(broken)
     with pytest.raises((SandboxDestroyed, SandboxLost)) as caught:
         await session.run("true", 1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.grading.outcome import Outcome, Reported, judge
+from sandbox.grading.outcome import GradingOutcome, ReportedTest, judge_reports
 from sandbox.grading.summary import SummaryParser
 
 HEADER = b"=========== short test summary info ===========\n"
@@ -13,7 +13,7 @@ HEADER = b"=========== short test summary info ===========\n"
 def verdict(text: bytes, expected=("a", "b")) -> dict[str, bool]:
     parser = SummaryParser()
     parser.feed(text)
-    return {test.name: test.passed for test in judge(expected, {}, [parser.report()]).tests}
+    return {test.name: test.passed for test in judge_reports(expected, {}, [parser.report()]).tests}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,10 @@ def test_a_coloured_summary_is_read_wherever_the_stream_was_cut():
         parser = SummaryParser()
         for at in range(0, len(text), step):
             parser.feed(text[at : at + step])
-        assert parser.report().tests == (Reported("t.py::a", Outcome.PASSED), Reported("t.py::b", Outcome.FAILED))
+        assert parser.report().tests == (
+            ReportedTest("t.py::a", GradingOutcome.PASSED),
+            ReportedTest("t.py::b", GradingOutcome.FAILED),
+        )
 
 
 def test_a_flood_of_names_is_a_failure_and_costs_no_memory():
@@ -109,7 +112,10 @@ def test_a_flood_of_names_is_a_failure_and_costs_no_memory():
         parser.feed(b"FAILED %d %s\nPASSED %d %s\n" % (number, b"x" * 3000, number, b"x" * 3000))
     tests = parser.report().tests
     assert len(tests) < 1000
-    assert [test.outcome for test in judge(("a",), {}, [parser.report()]).tests] == [Outcome.MISSING, Outcome.ERROR]
+    assert [test.outcome for test in judge_reports(("a",), {}, [parser.report()]).tests] == [
+        GradingOutcome.MISSING,
+        GradingOutcome.ERROR,
+    ]
 
 
 @given(st.binary(max_size=400), st.integers(1, 50))

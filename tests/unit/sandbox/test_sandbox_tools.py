@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.session import SandboxSession
 from sandbox.shell import CommandResult
-from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, Tool, ToolContext, Toolset, call_tool
+from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, SandboxTool, ToolContext, Toolset, call_tool
 
 
 class FakeSession:
@@ -70,7 +70,9 @@ def test_an_agent_that_was_trained_elsewhere_finds_its_tools(tools: Toolset, pro
 
 
 @pytest.mark.parametrize("tool", SHELL_ONLY.values(), ids=list(SHELL_ONLY))
-async def test_a_tool_reads_each_argument_that_its_schema_promises_and_demands_those_that_it_says(tool: Tool) -> None:
+async def test_a_tool_reads_each_argument_that_its_schema_promises_and_demands_those_that_it_says(
+    tool: SandboxTool,
+) -> None:
     function = tool.schema["function"]
     properties, required = function["parameters"]["properties"], function["parameters"]["required"]
     context = ToolContext(cast("SandboxSession", FakeSession()))

@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.truncate import HeadTail, shorten, without_escapes
+from sandbox.truncate import HeadTailBuffer, strip_escapes, truncate_middle
 
 
 @given(st.lists(st.binary(max_size=50), max_size=20), st.integers(0, 64), st.integers(0, 64))
 def test_kept_and_dropped_add_up_whatever_the_chunks(chunks, head, tail):
-    kept = HeadTail(head, tail)
+    kept = HeadTailBuffer(head, tail)
     for chunk in chunks:
         kept.feed(chunk)
     whole = b"".join(chunks)
@@ -20,7 +20,7 @@ def test_kept_and_dropped_add_up_whatever_the_chunks(chunks, head, tail):
 
 @given(st.text(alphabet="aé漢🙂", min_size=60, max_size=200), st.integers(4, 20), st.integers(4, 20))
 def test_a_cut_never_splits_a_character(text, head, tail):
-    kept = HeadTail(head, tail)
+    kept = HeadTailBuffer(head, tail)
     kept.feed(text.encode())
     assert "\ufffd" not in kept.text()
     if kept.dropped:
@@ -30,7 +30,7 @@ def test_a_cut_never_splits_a_character(text, head, tail):
 
 
 def test_a_hundred_megabytes_leave_a_few_kilobytes():
-    kept = HeadTail(1000, 1000)
+    kept = HeadTailBuffer(1000, 1000)
     block = b"x" * (1 << 20)
     for _ in range(100):
         kept.feed(block)
@@ -40,9 +40,9 @@ def test_a_hundred_megabytes_leave_a_few_kilobytes():
 
 @given(st.text(max_size=3000))
 def test_shortened_text_keeps_both_ends(text):
-    short = shorten(text, 1000)
+    short = truncate_middle(text, 1000)
     assert short == text if len(text) <= 1000 else short.startswith(text[:500]) and short.endswith(text[-500:])
 
 
 def test_colours_and_titles_are_not_shown_to_the_model():
-    assert without_escapes("\x1b[1;31mred\x1b[0m \x1b]0;title\x07plain") == "red plain"
+    assert strip_escapes("\x1b[1;31mred\x1b[0m \x1b]0;title\x07plain") == "red plain"

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 from sandbox.edge.auth import Access
 from sandbox.leases import LeaseLimits
 from sandbox.router.app import create_app
-from sandbox.router.workers import Workers
+from sandbox.router.workers import RouterWorkers
 from sandbox.task_codec import encode_task
 from sandbox.tasks.task import Task
 from tests.support.fake_provider import FakeProvider
@@ -42,7 +42,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     async def run() -> None:
         loops.append(asyncio.get_running_loop())
         async with pool_server(FakeProvider(), tmp_path_factory.mktemp("state"), LIMITS) as (worker, _):
-            router = create_app(lambda: Workers((worker,), "", 60.0), Access("127.0.0.1"))
+            router = create_app(lambda: RouterWorkers((worker,), "", 60.0), Access("127.0.0.1"))
             async with serving(router) as routed:
                 found.append(routed if request.param == "router" else worker)
                 ready.set()

@@ -7,15 +7,15 @@ import json
 import pytest
 
 from protocol.errors import UserError
-from sandbox.engine import Inventory
+from sandbox.engine import DockerInventory
 from sandbox.stress import nonces, options
 from sandbox.stress.faults import FAULTS
-from sandbox.stress.nonces import Verdict, ledger_problems, marked, nonce, verdict
-from sandbox.stress.options import COMMANDS, Options
-from sandbox.stress.report import Report, Tally, percentile, ratio
+from sandbox.stress.nonces import NonceVerdict, check_nonce, find_ledger_problems, make_nonce, mark_command
+from sandbox.stress.options import DEFAULT_COMMANDS, StressOptions
+from sandbox.stress.report import FaultTally, StressReport, percentile, ratio
 
 RUN = "0123abcd"
-OWN, OTHER = nonce(RUN, 3, 7), nonce(RUN, 4, 7)
+OWN, OTHER = make_nonce(RUN, 3, 7), make_nonce(RUN, 4, 7)
 
 
 # ---- answers ----
@@ -24,42 +24,42 @@ OWN, OTHER = nonce(RUN, 3, 7), nonce(RUN, 4, 7)
 @pytest.mark.parametrize(
     ("output", "expected"),
     [
-        (f"{OWN}\n", Verdict.RIGHT),
-        (f"what the command printed\n{OWN}\nand a job in the background", Verdict.RIGHT),
-        ("", Verdict.LOST),
-        (OWN[:-1], Verdict.LOST),
-        (f"{OWN}\n{OWN}\n", Verdict.TWICE),
-        (f"{OTHER}\n", Verdict.FOREIGN),
-        (f"{OTHER}\n{OWN}\n", Verdict.FOREIGN),
-        (f"{nonce('ffffffff', 3, 7)}\n", Verdict.FOREIGN),
+        (f"{OWN}\n", NonceVerdict.RIGHT),
+        (f"what the command printed\n{OWN}\nand a job in the background", NonceVerdict.RIGHT),
+        ("", NonceVerdict.LOST),
+        (OWN[:-1], NonceVerdict.LOST),
+        (f"{OWN}\n{OWN}\n", NonceVerdict.TWICE),
+        (f"{OTHER}\n", NonceVerdict.FOREIGN),
+        (f"{OTHER}\n{OWN}\n", NonceVerdict.FOREIGN),
+        (f"{make_nonce('ffffffff', 3, 7)}\n", NonceVerdict.FOREIGN),
     ],
 )
-def test_only_its_own_nonce_once_is_a_right_answer(output: str, expected: Verdict):
-    assert verdict(output, OWN) is expected
+def test_only_its_own_nonce_once_is_a_right_answer(output: str, expected: NonceVerdict):
+    assert check_nonce(output, OWN) is expected
 
 
 def test_numbers_that_begin_alike_are_not_taken_for_each_other():
-    assert verdict(nonce(RUN, 3, 71), nonce(RUN, 3, 7)) is Verdict.FOREIGN
+    assert check_nonce(make_nonce(RUN, 3, 71), make_nonce(RUN, 3, 7)) is NonceVerdict.FOREIGN
 
 
 def test_a_command_that_is_no_bash_still_answers_its_nonce():
-    text = marked("if 'unfinished", OWN)
-    assert text.startswith(f"echo {OWN} >>{nonces.LEDGER}; eval ")
+    text = mark_command("if 'unfinished", OWN)
+    assert text.startswith(f"echo {OWN} >>{nonces.LEDGER_FILE}; eval ")
     assert text.endswith(f"\necho {OWN}")
-    assert not marked("true", OWN, answer=False).endswith(OWN)
+    assert not mark_command("true", OWN, answer=False).endswith(OWN)
 
 
 def test_a_ledger_of_commands_done_once_is_in_order():
-    text = "".join(f"{nonce(RUN, 3, number)}\n" for number in (1, 2, 3))
-    assert ledger_problems(text, RUN, 3, {1, 2, 3, 4}, {1, 2, 3}) == []
+    text = "".join(f"{make_nonce(RUN, 3, number)}\n" for number in (1, 2, 3))
+    assert find_ledger_problems(text, RUN, 3, {1, 2, 3, 4}, {1, 2, 3}) == []
 
 
 def test_a_second_execution_a_strangers_command_and_a_made_up_answer_are_found():
-    text = f"{nonce(RUN, 3, 1)}\n{nonce(RUN, 3, 1)}\n{OTHER}\n"
-    assert ledger_problems(text, RUN, 3, {1, 2}, {1, 2}) == [
-        f"{nonce(RUN, 3, 1)} executed 2 times",
+    text = f"{make_nonce(RUN, 3, 1)}\n{make_nonce(RUN, 3, 1)}\n{OTHER}\n"
+    assert find_ledger_problems(text, RUN, 3, {1, 2}, {1, 2}) == [
+        f"{make_nonce(RUN, 3, 1)} executed 2 times",
         f"{OTHER!r} executed, which nobody asked for",
-        f"{nonce(RUN, 3, 2)} answered, never executed",
+        f"{make_nonce(RUN, 3, 2)} answered, never executed",
     ]
 
 
@@ -78,13 +78,13 @@ def test_a_ratio_of_nothing_is_nothing():
     assert ratio(None, 4.0) is ratio(1.0, None) is ratio(1.0, 0.0) is None
 
 
-def whole() -> Report:
-    report = Report(sessions=2, live_peak=2, commands=10)
+def whole() -> StressReport:
+    report = StressReport(sessions=2, live_peak=2, commands=10)
     report.starts.add(2, 0.25)
     report.floor_starts.add(2, 0.2)
     report.acquire_ms, report.command_ms = [1.0, 2.0], [0.5]
     report.docker_exec_ms, report.pipe_ms, report.bytes_per_session = [60.0], [0.25], 4096
-    report.faults["oom"] = Tally(injected=3, resumed=2, lost_typed=1)
+    report.faults["oom"] = FaultTally(injected=3, resumed=2, lost_typed=1)
     return report
 
 
@@ -110,7 +110,7 @@ def test_the_json_has_the_agreed_keys_and_each_ratio_the_agreed_way_round():
 
 
 def test_what_was_not_measured_is_null_and_never_a_number():
-    found = Report(sessions=1).json()
+    found = StressReport(sessions=1).json()
     assert found["start"] == {"per_s": None, "floor_per_s": None}
     assert found["acquire_ms"] == {"p50": None, "p95": None}
     assert found["command_vs_exec"] is found["command_vs_pipe"] is found["start_vs_floor"] is None
@@ -119,10 +119,10 @@ def test_what_was_not_measured_is_null_and_never_a_number():
 def test_each_broken_check_fails_the_run():
     assert whole().ok
     wrong, fewer, leaked, lost, unaccounted, interrupted = (whole() for _ in range(6))
-    wrong.wrong("x")
+    wrong.add_wrong_answer("x")
     fewer.live_peak = 1
-    leaked.leaked(Inventory(frozenset({"c"}), frozenset(), frozenset()))
-    lost.failed("x")
+    leaked.add_leaks(DockerInventory(frozenset({"c"}), frozenset(), frozenset()))
+    lost.add_failure("x")
     unaccounted.faults["oom"].injected += 1
     interrupted.interrupted = True
     assert not any(report.ok for report in (wrong, fewer, leaked, lost, unaccounted, interrupted))
@@ -131,33 +131,33 @@ def test_each_broken_check_fails_the_run():
 
 def test_a_volume_a_network_or_a_copy_that_is_left_fails_the_run_too():
     report = whole()
-    report.leaked(Inventory(frozenset(), frozenset({"n"}), frozenset({"v"}), frozenset({"i"})))
+    report.add_leaks(DockerInventory(frozenset(), frozenset({"n"}), frozenset({"v"}), frozenset({"i"})))
     assert report.failures == 3
 
 
 # ---- options ----
 
 
-def read(arguments: list[str]) -> Options:
-    return options.read(options.parser().parse_args(arguments), {"LONGSHORE_SANDBOX_TOKEN": "secret"})
+def read(arguments: list[str]) -> StressOptions:
+    return options.read_options(options.build_parser().parse_args(arguments), {"LONGSHORE_SANDBOX_TOKEN": "secret"})
 
 
 def test_every_option_has_a_default_that_ends():
-    assert read([]) == Options()
-    assert 0 < Options().duration_s < 60
+    assert read([]) == StressOptions()
+    assert 0 < StressOptions().duration_s < 60
 
 
 def test_options_are_read():
     chosen = read(
         ["--sessions", "3", "--rate", "50", "--duration", "1.5", "--server", "http://127.0.0.1:18081/", "--json"]
     )
-    assert chosen == Options(3, 50.0, 1.5, COMMANDS, (), "http://127.0.0.1:18081", "secret", json=True)
+    assert chosen == StressOptions(3, 50.0, 1.5, DEFAULT_COMMANDS, (), "http://127.0.0.1:18081", "secret", json=True)
 
 
 def test_faults_are_given_apart_or_with_commas_or_all():
-    assert options.fault_names(["oom,fork-bomb", "oom"]) == ("oom", "fork-bomb")
-    assert options.fault_names(["all"]) == tuple(FAULTS)
-    assert options.fault_names([]) == ()
+    assert options.parse_fault_names(["oom,fork-bomb", "oom"]) == ("oom", "fork-bomb")
+    assert options.parse_fault_names(["all"]) == tuple(FAULTS)
+    assert options.parse_fault_names([]) == ()
 
 
 def test_every_fault_of_the_list_is_there():

@@ -7,15 +7,15 @@ import re
 
 import pytest
 
-from protocol.errors import UserError, leaves
-from sandbox.engine import DockerEngine, Inventory
+from protocol.errors import UserError, iterate_leaf_errors
+from sandbox.engine import DockerEngine, DockerInventory
 from sandbox.errors import SandboxLost
-from sandbox.leaks import left
+from sandbox.leaks import wait_for_leaks
 from sandbox.shell import CommandResult
-from sandbox.stress.gather import each
-from sandbox.stress.measure import Bench, Load
-from sandbox.stress.report import Report
-from sandbox.stress.talk import Talker, Unanswered
+from sandbox.stress.gather import for_each
+from sandbox.stress.measure import CommandLoad, StressContext
+from sandbox.stress.report import StressReport
+from sandbox.stress.talk import CheckedSession, UnansweredCommandError
 
 RUN = "0123abcd"
 
@@ -55,15 +55,15 @@ class FakeSeat:
     async def close(self) -> None: ...
 
 
-def talking() -> tuple[Talker, FakeSeat, Report]:
-    seat, report = FakeSeat(), Report(sessions=1)
-    return Talker(seat, report, RUN, 0), seat, report
+def talking() -> tuple[CheckedSession, FakeSeat, StressReport]:
+    seat, report = FakeSeat(), StressReport(sessions=1)
+    return CheckedSession(seat, report, RUN, 0), seat, report
 
 
 async def test_right_answers_are_counted_and_the_ledger_agrees():
     talker, _, report = talking()
     await talker.echo()
-    await talker.ask("true")
+    await talker.run_checked("true")
     await talker.check_ledger()
     assert (report.commands, report.wrong_answers) == (2, 0)
 
@@ -80,7 +80,7 @@ async def test_an_echo_must_be_exactly_its_nonce(output: str):
 async def test_loss_duplication_and_cross_talk_are_wrong(output: str):
     talker, seat, report = talking()
     seat.output = output
-    await talker.ask("true")
+    await talker.run_checked("true")
     assert report.wrong_answers == 1
 
 
@@ -88,7 +88,7 @@ async def test_loss_duplication_and_cross_talk_are_wrong(output: str):
 async def test_a_command_that_ran_twice_or_not_at_all_is_found_in_the_ledger(executions: int):
     talker, seat, report = talking()
     seat.executions = executions
-    await talker.ask("true")
+    await talker.run_checked("true")
     await talker.check_ledger()
     assert report.wrong_answers == 1
 
@@ -96,27 +96,27 @@ async def test_a_command_that_ran_twice_or_not_at_all_is_found_in_the_ledger(exe
 async def test_a_command_that_was_killed_is_no_answer():
     talker, seat, report = talking()
     seat.exit_code = None
-    with pytest.raises(Unanswered):
-        await talker.ask("true")
+    with pytest.raises(UnansweredCommandError):
+        await talker.run_checked("true")
     assert (report.commands, report.wrong_answers) == (0, 0)
 
 
 async def test_what_another_process_asked_is_known_to_the_one_that_takes_over():
     talker, seat, report = talking()
     seat.ledger = [f"nonce-{RUN}-0-1-end", f"nonce-{RUN}-0-2-end"]
-    talker.goes_on(asked=2, answered=1)
-    await talker.ask("true")
+    talker.resume_counts(asked=2, answered=1)
+    await talker.run_checked("true")
     await talker.check_ledger()
     assert report.wrong_answers == 0
 
 
 async def test_a_session_that_is_lost_under_load_is_a_failure_and_the_others_go_on():
-    report = Report(sessions=2)
+    report = StressReport(sessions=2)
     seats = [FakeSeat(), FakeSeat()]
     seats[0].lost_after = 1
-    talkers = [Talker(seat, report, RUN, number) for number, seat in enumerate(seats)]
-    bench = Bench(report, None, RUN, 1)  # a load opens nothing
-    await Load(bench, ("true",), 0.0).run(talkers, lambda: seats[1].ran >= 5)
+    talkers = [CheckedSession(seat, report, RUN, number) for number, seat in enumerate(seats)]
+    bench = StressContext(report, None, RUN, 1)  # a load opens nothing
+    await CommandLoad(bench, ("true",), 0.0).run(talkers, lambda: seats[1].ran >= 5)
     assert report.failures == 1
     assert seats[1].ran == 5
     assert len(report.load_ms) == report.commands == 6
@@ -133,33 +133,37 @@ async def test_many_at_once_are_no_more_than_so_many_and_in_order():
         await asyncio.sleep(0)
         running -= 1
 
-    await each(range(10), one, 3)
+    await for_each(range(10), one, 3)
     assert order == list(range(10))
     assert most == 3
 
 
 def test_the_errors_of_groups_of_groups_are_found():
     inner = ExceptionGroup("inner", [UserError("a"), SandboxLost("b")])
-    assert [str(leaf) for leaf in leaves(ExceptionGroup("outer", [inner, SandboxLost("c")]))] == ["a", "b", "c"]
+    assert [str(leaf) for leaf in iterate_leaf_errors(ExceptionGroup("outer", [inner, SandboxLost("c")]))] == [
+        "a",
+        "b",
+        "c",
+    ]
 
 
 class FakeEngine(DockerEngine):
     """Tells one inventory after another; the last one again and again."""
 
-    def __init__(self, *inventories: Inventory) -> None:
+    def __init__(self, *inventories: DockerInventory) -> None:
         super().__init__("unix:///none")
         self._inventories = list(inventories)
 
-    async def inventory(self) -> Inventory:
+    async def inventory(self) -> DockerInventory:
         return self._inventories.pop(0) if len(self._inventories) > 1 else self._inventories[0]
 
 
-def having(*containers: str) -> Inventory:
-    return Inventory(frozenset(containers), frozenset(), frozenset())
+def having(*containers: str) -> DockerInventory:
+    return DockerInventory(frozenset(containers), frozenset(), frozenset())
 
 
 async def test_a_removal_that_is_under_way_is_no_leak():
-    assert await left(FakeEngine(having("a", "b", "c"), having("a")), having("a")) == having()
+    assert await wait_for_leaks(FakeEngine(having("a", "b", "c"), having("a")), having("a")) == having()
 
 
 async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
@@ -167,13 +171,15 @@ async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
         return 2
 
     there = having("a", "b", "c")
-    assert await left(FakeEngine(there), having("a"), patience_s=-1) == having("b", "c")
-    assert await left(FakeEngine(there), having("a"), patience_s=-1, kept=kept) == having()
-    assert await left(FakeEngine(there), having(), patience_s=-1, kept=kept) == having("c")
+    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1) == having("b", "c")
+    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1, count_kept=kept) == having()
+    assert await wait_for_leaks(FakeEngine(there), having(), patience_s=-1, count_kept=kept) == having("c")
 
 
 async def test_what_another_run_has_is_no_leak_of_this_one():
-    async def apart() -> Inventory:
+    async def apart() -> DockerInventory:
         return having("b")
 
-    assert await left(FakeEngine(having("a", "b", "c")), having("a"), patience_s=-1, apart=apart) == having("c")
+    assert await wait_for_leaks(
+        FakeEngine(having("a", "b", "c")), having("a"), patience_s=-1, list_others=apart
+    ) == having("c")

@@ -12,10 +12,10 @@ import pytest
 
 from sandbox import owner
 from sandbox import sweep as sweeping
-from sandbox.engine import EngineError
+from sandbox.engine import DockerEngineError
 
 POOL = {"longshore.pool": "p"}
-DEAD = owner.of_process(os.getpid()).rsplit("/", 1)[0] + "/0"
+DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0] + "/0"
 """A process that had this one's number, and started at another time."""
 
 
@@ -59,7 +59,7 @@ class FakeDaemon:
 
 async def swept(images: FakeImages) -> int:
     engine: Any = FakeDaemon(images)
-    return await sweeping.sweep(engine, "pool", "p", lambda: 10_000.0)
+    return await sweeping.sweep_labelled(engine, "pool", "p", lambda: 10_000.0)
 
 
 @pytest.fixture(autouse=True)
@@ -68,13 +68,13 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_image():
-    alive = {**POOL, owner.LABEL: owner.this_process()}
+    alive = {**POOL, owner.OWNER_LABEL: owner.owner_of_this_process()}
     images = FakeImages({
-        "dead": {**POOL, owner.LABEL: DEAD},
-        "expired": {**POOL, owner.LABEL: "elsewhere/1/2/3", "longshore.expires": "9000"},
+        "dead": {**POOL, owner.OWNER_LABEL: DEAD},
+        "expired": {**POOL, owner.OWNER_LABEL: "elsewhere/1/2/3", "longshore.expires": "9000"},
         "alive": alive,
-        "elsewhere": {**POOL, owner.LABEL: "elsewhere/1/2/3", "longshore.expires": "9900"},
-        "another pool": {"longshore.pool": "q", owner.LABEL: DEAD},
+        "elsewhere": {**POOL, owner.OWNER_LABEL: "elsewhere/1/2/3", "longshore.expires": "9900"},
+        "another pool": {"longshore.pool": "q", owner.OWNER_LABEL: DEAD},
         "built by somebody": {"maintainer": "x"},
         "without labels": None,
     })  # fmt: skip
@@ -83,10 +83,10 @@ async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_im
 
 
 async def test_a_copy_that_a_container_still_uses_is_left_to_the_next_sweep():
-    images = FakeImages({"dead": {**POOL, owner.LABEL: DEAD}}, refuse=409)
+    images = FakeImages({"dead": {**POOL, owner.OWNER_LABEL: DEAD}}, refuse=409)
     assert await swept(images) == 0
     images.refuse = 400
-    with pytest.raises(EngineError, match="remove image"):
+    with pytest.raises(DockerEngineError, match="remove image"):
         await swept(images)
     images.refuse = 404
     assert await swept(images) == 1

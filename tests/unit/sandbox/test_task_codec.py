@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.private import MOST_SERVICES
-from sandbox.task_codec import MAX_FILES, TaskRefused, bounded, decode_task, encode_task
-from sandbox.tasks.task import Capability, GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
+from sandbox.private import MAX_SERVICES
+from sandbox.task_codec import MAX_FILES, TaskRefused, check_task_bounds, decode_task, encode_task
+from sandbox.tasks.task import Capability, GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 
 TASK = Task(
     id="t",
     instruction="é\n",
     files={"/app/a": bytes(range(256))},
     build=ImageBuild({"Dockerfile": b"FROM x\xff", "a": b""}, executable=frozenset({"a"})),
-    services=(Service("db", env={"A": "b"}),),
-    network=Network(agent=NetworkMode.PROXY, allowed_hosts=("a.example",)),
+    services=(TaskService("db", env={"A": "b"}),),
+    network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example",)),
     grading=GradingLevel.COMMIT,
     capabilities=(Capability.SETFCAP,),
 )
-CONTEXT, DB = ImageBuild({"Dockerfile": b""}), Service("db")
+CONTEXT, DB = ImageBuild({"Dockerfile": b""}), TaskService("db")
 
 
 def test_every_field_comes_back():
@@ -45,7 +45,7 @@ def test_bytes_and_text_come_back(files: dict[str, bytes], instruction: str):
         {"test_timeout_s": 0.0}, {"agent_timeout_s": 1e9}, {"setup": "\0"},
         {"build_timeout_s": 0.0}, {"storage_mb": -1},
         {"reports": ("x",)}, {"artifacts": ("/a/../../b",)}, {"solution_files": {"../x": b""}},
-        {"network": Network(allowed_hosts=("a b",))}, {"network": Network(allowed_hosts=("a\r\nX: y",))},
+        {"network": TaskNetwork(allowed_hosts=("a b",))}, {"network": TaskNetwork(allowed_hosts=("a\r\nX: y",))},
     ],
     ids=str,
 )  # fmt: skip
@@ -71,13 +71,13 @@ def test_a_build_that_leaves_its_context_or_has_no_bound_is_refused_by_name(wher
     with pytest.raises(TaskRefused, match=rf"bounds: build\.{where}"):
         decode_task(encode_task(replace(TASK, build=bad)))
     with pytest.raises(TaskRefused, match=rf"bounds: services\.1\.build\.{where}"):
-        decode_task(encode_task(replace(TASK, services=(DB, Service("web", build=bad)))))
+        decode_task(encode_task(replace(TASK, services=(DB, TaskService("web", build=bad)))))
 
 
 def test_a_build_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sandbox.task_codec.MAX_CONTEXT_BYTES", 10)
     with pytest.raises(TaskRefused, match=r"build\.files"):
-        bounded(replace(TASK, build=ImageBuild({"Dockerfile": b"x" * 11})))
+        check_task_bounds(replace(TASK, build=ImageBuild({"Dockerfile": b"x" * 11})))
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_service_that_asks_for_too_much_is_refused_by_name(change: dict[str, A
 
 
 @pytest.mark.parametrize(
-    "services", [(DB, DB), tuple(Service(f"s{n}") for n in range(MOST_SERVICES + 1))], ids=["twice", "many"]
+    "services", [(DB, DB), tuple(TaskService(f"s{n}") for n in range(MAX_SERVICES + 1))], ids=["twice", "many"]
 )
-def test_services_are_few_and_differ(services: tuple[Service, ...]):
+def test_services_are_few_and_differ(services: tuple[TaskService, ...]):
     with pytest.raises(TaskRefused, match=r"bounds: services$"):
         decode_task(encode_task(replace(TASK, services=services)))
 

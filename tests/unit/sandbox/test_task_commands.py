@@ -11,16 +11,24 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks.__main__ import main
-from sandbox.tasks.apart import unshared
-from sandbox.tasks.code_harness import own_names, parsed
-from sandbox.tasks.datasets import Cut, Part, checksum, chosen, cut, load_label, patterns_of
+from sandbox.tasks.apart import find_shared_state
+from sandbox.tasks.code_harness import candidate_names, parse_test_code
+from sandbox.tasks.datasets import (
+    DatasetPart,
+    DatasetSplit,
+    dataset_checksum,
+    filter_tasks,
+    load_labelled_dataset,
+    read_patterns,
+    take_split,
+)
 from sandbox.tasks.families import FAMILIES
-from sandbox.tasks.formats import Format, write_tasks
+from sandbox.tasks.formats import TaskFormat, write_tasks
 from sandbox.tasks.generated import held_out_tasks
-from sandbox.tasks.needs import Phase, live_services, network_needs, unmet
-from sandbox.tasks.remarks import remarks
-from sandbox.tasks.task import GradingLevel, ImageBuild, Network, NetworkMode, Service, Task
-from sandbox.tasks.wants import wanted
+from sandbox.tasks.needs import TaskPhase, find_live_services, find_network_needs, find_unmet_needs
+from sandbox.tasks.remarks import find_remarks
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.wants import find_network_requests
 from tests.support import code_rows
 from tests.support.commands import run_json
 
@@ -86,18 +94,18 @@ checksum = "{checksum}"
 
 def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path):
     some = held_out_tasks(0, 1)
-    write_tasks(some, Format.HARBOR, tmp_path / "some")
-    toml, right = tmp_path / "datasets.toml", checksum(tuple(reversed(some)))
+    write_tasks(some, TaskFormat.HARBOR, tmp_path / "some")
+    toml, right = tmp_path / "datasets.toml", dataset_checksum(tuple(reversed(some)))
     sides: dict[str, set[str]] = {}
-    for part in Part:
+    for part in DatasetPart:
         toml.write_text(TOML.format(part=part, checksum=right))
-        sides[part] = {task.id for task in load_label(toml, "some").tasks}
-    assert sides[Part.TRAIN] | sides[Part.HELD_OUT] == {task.id for task in some if task.family != "sort"}
-    assert not sides[Part.TRAIN] & sides[Part.HELD_OUT]
-    assert len(sides[Part.HELD_OUT]) == (len(FAMILIES) - 1) // 2
+        sides[part] = {task.id for task in load_labelled_dataset(toml, "some").tasks}
+    assert sides[DatasetPart.TRAIN] | sides[DatasetPart.HELD_OUT] == {task.id for task in some if task.family != "sort"}
+    assert not sides[DatasetPart.TRAIN] & sides[DatasetPart.HELD_OUT]
+    assert len(sides[DatasetPart.HELD_OUT]) == (len(FAMILIES) - 1) // 2
     (tmp_path / "some" / some[0].id / "instruction.md").write_text("Something else.\n")
     with pytest.raises(UserError, match=r"not what .* says: its tasks have the checksum sha256:"):
-        load_label(toml, "some")
+        load_labelled_dataset(toml, "some")
     with pytest.raises(UserError):
         main(["list", str(toml), "--label", "some"])
 
@@ -113,17 +121,17 @@ def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path
 def test_a_wrong_datasets_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, said: str):
     (tmp_path / "datasets.toml").write_text(text)
     with pytest.raises(UserError, match=said):
-        load_label(tmp_path / "datasets.toml", "a")
+        load_labelled_dataset(tmp_path / "datasets.toml", "a")
 
 
 def test_a_filter_may_be_a_file_of_names_and_a_split_is_stable(tmp_path: Path):
     some = tuple(held_out_tasks(0, 1))
     (tmp_path / "names").write_text("sort-held_out-00000000\nfix-*\n")
-    assert [task.family for task in chosen(some, patterns_of(str(tmp_path / "names")))] == ["sort", "fix"]
+    assert [task.family for task in filter_tasks(some, read_patterns(str(tmp_path / "names")))] == ["sort", "fix"]
     with pytest.raises(UserError, match="filter"):
-        patterns_of(str(tmp_path / "none"))
-    wanted = Cut(part=Part.HELD_OUT)
-    assert cut(some, wanted) == cut(some[::-1], wanted)[::-1] != ()
+        read_patterns(str(tmp_path / "none"))
+    wanted = DatasetSplit(part=DatasetPart.HELD_OUT)
+    assert take_split(some, wanted) == take_split(some[::-1], wanted)[::-1] != ()
 
 
 RUN = """#!/bin/bash
@@ -145,40 +153,48 @@ def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
         {"Dockerfile": b'FROM a\nRUN apt-get install -y nginx\nENTRYPOINT ["x"]\nUSER bob\nWORKDIR /srv\n'}
     )
     task = Task(
-        "a", "b", run_tests=RUN, tests=tests, build=build, services=(Service("db"),), solution="npm install left-pad\n"
+        "a",
+        "b",
+        run_tests=RUN,
+        tests=tests,
+        build=build,
+        services=(TaskService("db"),),
+        solution="npm install left-pad\n",
     )
-    found = {(need.phase, need.what) for need in network_needs(task)}
+    found = {(need.phase, need.what) for need in find_network_needs(task)}
     assert found == {
-        (Phase.BUILD, "apt-get install nginx"),
-        (Phase.ORACLE, "npm install left-pad"),
-        (Phase.VERIFY, "apt-get install libpq-dev"),
-        (Phase.VERIFY, "uv install pandas"),
-        (Phase.VERIFY, "uv install -r requirements.txt numpy"),
-        (Phase.VERIFY, "uvx -w requests pytest-json-ctrf==0.3.4"),
-        (Phase.VERIFY, "https://example.org/a.git"),
-        (Phase.VERIFY, "https://data.example/x.csv"),
+        (TaskPhase.BUILD, "apt-get install nginx"),
+        (TaskPhase.ORACLE, "npm install left-pad"),
+        (TaskPhase.VERIFY, "apt-get install libpq-dev"),
+        (TaskPhase.VERIFY, "uv install pandas"),
+        (TaskPhase.VERIFY, "uv install -r requirements.txt numpy"),
+        (TaskPhase.VERIFY, "uvx -w requests pytest-json-ctrf==0.3.4"),
+        (TaskPhase.VERIFY, "https://example.org/a.git"),
+        (TaskPhase.VERIFY, "https://data.example/x.csv"),
     }
-    assert {need.phase for need in unmet(task)} == {Phase.ORACLE, Phase.VERIFY}
-    assert live_services(task) == ("db", "localhost:5000", "localhost:8080")
-    entrypoint, user, image_s = remarks(task)
+    assert {need.phase for need in find_unmet_needs(task)} == {TaskPhase.ORACLE, TaskPhase.VERIFY}
+    assert find_live_services(task) == ("db", "localhost:5000", "localhost:8080")
+    entrypoint, user, image_s = find_remarks(task)
     assert (entrypoint.split(" is ")[0], user.split(" is ")[0]) == ("its image's ENTRYPOINT", "its image's USER")
     assert "replaced, because of `apt-get install -y --no-install-recommends curl" in image_s
-    assert len(list(remarks(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
+    assert len(list(find_remarks(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
 
 
 def test_allowed_hosts_that_lead_nowhere_are_remarked():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true")
-    listed = replace(task, network=Network(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]")))
-    name, address = (each for each in remarks(listed) if each not in list(remarks(task)))
+    listed = replace(
+        task, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]"))
+    )
+    name, address = (each for each in find_remarks(listed) if each not in list(find_remarks(task)))
     assert name.startswith("its allowed_hosts name localhost, where the gate lets nobody through")
     assert address.startswith("its allowed_hosts name [::1], which at the gate is the machine that it runs on")
 
 
 def test_a_clean_container_without_artifacts_is_remarked():
     task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true", grading=GradingLevel.ARTIFACTS)
-    (said,) = remarks(task)
+    (said,) = find_remarks(task)
     assert said.startswith("its tests run in a clean container and it declares no artifacts")
-    assert not list(remarks(replace(task, artifacts=("/app",))))
+    assert not list(find_remarks(replace(task, artifacts=("/app",))))
 
 
 def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -214,8 +230,8 @@ def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_remarke
 
 
 def unshared_of(code: str) -> list[str]:
-    tree = parsed(code)
-    return list(unshared(tree, own_names(tree) | {"candidate"}))
+    tree = parse_test_code(code)
+    return list(find_shared_state(tree, candidate_names(tree) | {"candidate"}))
 
 
 UNSHARED = {
@@ -303,10 +319,10 @@ WANTS = {
 
 @pytest.mark.parametrize("line", WANTS)
 def test_what_a_script_wants_from_the_network_is_found_in_its_words(line: str):
-    assert list(wanted(f"#!/bin/sh\n{line}\n")) == WANTS[line]
+    assert list(find_network_requests(f"#!/bin/sh\n{line}\n")) == WANTS[line]
 
 
 def test_a_need_that_the_task_may_satisfy_is_not_unmet():
-    task = Task("a", "b", run_tests="pip install x\n", network=Network(verify=NetworkMode.PROXY))
-    assert network_needs(task)
-    assert not unmet(task)
+    task = Task("a", "b", run_tests="pip install x\n", network=TaskNetwork(verify=NetworkMode.PROXY))
+    assert find_network_needs(task)
+    assert not find_unmet_needs(task)

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from sandbox.tasks import code, harbor, terminal_bench
-from sandbox.tasks.compose import Composed
+from sandbox.tasks.compose import ComposeFacts
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.dockerfile import instructions, plain, workdir_of
-from sandbox.tasks.expected import expected_tests
-from sandbox.tasks.folders import Loaded, load, write
+from sandbox.tasks.dockerfile import find_workdir, parse_instructions, parse_plain_dockerfile
+from sandbox.tasks.expected import find_expected_tests
+from sandbox.tasks.folders import LoadedTask, load_task_folder, write_task_folder
 from sandbox.tasks.formats import load_tasks
-from sandbox.tasks.remarks import remarks
-from sandbox.tasks.task import Capability, GradingLevel, Network, NetworkMode, Service, Task
+from sandbox.tasks.remarks import find_remarks
+from sandbox.tasks.task import Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
 from tests.support.stock_scripts import PROJECT
 
 COMPOSE = """\
@@ -66,7 +66,7 @@ def folder(parent: Path, files: dict[str, str], name: str = "a-task") -> Path:
     return parent / name
 
 
-def said(loaded: Loaded) -> str:
+def said(loaded: LoadedTask) -> str:
     return "\n".join(map(str, loaded.problems))
 
 
@@ -88,7 +88,9 @@ def test_a_terminal_bench_task_with_an_image_and_a_service_is_read_whole(tmp_pat
     (db,) = task.services
     assert db.build is not None
     assert (set(db.build.files), db.build.args) == ({"Dockerfile", "start.sh"}, {"V": "1"})
-    bare = Service("db", "", db.build, ("postgres", "-c", "x=1"), {"PASSWORD": "a"}, "pg_isready -U 'a b'", cpus=0.5)
+    bare = TaskService(
+        "db", "", db.build, ("postgres", "-c", "x=1"), {"PASSWORD": "a"}, "pg_isready -U 'a b'", cpus=0.5
+    )
     assert db == bare
 
 
@@ -154,7 +156,7 @@ def test_every_problem_of_a_task_is_named_at_once(tmp_path: Path):
     }
     place = folder(tmp_path, files)
     (place / "tests/link").symlink_to("/etc/passwd")
-    text = said(load(terminal_bench.FORMAT, place))
+    text = said(load_task_folder(terminal_bench.FORMAT, place))
     for part in (
         "max_test_timeout_sec",
         "max_agent_timeout_sec",
@@ -175,7 +177,7 @@ def test_keystrokes_become_a_script_and_single_keys_are_a_problem(tmp_path: Path
         == "make\nmake test\n"
     )
     keys = folder(tmp_path, typed | {"solution.yaml": "- command: C-c\n  append_enter: false\n"}, "b")
-    assert "presses single keys" in said(load(terminal_bench.FORMAT, keys))
+    assert "presses single keys" in said(load_task_folder(terminal_bench.FORMAT, keys))
 
 
 HARBOR = {
@@ -194,24 +196,27 @@ HARBOR = {
 
 
 def test_a_harbor_task_is_read_whole(tmp_path: Path):
-    task = load(harbor.FORMAT, folder(tmp_path, HARBOR)).one()
+    task = load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR)).require_task()
     assert (task.instruction, task.family, task.workdir, task.memory_mb) == ("Do it.", "data", "/work", 4096)
     assert (task.storage_mb, task.cpus, task.agent_timeout_s, task.build_timeout_s) == (10240, 2.0, 3600.0, 300.0)
     assert (task.weights, task.expected_tests) == ({"test_y": 0.25, "test_x": 0.75}, ("test_y", "test_x"))
     assert (set(task.tests), task.solution_files) == ({"test_outputs.py"}, {"fix.py": b"pass\n"})
     assert task.reports == harbor.REPORTS
-    assert (task.network, task.grading) == (Network(), GradingLevel.SAME)
+    assert (task.network, task.grading) == (TaskNetwork(), GradingLevel.SAME)
     assert task.build is not None
     assert set(task.build.files) == {"Dockerfile", "data.csv"}
 
 
 def test_foils_are_read_by_their_names_and_what_is_none_is_named(tmp_path: Path):
     foils = {"foils/near-1.sh": "# too little\ntrue\n", "foils/cheat.sh": "# nothing\n"}
-    task = load(harbor.FORMAT, folder(tmp_path / "a", HARBOR | foils)).one()
+    task = load_task_folder(harbor.FORMAT, folder(tmp_path / "a", HARBOR | foils)).require_task()
     assert task.foils == {"near-1": "# too little\ntrue\n", "cheat": "# nothing\n"}
-    assert load(harbor.FORMAT, write(harbor.FORMAT, task, tmp_path / "again")).one() == task
+    assert (
+        load_task_folder(harbor.FORMAT, write_task_folder(harbor.FORMAT, task, tmp_path / "again")).require_task()
+        == task
+    )
     odd = {"foils/notes.txt": "x\n", "foils/deep/x.sh": "x\n", "foils/a b.sh": "x\n"}
-    problems = load(harbor.FORMAT, folder(tmp_path / "b", HARBOR | odd)).problems
+    problems = load_task_folder(harbor.FORMAT, folder(tmp_path / "b", HARBOR | odd)).problems
     assert all(any(name in str(each) for each in problems) for name in ("notes.txt", "deep/x.sh", "'a b'"))
 
 
@@ -220,10 +225,10 @@ def test_harbors_newer_keys_count(tmp_path: Path):
         'artifacts = ["/work/out.csv"]\nsource = "somewhere"\n[verifier]\nenvironment_mode = "separate"\n'
         '[environment]\ndocker_image = "python:3.13"\nmemory_mb = 512\nallow_internet = true\nenv = {A = "b"}\n'
     )
-    task = load(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})).one()
+    task = load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})).require_task()
     assert (task.image, task.build, task.memory_mb, task.env) == ("python:3.13", None, 512, {"A": "b"})
     assert (task.grading, task.artifacts) == (GradingLevel.ARTIFACTS, ("/work/out.csv",))
-    assert task.network == Network(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
+    assert task.network == TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
     assert task.metadata == {"harbor.source": "somewhere"}
 
 
@@ -237,7 +242,7 @@ UNFOLLOWED = [
 
 @pytest.mark.parametrize("text", UNFOLLOWED)
 def test_what_would_run_otherwise_in_harbor_is_a_problem(tmp_path: Path, text: str):
-    assert "task.toml" in said(load(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})))
+    assert "task.toml" in said(load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})))
 
 
 def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path: Path):
@@ -252,7 +257,9 @@ def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path:
 
 def test_a_harbor_service_is_beside_the_agents(tmp_path: Path):
     compose = "services:\n  main: {depends_on: [db]}\n  db: {image: 'postgres:16'}\n"
-    task = load(harbor.FORMAT, folder(tmp_path, HARBOR | {"environment/docker-compose.yaml": compose})).one()
+    task = load_task_folder(
+        harbor.FORMAT, folder(tmp_path, HARBOR | {"environment/docker-compose.yaml": compose})
+    ).require_task()
     assert [(service.name, service.image) for service in task.services] == [("db", "postgres:16")]
     assert task.build is not None
     assert "docker-compose.yaml" not in task.build.files
@@ -322,7 +329,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("truth", "cases"), CASES)
-def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: list[code.Case]):
+def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: list[code.CodeCase]):
     row = {
         "data_source": "taco/x",
         "prompt": [{"role": "user", "content": "Add."}],
@@ -331,13 +338,13 @@ def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: 
         "agent_name": "tool_agent",
         "extra_info": {"index": 3},
     }
-    assert code.cases_of(truth) == cases
+    assert code.parse_cases(truth) == cases
     found = rows(tmp_path / "c.jsonl", row)
     if not cases:
         assert "holds no tests" in str(found.problems[0])
         return
     (task,) = found.tasks
-    assert (task.id, task.family, task.instruction) == ("taco-x-3", "code", f"Add.{code.ASKED}")
+    assert (task.id, task.family, task.instruction) == ("taco-x-3", "code", f"Add.{code.PROGRAM_INSTRUCTION}")
     assert len(task.expected_tests) == len(cases)
     assert code.FORMAT.write(task) == row
 
@@ -372,8 +379,8 @@ def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
         return
     (task,) = found.tasks
     assert (task.answer, task.run_tests, task.tests) == (answer, "", {})
-    assert task.instruction == f"What is it?{code.ASKED_TO_BOX}"
-    assert [each for each in remarks(task) if "graded" in each or "oracle" in each] == []
+    assert task.instruction == f"What is it?{code.BOX_INSTRUCTION}"
+    assert [each for each in find_remarks(task) if "graded" in each or "oracle" in each] == []
     assert code.FORMAT.write(task) == row
 
 
@@ -423,7 +430,7 @@ def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Pa
     ],
 )
 def test_the_working_directory_is_where_the_image_would_start(text: str, where: str | None):
-    assert workdir_of(instructions(text), {}) == where
+    assert find_workdir(parse_instructions(text), {}) == where
 
 
 BUILDS = {
@@ -447,7 +454,7 @@ def test_a_build_without_a_working_directory_is_remarked(tmp_path: Path):
     for line, remarked in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
         task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": f"FROM a\n{line}\n"}))
         said = "its Dockerfile names no working directory: its shell starts in /app"
-        assert (said in list(remarks(task))) is remarked
+        assert (said in list(find_remarks(task))) is remarked
 
 
 def test_a_variable_that_tests_on_the_kits_programs_do_not_get_is_remarked(tmp_path: Path):
@@ -459,11 +466,14 @@ def test_a_variable_that_tests_on_the_kits_programs_do_not_get_is_remarked(tmp_p
         ({"Dockerfile": f"FROM a\n{env}RUN make\n", "run-tests.sh": "#!/bin/sh\npython3 -m pytest /tests\n"}, False),
     ):
         task = terminal_bench.load_task(folder(tmp_path, TB | {"run-tests.sh": PROJECT} | files))
-        assert (said in list(remarks(task))) is remarked
+        assert (said in list(find_remarks(task))) is remarked
 
 
 def test_the_working_directory_is_the_target_stages():
-    assert workdir_of(instructions("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n"), {}, "one") == "/one"
+    assert (
+        find_workdir(parse_instructions("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n"), {}, "one")
+        == "/one"
+    )
 
 
 @pytest.mark.parametrize(
@@ -471,7 +481,7 @@ def test_the_working_directory_is_the_target_stages():
     ["FROM a\nFROM b\n", "FROM a\nRUN x\n", "FROM $A\n", "WORKDIR /x\n", "FROM a\nCOPY setup.sh /tmp/setup.sh\n"],
 )
 def test_only_an_image_and_a_folder_need_no_build(text: str):
-    assert plain(text) is None
+    assert parse_plain_dockerfile(text) is None
 
 
 @pytest.mark.parametrize(
@@ -500,7 +510,7 @@ def test_only_an_image_and_a_folder_need_no_build(text: str):
     ],
 )
 def test_only_certain_test_names_are_expected(run: str, tests: str, names: tuple[str, ...]):
-    assert expected_tests(run, {"test_outputs.py": tests.encode()}) == names
+    assert find_expected_tests(run, {"test_outputs.py": tests.encode()}) == names
 
 
 @pytest.mark.parametrize(
@@ -517,7 +527,7 @@ def test_only_certain_test_names_are_expected(run: str, tests: str, names: tuple
 )
 def test_what_is_no_test_is_not_expected(more: str):
     tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
-    assert expected_tests("pytest /tests/test_outputs.py", tests) == ("test_c",)
+    assert find_expected_tests("pytest /tests/test_outputs.py", tests) == ("test_c",)
 
 
 @pytest.mark.parametrize(
@@ -544,7 +554,7 @@ def test_what_is_no_test_is_not_expected(more: str):
 )
 def test_a_file_that_may_test_more_than_its_functions_names_nothing(more: str):
     tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
-    assert expected_tests("pytest /tests/test_outputs.py", tests) == ()
+    assert find_expected_tests("pytest /tests/test_outputs.py", tests) == ()
 
 
 @pytest.mark.parametrize(
@@ -557,8 +567,8 @@ def test_a_file_that_may_test_more_than_its_functions_names_nothing(more: str):
 )
 def test_settings_beside_the_tests_may_make_more_of_them(conftest: str, names: tuple[str, ...]):
     tests = {"test_outputs.py": b"def test_c(case): pass", "conftest.py": conftest.encode()}
-    assert expected_tests("pytest /tests/test_outputs.py", tests) == names
+    assert find_expected_tests("pytest /tests/test_outputs.py", tests) == names
 
 
 def test_a_task_without_a_compose_file_says_nothing_of_services():
-    assert Composed().services == Task("a", "b").services == ()
+    assert ComposeFacts().services == Task("a", "b").services == ()

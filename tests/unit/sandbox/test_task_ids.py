@@ -8,7 +8,7 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.ids import picked
+from sandbox.tasks.ids import select_tasks
 from sandbox.tasks.task import Task, TaskError
 
 BROKEN = Path("/nowhere/swe-8")
@@ -16,7 +16,7 @@ BROKEN = Path("/nowhere/swe-8")
 
 def ids(*wanted: str, known: tuple[str, ...] = ("swe-7", "swe-9", "swe-10", "fix-git", "9-11")) -> list[str]:
     found = Dataset(tuple(Task(name, "") for name in known), (TaskError(BROKEN, "is broken", "a test"),))
-    return [task.id for task in picked(found, wanted, "tasks").tasks]
+    return [task.id for task in select_tasks(found, wanted, "tasks").tasks]
 
 
 def test_ids_numbers_and_ranges_name_tasks_in_the_order_of_the_data_set() -> None:
@@ -48,5 +48,5 @@ def test_a_broken_task_that_was_asked_for_stays_a_problem_and_another_is_nobodys
         (tmp_path / name).mkdir()
     problems = tuple(TaskError(tmp_path / name, "is broken", "a test") for name in ("swe-8", "swe-5"))
     found = Dataset((Task("swe-7", ""),), problems)
-    chosen = picked(found, ["7-8"], "tasks")
+    chosen = select_tasks(found, ["7-8"], "tasks")
     assert ([task.id for task in chosen.tasks], chosen.problems) == (["swe-7"], problems[:1])

@@ -11,10 +11,10 @@ import pytest
 from protocol.errors import UserError
 from sandbox.tasks import tree
 from sandbox.tasks.__main__ import main
-from sandbox.tasks.datasets import load_label
+from sandbox.tasks.datasets import load_labelled_dataset
 from sandbox.tasks.formats import load_tasks
-from sandbox.tasks.remarks import remarks
-from sandbox.tasks.yaml_text import YamlError, parse
+from sandbox.tasks.remarks import find_remarks
+from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 TB = {
     "task.yaml": "instruction: Do it.\n",
@@ -99,7 +99,7 @@ def test_keys_that_are_no_texts_are_kept_as_texts(tmp_path: Path):
 
 
 def test_aliases_within_bounds_merged_keys_among_them_mean_what_they_say():
-    assert parse("x: &c {a: 1, b: 2}\ny: {<<: *c, a: 3}\nz: *c\n") == {
+    assert parse_yaml("x: &c {a: 1, b: 2}\ny: {<<: *c, a: 3}\nz: *c\n") == {
         "x": {"a": 1, "b": 2},
         "y": {"a": 3, "b": 2},
         "z": {"a": 1, "b": 2},
@@ -108,14 +108,14 @@ def test_aliases_within_bounds_merged_keys_among_them_mean_what_they_say():
 
 def test_a_text_deep_enough_to_end_the_process_is_an_error():
     with pytest.raises(YamlError, match="nested more than 100 deep"):
-        parse("[" * 300_000)
+        parse_yaml("[" * 300_000)
 
 
 @pytest.mark.parametrize("text", [f"a = {DEEP}", f"a = {'9' * 5000}", "a = 1"])
 def test_a_datasets_file_that_cannot_be_read_is_the_persons_to_mend(tmp_path: Path, text: str):
     (tmp_path / "datasets.toml").write_text(text)
     with pytest.raises(UserError, match=r"datasets\.toml"):
-        load_label(tmp_path / "datasets.toml", "a")
+        load_labelled_dataset(tmp_path / "datasets.toml", "a")
 
 
 def told(place: Path) -> str:
@@ -142,29 +142,29 @@ def test_every_wrong_value_of_a_file_is_named(tmp_path: Path):
     assert "longshore.yaml: network.verify" in own
     (tmp_path / "datasets.toml").write_text("[a]\nformat = 'x'\nsplit = 3\n")
     with pytest.raises(UserError, match=r"a\.path.*a\.format.*a\.split"):
-        load_label(tmp_path / "datasets.toml", "a")
+        load_labelled_dataset(tmp_path / "datasets.toml", "a")
 
 
 def test_tests_and_weights_that_are_not_there_are_remarked(tmp_path: Path):
     script = "# $TEST_DIR/old.py\npytest /tests/test_outputs.py ${TEST_DIR}/test_more.py /app/tests/own.py\n"
     (missing,) = load_tasks(folder(tmp_path / "m", TB | {"run-tests.sh": script})).tasks
-    assert "its tests name test_more.py, which is not among them" in list(remarks(missing))
+    assert "its tests name test_more.py, which is not among them" in list(find_remarks(missing))
     weights = {"weights.json": '{"test_a": 0.5, "test_b": 0.5}'}
     (weighted,) = load_tasks(folder(tmp_path / "w", HARBOR | weights)).tasks
-    assert "its weights name test_b, which is no test of test_outputs.py" in list(remarks(weighted))
+    assert "its weights name test_b, which is no test of test_outputs.py" in list(find_remarks(weighted))
 
 
 def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_remarked(tmp_path: Path):
     (windows,) = load_tasks(folder(tmp_path / "w", TB | {"run-tests.sh": "#!/bin/sh\r\npytest\r\n"})).tasks
-    assert any("CR LF" in each for each in remarks(windows))
+    assert any("CR LF" in each for each in find_remarks(windows))
     for test in (
         "import subprocess\nsubprocess.run(['/app/x'], user='nobody')\n",
         "os.system('su nobody -c /app/x')\n",
     ):
         (named,) = load_tasks(folder(tmp_path / "n", TB | {"tests/test_outputs.py": test})).tasks
-        assert any("name 65534" in each for each in remarks(named))
+        assert any("name 65534" in each for each in find_remarks(named))
     (plain,) = load_tasks(folder(tmp_path / "p", TB)).tasks
-    assert not any("65534" in each or "CR LF" in each for each in remarks(plain))
+    assert not any("65534" in each or "CR LF" in each for each in find_remarks(plain))
 
 
 def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_none(tmp_path: Path):
@@ -173,10 +173,10 @@ def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_n
     (tmp_path / "s/bad/run-tests.sh").unlink()
     toml = tmp_path / "datasets.toml"
     toml.write_text("[a]\npath = 's'\nfilter = ['good', 'ba?', '!other']\n")
-    assert [task.id for task in load_label(toml, "a").tasks] == ["good"]
+    assert [task.id for task in load_labelled_dataset(toml, "a").tasks] == ["good"]
     toml.write_text("[a]\npath = 's'\nfilter = ['good', 'god', '!othr']\n")
     with pytest.raises(UserError, match=r"a\.filter: no task is named 'god', '!othr'"):
-        load_label(toml, "a")
+        load_labelled_dataset(toml, "a")
 
 
 def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):

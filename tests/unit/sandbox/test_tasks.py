@@ -14,13 +14,13 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks import Task, TaskError, load_dataset, load_task, write_task
-from sandbox.tasks.checks import SUMMARY
+from sandbox.tasks.checks import SUMMARY_HEADER
 from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.generated import (
     held_out_tasks,
     make_task,
     solution_command,
-    trained_families,
+    training_families,
     training_tasks,
     wrong_commands,
 )
@@ -195,16 +195,16 @@ def test_held_out_instances_use_no_word_and_no_number_that_training_lacks():
 
 def test_any_family_can_be_held_out_or_none():
     assert "sort" not in {task.family for task in training_tasks(0, 100, held_out_family="sort")}
-    assert len(trained_families("")) == len(FAMILIES)
+    assert len(training_families("")) == len(FAMILIES)
     assert held_out_tasks(0, 1, held_out_family="sort")[-1].family == "sort"
     assert len(held_out_tasks(0, 1, held_out_family="")) == len(FAMILIES)
     with pytest.raises(UserError, match="no task family 'sorted'"):
-        trained_families("sorted")
+        training_families("sorted")
 
 
 def test_each_training_batch_takes_the_families_in_turn():
-    names = [task.family for task in training_tasks(1, 4 * len(trained_families()))]
-    assert names[: len(trained_families())] == list(trained_families()) == names[-len(trained_families()) :]
+    names = [task.family for task in training_tasks(1, 4 * len(training_families()))]
+    assert names[: len(training_families())] == list(training_families()) == names[-len(training_families()) :]
 
 
 def test_tasks_are_the_same_in_every_process_and_ids_are_unique():
@@ -233,7 +233,7 @@ def test_tests_are_plain_sh_with_at_most_three_checks_and_a_summary(family: str,
     local = script.replace("cd /app", f"cd {tmp_path}")
     done = subprocess.run([SHELL, "-c", local], capture_output=True, text=True, timeout=30, check=False)
     first, *verdicts = done.stdout.splitlines()
-    assert first == SUMMARY
+    assert first == SUMMARY_HEADER
     assert [line.split()[1] for line in verdicts] == list(task.expected_tests)
     assert "FAILED" in done.stdout
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandbox import wire
-from sandbox.terminal import SCREEN_BYTES, Terminal
+from sandbox.terminal import SCREEN_BYTES, PseudoTerminal
 
 ROWS, COLUMNS = 5, 20
 
@@ -18,10 +18,10 @@ class FakeSilentLink:
         raise AssertionError(f"a screen needs no {name}")
 
 
-def terminal_with(*printed: bytes) -> Terminal:
-    terminal = Terminal(FakeSilentLink(), 1, ROWS, COLUMNS)
+def terminal_with(*printed: bytes) -> PseudoTerminal:
+    terminal = PseudoTerminal(FakeSilentLink(), 1, ROWS, COLUMNS)
     for each in printed:
-        terminal.handle(wire.Output(1, each))
+        terminal.handle(wire.SlotOutput(1, each))
     return terminal
 
 
@@ -49,7 +49,7 @@ def test_characters_may_be_cut_anywhere(printed: list[str], step: int):
     cut = terminal_with(*(whole[at : at + step] for at in range(0, len(whole), step)))
     looked_at = terminal_with()
     for at in range(0, len(whole), step):
-        looked_at.handle(wire.Output(1, whole[at : at + step]))
+        looked_at.handle(wire.SlotOutput(1, whole[at : at + step]))
         looked_at.screen()
     assert cut.screen() == looked_at.screen() == terminal_with(whole).screen()
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.grading.settings import has_settings
-from sandbox.grading.whose import Isolation, isolation_of
+from sandbox.grading.settings import has_pytest_settings
+from sandbox.grading.whose import Isolation, decide_isolation
 
 TESTS = {"test_outputs.py": b"def test_a(): pass\n", "unit/test_b.py": b"", "run.sh": b"true\n"}
 PYTEST = "uvx -w pytest==8.4.1 pytest"
 
 
 def isolation(line: str) -> Isolation:
-    return isolation_of(f"#!/bin/bash\n{line}\n", TESTS)
+    return decide_isolation(f"#!/bin/bash\n{line}\n", TESTS)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_pytest_is_told_nothing_but_what_is_known_to_run_the_tests_alone(call: s
     ],
 )
 def test_usual_calls_of_pytest_are_ours(call: str):
-    assert isolation(f"{PYTEST} {call}") is Isolation.KIT
-    assert isolation(f"uv venv v; . v/bin/activate\npytest {call}") is Isolation.KIT
+    assert isolation(f"{PYTEST} {call}") is Isolation.TOOLCHAIN
+    assert isolation(f"uv venv v; . v/bin/activate\npytest {call}") is Isolation.TOOLCHAIN
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_is_written_where_the_agent_may_have_made_a_link_is_no_test_of_ours
     ],
 )
 def test_what_is_written_nowhere_else_is_no_doubt(line: str):
-    assert isolation(f"{line}\n{PYTEST} $TEST_DIR/test_outputs.py") is Isolation.KIT
+    assert isolation(f"{line}\n{PYTEST} $TEST_DIR/test_outputs.py") is Isolation.TOOLCHAIN
 
 
 @pytest.mark.parametrize(
@@ -198,11 +198,11 @@ def test_words_behind_a_redirection_and_names_from_data_are_read_too(line: str):
 )
 def test_settings_are_what_pytest_takes_for_some(name: str, content: str, taken: bool):
     """It looks for others above the tests, where the agent can put some."""
-    assert has_settings({name: content.encode()}, newest=False) is taken
-    assert not has_settings({name: b"\xff\xfe"}, newest=False) or name == "pytest.ini"
+    assert has_pytest_settings({name: content.encode()}, newest=False) is taken
+    assert not has_pytest_settings({name: b"\xff\xfe"}, newest=False) or name == "pytest.ini"
 
 
 def test_tables_that_only_a_newer_pytest_reads_are_settings_for_that_one():
     files = {"pyproject.toml": b"[tool.pytest]\naddopts = ['-q']\n"}
-    assert has_settings(files, newest=True)
-    assert not has_settings(files, newest=False)
+    assert has_pytest_settings(files, newest=True)
+    assert not has_pytest_settings(files, newest=False)

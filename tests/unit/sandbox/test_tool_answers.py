@@ -24,7 +24,7 @@ async def test_any_number_of_seconds_gets_an_answer(seconds: object):
     pid_1 = FakePid1()
     context = ToolContext(pid_1.session, 0.0)
     await call_tool(context, "shell_exec", {"id": "a", "command": "sleep 1"}, SETA)
-    (named,) = pid_1.session.named.values()
+    (named,) = pid_1.session.named_sessions.values()
     assert named.shell is not None
     named.shell.abandon()
     waited = await call_tool(context, "shell_wait", {"id": "a", "wait_seconds": seconds}, SETA)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sandbox import commit, unheard
-from sandbox.commit import Copy
-from sandbox.engine import ContainerInfo, DockerEngine, EngineError
-from sandbox.unheard import LOOKED_FOR_S, Unheard
+from sandbox.commit import CommittedImage
+from sandbox.engine import ContainerInfo, DockerEngine, DockerEngineError
+from sandbox.unheard import LOOK_WINDOW_S, OrphanRemover
 
 LABELS = {"longshore.lease": "mine"}
 
@@ -35,19 +35,19 @@ class FakeEngine(DockerEngine):
 class Machine:
     def __init__(self) -> None:
         self.engine, self.now = FakeEngine(), 1000.0
-        self.unheard = Unheard(self.engine, LABELS, 120.0, lambda: self.now)
+        self.unheard = OrphanRemover(self.engine, LABELS, 120.0, lambda: self.now)
 
     async def after(self, seconds: float) -> int:
         self.now += seconds
-        return await self.unheard.look()
+        return await self.unheard.remove_orphans()
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
 
-    async def copies(engine: FakeEngine, labels: object) -> tuple[Copy, ...]:
-        return tuple(Copy(image, LABELS) for image in engine.images)
+    async def copies(engine: FakeEngine, labels: object) -> tuple[CommittedImage, ...]:
+        return tuple(CommittedImage(image, LABELS) for image in engine.images)
 
     async def remove(engine: FakeEngine, image: str) -> None:
         engine.images.discard(image)
@@ -59,9 +59,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: Machine):
     engine = machine.engine
-    engine.unheard_at = machine.now
+    engine.unanswered_at = machine.now
     engine.states = {"late": "created", "soon": "created", "live": "running"}
-    engine.images, engine.copies = {"forgotten", "used"}, {"used"}
+    engine.images, engine.committed_images = {"forgotten", "used"}, {"used"}
     assert await machine.after(0.0) == 0
     engine.states["soon"] = "running"
     assert await machine.after(119.0) == 0
@@ -71,19 +71,19 @@ async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: Machine
 
 async def test_a_daemon_that_answers_is_not_asked(machine: Machine):
     assert await machine.after(0.0) == machine.engine.asked == 0
-    machine.engine.unheard_at = machine.now
+    machine.engine.unanswered_at = machine.now
     await machine.after(1.0)
     assert machine.engine.asked == 1
-    await machine.after(LOOKED_FOR_S + 1)
+    await machine.after(LOOK_WINDOW_S + 1)
     assert machine.engine.asked == 1
 
 
 async def test_what_made_nothing_known_is_remembered_and_a_refusal_is_not():
     engine = DockerEngine("unix:///nowhere")
     for status, unknown in ((404, False), (0, True)):
-        with pytest.raises(EngineError), engine.making():
-            raise EngineError("no", status)
-        assert (engine.unheard_at is not None) is unknown
+        with pytest.raises(DockerEngineError), engine.creating():
+            raise DockerEngineError("no", status)
+        assert (engine.unanswered_at is not None) is unknown
 
 
 async def test_a_failing_look_is_repeated(machine: Machine, monkeypatch: pytest.MonkeyPatch):
@@ -92,7 +92,7 @@ async def test_a_failing_look_is_repeated(machine: Machine, monkeypatch: pytest.
     async def look() -> int:
         looks.append(0)
         if len(looks) < 3:
-            raise EngineError("not now")
+            raise DockerEngineError("not now")
         raise KeyError
 
     monkeypatch.setattr(unheard, "EVERY_S", 0.0)

@@ -14,11 +14,11 @@ import pytest
 from sandbox import supply
 from sandbox.engine import ContainerLimits, ContainerSpec
 from sandbox.pool_settings import PoolSettings
-from sandbox.supply import Supply
-from sandbox.upkeep import Upkeep
-from sandbox.warm import Kind
+from sandbox.supply import WarmPool
+from sandbox.upkeep import SessionHeartbeat
+from sandbox.warm import ContainerKind
 
-KIND, OTHER = (Kind(image, "/app", ContainerLimits()) for image in ("image", "other"))
+KIND, OTHER = (ContainerKind(image, "/app", ContainerLimits()) for image in ("image", "other"))
 SETTINGS = PoolSettings("p", "r", 2, warm=2, warm_max_age_s=600.0, warm_forget_s=7200.0, unattended_s=60.0)
 
 
@@ -62,13 +62,13 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def filled(clock: Clock, settings: PoolSettings = SETTINGS) -> AsyncGenerator[Any]:
-    def spec(kind: Kind, max_s: float) -> ContainerSpec:
+    def spec(kind: ContainerKind, max_s: float) -> ContainerSpec:
         return ContainerSpec(kind.image, Path("/kit"), {})
 
     engine: Any = None
-    async with Supply(engine, settings, spec, clock) as made:
+    async with WarmPool(engine, settings, spec, clock) as made:
         made.refill(KIND)
-        await made.filled()
+        await made.wait_until_filled()
         yield made
         Started.may_end.set()
 
@@ -83,31 +83,31 @@ async def test_live_sessions_are_kept_alive_while_warm_ones_do_not_end():
     clock = Clock()
     async with filled(clock) as warm:
         live: Any = Started()
-        upkeep = Upkeep(0.003, warm)
+        upkeep = SessionHeartbeat(0.003, warm)
         async with upkeep.running():
-            upkeep.begin(live, 3600.0)
+            upkeep.watch(live, 3600.0)
             clock.now = 601.0
             async with asyncio.timeout(30):
                 await live.beaten.wait()
             assert len(warm) == 0, "the warm ones were not too old"
-            upkeep.end(live)
+            upkeep.unwatch(live)
 
 
 async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their_daemon_too():
     clock = Clock()
     async with filled(clock) as warm:
-        upkeep = Upkeep(60.0, warm)
+        upkeep = SessionHeartbeat(60.0, warm)
         spec = ContainerSpec("image", Path("/kit"), {}, auto_remove=False)
         live, bench, ready, other = (_with(spec) for _ in range(4))
         other.spec = replace(spec, auto_remove=True)
-        upkeep.begin(live, 3600.0)
+        upkeep.watch(live, 3600.0)
         for each in (ready, other):
-            upkeep.mend(each)
-        assert upkeep.writing() == (live,)
+            upkeep.resume_when_broken(each)
+        assert upkeep.writable_sessions() == (live,)
         with live.beside(bench):
-            assert upkeep.writing() == (live, bench)
+            assert upkeep.writable_sessions() == (live, bench)
             assert [each.on_cut is not None for each in (live, bench, ready, other)] == [True, True, True, False]
-        assert (upkeep.writing(), bench.on_cut) == ((live,), None)
+        assert (upkeep.writable_sessions(), bench.on_cut) == ((live,), None)
 
 
 def _with(spec: ContainerSpec) -> Any:
@@ -119,10 +119,10 @@ def _with(spec: ContainerSpec) -> Any:
 async def test_what_is_put_on_the_shelf_is_mended_from_then_on():
     seen: list[object] = []
     engine: Any = None
-    async with Supply(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/kit"), {})) as made:
-        made.on_warm = seen.append
+    async with WarmPool(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/kit"), {})) as made:
+        made.on_warm_started = seen.append
         made.refill(KIND)
-        await made.filled()
+        await made.wait_until_filled()
         assert seen == list(made)
         Started.may_end.set()
 
