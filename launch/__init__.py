@@ -1,3 +1,3 @@
-from protocol.installed import require_packages
+from protocol.dependencies import require_packages
 
 require_packages("aiodocker", "ray", "rich", "xxhash")

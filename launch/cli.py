@@ -11,8 +11,8 @@ import os
 import sys
 from pathlib import Path
 
-from protocol.cli.exits import main_guard
-from protocol.cli.words import did_you_mean
+from protocol.cli.exit_codes import main_guard
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 LAUNCH_FOLDER = Path(__file__).resolve().parent

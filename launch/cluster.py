@@ -1,7 +1,7 @@
 """``python -m launch.cluster``: run a recipe from model to report.
 
 The command reads its arguments, opens the run directory, sets the guardian that leaves nothing behind, and hands over
-to :mod:`launch.driver`.  Ctrl-C stops cleanly; a second one at once.
+to :mod:`launch.run.driver`.  Ctrl-C stops cleanly; a second one at once.
 """
 
 from __future__ import annotations
@@ -18,20 +18,27 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, cast
 
-from launch.args import ClusterArguments, parse_arguments
 from launch.config import RunConfig, recipe_names, resolve
-from launch.guardian import ProcessReaper
-from launch.preflight import run_preflight_checks
-from launch.proof import run_proof
-from launch.ray_settings import resolve_ray_environment
-from launch.record import base_image_id, write_record
-from launch.rundir import RunDirectory, config_tables, find_newest_run, find_run, load_resumed_config, require_new_run
-from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OK, main_guard
+from launch.hosts.ray_environment import resolve_ray_environment
+from launch.processes.process_reaper import ProcessReaper
+from launch.run.arguments import ClusterArguments, parse_arguments
+from launch.run.preflight import run_preflight_checks
+from launch.run.proof import run_proof
+from launch.run_records.reproducibility import base_image_id, write_record
+from launch.run_records.run_directory import (
+    RunDirectory,
+    config_tables,
+    find_newest_run,
+    find_run,
+    load_resumed_config,
+    require_new_run,
+)
+from protocol.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.events import JsonValue
 
 if TYPE_CHECKING:  # it loads Ray
-    from launch.crew import ActorClasses
+    from launch.actor_group.actor_classes import ActorClasses
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -67,11 +74,11 @@ def run_once(
         write_record(directory, config, base_image_id(config))
         console = error_console()
         console.print(f"run directory: {display_path(directory.path)}")
-        from launch.crew import DEFAULT_ACTOR_CLASSES
-        from launch.driver import Driver
+        from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES
+        from launch.run.driver import Driver
 
         temporary = Path(tempfile.mkdtemp(prefix="ls-"))
-        sweep = (sys.executable, "-m", "sandbox.sweep", directory.run_id)
+        sweep = (sys.executable, "-m", "sandbox.pool.sweep", directory.run_id)
         log = directory.log_place("driver", "node-0")
         with ProcessReaper(token or secrets.token_hex(16), temporary, sweep), log.handler_installed():
             driver = Driver(config, directory, temporary, console, actor_classes=actor_classes or DEFAULT_ACTOR_CLASSES)

@@ -14,17 +14,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from actors.environment.app import create_app
-from actors.environment.play import EpisodeInputs, run_hosted_episode
+from actors.environment.episode import EpisodeInputs, run_hosted_episode
+from actors.environment.messages import EpisodeOutcome
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
-from actors.environment.wire import EpisodeOutcome
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser
-from sandbox.edge.auth import check_access, read_token
-from sandbox.edge.serve import bind_listener, run_server
-from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
 from sandbox.host import HostSettings, current_host, require_answering_engine
-from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.http.auth import check_access, read_token
+from sandbox.http.serving import bind_listener, run_server
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.server.journal import StateDirectory
 
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.monitor.report import write_run_report
-from launch.rundir import directory_error
-from protocol.cli.exits import EXIT_OK, main_guard
+from launch.monitor.reports.run_report import write_run_report
+from launch.run_records.run_directory import directory_error
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.parser import CommandLineParser
 
 

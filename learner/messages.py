@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from protocol.errors import InfraError
-from protocol.trained import PackedTrainedTokens
+from protocol.run_directory.trained_log import PackedTrainedTokens
 from protocol.trajectory import DropReason, Int32Array, Uint8Array
 
 
@@ -36,7 +36,7 @@ class SftReport:
 
 @dataclass(frozen=True, slots=True)
 class TokenAccount:
-    """Where the tokens of one step's batch went; see :mod:`learner.account`."""
+    """Where the tokens of one step's batch went; see :mod:`learner.data.token_account`."""
 
     ages: tuple[int, ...] = ()
     """Sampled tokens by age, those without loss too."""
@@ -57,8 +57,8 @@ class StepReport:
     ages: tuple[int, ...]
     """Tokens with loss by age in optimizer steps: the first entry counts age 0."""
     metrics: dict[str, float]
-    """Of the whole batch: those of :mod:`learner.metrics`, :mod:`learner.update`, :mod:`learner.report` and
-    :func:`learner.batch.read_batch`.  ``updated`` is 0 where the weights stayed: no token had loss, or no update was
+    """Of the whole batch: those of :mod:`learner.losses.metrics`, :mod:`learner.training.update`, :mod:`learner.training.step_report` and
+    :func:`learner.data.batch.read_batch`.  ``updated`` is 0 where the weights stayed: no token had loss, or no update was
     finite (``nonfinite_updates``); the loss metrics are then absent."""
     account: TokenAccount = TokenAccount()
     records: Mapping[str, PackedTrainedTokens] = field(default_factory=dict[str, PackedTrainedTokens])

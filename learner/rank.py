@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING
 
 from learner.messages import SftBatch, SftReport, StepReport
 from learner.settings import LearnerSettings, Offload
-from protocol.digests import FileDigest
 from protocol.errors import LongshoreError, UserError
-from protocol.logs import bind_log_ids, get_logger
-from protocol.stacks import register_stack_dump
+from protocol.files.digests import FileDigest
+from protocol.processes.stack_dumps import register_stack_dump
+from protocol.run_directory.process_log import bind_log_ids, get_logger
 from protocol.trajectory import Float32Array, Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
 
 if TYPE_CHECKING:  # these load torch or megatron
     from torch.distributed import ProcessGroup
 
-    from learner.folder import NamedWeight
-    from learner.parallel import ParallelLayout
-    from learner.publish import WeightVersionInfo
-    from learner.qwen import QwenConfig
-    from learner.reference import ReferencePolicy
-    from learner.shards import PlannedCheckpoint
-    from learner.step import MegatronTrainer
+    from learner.checkpoint.published_weights import WeightVersionInfo
+    from learner.checkpoint.shard_files import PlannedCheckpoint
+    from learner.models.hf_folder import NamedWeight
+    from learner.models.qwen import QwenConfig
+    from learner.models.reference import ReferencePolicy
+    from learner.parallel.layout import ParallelLayout
+    from learner.training.trainer import MegatronTrainer
 
 
 _log = get_logger(__name__)
@@ -55,7 +55,7 @@ class _ReadyRank:
 
     @property
     def of_model(self) -> Mapping[str, object]:
-        from learner.checkpoint import model_fingerprint
+        from learner.checkpoint.sharded import model_fingerprint
 
         return model_fingerprint(self.config, self.trainer.settings)
 
@@ -104,28 +104,29 @@ class LearnerRank:
     def setup(self) -> None:
         """Join the group and load the weights of ``settings.model_path``.  Raises UserError where model and settings do
         not fit."""
-        from learner import convert, lora, model, parallel
-        from learner.qwen import read_qwen_config
-        from learner.step import MegatronTrainer
+        from learner.models import lora, policy_model, weight_conversion
+        from learner.models.qwen import read_qwen_config
+        from learner.parallel.layout import join_process_groups, make_background_group
+        from learner.training.trainer import MegatronTrainer
 
         folder = Path(self.settings.model_path)
         config = read_qwen_config(folder)
-        convert.check_model_folder(folder, config)
-        layout = parallel.join_process_groups(self.settings, self.rank, self.world, *self._master)
-        policy = model.build_policy_model(config, self.settings, layout)
-        convert.load_model_folder(policy, folder, config, _layers(config, layout), layout)
+        weight_conversion.check_model_folder(folder, config)
+        layout = join_process_groups(self.settings, self.rank, self.world, *self._master)
+        policy = policy_model.build_policy_model(config, self.settings, layout)
+        weight_conversion.load_model_folder(policy, folder, config, _layers(config, layout), layout)
         if self.settings.lora is not None:
             lora.attach_adapters(policy, config, self.settings, self.settings.lora, layout)
         trainer = MegatronTrainer(policy, config, self.settings, layout)
-        self._made = _ReadyRank(layout, config, trainer, parallel.make_background_group(self.settings))
+        self._made = _ReadyRank(layout, config, trainer, make_background_group(self.settings))
         self._offload_if_set()
 
     def close(self) -> None:
         """Leave the group.  The rank can be set up again."""
-        from learner import parallel
+        from learner.parallel import layout
 
         self._made = None
-        parallel.leave_process_groups()
+        layout.leave_process_groups()
 
     def sft(self, batch: SftBatch) -> SftReport:
         """One optimizer step of supervised fine-tuning with the batch's learning rate."""
@@ -134,14 +135,14 @@ class LearnerRank:
 
     def sft_run(self, batches: Iterable[SftBatch]) -> list[SftReport]:
         """:meth:`sft` for each batch in order, in one call."""
-        from learner.sft import train_sft_step
+        from learner.training.sft import train_sft_step
 
         with self._on_device() as ready:
             return [train_sft_step(ready.trainer, batch) for batch in batches]
 
     def log_likelihoods(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[float]:
         """Σ log π over the tokens with loss of each sequence; nothing is trained.  Each sequence has such tokens."""
-        from learner.sft import log_likelihoods
+        from learner.training.sft import log_likelihoods
 
         with self._on_device() as ready:
             return log_likelihoods(ready.trainer, sequences)
@@ -149,7 +150,7 @@ class LearnerRank:
     def logprobs(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[Float32Array]:
         """log π of the tokens with loss of each sequence, at the temperature of the settings, by forward passes alone.
         Each sequence has such tokens."""
-        from learner.batch import make_supervised_samples
+        from learner.data.batch import make_supervised_samples
 
         with self._on_device() as ready:
             return ready.trainer.logprobs(make_supervised_samples(sequences))
@@ -171,9 +172,9 @@ class LearnerRank:
     def freeze_reference(self, folder: str, write: bool) -> None:
         """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
         folder, else those of that folder.  With adapters it is the base in either case, and no folder is needed."""
-        from learner import convert
-        from learner.adapters import adapters_by_weight
-        from learner.reference import BaseModelReference, CopiedReference
+        from learner.models import weight_conversion
+        from learner.models.adapters import adapters_by_weight
+        from learner.models.reference import BaseModelReference, CopiedReference
 
         ready = self._ready
         if self.settings.lora is not None:
@@ -183,7 +184,7 @@ class LearnerRank:
             model, reference = ready.trainer.model, CopiedReference(ready.trainer.model)
             if not write:
                 with reference.in_place():
-                    convert.load_model_folder(
+                    weight_conversion.load_model_folder(
                         model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
                     )
             ready.reference = reference
@@ -193,10 +194,10 @@ class LearnerRank:
     def step(self, step: int, payload: list[bytes], lineage: Lineage, using: WeightVersion) -> StepReport:
         """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` what
         :func:`protocol.codec.dumps` wrote, ``using`` the version of the weights that are about to be updated."""
-        from learner.batch import read_batch
-        from learner.records import pack_token_records
-        from learner.report import make_step_report, throughput_metrics
-        from learner.update import BatchUpdateResult, update_policy
+        from learner.data.batch import read_batch
+        from learner.training.step_report import make_step_report, throughput_metrics
+        from learner.training.token_records import pack_token_records
+        from learner.training.update import BatchUpdateResult, update_policy
 
         began, ready, lr = time.perf_counter(), self._ready, self.settings.lr_at(step)
         if ready.reference is None and self.settings.objective.kl.coefficient:
@@ -218,7 +219,7 @@ class LearnerRank:
     def publish(self, version: WeightVersion, step: int, parent: WeightVersion, folder: str) -> WeightManifest | None:
         """Write the weights as a Hugging Face folder, with adapters merged into them, a file at a time.  Rank 0 returns
         its manifest, the others None."""
-        from learner.publish import WeightVersionInfo
+        from learner.checkpoint.published_weights import WeightVersionInfo
 
         with self._on_device() as ready:
             if ready.layout.is_writer:
@@ -237,7 +238,7 @@ class LearnerRank:
     ) -> WeightManifest | None:
         """Write what :meth:`begin_publish` copied, as :meth:`publish` or :meth:`publish_adapter` does.  No collective;
         it may run beside any other call."""
-        from learner.publish import WeightVersionInfo
+        from learner.checkpoint.published_weights import WeightVersionInfo
 
         weights, self._publishing = self._publishing, []
         if not self._ready.layout.is_writer:
@@ -246,13 +247,13 @@ class LearnerRank:
         return write(weights, WeightVersionInfo(version, step, parent), Path(folder))
 
     def _write(self, weights: Iterable[NamedWeight], named: WeightVersionInfo, folder: Path) -> WeightManifest:
-        from learner import convert
-        from learner.publish import write_weights_folder
+        from learner.checkpoint.published_weights import write_weights_folder
+        from learner.models import weight_conversion
 
         dtype = self._ready.trainer.model.config.params_dtype
         return write_weights_folder(
             weights,
-            convert.hf_tensor_bytes(self._ready.config, dtype),
+            weight_conversion.hf_tensor_bytes(self._ready.config, dtype),
             Path(self.settings.model_path),
             folder,
             dtype=dtype,
@@ -266,7 +267,7 @@ class LearnerRank:
         """Write the adapters alone as PEFT does, for the base of ``settings.model_path``.  Rank 0 returns the manifest,
         the others None.  SGLang wants both q_proj and v_proj where it has one of them or k_proj, and gate_proj where it
         has up_proj."""
-        from learner.publish import WeightVersionInfo
+        from learner.checkpoint.published_weights import WeightVersionInfo
 
         with self._on_device():
             matrices = list(self._export_adapters())
@@ -275,8 +276,8 @@ class LearnerRank:
         return self._write_adapter(matrices, WeightVersionInfo(version, step, parent), Path(folder))
 
     def _write_adapter(self, matrices: Iterable[NamedWeight], named: WeightVersionInfo, folder: Path) -> WeightManifest:
-        from learner.lora import make_peft_config
-        from learner.publish import write_adapter_folder
+        from learner.checkpoint.published_weights import write_adapter_folder
+        from learner.models.lora import make_peft_config
 
         if self.settings.lora is None:
             raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish() the weights")
@@ -292,51 +293,51 @@ class LearnerRank:
 
     def begin_save(self, folder: str) -> None:
         """Copy the state, for :meth:`end_save`."""
-        from learner import checkpoint
+        from learner.checkpoint import sharded
 
         with self._on_device() as ready:
-            self._saving = checkpoint.begin_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
+            self._saving = sharded.begin_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def end_save(self) -> dict[str, FileDigest]:
         """Write what :meth:`begin_save` copied, as :meth:`save` does.  It may run beside any other call."""
-        from learner import checkpoint
+        from learner.checkpoint import sharded
 
         planned, self._saving = self._saving, None
         if planned is None:
             raise LearnerNotReadyError("there is no state to write: call begin_save() first")
-        return checkpoint.write_checkpoint(planned, self._ready.background_group)
+        return sharded.write_checkpoint(planned, self._ready.background_group)
 
     def load(self, folder: str) -> None:
         """Take all state from a checkpoint that :meth:`save` wrote.  Raises UserError."""
-        from learner import checkpoint
+        from learner.checkpoint import sharded
 
         with self._on_device() as ready:
-            checkpoint.load_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
+            sharded.load_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
 
     def optimizer_digest(self) -> str:
         """sha256 over this rank's Adam state: equal exactly when it is equal bit for bit."""
-        from learner import checkpoint
+        from learner.checkpoint import sharded
 
         with self._on_device() as ready:
-            return checkpoint.digest_optimizer(ready.trainer)
+            return sharded.digest_optimizer(ready.trainer)
 
     def weights_digest(self) -> str:
         """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit, and adapters
         too."""
-        from learner.publish import digest_weights
+        from learner.checkpoint.published_weights import digest_weights
 
         with self._on_device():
             return digest_weights(itertools.chain(self._export(), self._export_adapters()))
 
     def _export(self) -> Iterable[NamedWeight]:
-        from learner.convert import export_weights
+        from learner.models.weight_conversion import export_weights
 
         ready = self._ready
         return export_weights(ready.trainer.model, ready.config, ready.layout)
 
     def _export_adapters(self) -> Iterable[NamedWeight]:
         """None without LoRA."""
-        from learner.lora import export_adapters
+        from learner.models.lora import export_adapters
 
         ready, lora = self._ready, self.settings.lora
         return () if lora is None else export_adapters(ready.trainer.model, ready.config, lora, ready.layout)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from learner.objective import Objective
-from protocol.cli.words import did_you_mean
+from learner.losses.objective import Objective
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.staleness import StaleTokenPolicy
 

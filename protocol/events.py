@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import orjson
 
-from protocol.filesystem import cut_torn_line, write_atomically
+from protocol.files.filesystem import cut_torn_line, write_atomically
 
 _SET_S = 1.0
 """By less a wall clock may be off what has passed without anybody setting it."""

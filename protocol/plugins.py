@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 from importlib.metadata import EntryPoint, entry_points
 
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 

@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
-from sandbox import address, owner, provision
-from sandbox.images import base
-from sandbox.images.names import with_tag
-from sandbox.kit import build as kits
-from sandbox.provision import ReportLine
+from sandbox.docker import address, daemon, owner
+from sandbox.docker.daemon import ReportLine
+from sandbox.images import base_image
+from sandbox.images.image_names import with_tag
+from sandbox.toolchain import build as kits
 
 _RECORD = "host.json"
 _PATIENCE_S = 30.0
@@ -42,7 +42,7 @@ class SandboxHost:
     kit: Path
     """Folder with PID 1, the static tools and the verifier kit, on the daemon's host."""
     engine_owner: str = ""
-    """The dockerd that we started, as :mod:`sandbox.owner` writes it; empty for one that was there."""
+    """The dockerd that we started, as :mod:`sandbox.docker.owner` writes it; empty for one that was there."""
 
     @property
     def home(self) -> Path:
@@ -105,7 +105,7 @@ def is_set_up(settings: HostSettings | None = None) -> bool:
 
 def require_answering_engine(host: SandboxHost) -> SandboxHost:
     """The same, whose engine answers.  Raises UserError with what to do."""
-    if not provision.engine_answers(host.docker_url, _PATIENCE_S):
+    if not daemon.engine_answers(host.docker_url, _PATIENCE_S):
         raise UserError(f"the Docker engine at {host.docker_url} does not answer: run `python -m sandbox.host up`")
     return host
 
@@ -118,13 +118,13 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
         before = _recorded(settings)
         own_socket = f"unix://{settings.engine_runtime}/docker.sock"
         if settings.docker_url:
-            if not provision.engine_answers(settings.docker_url):
+            if not daemon.engine_answers(settings.docker_url):
                 raise UserError(f"no Docker engine answers at DOCKER_HOST={settings.docker_url}: start it, or unset it")
             url, engine_owner = settings.docker_url, ""
         else:
-            url, engine_owner = provision.find_answering_engine((provision.SYSTEM_SOCKET, own_socket)) or "", ""
+            url, engine_owner = daemon.find_answering_engine((daemon.SYSTEM_SOCKET, own_socket)) or "", ""
             if not url:
-                url, pid = provision.start_engine(settings.engine_root, settings.engine_runtime, say)
+                url, pid = daemon.start_engine(settings.engine_root, settings.engine_runtime, say)
                 engine_owner = owner.owner_of_process(pid) if pid else ""
             elif before is not None and url == before.docker_url:
                 engine_owner = before.engine_owner
@@ -142,19 +142,19 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
 
 def _base_image(settings: HostSettings, url: str, say: ReportLine) -> str:
     """The configured image if the engine has it or a registry gives it; else ours, built where it is absent."""
-    built = base.base_image_tag()
+    built = base_image.base_image_tag()
     wanted = settings.base_image or built
-    if provision.has_image(url, wanted):
+    if daemon.has_image(url, wanted):
         return wanted
     if settings.base_image:
         say(f"pulling {wanted} …")
         try:
-            provision.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=with_tag(wanted))
+            daemon.create_image(url, f"pull LONGSHORE_BASE_IMAGE={wanted}", fromImage=with_tag(wanted))
         except UserError as error:
             say(f"{' '.join(str(error).split())}; the one built from Debian packages is used instead")
         else:
             return wanted
-    return built if provision.has_image(url, built) else base.build_base_image(url, say)
+    return built if daemon.has_image(url, built) else base_image.build_base_image(url, say)
 
 
 def _recorded(settings: HostSettings) -> SandboxHost | None:
@@ -179,16 +179,16 @@ def _nothing(line: str) -> None:
 def report_status(settings: HostSettings, say: ReportLine) -> bool:
     """Say what is set up.  Returns whether sandboxes can start."""
     host = current_host(settings)
-    answers = provision.engine_answers(host.docker_url)
+    answers = daemon.engine_answers(host.docker_url)
     say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: python -m sandbox.host up'}")
-    image = answers and provision.has_image(host.docker_url, host.base_image)
+    image = answers and daemon.has_image(host.docker_url, host.base_image)
     say(f"base image: {host.base_image}{'' if image else ' MISSING: python -m sandbox.host up'}, kit: {host.kit}")
     if not (image and host.kit.exists()):
         return False
-    from sandbox import disk  # with the engine's client, which nobody else here needs
+    from sandbox.pool import disk_watch  # with the engine's client, which nobody else here needs
 
-    bound = asyncio.run(disk.probe_engine_disk_bound(host.docker_url, host.base_image, host.kit))
-    say(f"disk limit: {bound}: {disk.DISK_BOUND_DESCRIPTIONS[bound]}")
+    bound = asyncio.run(disk_watch.probe_engine_disk_bound(host.docker_url, host.base_image, host.kit))
+    say(f"disk limit: {bound}: {disk_watch.DISK_BOUND_DESCRIPTIONS[bound]}")
     return True
 
 

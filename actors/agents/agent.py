@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from actors.agents.chat import ChatMessage
 from actors.agents.prompt import PromptTemplate
+from actors.tokens.chat_format import ChatMessage
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 

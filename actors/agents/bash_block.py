@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction, ParsedReply, render_opening
-from actors.agents.chat import ChatMessage
-from actors.agents.fences import UnclosedBlockError, parse_fenced_blocks
+from actors.agents.fenced_blocks import UnclosedBlockError, parse_fenced_blocks
 from actors.agents.prompt import PromptTemplate
-from actors.agents.thoughts import UNCLOSED_REASONING, strip_reasoning
+from actors.tokens.chat_format import ChatMessage
+from actors.tokens.reasoning import UNCLOSED_REASONING, strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, Toolset
 from sandbox.tools.shell_only import SHELL_EXEC

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from actors.agents.agent import ActionOutcome, AgentToolCall, ParsedReply, render_opening
-from actors.agents.chat import ChatMessage
 from actors.agents.hermes import format_tool_messages, parse_hermes_reply
 from actors.agents.prompt import PromptTemplate
-from actors.agents.thoughts import strip_reasoning
+from actors.tokens.chat_format import ChatMessage
+from actors.tokens.reasoning import strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, Toolset
 from sandbox.tools.answer import ANSWER_TOOL

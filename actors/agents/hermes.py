@@ -13,9 +13,9 @@ from typing import NamedTuple, cast
 import orjson
 
 from actors.agents.agent import ActionOutcome, AgentAction, AgentToolCall, MalformedAction, ParsedReply, render_opening
-from actors.agents.chat import ChatMessage
 from actors.agents.prompt import PromptTemplate
-from actors.agents.thoughts import UNCLOSED_REASONING, strip_reasoning
+from actors.tokens.chat_format import ChatMessage
+from actors.tokens.reasoning import UNCLOSED_REASONING, strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 

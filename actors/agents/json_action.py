@@ -14,10 +14,10 @@ from typing import cast
 import orjson
 
 from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction, ParsedReply, render_opening
-from actors.agents.chat import ChatMessage
-from actors.agents.fences import UnclosedBlockError, parse_fenced_blocks
+from actors.agents.fenced_blocks import UnclosedBlockError, parse_fenced_blocks
 from actors.agents.prompt import PromptTemplate
-from actors.agents.thoughts import UNCLOSED_REASONING, strip_reasoning
+from actors.tokens.chat_format import ChatMessage
+from actors.tokens.reasoning import UNCLOSED_REASONING, strip_reasoning
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 from sandbox.tools.answer import ANSWER_TOOL

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import orjson
 
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 PROMPTS_FOLDER = Path(__file__).parent / "prompts"

@@ -1,6 +1,6 @@
 """One serving engine: an SGLang server, its supervision, requests and weights.  A plain class; an actor elsewhere.
 
-Requests (``generate``) are :class:`~actors.engines.dispatch.Dispatch`'s, behind a gate that is opened and shut here.
+Requests (``generate``) are :class:`~actors.engines.routing.request_queue.Dispatch`'s, behind a gate that is opened and shut here.
 
 Weights (``load``) are read and checked while the server decodes.  Then, under the update lock: gate shut → pause in
 place → exchange → version and checksum confirmed → continue → gate open; or, without a pause, an adapter is loaded and
@@ -27,13 +27,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from actors.background import StoppableTask
-from actors.engines import weight_files
-from actors.engines.choice import create_weight_updater
-from actors.engines.direct import BroadcastSender
-from actors.engines.dispatch import RequestQueue
-from actors.engines.exchange import ActiveServer, ConfirmedWeights, release_server_memory, resume_server_with_weights
-from actors.engines.handover import StagedLoad
+from actors.engines.memory_lease import MemoryLease
 from actors.engines.messages import (
     EngineLoad,
     EnginePids,
@@ -54,11 +48,22 @@ from actors.engines.messages import (
     WeightLoadError,
     WeightLoadReport,
 )
-from actors.engines.server import SGLangServer
+from actors.engines.routing.request_queue import RequestQueue
+from actors.engines.server.process import SGLangServer
 from actors.engines.settings import EngineSettings
-from actors.engines.turn import MemoryLease
+from actors.engines.weights import weight_files
+from actors.engines.weights.broadcast_loader import BroadcastSender
+from actors.engines.weights.factory import create_weight_updater
+from actors.engines.weights.loader import StagedLoad
+from actors.engines.weights.swap import (
+    ActiveServer,
+    ConfirmedWeights,
+    release_server_memory,
+    resume_server_with_weights,
+)
+from actors.runtime.stoppable_task import StoppableTask
+from protocol.activity import ActivityLog
 from protocol.events import EventLog
-from protocol.lanes import ActivityLog
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion, format_version
 
 _BACK_OFF_S = (0.0, 1.0, 2.0, 5.0, 10.0, 30.0)

@@ -24,7 +24,7 @@ from actors.engines.messages import (
     OnPartialReply,
     PartialReply,
 )
-from actors.remote import Remote, RemoteError
+from actors.runtime.remote import Remote, RemoteError
 
 _ASK_S = 1.0
 _ASK_WATCHED_S = 0.2

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from actors.engines.adapter_files import AdapterSettings
 from actors.engines.messages import PauseMode
-from actors.engines.prefixes import PrefixReuse
-from actors.engines.server import SGLangServerSettings
+from actors.engines.routing.prefix_cache import PrefixReuse
+from actors.engines.server.process import SGLangServerSettings
+from actors.engines.weights.adapter_files import AdapterSettings
 
 _QUEUED_PER_RUNNING = 16
 _OTHER_CALLS = 1_000

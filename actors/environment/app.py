@@ -8,12 +8,12 @@ from typing import Any
 
 from starlette.applications import Starlette
 
-from actors.environment import wire as w
+from actors.environment import messages as m
 from actors.environment.service import EnvironmentService
-from sandbox.edge.app import create_application, prometheus_exposition
-from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import HttpCall, HttpEndpoint
-from sandbox.server.messages import ApiMessage, HttpReply, OkReply
+from sandbox.http.application import create_application, prometheus_exposition
+from sandbox.http.auth import Access
+from sandbox.http.endpoints import HttpCall, HttpEndpoint
+from sandbox.http.messages import ApiMessage, HttpReply, OkReply
 
 
 def create_app(
@@ -38,11 +38,11 @@ class _Handlers:
     def table(self) -> list[HttpEndpoint[Any]]:
         return [
             HttpEndpoint("/healthz", "whether it answers", None, OkReply, self.health),
-            HttpEndpoint("/status", "its places", None, w.EnvironmentServiceStatus, self.status, (401,)),
-            HttpEndpoint("/begin", "an episode, begun once", w.BeginEpisode, w.EpisodeBegun, self.begin, (401, 409, 422, 429, 503)),
-            HttpEndpoint("/outcome", "what came of it, once it is over", w.OutcomeQuery, w.OutcomeReply, self.outcome,
+            HttpEndpoint("/status", "its places", None, m.EnvironmentServiceStatus, self.status, (401,)),
+            HttpEndpoint("/begin", "an episode, begun once", m.BeginEpisode, m.EpisodeBegun, self.begin, (401, 409, 422, 429, 503)),
+            HttpEndpoint("/outcome", "what came of it, once it is over", m.OutcomeQuery, m.OutcomeReply, self.outcome,
                      (401, 404, 409, 410, 422, 503, 504)),
-            HttpEndpoint("/cancel", "end it", w.CancelEpisode, w.EpisodeCancelled, self.cancel, (401,)),
+            HttpEndpoint("/cancel", "end it", m.CancelEpisode, m.EpisodeCancelled, self.cancel, (401,)),
         ]  # fmt: skip
 
     async def health(self, _: HttpCall[ApiMessage]) -> HttpReply:
@@ -50,18 +50,18 @@ class _Handlers:
 
     async def status(self, _: HttpCall[ApiMessage]) -> HttpReply:
         service = self.service
-        places = w.EpisodeSlots(slots=service.settings.slots, running=service.running, draining=service.draining)
-        return HttpReply(200, w.EnvironmentServiceStatus(environment=places))
+        places = m.EpisodeSlots(slots=service.settings.slots, running=service.running, draining=service.draining)
+        return HttpReply(200, m.EnvironmentServiceStatus(environment=places))
 
-    async def begin(self, call: HttpCall[w.BeginEpisode]) -> HttpReply:
+    async def begin(self, call: HttpCall[m.BeginEpisode]) -> HttpReply:
         reused = self.service.begin(call.body, call.digest)
-        return HttpReply(200, w.EpisodeBegun(reused=reused, ttl_s=self.service.settings.ttl_s))
+        return HttpReply(200, m.EpisodeBegun(reused=reused, ttl_s=self.service.settings.ttl_s))
 
-    async def outcome(self, call: HttpCall[w.OutcomeQuery]) -> HttpReply:
-        return await self.service.wait_outcome(call.body.episode, call.body.wait_s) or HttpReply(200, w.OutcomeReply())
+    async def outcome(self, call: HttpCall[m.OutcomeQuery]) -> HttpReply:
+        return await self.service.wait_outcome(call.body.episode, call.body.wait_s) or HttpReply(200, m.OutcomeReply())
 
-    async def cancel(self, call: HttpCall[w.CancelEpisode]) -> HttpReply:
-        return HttpReply(200, w.EpisodeCancelled(found=self.service.cancel(call.body.episode)))
+    async def cancel(self, call: HttpCall[m.CancelEpisode]) -> HttpReply:
+        return HttpReply(200, m.EpisodeCancelled(found=self.service.cancel(call.body.episode)))
 
 
 def _metrics(service: EnvironmentService) -> bytes:

@@ -17,13 +17,13 @@ from typing import Any, Self
 import aiohttp
 
 from actors.engines.messages import EngineUnavailable
-from actors.environment.wire import MODEL_FAILED, OUTCOME_ADAPTER, OVERRUN, BeginEpisode, EpisodeOutcome
-from actors.stages import StageOverrun
+from actors.environment.messages import MODEL_FAILED, OUTCOME_ADAPTER, OVERRUN, BeginEpisode, EpisodeOutcome
+from actors.rollout.stages import StageOverrun
 from protocol.errors import InfraError, UserError
-from sandbox.caller import TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from sandbox.http import failures
+from sandbox.http.json_client import TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
 from sandbox.router.placement import WorkerNode, rank_nodes
-from sandbox.server import failures
 
 _WAIT_S, _ANSWER_S, _CANCEL_S, _ROUND_S = 20.0, 30.0, 5.0, 1.0
 _FULL = frozenset({429, 503})

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Self
 
 from actors.engines.messages import EngineUnavailable
-from actors.environment.play import EpisodeInputs, parse_episode_inputs
-from actors.environment.wire import (
+from actors.environment.episode import EpisodeInputs, parse_episode_inputs
+from actors.environment.messages import (
     MODEL_FAILED,
     OUTCOME_ADAPTER,
     OVERRUN,
@@ -28,10 +28,10 @@ from actors.environment.wire import (
     EpisodeOutcome,
     OutcomeReply,
 )
-from actors.stages import StageOverrun
-from sandbox.leases import SlotsExhausted
-from sandbox.server import failures
-from sandbox.server.messages import HttpError, HttpReply
+from actors.rollout.stages import StageOverrun
+from sandbox.http import failures
+from sandbox.http.messages import HttpError, HttpReply
+from sandbox.pool.leases import SlotsExhausted
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 5.0

@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from actors.agents.chat import ChatMessage
-from actors.gateway.api import ApiCall, Positive, StopText
-from actors.gateway.asked import ChatRequest, ChatTool, GatewayRequestError
-from actors.gateway.options import RequestOptionRules
+from actors.gateway.api_types import ApiCall, Positive, StopText
+from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
+from actors.gateway.request_options import RequestOptionRules
+from actors.tokens.chat_format import ChatMessage
 
 _HARMLESS = frozenset(
     {"cache_control", "container", "context_management", "inference_geo", "metadata", "service_tier", "user_profile_id"}

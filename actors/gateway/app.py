@@ -11,9 +11,9 @@ from typing import Protocol
 
 from aiohttp import web
 
-from actors.gateway import anthropic_replies, anthropic_requests, openai_replies, openai_requests, stream
-from actors.gateway.api import ApiCall, ResponseEncoder, ResponseMetadata
-from actors.gateway.asked import GatewayRequestError
+from actors.gateway import anthropic_replies, anthropic_requests, event_stream, openai_replies, openai_requests
+from actors.gateway.api_types import ApiCall, ResponseEncoder, ResponseMetadata
+from actors.gateway.chat_request import GatewayRequestError
 from actors.gateway.session import GatewaySession
 from protocol.errors import InfraError
 
@@ -43,7 +43,7 @@ def create_app(desk: SessionRegistry) -> web.Application:
             call = read(await request.read())
             named = ResponseMetadata(desk.model, desk.created)
             if call.stream:
-                return await stream.stream_response(
+                return await event_stream.stream_response(
                     request, session, call.request, replies.stream_encoder(call, named), desk.quiet_s
                 )
             answer = await session.complete(call.request)
@@ -83,7 +83,7 @@ async def _in_its_words(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         return await handler(request)
     except (GatewayRequestError, InfraError) as error:
-        return _refusal(request, stream.to_request_error(error))
+        return _refusal(request, event_stream.to_request_error(error))
     except web.HTTPException as error:
         return _refusal(
             request, GatewayRequestError(f"{request.method} {request.path}: {error.reason}", status=error.status)

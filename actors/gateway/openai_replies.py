@@ -7,9 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from actors.gateway.answer import CompletionEndReason, GatewayCompletion, ParsedCompletion
-from actors.gateway.api import ApiCall, ResponseMetadata, encode_json
-from actors.gateway.asked import GatewayRequestError
+from actors.gateway.api_types import ApiCall, ResponseMetadata, encode_json
+from actors.gateway.chat_request import GatewayRequestError
+from actors.gateway.completion import CompletionEndReason, GatewayCompletion, ParsedCompletion
 
 OpenAIFinishReason = Literal["stop", "length", "tool_calls"]
 
@@ -124,7 +124,7 @@ def encode_reply(call: ApiCall, answer: GatewayCompletion, named: ResponseMetada
 
 
 class OpenAIStreamEncoder:
-    """See :class:`actors.gateway.api.Events`."""
+    """See :class:`actors.gateway.api_types.Events`."""
 
     ping = b": ping\n\n"
 

@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from actors.agents.chat import ChatMessage
-from actors.gateway.api import ApiCall, Positive, StopText, parse_tool_arguments
-from actors.gateway.asked import ChatRequest, ChatTool, GatewayRequestError
-from actors.gateway.options import RequestOptionRules
+from actors.gateway.api_types import ApiCall, Positive, StopText, parse_tool_arguments
+from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
+from actors.gateway.request_options import RequestOptionRules
+from actors.tokens.chat_format import ChatMessage
 
 OPENAI_OPTIONS = RequestOptionRules(
     harmless=frozenset(

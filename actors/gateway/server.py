@@ -20,12 +20,12 @@ from typing import Self
 import msgspec
 from aiohttp import web
 
-from actors.agents.chat import ChatFormat, Tokenizer
 from actors.engines.messages import GenerateReply, StreamingGenerateFunction
 from actors.gateway.app import create_app
-from actors.gateway.asked import ChatTool, GatewayRequestError
-from actors.gateway.keys import SessionKeys
+from actors.gateway.chat_request import ChatTool, GatewayRequestError
 from actors.gateway.session import GatewaySession, GatewaySessionSettings, OnReply
+from actors.gateway.session_keys import SessionKeys
+from actors.tokens.chat_format import ChatFormat, Tokenizer
 
 _SECRET_BYTES = 32
 _TOOL_LISTS = 64

@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from actors.agents.chat import ChatFormat
 from actors.engines.messages import (
     GenerateReply,
     GenerateRequest,
@@ -19,11 +18,18 @@ from actors.engines.messages import (
     RequestRefused,
     StreamingGenerateFunction,
 )
-from actors.gateway.answer import CompletionEndReason, GatewayCompletion, cut_at_stop, opens_thinking, parse_completion
-from actors.gateway.asked import ChatRequest, ChatTool, GatewayRequestError
-from actors.gateway.beginning import PartialCompletion
-from actors.gateway.history import ConversationHistory, RenderedPrompt
-from actors.rewards.played import ModelTurn
+from actors.gateway.chat_request import ChatRequest, ChatTool, GatewayRequestError
+from actors.gateway.completion import (
+    CompletionEndReason,
+    GatewayCompletion,
+    cut_at_stop,
+    opens_thinking,
+    parse_completion,
+)
+from actors.gateway.conversation import ConversationHistory, RenderedPrompt
+from actors.gateway.partial_completion import PartialCompletion
+from actors.rewards.episode_result import ModelTurn
+from actors.tokens.chat_format import ChatFormat
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import EpisodeStatus, Segment
 

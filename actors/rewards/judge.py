@@ -25,9 +25,9 @@ from typing import NamedTuple, Self, TypeAlias
 import aiohttp
 import msgspec
 
-from actors.rewards.played import EpisodeResult, ModelTurn
+from actors.rewards.episode_result import EpisodeResult, ModelTurn
 from actors.rewards.settings import JudgeSettings
-from sandbox.truncate import truncate_middle
+from protocol.truncation import truncate_middle
 
 _MOST_BYTES = 1 << 20
 """Of an answer; more is none."""

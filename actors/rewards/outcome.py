@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from actors.rewards.played import EpisodeResult
+from actors.rewards.episode_result import EpisodeResult
 from protocol.trajectory import Reward
 
 OutcomeFormula: TypeAlias = Callable[[EpisodeResult], Reward]

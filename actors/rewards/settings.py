@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from actors.rewards.named import BINARY
+from actors.rewards.registry import BINARY
 
 
 class RewardTarget(StrEnum):
@@ -22,7 +22,7 @@ class ProcessRewardKind(StrEnum):
 
     NONE = "none"
     ART = "art"
-    """The ART seed's events: :mod:`actors.rewards.process`."""
+    """The ART seed's events: :mod:`actors.rewards.process_rules`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ class JudgeSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSettings:
     outcome: str = BINARY
-    """A name of :mod:`actors.rewards.named`."""
+    """A name of :mod:`actors.rewards.registry`."""
     bonus: float | None = None
     discount: float = 1.0
     process: ProcessRewardKind = ProcessRewardKind.NONE

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
-from launch.bench import chaos, engine, learner, modes, monitor, recipes, transport, weights
-from launch.ray_settings import resolve_ray_environment
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from launch.bench import chaos, engine_throughput, learner, monitor, recipes, training_modes, transport, weights
+from launch.hosts.ray_environment import resolve_ray_environment
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.events import JsonValue
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     transport.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     made = kinds.add_parser("engine", help="tokens a second of one engine, by the requests that it decodes at once")
-    engine.add_options(made)
+    engine_throughput.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     made = kinds.add_parser("learner", help="seconds of an optimizer step, beside plain Hugging Face's")
     learner.add_options(made)
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     weights.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     made = kinds.add_parser("async", help="episodes a second of whole runs that wait for the learner, and that do not")
-    modes.add_options(made)
+    training_modes.add_options(made)
     made.add_argument("--json", action="store_true", help="print one JSON object on standard output")
     made = kinds.add_parser("chaos", help="kill processes of a run, and say where each trajectory went")
     chaos.add_options(made)
@@ -61,13 +61,13 @@ async def _measured(given: argparse.Namespace) -> _Report:
         case "transport":
             return await transport.measure_transport(transport.parse_options(given))
         case "engine":
-            return await engine.measure_engine(engine.parse_options(given))
+            return await engine_throughput.measure_engine(engine_throughput.parse_options(given))
         case "learner":
             return await learner.measure_learner(learner.parse_options(given))
         case "weights":
             return await weights.measure_weights(weights.parse_options(given))
         case "async":
-            return await modes.measure_modes(modes.parse_options(given))
+            return await training_modes.measure_modes(training_modes.parse_options(given))
         case "chaos":
             return await chaos.measure_chaos(chaos.parse_options(given))
         case "monitor":

@@ -12,16 +12,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.compare.comparing import EvaluationComparison, compare_evaluations
-from launch.compare.page import render_comparison_page
-from launch.compare.sides import open_evaluations
-from launch.compare.telling import comparison_as_json, comparison_lines
-from protocol.cli.exits import EXIT_OK, main_guard
+from launch.evaluation.comparison.compared_evaluation import open_evaluations
+from launch.evaluation.comparison.comparison_page import render_comparison_page
+from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
+from launch.evaluation.comparison.evaluation_comparison import EvaluationComparison, compare_evaluations
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.numbers import integer_between
 from protocol.cli.output import display_path, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.filesystem import replace_file
+from protocol.files.filesystem import replace_file
 
 _SHORT = re.compile(r"[^A-Za-z0-9._-]+")
 

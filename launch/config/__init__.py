@@ -4,7 +4,7 @@ Importing this loads no torch, ray or sglang, so that ``--help`` and every wrong
 """
 
 from launch.config.base import ConfigError, dotted_fields
-from launch.config.load import RecipeError, load_recipe, load_sft, recipe_names, resolve, resolve_sft
+from launch.config.loader import RecipeError, load_recipe, load_sft, recipe_names, resolve, resolve_sft
 from launch.config.policy import OverlongAction
 from launch.config.rollout import DataKind
 from launch.config.run import DevicePlacement, NegativeControl, ProofSection, RunConfig

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 _LARGEST = 2**53 - 1

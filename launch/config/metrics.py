@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from launch.config.base import ConfigSection
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.plugins import PluginGroup, plugin_names
 
 BUILTIN_SINKS = ("wandb", "tensorboard", "trackio")
@@ -16,7 +16,7 @@ BUILTIN_SINKS = ("wandb", "tensorboard", "trackio")
 
 class MetricsSection(ConfigSection):
     prometheus: bool = False
-    """Serve the run's figures on 127.0.0.1 in Prometheus' format; launch/fanout/grafana.json draws them."""
+    """Serve the run's figures on 127.0.0.1 in Prometheus' format; launch/exporters/grafana.json draws them."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of that on 127.0.0.1; 0 for a free one, which the run says."""
     sinks: tuple[str, ...] = ()

@@ -8,7 +8,14 @@ from pydantic import Field
 
 from launch.config.base import ConfigSection, CountInt
 from launch.config.policy import LearnerSection
-from learner.objective import KlEstimator, KlPenalty, Objective, OffPolicyCorrections, ProximalPolicy, RewardShaping
+from learner.losses.objective import (
+    KlEstimator,
+    KlPenalty,
+    Objective,
+    OffPolicyCorrections,
+    ProximalPolicy,
+    RewardShaping,
+)
 
 
 class ShapingSection(ConfigSection):

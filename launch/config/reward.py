@@ -11,10 +11,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.rewards.named import find_outcome_reward
+from actors.rewards.registry import find_outcome_reward
 from actors.rewards.settings import ProcessRewardKind, RewardTarget
 from launch.config.base import ConfigSection, PositiveInt, Seconds
-from learner.objective import AdvantageEstimator
+from learner.losses.objective import AdvantageEstimator
 from protocol.errors import UserError
 
 

@@ -10,20 +10,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.admission import DEFAULT_SLACK_STEPS
 from actors.agents.prompt import PromptTemplate, load_agent_prompt
 from actors.agents.settings import AgentKind, AgentSettings, HistoryMode, ThinkingMode, ToolsetKind
-from actors.curriculum import TaskOrder
-from actors.provider_settings import DAYTONA, ENVIRONMENT, POOL
-from actors.rewards.named import BINARY
+from actors.rewards.registry import BINARY
+from actors.scheduler.admission import DEFAULT_SLACK_STEPS
+from actors.scheduler.curriculum import TaskOrder
+from actors.workers.provider_settings import DAYTONA, ENVIRONMENT, POOL
 from launch.config.base import ConfigSection, CountInt, PositiveInt, Seconds
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
-from sandbox.gate.settings import EgressProxySettings
+from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.router.placement import worker_urls
-from sandbox.tasks.datasets import CATALOG_FILE as DATASETS
-from sandbox.tasks.formats import TaskFormat
+from sandbox.tasks.dataset_catalog import CATALOG_FILE as DATASETS
+from sandbox.tasks.formats.registry import TaskFormat
 
 
 class DataKind(StrEnum):

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
-from actors.provider_settings import ENVIRONMENT
+from actors.workers.provider_settings import ENVIRONMENT
 from launch.config.base import ConfigSection, CountInt, PositiveInt, Seconds
 from launch.config.metrics import MetricsSection
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, make_objective
@@ -33,12 +33,12 @@ from launch.config.rollout import (
     SandboxSection,
     WeightTransferMode,
 )
-from launch.run_files import DEFAULT_RUNS_FOLDER, RUN_ID_PATTERN
-from learner.objective import Objective
+from learner.losses.objective import Objective
 from learner.settings import LoraSettings
 from protocol.errors import UserError
+from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER, RUN_ID_PATTERN
 from protocol.staleness import AdmissionMode
-from sandbox.leases import MAX_GROUP
+from sandbox.pool.leases import MAX_GROUP
 
 BYTES_PER_TOKEN = 13
 """int32 id, uint8 mask, float32 log-probability, int32 version: see :class:`protocol.trajectory.Segment`."""

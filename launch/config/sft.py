@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from launch.config.base import ConfigSection, CountInt, PositiveInt
 from launch.config.policy import LoraSection, OverlongAction, TrainerSection
 from launch.config.run import RunName
-from launch.run_files import DEFAULT_RUNS_FOLDER
 from protocol.errors import UserError
+from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER
 
 
 class LearningRateSchedule(StrEnum):

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from launch.ctl.asking import submit_and_wait
+from launch.control.requests import ControlAction, ControlRequest, make_request
+from launch.ctl.request_client import submit_and_wait
 from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status
-from launch.rundir import NoSuchRunError, is_running
-from launch.steering.requests import ControlAction, ControlRequest, make_request
-from launch.steering.tunable import RETUNABLE_KEYS, parse_change
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from launch.run_records.retunable_keys import RETUNABLE_KEYS, parse_change
+from launch.run_records.run_directory import NoSuchRunError, is_running
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.numbers import number_at_least
 from protocol.cli.output import JsonOutput, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line

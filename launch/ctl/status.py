@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import RunConfig
-from launch.monitor.archive.cards import read_run_card
-from launch.monitor.describe import RUN_FLOWS
-from launch.monitor.shapes import RunStatus
-from launch.monitor.state import EpisodeProgress, MonitorState, OpenAlert
-from launch.monitor.store import RunStore
-from launch.monitor.view import EngineSummary
-from launch.run_files import NoSuchRunError, is_run_directory
-from launch.rundir import find_resume_command, is_running, load_stored_config
-from launch.steering.history import ConfigChange, read_changes
-from launch.steering.requests import list_request_files, read_request
-from launch.steering.tunable import RetunableValue, retunable_values
+from launch.control.requests import list_request_files, read_request
+from launch.monitor.api_types import RunStatus
+from launch.monitor.archive.run_cards import read_run_card
+from launch.monitor.run_state.event_text import RUN_FLOWS
+from launch.monitor.run_state.model import EpisodeProgress, MonitorState, OpenAlert
+from launch.monitor.run_state.store import RunStore
+from launch.monitor.run_state.view import EngineSummary
+from launch.run_records.config_changes import ConfigChange, read_changes
+from launch.run_records.retunable_keys import RetunableValue, retunable_values
+from launch.run_records.run_directory import find_resume_command, is_running, load_stored_config
 from protocol.errors import UserError
+from protocol.run_directory.layout import NoSuchRunError, is_run_directory
 
 _SHOWN = (
     "reward_mean",

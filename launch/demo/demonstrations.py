@@ -20,17 +20,17 @@ from pathlib import Path
 import numpy as np
 
 from actors.agents.agent import render_opening
-from actors.agents.chat import ChatFormat, load_chat_format
-from actors.agents.choice import make_agent
 from actors.agents.prompt import PromptTemplate
+from actors.agents.registry import make_agent
+from actors.tokens.chat_format import ChatFormat, load_chat_format
 from launch.config import RunConfig
 from launch.config.policy import WarmStartSection
 from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
-from sandbox.tasks.families import FAMILIES, HELD_OUT_FAMILY
-from sandbox.tasks.generated import training_families
+from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
+from sandbox.tasks.formats.generated.generator import training_families
+from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, DraftChoices, Split, draw_choices, names_of
 from sandbox.tasks.task import Task
-from sandbox.tasks.vocabulary import EXTENSIONS, MODES, DraftChoices, Split, draw_choices, names_of
 
 DemonstrationTokens = tuple[Int32Array, Uint8Array]
 """Token ids [T] and loss mask [T]."""

@@ -15,7 +15,7 @@ def build_demo_model(folder: Path, model: ModelSection, seed: int, positions: in
 
     The vocabulary has as many ids as the tokenizer knows, so whatever the model samples can be decoded.
     """
-    from launch.demo.hf import GenerationConfig, Qwen3Config, save_model, save_tokenizer
+    from launch.demo.hugging_face import GenerationConfig, Qwen3Config, save_model, save_tokenizer
 
     folder.mkdir(parents=True, exist_ok=True)
     tokens = save_tokenizer(train_tokenizer(model.vocab_tokens), folder)

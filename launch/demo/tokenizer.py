@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from protocol.errors import UserError
-from sandbox.tasks.generated import draft_task, training_families
-from sandbox.tasks.vocabulary import EXTENSIONS, MODES, WORDS, Split
+from sandbox.tasks.formats.generated.generator import draft_task, training_families
+from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, WORDS, Split
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -97,7 +97,7 @@ def tokenizer_corpus() -> Iterator[str]:
 def train_tokenizer(max_tokens: int) -> PreTrainedTokenizerFast:
     """Train the tokenizer.  ``len(tokenizer)`` is a multiple of 64 and at most ``max_tokens``, filled up with reserved
     tokens.  Raises UserError when ``max_tokens`` is too few for the words to be single tokens."""
-    from launch.demo.hf import build_fast_tokenizer, train_bpe
+    from launch.demo.hugging_face import build_fast_tokenizer, train_bpe
 
     texts = list(tokenizer_corpus())
     random.Random(0).shuffle(texts)

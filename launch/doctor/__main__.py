@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from launch.config import RunConfig, load_recipe, recipe_names
+from launch.config.command_line import format_model_overrides, format_overrides
+from launch.doctor.check_runner import HostCheck, run_checks
 from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, ok
-from launch.doctor.host import HOST_CHECKS
-from launch.doctor.looking import HostCheck, run_checks
-from launch.doctor.wants import HostRequirements, host_requirements
-from launch.run_options import format_model_overrides, format_overrides
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from launch.doctor.host_checks import HOST_CHECKS
+from launch.doctor.requirements import HostRequirements, host_requirements
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.numbers import integer_between
 from protocol.cli.output import error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
@@ -61,7 +61,7 @@ def make_recipe_check(config: RunConfig) -> HostCheck:
     """What ``config`` asks for beside a machine: its model, its tasks, its rewards."""
 
     def find(wants: HostRequirements) -> list[Finding]:
-        from launch.preflight import list_recipe_checks
+        from launch.run.preflight import list_recipe_checks
 
         del wants
         found: list[Finding] = []

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import make_host_check
-from launch.doctor.wants import HostRequirements
+from launch.doctor.requirements import HostRequirements
 
 _TIME_ERROR = 5
 """adjtimex(2): nobody keeps this clock right."""

@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import make_host_check
-from launch.doctor.wants import HostRequirements
+from launch.doctor.requirements import HostRequirements
 
 _DEVICES = Path("/dev")
 _GPUS = ("nvidia[0-9]*", "kfd", "dxg")

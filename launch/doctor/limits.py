@@ -8,9 +8,9 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import make_host_check
-from launch.doctor.wants import HostRequirements
+from launch.doctor.requirements import HostRequirements
 
 _FILES, _FILES_A_CONTAINER, _FILES_A_NODE = 2048, 16, 1024
 _TASKS, _TASKS_A_CONTAINER, _TASKS_A_NODE = 1024, 16, 512

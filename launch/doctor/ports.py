@@ -6,10 +6,10 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, finding_from_error, ok, warning
-from launch.doctor.looking import make_host_check
-from launch.doctor.wants import HostRequirements
-from launch.ports import require_free_port
+from launch.doctor.port_binding import require_free_port
+from launch.doctor.requirements import HostRequirements
 from protocol.errors import UserError
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

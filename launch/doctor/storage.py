@@ -6,16 +6,16 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import make_host_check
-from launch.doctor.wants import HostRequirements
-from protocol.filesystem import filesystem_type, is_network_filesystem
+from launch.doctor.requirements import HostRequirements
+from protocol.files.filesystem import filesystem_type, is_network_filesystem
 
 _INODES = 10_000
 """Of a short run; a long one has some hundred thousand files."""
 _MANY_INODES = 200_000
 _OBJECT_STORE_BYTES = 80 << 20
-"""Of one Ray node; see :mod:`launch.nodes`."""
+"""Of one Ray node; see :mod:`launch.hosts.cluster_nodes`."""
 _NCCL_BYTES = 1 << 30
 _SHM = Path("/dev/shm")  # noqa: S108  the kernel's own
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})

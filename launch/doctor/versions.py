@@ -9,10 +9,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.doctor.check_runner import make_host_check
 from launch.doctor.finding import CheckName, Finding, failed, ok, warning
-from launch.doctor.looking import make_host_check
-from launch.doctor.wants import HostRequirements
-from launch.record import CHECKOUT_ROOT, RECORDED_PACKAGES
+from launch.doctor.requirements import HostRequirements
+from launch.run_records.reproducibility import CHECKOUT_ROOT, RECORDED_PACKAGES
 
 _OLDEST_PYTHON = (3, 11)
 _OLDEST_KERNEL = (4, 18)

@@ -14,23 +14,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
-from launch.evaluate.arguments import SolverKind, build_parser, parse_options
-from launch.evaluate.attempts import AttemptId
-from launch.evaluate.evaluation import (
+from launch.evaluation.attempts import AttemptId
+from launch.evaluation.evaluation_options import SolverKind, build_parser, parse_options
+from launch.evaluation.results.evaluation_folder import (
+    EvaluationFolder,
+    check_evaluation_folder,
+    open_evaluation_folder,
+    read_attempt_records,
+)
+from launch.evaluation.results.evaluation_summary import EvaluationSummary
+from launch.evaluation.standalone.evaluation import (
     StandaloneEvaluation,
     build_evaluation,
     resolve_model_name,
     run_evaluation,
     write_results,
 )
-from launch.evaluate.folder import (
-    EvaluationFolder,
-    check_evaluation_folder,
-    open_evaluation_folder,
-    read_attempt_records,
-)
-from launch.evaluate.summary import EvaluationSummary
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.cli.parser import require_utf8
 from protocol.events import JsonValue
@@ -60,7 +60,7 @@ def _check(evaluation: StandaloneEvaluation) -> None:
     wanted = evaluation.options
     check_evaluation_folder(wanted.folder(), evaluation.spec)
     if wanted.solver is SolverKind.SERVED and evaluation.remaining_attempts(read_attempt_records(wanted.folder())):
-        from launch.prepare import require_model_files
+        from launch.data.preparation import require_model_files
 
         require_model_files(Path(wanted.model))
 

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.export.choice import TrajectorySelection
 from launch.export.hugging_face import require_pyarrow
-from launch.export.writing import ExportFormat, ExportOptions, export_trajectories
-from launch.recorded.named import open_trajectory_source
-from protocol.cli.exits import EXIT_OK, main_guard
+from launch.export.selection import TrajectorySelection
+from launch.export.writer import ExportFormat, ExportOptions, export_trajectories
+from launch.trajectory_reader.lookup import open_trajectory_source
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.output import display_path, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError

@@ -14,11 +14,11 @@ from importlib.metadata import version
 import msgspec
 
 from actors.agents.agent import AgentAction, AgentToolCall
-from actors.agents.chat import ChatMessage
 from actors.agents.hermes import text_outside_calls
-from actors.agents.thoughts import THINK_END, THINK_START, strip_reasoning
-from launch.export.choice import ExportItem
-from launch.recorded.trajectory import RecordedReply, RecordedTrajectory, read_reply
+from actors.tokens.chat_format import ChatMessage
+from actors.tokens.reasoning import THINK_END, THINK_START, strip_reasoning
+from launch.export.selection import ExportItem
+from launch.trajectory_reader.recorded_trajectory import RecordedReply, RecordedTrajectory, read_reply
 
 SCHEMA = "ATIF-v1.6"
 _OURS = "longshore"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from launch.export.choice import ExportItem
+from launch.export.selection import ExportItem
 from protocol.errors import UserError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from itertools import pairwise
 import msgspec
 import orjson
 
-from launch.export.choice import ExportItem
-from launch.recorded.trajectory import RecordedTrajectory
+from launch.export.selection import ExportItem
+from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
 
 _FROM = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
 

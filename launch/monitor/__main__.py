@@ -14,11 +14,11 @@ from pathlib import Path
 import orjson
 import uvicorn
 
-from launch.monitor.app import create_monitor_app
-from launch.monitor.archive.cards import is_running
-from launch.monitor.store import RunStore
-from launch.monitor.view import as_stopped, encode_run_view
-from protocol.cli.exits import EXIT_OK, main_guard
+from launch.monitor.archive.run_cards import is_running
+from launch.monitor.run_state.store import RunStore
+from launch.monitor.run_state.view import as_stopped, encode_run_view
+from launch.monitor.web.app import create_monitor_app
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 

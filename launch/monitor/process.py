@@ -1,7 +1,7 @@
 """Starts the monitor as a process of its own, beside a run.  Should it fail to start or die, the run goes on.
 
 Its session is its own too: Ctrl-C in a terminal is the driver's, which stops in order while the page still shows it.
-It carries the run's token, so that :mod:`launch.guardian` ends it where the driver could not.
+It carries the run's token, so that :mod:`launch.processes.process_reaper` ends it where the driver could not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from launch.structured import stop_process
+from launch.processes.background_tasks import stop_process
 
 _START_S, _STOP_S = 20.0, 3.0
 

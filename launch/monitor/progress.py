@@ -20,10 +20,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from launch.monitor.describe import RUN_FLOWS, LogLine
-from launch.monitor.state import EvaluationScore
-from launch.monitor.store import RunStore
-from launch.monitor.view import RunView
+from launch.monitor.run_state.event_text import RUN_FLOWS, LogLine
+from launch.monitor.run_state.model import EvaluationScore
+from launch.monitor.run_state.store import RunStore
+from launch.monitor.run_state.view import RunView
 from protocol.trajectory import is_training_trajectory
 
 _log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from launch.config import RunConfig, load_recipe, recipe_names
+from launch.config.command_line import format_model_overrides, format_overrides
 from launch.demo.model import CONTEXT_TOKENS
-from launch.doctor.wants import count_gpus
-from launch.plan.fits import find_memory_problems
+from launch.doctor.requirements import count_gpus
 from launch.plan.forecast import (
     ForecastBasis,
     basis_from_scenario,
@@ -25,11 +25,11 @@ from launch.plan.forecast import (
     max_episodes,
 )
 from launch.plan.memory import engine_memory, learner_memory, read_model_shape
-from launch.plan.table import forecast_lines, memory_lines, needs_lines
-from launch.run_options import format_model_overrides, format_overrides
+from launch.plan.memory_fit import find_memory_problems
+from launch.plan.plan_table import forecast_lines, memory_lines, needs_lines
+from launch.simulate.run_trace import read_trace
 from launch.simulate.scenario import find_scenario, read_scenario, scenario_names
-from launch.simulate.trace import read_trace
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.output import error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line

@@ -14,10 +14,10 @@ from statistics import mean
 
 from launch.config import RunConfig
 from launch.config.rollout import RolloutSection
+from launch.simulate.episode_workload import DrawnWorkload, EpisodePlan, EpisodeWorkload, RecordedWorkload
+from launch.simulate.run_trace import RunTrace
 from launch.simulate.scenario import Scenario
-from launch.simulate.trace import RunTrace
-from launch.simulate.workload import DrawnWorkload, EpisodePlan, EpisodeWorkload, RecordedWorkload
-from launch.simulate.world import ReplayOverrides, SimulationResult, SimulationSettings, simulate
+from launch.simulate.simulated_cluster import ReplayOverrides, SimulationResult, SimulationSettings, simulate
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.trajectory import GroupId, RolloutRequest

@@ -1,8 +1,8 @@
 """Memory of a learner rank and of an engine, by part, from the model's shape and the configuration.  Pure.
 
 Of the learner it is the rank that has most.  Parameters, gradients and Adam's state follow from the layout exactly,
-what a pass keeps for its backward from the tensors that each layer saves (:mod:`learner.layers`,
-:mod:`learner.attention`); what CUDA, NCCL and the allocator take on top is not counted, nor what a Python process is
+what a pass keeps for its backward from the tensors that each layer saves (:mod:`learner.models.layers`,
+:mod:`learner.models.attention`); what CUDA, NCCL and the allocator take on top is not counted, nor what a Python process is
 without a model.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from launch.config import RunConfig
 from launch.config.policy import ModelSection, TrainerSection
-from learner.qwen import QWEN_FAMILIES, QwenConfig, padded_vocabulary, read_qwen_config
+from learner.models.qwen import QWEN_FAMILIES, QwenConfig, padded_vocabulary, read_qwen_config
 from learner.settings import LORA_TARGETS, Dtype, LearnerSettings, LoraSettings, Offload, Recompute
 from protocol.events import JsonValue
 

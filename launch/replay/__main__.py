@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from launch.rundir import NoSuchRunError
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from launch.run_records.run_directory import NoSuchRunError
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.numbers import integer_between
 from protocol.cli.output import JsonOutput, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
@@ -31,7 +31,7 @@ _EXAMPLES = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     with parse_command_line(_parser(), argv) as (given, out):
-        from launch.recorded.named import is_trajectory_name
+        from launch.trajectory_reader.lookup import is_trajectory_name
 
         if is_trajectory_name(given.subject):
             return _trajectory(given, out)
@@ -61,9 +61,9 @@ def _parser() -> CommandLineParser:
 def _trajectory(given: argparse.Namespace, out: JsonOutput) -> int:
     if given.set:
         raise UserError("--set is for training a run again: a trajectory is replayed as it was made, leave --set out")
-    from launch.recorded.named import find_trajectory
-    from launch.replay.again import prepare_subject, run_replays
-    from launch.replay.telling import build_replay_report, format_replay_lines
+    from launch.replay.formatting import build_replay_report, format_replay_lines
+    from launch.replay.trajectory_replay import prepare_subject, run_replays
+    from launch.trajectory_reader.lookup import find_trajectory
 
     asked = prepare_subject(find_trajectory(given.subject))
     judged = run_replays(asked, given.times or 1, given.concurrency or 1)
@@ -81,7 +81,7 @@ def _training(given: argparse.Namespace, out: JsonOutput) -> int:
             "EVALUATION/TASK/ATTEMPT, or leave them out to train a run's steps again"
         )
     _require_run(run_dir)
-    from launch.replay.training import replay_training
+    from launch.replay.training_replay import replay_training
 
     done = replay_training(run_dir, given.set)
     out.set_result(
@@ -101,9 +101,9 @@ def _training(given: argparse.Namespace, out: JsonOutput) -> int:
 
 def _require_run(path: Path) -> None:
     """Raises UserError."""
-    from launch.recorded.named import find_trajectory
-    from launch.recorded.of_evaluation import is_evaluation
-    from launch.recorded.of_run import is_run
+    from launch.trajectory_reader.evaluation_source import is_evaluation
+    from launch.trajectory_reader.lookup import find_trajectory
+    from launch.trajectory_reader.run_source import is_run
 
     if is_evaluation(path):
         raise UserError(f"{path} is a whole evaluation: name one attempt of it, {path}/TASK/0")

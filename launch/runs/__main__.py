@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.table import Table
 
 from launch.config import RunConfig
-from launch.rundir import CONFIG_FILE, NoSuchRunError, list_runs
-from launch.runs.comparing import (
+from launch.run_records.run_directory import CONFIG_FILE, NoSuchRunError, list_runs
+from launch.runs.comparison import (
     METRIC_COLUMNS,
     compare_metrics,
     find_config_differences,
@@ -26,15 +26,15 @@ from launch.runs.comparing import (
     read_compared_runs,
     render_comparison_page,
 )
-from launch.runs.listing import RUN_COLUMNS, format_bytes, format_run_row, list_run_rows
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, prune_runs
 from launch.runs.query import TABLES, run_query
-from protocol.cli.exits import main_guard
+from launch.runs.run_list import RUN_COLUMNS, format_bytes, format_run_row, list_run_rows
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.filesystem import replace_file
+from protocol.files.filesystem import replace_file
 
 _DAY_S = 86_400.0
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from launch.checkpoints import CheckpointStore
-from launch.retention import Retention
-from launch.rundir import RunDirectoryError, hold_run_lock
-from launch.runs.listing import folder_bytes
+from launch.checkpoints.retention import Retention
+from launch.checkpoints.store import CheckpointStore
+from launch.run_records.run_directory import RunDirectoryError, hold_run_lock
+from launch.runs.run_list import folder_bytes
 
 
 class PrunablePart(StrEnum):

@@ -21,16 +21,16 @@ from pathlib import Path
 
 import orjson
 
-from launch.evaluation_files import list_evaluation_files
-from launch.metrics import read_metrics
-from launch.monitor.store import read_json_object
-from launch.monitor.tail import get_list
-from launch.runs.duck import DuckDbSession
-from launch.runs.listing import read_run_row
-from launch.summary import read_run_events
+from launch.evaluation.online.run_evaluations import list_evaluation_files
+from launch.monitor.run_state.store import read_json_object
+from launch.run.summary import read_run_events
+from launch.run_records.metrics_log import read_metrics
+from launch.runs.duckdb_session import DuckDbSession
+from launch.runs.run_list import read_run_row
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.export import read_export_index
+from protocol.run_directory.jsonl_tail import get_list
+from protocol.run_directory.trajectory_export import read_export_index
 
 TableRow = Mapping[str, object]
 

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, cast
 import orjson
 from rich.console import Console
 
+from launch.checkpoints.retention import Retention
 from launch.cluster import run_interruptible
 from launch.config import SftConfig
-from launch.guardian import ProcessReaper
-from launch.ray_settings import resolve_ray_environment
-from launch.record import write_record
-from launch.retention import Retention
-from launch.rundir import SUMMARY_FILE, RunDirectory, RunDirectoryError, config_tables
+from launch.hosts.ray_environment import resolve_ray_environment
+from launch.processes.process_reaper import ProcessReaper
+from launch.run_records.reproducibility import write_record
+from launch.run_records.run_directory import SUMMARY_FILE, RunDirectory, RunDirectoryError, config_tables
 from launch.sft.arguments import SftArguments, parse_arguments
-from protocol.cli.exits import EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.errors import InfraError
 from protocol.events import JsonValue
 
 if TYPE_CHECKING:  # it loads Ray
-    from launch.sft.prepare import SftInputs
+    from launch.sft.preparation import SftInputs
 
 _DATA_FILE = "data.json"
 
@@ -57,7 +57,7 @@ def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[
     """``path``: the run to go on with."""
     os.environ.update(resolve_ray_environment(""))
     from launch.sft.exports import SftExport, check_exports
-    from launch.sft.prepare import prepare_sft
+    from launch.sft.preparation import prepare_sft
 
     console = error_console()
     check_exports(config.sft, path)
@@ -98,11 +98,11 @@ def _same_data(directory: RunDirectory, prepared: SftInputs) -> None:
 async def _train(
     config: SftConfig, directory: RunDirectory, prepared: SftInputs, temporary: Path, console: Console
 ) -> dict[str, JsonValue]:
-    from launch.checkpoints import CheckpointStore
-    from launch.learners import spawn_learner_group
-    from launch.nodes import start_local_nodes
-    from launch.ray_log import redirect_ray_log
-    from launch.settings import trainer_settings
+    from launch.actor_group.actor_settings import trainer_settings
+    from launch.actor_group.learner_group import spawn_learner_group
+    from launch.checkpoints.store import CheckpointStore
+    from launch.hosts.cluster_nodes import start_local_nodes
+    from launch.hosts.ray_log import redirect_ray_log
     from launch.sft.exports import SftExports
     from launch.sft.trainer import SftTrainer
     from learner.rank import LearnerRank

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
-from launch.run_options import NEWEST_RUN, format_overrides, require_nonempty, run_to_resume
-from launch.rundir import (
+from launch.config.command_line import NEWEST_RUN, format_overrides, require_nonempty, run_to_resume
+from launch.run_records.run_directory import (
     SUMMARY_FILE,
     RunDirectoryError,
     config_tables,

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, cast
 import orjson
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from actors.agents.chat import ChatMessage, ToolCallMessage
-from protocol.cli.words import did_you_mean
+from actors.tokens.chat_format import ChatMessage, ToolCallMessage
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 _ROLES = {

@@ -21,14 +21,19 @@ import numpy as np
 import orjson
 from jinja2 import TemplateError
 
-from actors.agents.chat import ChatFormat, ChatMessage, Tokenizer
+from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
 from launch.config.policy import OverlongAction
 from launch.sft.conversations import Conversation, TrainingDataError, read_conversations
+from learner.data.sequences import join_sequences
 from learner.messages import SftBatch
-from learner.sequences import join_sequences
 from protocol.codec import CodecError
 from protocol.errors import UserError
-from protocol.export import EXPORT_INDEX, TRAJECTORIES_FOLDER, read_export_index, read_exported_trajectory
+from protocol.run_directory.trajectory_export import (
+    EXPORT_INDEX,
+    TRAJECTORIES_FOLDER,
+    read_export_index,
+    read_exported_trajectory,
+)
 from protocol.trajectory import Int32Array, Uint8Array
 
 _FILES = (".json", ".jsonl")

@@ -21,13 +21,13 @@ from pathlib import Path
 from pydantic import TypeAdapter
 from safetensors import SafetensorError
 
+from launch.actor_group.learner_group import LearnerGroup
 from launch.config.sft import SftSection
-from launch.learners import LearnerGroup
 from learner.rank import LearnerRank
-from protocol.digests import FileDigest, digest_files, find_damage
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.filesystem import build_folder, replace_file
+from protocol.files.digests import FileDigest, digest_files, find_damage
+from protocol.files.filesystem import build_folder, replace_file
 from protocol.weights import NO_VERSION, WeightVersion
 
 NOTES_FILE = "exports.json"

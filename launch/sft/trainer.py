@@ -14,21 +14,21 @@ from pathlib import Path
 import orjson
 from rich.console import Console
 
-from launch.checkpoints import Checkpoint, CheckpointManifest, CheckpointStore, shard_digests
+from launch.actor_group.learner_group import LearnerGroup
+from launch.checkpoints.store import Checkpoint, CheckpointManifest, CheckpointStore, shard_digests
 from launch.config import SftConfig
-from launch.learners import LearnerGroup
-from launch.metrics import read_metrics
+from launch.processes.background_tasks import BackgroundSlot
+from launch.run_records.metrics_log import read_metrics
+from launch.sft.batch_plan import BatchPlan, scheduled_learning_rate
 from launch.sft.examples import SftDataset, build_sft_batch, token_sequences
 from launch.sft.exports import SftExports
-from launch.sft.plan import BatchPlan, scheduled_learning_rate
-from launch.sft.prepare import SftInputs
-from launch.structured import BackgroundSlot
+from launch.sft.preparation import SftInputs
 from learner.messages import SftReport
 from learner.rank import LearnerRank
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.filesystem import append_atomically, cut_torn_line
-from protocol.structured import task_group
+from protocol.files.filesystem import append_atomically, cut_torn_line
+from protocol.processes.task_groups import task_group
 from protocol.weights import WeightVersion
 
 METRICS_FILE = "metrics.jsonl"

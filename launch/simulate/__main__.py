@@ -14,13 +14,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from launch.simulate.page import write_simulation
-from launch.simulate.rows import SimulationRunner
+from launch.simulate.run_trace import RunTrace, read_trace, write_trace
 from launch.simulate.scenario import Scenario, SimulationMatrix, find_scenario, read_scenario, scenario_names
-from launch.simulate.table import table_lines
-from launch.simulate.trace import RunTrace, read_trace, write_trace
-from launch.simulate.world import SimulationSettings
-from protocol.cli.exits import main_guard
+from launch.simulate.simulated_cluster import SimulationSettings
+from launch.simulate.simulation_page import write_simulation
+from launch.simulate.simulation_rows import SimulationRunner
+from launch.simulate.simulation_table import table_lines
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.output import display_path, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError

@@ -1,7 +1,7 @@
 """A scenario: one TOML file that says what a simulated cluster, its episodes and its learner are like.
 
 Named ones lie in ``scenarios/``; a file of one's own is given by its path, and so is a real run's directory, which is
-replayed (:mod:`launch.simulate.trace`).
+replayed (:mod:`launch.simulate.run_trace`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Self, TypeAlias
 from pydantic import Field, ValidationError, model_validator
 
 from launch.config.base import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 

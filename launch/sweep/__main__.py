@@ -14,17 +14,17 @@ from typing import cast
 
 from rich.console import Console
 
-from launch.sweep import evaluating, runs, training
+from launch.sweep import evaluation_points, run_results, training_points
 from launch.sweep.arguments import SweepOptions, build_parser, parse_options
 from launch.sweep.axes import SweepPoint
 from launch.sweep.definition import SweepKind
-from launch.sweep.figures import PointState
-from launch.sweep.folder import REPORT_FILE, SUMMARY_FILE, SweepFolder, check_sweep_folder, open_sweep_folder
-from launch.sweep.progress import SweepProgressReporter
-from launch.sweep.schedule import PointRunner
-from launch.sweep.table import SweepTable, align_columns, average_rows, point_rows, table_as_json
-from launch.sweep.writer import SweepWriter
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from launch.sweep.point_results import PointState
+from launch.sweep.point_scheduler import PointRunner
+from launch.sweep.sweep_folder import REPORT_FILE, SUMMARY_FILE, SweepFolder, check_sweep_folder, open_sweep_folder
+from launch.sweep.sweep_progress import SweepProgressReporter
+from launch.sweep.sweep_table import SweepTable, align_columns, average_rows, point_rows, table_as_json
+from launch.sweep.sweep_writer import SweepWriter
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.cli.parser import require_utf8
 from protocol.errors import UserError
@@ -62,12 +62,12 @@ def _main(words: Sequence[str]) -> int:
 def _carried(wanted: SweepOptions) -> PointRunner:
     """Raises UserError for all points that cannot be."""
     sweep, folder = wanted.sweep, wanted.output
-    known = [column.key for column in (runs if sweep.kind is SweepKind.TRAIN else evaluating).COLUMNS]
+    known = [column.key for column in (run_results if sweep.kind is SweepKind.TRAIN else evaluation_points).COLUMNS]
     if wrong := [key for key in sweep.goal if key not in known]:
         raise UserError(f"goal: there is no figure '{wrong[0]}': the figures are {', '.join(known)}")
     if sweep.kind is SweepKind.TRAIN:
-        return training.TrainingPoints(sweep, training.configure_runs(sweep), folder)
-    return evaluating.EvaluationPoints(sweep, evaluating.configure_evaluations(sweep, folder), folder)
+        return training_points.TrainingPoints(sweep, training_points.configure_runs(sweep), folder)
+    return evaluation_points.EvaluationPoints(sweep, evaluation_points.configure_evaluations(sweep, folder), folder)
 
 
 def _would_run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint]) -> dict[str, JsonValue]:
@@ -112,7 +112,7 @@ def _run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint
 async def _work(
     wanted: SweepOptions, writer: SweepWriter, to_run: Sequence[SweepPoint], console: Console
 ) -> dict[str, JsonValue]:
-    from launch.structured import background_services
+    from launch.processes.background_tasks import background_services
 
     table = writer.write_results()
     writer.progress = told = SweepProgressReporter(console, table.rows, table.columns)

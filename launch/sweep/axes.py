@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-from launch.config.load import Toml
+from launch.config.loader import Toml
 from protocol.errors import UserError
 
 _MOST_CHARS = 80

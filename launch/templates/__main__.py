@@ -17,7 +17,7 @@ from launch.templates import kubernetes, slurm
 from launch.templates.job import make_job
 from launch.templates.kubernetes import KubernetesJob, PodGroup
 from launch.templates.slurm import SlurmJob
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between
 from protocol.cli.output import display_path, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line

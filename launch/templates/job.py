@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.args import parse_arguments
+from launch.run.arguments import parse_arguments
 from protocol.errors import UserError
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -24,14 +24,14 @@ class ClusterJob:
     """For ``python -m launch.cluster``, but for what a template fills in."""
 
     def command(self, *, runs: str, run: str, nodes: int) -> str:
-        """What is started on the head's node (:mod:`launch.templates.begin`).  ``run`` is as a shell is to read it."""
-        start = f"python -m launch.templates.begin {shlex.quote(runs)} {run} {nodes} --"
+        """What is started on the head's node (:mod:`launch.templates.entrypoint`).  ``run`` is as a shell is to read it."""
+        start = f"python -m launch.templates.entrypoint {shlex.quote(runs)} {run} {nodes} --"
         return f"{start} {shlex.join(self.words)}".rstrip()
 
 
 def make_job(name: str, words: Sequence[str]) -> ClusterJob:
     """Raises UserError for what cannot be a job's name, or what ``launch.cluster`` does not take, and what
-    :meth:`~launch.args.ClusterArguments.config` raises."""
+    :meth:`~launch.run.arguments.ClusterArguments.config` raises."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"--name {name}: use at most 40 lower-case letters, digits and '-', with a letter first, for example "

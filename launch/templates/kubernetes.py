@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import yaml
 
-from launch.nodes import ROLES_LABEL, NodeRole
-from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
+from launch.hosts.cluster_nodes import ROLES_LABEL, NodeRole
+from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
 from launch.templates.job import ClusterJob
 from protocol.events import JsonValue
 

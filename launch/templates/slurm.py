@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
+from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
 from launch.templates.job import ClusterJob
 
 _WARNING_S = 180

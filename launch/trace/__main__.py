@@ -13,16 +13,16 @@ from pathlib import Path
 
 import orjson
 
-from launch.rundir import load_stored_tables
+from launch.run_records.run_directory import load_stored_tables
 from launch.trace.perfetto import build_trace_file
-from launch.trace.reading import RunTimeline, read_run_timeline
-from launch.trace.spans import TimeWindow
-from protocol.cli.exits import main_guard
+from launch.trace.run_timeline import RunTimeline, read_run_timeline
+from launch.trace.trace_events import TimeWindow
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import number_at_least
 from protocol.cli.output import display_path, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from protocol.filesystem import replace_file
+from protocol.files.filesystem import replace_file
 
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from launch.trace.spans import TraceCounter, TraceEvent, TraceInstant, TraceSpan, TraceTrack
+from launch.trace.trace_events import TraceCounter, TraceEvent, TraceInstant, TraceSpan, TraceTrack
 from protocol.events import JsonValue
 
 _US = 1_000_000

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from learner.corrections import capped_weights
-from learner.objective import LossType, Objective
-from learner.ratios import clamp_log_ratio, sequence_means
-from learner.tokens import TokenColumns
+from learner.losses.corrections import capped_weights
+from learner.losses.objective import LossType, Objective
+from learner.losses.ratios import clamp_log_ratio, sequence_means
+from learner.losses.token_columns import TokenColumns
 
 
 class Surrogate(NamedTuple):

@@ -18,7 +18,7 @@ from typing import ClassVar, NoReturn, Self
 import orjson
 from rich.console import Console
 
-from protocol.cli.exits import EXIT_FAILED, OutputClosedError, describe_error
+from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, describe_error
 
 
 def error_console() -> Console:

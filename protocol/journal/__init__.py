@@ -21,8 +21,8 @@ thread that made the object.
 
 from __future__ import annotations
 
+from protocol.journal.accounting import AccountingQueries
 from protocol.journal.arrivals import AppendOperations
-from protocol.journal.books import AccountingQueries
 from protocol.journal.leases import LeaseOperations
 from protocol.journal.planning import PlanningOperations
 from protocol.journal.store import wal_bytes

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
 

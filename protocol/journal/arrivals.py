@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
-from protocol.journal.closing import GroupClosing
-from protocol.journal.rows import placeholders, statement_batches
+from protocol.journal.batched_sql import placeholders, statement_batches
+from protocol.journal.group_closing import GroupClosing
 from protocol.journal.values import AppendOutcome, ClosedGroup, TrajectoryArrival
 from protocol.trajectory import GroupId
 

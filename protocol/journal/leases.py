@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from protocol.journal.losses import forget_lost_payloads
-from protocol.journal.payloads import is_acknowledged
+from protocol.journal.lost_payloads import forget_lost_payloads
+from protocol.journal.payload_check import is_acknowledged
 from protocol.journal.schema import PASSED_OVER, TRAINED
 from protocol.journal.store import JournalStore, damage_message
 from protocol.journal.values import BatchLease, JournalError, LeasedGroup, LeasedTrajectory

@@ -8,7 +8,7 @@ from typing import cast
 import orjson
 
 from protocol.groups import GroupOutcome, GroupPlan
-from protocol.journal.closing import GroupClosing
+from protocol.journal.group_closing import GroupClosing
 from protocol.journal.store import format_size
 from protocol.journal.values import BudgetFullError, ClosedGroup, DiskFullError, JournalError, JournalOpenGroup
 from protocol.trajectory import GroupId

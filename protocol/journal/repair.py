@@ -3,7 +3,7 @@
 What can be read is kept, and what cannot is rebuilt as far as the rest says what it was
 (:mod:`protocol.journal.salvage`).  A payload whose bytes are gone or wrong is taken from the export, which the buffer
 writes beside the journal; a trajectory that is in neither is named, and where it was yet to be trained, its group goes
-on without it (:mod:`protocol.journal.losses`).
+on without it (:mod:`protocol.journal.lost_payloads`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, cast
 
 from protocol import codec
 from protocol.errors import UserError
-from protocol.export import ExportIndexEntry, read_export_index, read_exported_blob
-from protocol.filesystem import fsync_path
-from protocol.journal.losses import forget_lost_payloads
-from protocol.journal.payloads import is_acknowledged
+from protocol.files.filesystem import fsync_path
+from protocol.journal.lost_payloads import forget_lost_payloads
+from protocol.journal.payload_check import is_acknowledged
 from protocol.journal.salvage import JournalSalvage, UnreadableJournalError
 from protocol.journal.schema import TABLES
 from protocol.journal.store import PAGE_BYTES, UNREADABLE
+from protocol.run_directory.trajectory_export import ExportIndexEntry, read_export_index, read_exported_blob
 
 JOURNAL_FILE = Path("buffer") / "journal.sqlite"
 """In a run directory."""

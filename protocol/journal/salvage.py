@@ -3,7 +3,7 @@
 A table that cannot be read as a whole is read row by row, each by its key, around the pages that are gone.  What was
 on them is rebuilt: a row of ``rows`` from its trajectory, which is in the payloads or in the export, and from an index
 that still says what became of it; a group from its trajectories; a ticket from its group and its row.  What is in none
-of these is named and counted; :mod:`protocol.journal.losses` says what follows for its group.
+of these is named and counted; :mod:`protocol.journal.lost_payloads` says what follows for its group.
 
 Rows are believed only where they are what the journal could have written: SQLite notices a page that makes no sense,
 not bytes that make another one.
@@ -21,7 +21,7 @@ import orjson
 from protocol import codec
 from protocol.errors import LongshoreError, UserError
 from protocol.groups import GroupOutcome
-from protocol.journal.losses import count_lost
+from protocol.journal.lost_payloads import count_lost
 from protocol.journal.schema import PASSED_OVER, SCHEMA, TRAINED
 from protocol.journal.store import UNREADABLE
 from protocol.trajectory import DropReason, RolloutRequest, make_trajectory_id

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from protocol.filesystem import free_bytes, fsync_path, require_local_filesystem
+from protocol.files.filesystem import free_bytes, fsync_path, require_local_filesystem
 from protocol.journal.schema import SCHEMA, TABLES
 from protocol.journal.values import MIB, DiskFullError, JournalError, JournalSettings
 

@@ -1,7 +1,7 @@
 """What became of a socket's connections, from what ZeroMQ says of them: a state machine.
 
 ZeroMQ drops a peer whose handshake fails, or one of whose frames is above the limit, before a word of it can be read,
-and tells nobody but a monitor of the socket (:class:`protocol.stream.sockets.Monitor`).
+and tells nobody but a monitor of the socket (:class:`protocol.stream.zmq_sockets.Monitor`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import zmq
 
-from protocol.messages import RefusalReason
 from protocol.stream.inbox import StreamRefusal
+from protocol.stream.messages import RefusalReason
 
 _FAILED = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 LISTENING_EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED | _FAILED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol.errors import InfraError
-from protocol.messages import RefusalReason
+from protocol.stream.messages import RefusalReason
 
 
 class StreamError(InfraError):

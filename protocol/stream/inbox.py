@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.messages import (
+from protocol.stream.messages import (
     STREAM_PROTOCOL_VERSION,
     RefusalReason,
     StreamData,

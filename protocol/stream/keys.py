@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import zmq
 
 from protocol.errors import UserError
-from protocol.loopback import is_loopback
+from protocol.processes.loopback import is_loopback
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from protocol.codec import Frame, payload_size
 from protocol.journal import AppendOutcome
-from protocol.messages import (
+from protocol.stream.errors import MessageRefusedError
+from protocol.stream.messages import (
     STREAM_PROTOCOL_VERSION,
     RefusalReason,
     StreamAck,
@@ -25,7 +26,6 @@ from protocol.messages import (
     StreamState,
     StreamWelcome,
 )
-from protocol.stream.errors import MessageRefusedError
 from protocol.trajectory import RolloutRequest
 
 

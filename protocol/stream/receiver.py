@@ -16,7 +16,10 @@ from zmq.auth.asyncio import AsyncioAuthenticator
 from protocol import codec
 from protocol.errors import InfraError
 from protocol.journal import AppendOutcome, TrajectoryArrival
-from protocol.messages import (
+from protocol.stream.connections import LISTENING_EVENTS, ConnectionTracker
+from protocol.stream.inbox import SenderEpoch, StreamInbox, StreamRefusal
+from protocol.stream.keys import CurveAllowlist, CurveServer, require_keys
+from protocol.stream.messages import (
     MAX_ACK_SEQS,
     RefusalReason,
     StreamAck,
@@ -31,11 +34,8 @@ from protocol.messages import (
     decode_message,
     encode_message,
 )
-from protocol.stream.connections import LISTENING_EVENTS, ConnectionTracker
-from protocol.stream.inbox import SenderEpoch, StreamInbox, StreamRefusal
-from protocol.stream.keys import CurveAllowlist, CurveServer, require_keys
-from protocol.stream.sockets import AsyncSocket, SocketMonitor, enable_heartbeats
 from protocol.stream.throttle import NoticeThrottle
+from protocol.stream.zmq_sockets import AsyncSocket, SocketMonitor, enable_heartbeats
 from protocol.trajectory import TRAIN_PURPOSE
 
 DEFAULT_MAX_BYTES = 16 * 1024 * 1024

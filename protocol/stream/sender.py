@@ -15,12 +15,12 @@ import zmq
 
 from protocol import codec
 from protocol.journal import AppendOutcome
-from protocol.messages import StreamBye, StreamData, StreamMessageError, decode_message, encode_message
 from protocol.stream.connections import CONNECTING_EVENTS, ConnectionTracker
 from protocol.stream.errors import MessageRefusedError, NotAcknowledgedError, SenderClosedError
 from protocol.stream.keys import CurveClient, require_keys
+from protocol.stream.messages import StreamBye, StreamData, StreamMessageError, decode_message, encode_message
 from protocol.stream.outbox import PendingTrajectory, PendingTrajectoryAnswer, StreamOutbox
-from protocol.stream.sockets import AsyncSocket, SocketMonitor, enable_heartbeats
+from protocol.stream.zmq_sockets import AsyncSocket, SocketMonitor, enable_heartbeats
 from protocol.trajectory import RolloutRequest, Trajectory
 
 HEARTBEAT_S = 1.0

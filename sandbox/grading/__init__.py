@@ -1,4 +1,4 @@
-"""The parts of :mod:`sandbox.grader`: where tests run, how their reports are read, what their words are worth.
+"""The parts of :mod:`sandbox.grading.grader`: where tests run, how their reports are read, what their words are worth.
 
 ``outcome`` holds the values and the rule that makes a verdict of them; ``summary`` and ``reports`` read what tests say;
 ``place`` prepares the container that they run in, with ``alone``, ``daemon``, ``artifacts`` and ``scratch`` for its

@@ -15,22 +15,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from sandbox.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine
+from sandbox.egress_proxy import EgressProxySettings
+from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
+from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
 from sandbox.errors import ImageError
-from sandbox.gate import EgressProxySettings
-from sandbox.gate.on_need import LazyEgressProxy
-from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
 from sandbox.host import HostSettings, current_host
-from sandbox.images import calls
-from sandbox.images.context import read_build_folder
-from sandbox.images.names import is_built_name, with_tag
+from sandbox.images import engine_calls
+from sandbox.images.build_context import read_build_folder
+from sandbox.images.image_names import is_built_name, with_tag
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.network import BuildNetworkContainer, SandboxNetworks
-from sandbox.tasks.formats import load_tasks
+from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
+from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import Task, TaskService
 
 CommandReport = dict[str, Any]
@@ -147,7 +147,7 @@ async def _imported(store: ImageStore, archive: Path, name: str) -> CommandRepor
 async def _listed(engine: DockerEngine, store: ImageStore) -> CommandReport:
     used = store.last_used()
     now = time.time()
-    there = [(name, image) for image in await calls.list_images(engine) for name in image.names]
+    there = [(name, image) for image in await engine_calls.list_images(engine) for name in image.names]
     return {
         "listed": [
             {"image": name, "bytes": image.size_bytes, "unused_s": round(now - used[name])}

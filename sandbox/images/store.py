@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
-from sandbox.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine
 from sandbox.errors import BuildError, ImageError
-from sandbox.images import calls
+from sandbox.images import engine_calls
+from sandbox.images.image_names import image_for, with_tag
 from sandbox.images.ledger import ImageLedger
-from sandbox.images.names import image_for, with_tag
 from sandbox.images.quota import choose_image_to_evict, used_bytes
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskService
 
@@ -96,7 +96,7 @@ class ImageStore:
         cls, engine: DockerEngine, settings: ImageSettings, build_network: BuildNetworkOpener | None = None
     ) -> ImageStore:
         """Raises EngineError."""
-        folder = settings.home / "images" / (await calls.find_engine_id(engine)).replace(":", "")
+        folder = settings.home / "images" / (await engine_calls.find_engine_id(engine)).replace(":", "")
         return cls(engine, settings, ImageLedger(folder), build_network)
 
     @asynccontextmanager
@@ -127,7 +127,7 @@ class ImageStore:
 
     async def import_archive(self, archive: Path, name: str) -> None:
         """Take in a tar of a root file system.  Raises ImageError, EngineError."""
-        await calls.import_archive(self._engine, archive, with_tag(name), self._settings.pull_timeout_s)
+        await engine_calls.import_archive(self._engine, archive, with_tag(name), self._settings.pull_timeout_s)
         self._ledger.record(with_tag(name))
 
     async def _reserve_name(self, name: str) -> None:
@@ -141,7 +141,7 @@ class ImageStore:
         making = self._making.setdefault(name, asyncio.Lock())  # it goes with the last who holds or awaits it
         self._waited += making.locked()
         async with making:
-            if await calls.find_image_id(self._engine, name):
+            if await engine_calls.find_image_id(self._engine, name):
                 if task.build is not None and not self._ledger.is_ours(name):
                     self._ledger.record(name)
                 return
@@ -151,7 +151,7 @@ class ImageStore:
                 raise type(failure.error)(str(failure.error))
             try:
                 async with self._room, self._build_lock(name):
-                    if not await calls.find_image_id(self._engine, name):
+                    if not await engine_calls.find_image_id(self._engine, name):
                         await self._make(name, task)
             except ImageError as error:
                 self._failed += 1
@@ -176,7 +176,7 @@ class ImageStore:
 
     async def _make(self, name: str, task: Task | TaskService) -> None:
         if task.build is None:
-            await calls.pull_image(self._engine, name, self._settings.pull_timeout_s)
+            await engine_calls.pull_image(self._engine, name, self._settings.pull_timeout_s)
             self._pulled += 1
         else:
             await self._build(name, task.build, task)
@@ -190,7 +190,7 @@ class ImageStore:
         async with self._build_network(mode, network.allowed_hosts if network else ()) as place:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await calls.build_image(
+                    await engine_calls.build_image(
                         self._engine, context, name, network=place.network, args=place.args, timeout_s=timeout_s
                     )
             except TimeoutError as error:
@@ -209,11 +209,11 @@ class ImageStore:
         kept: set[str] = {self._settings.base_image}
         async with self._evicting:
             while True:
-                images = await calls.list_images(self._engine)
+                images = await engine_calls.list_images(self._engine)
                 last_used = self._ledger.last_used()
                 if quota and used_bytes(images, last_used) <= quota:
                     return tuple(gone)
-                name = choose_image_to_evict(images, last_used, await calls.images_in_use(self._engine), kept)
+                name = choose_image_to_evict(images, last_used, await engine_calls.images_in_use(self._engine), kept)
                 if name is None:
                     return tuple(gone)
                 if await self._evict(name):
@@ -222,7 +222,7 @@ class ImageStore:
 
     async def _evict(self, name: str) -> bool:
         with self._ledger.lock_exclusively(name) as alone:
-            if not alone or not await calls.remove_image(self._engine, name):
+            if not alone or not await engine_calls.remove_image(self._engine, name):
                 return False
             self._ledger.forget(name)
             self._evicted += 1
@@ -234,7 +234,7 @@ class ImageStore:
 
     async def used_bytes(self) -> int:
         """Bytes that ours take up, as the quota counts them."""
-        return used_bytes(await calls.list_images(self._engine), self.last_used())
+        return used_bytes(await engine_calls.list_images(self._engine), self.last_used())
 
     def statistics(self) -> ImageStatistics:
         return ImageStatistics(self._built, self._pulled, self._waited, self._failed, self._refused, self._evicted)
@@ -246,5 +246,5 @@ def open_default_network(
     """None, or the network that the engine gives builds by itself."""
     del allowed_hosts
     if mode is NetworkMode.PROXY:
-        raise ImageError("this build wants network `proxy`, and no gate is open here: see sandbox.gate")
+        raise ImageError("this build wants network `proxy`, and no gate is open here: see sandbox.egress_proxy")
     return nullcontext(BuildNetworkAccess("none" if mode is NetworkMode.NONE else "default", {}))

@@ -21,7 +21,7 @@
  *
  * An agent can lie about the exit code of a command of its own, in its own shell.  Nothing that counts reads it.
  *
- * A frame is: type u8, length u32 LE, payload; one from the client has a checksum too (in.c).  sandbox/wire.py is the
+ * A frame is: type u8, length u32 LE, payload; one from the client has a checksum too (in.c).  sandbox/session/wire.py is the
  * other end and names every type.  Arguments: first deadline (ms), maximum (ms), working directory, key.  With `links`
  * for the first this program is another, a child of PID 1's (links.c).
  */

@@ -6,11 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser
-from sandbox.edge.auth import check_access, read_token
-from sandbox.edge.serve import bind_listener, run_server
+from sandbox.http.auth import check_access, read_token
+from sandbox.http.serving import bind_listener, run_server
 from sandbox.router.app import create_app
 from sandbox.router.placement import worker_urls
 from sandbox.router.workers import RouterWorkers

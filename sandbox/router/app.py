@@ -10,17 +10,17 @@ from typing import Any, Generic, TypeVar
 import orjson
 from starlette.applications import Starlette
 
-from sandbox.edge.app import create_application, prometheus_exposition
-from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import HttpCall, HttpEndpoint
-from sandbox.leases import UnknownLease
+from sandbox.http import failures
+from sandbox.http import messages as m
+from sandbox.http.application import create_application, prometheus_exposition
+from sandbox.http.auth import Access
+from sandbox.http.endpoints import HttpCall, HttpEndpoint
+from sandbox.http.messages import HttpError, HttpReply
+from sandbox.pool.leases import UnknownLease
 from sandbox.router.groups import SlotGroups
 from sandbox.router.placement import WorkerNode, parse_router_lease_id, rank_nodes, remember_bounded, router_lease_id
 from sandbox.router.workers import RouterWorkers, WorkerReply, WorkerUnreachable
-from sandbox.server import failures
-from sandbox.server import messages as m
 from sandbox.server.app import LEASE_ERROR_STATUSES
-from sandbox.server.messages import HttpError, HttpReply
 
 Body = TypeVar("Body", bound=m.ApiMessage)
 _ALL_FULL_RETRY_S = 2.0

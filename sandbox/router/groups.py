@@ -16,7 +16,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from sandbox.leases import GroupConflict
+from sandbox.http import failures
+from sandbox.http import messages as m
+from sandbox.http.messages import HttpError
+from sandbox.pool.leases import GroupConflict
 from sandbox.router.placement import (
     WorkerNode,
     can_never_fit,
@@ -28,9 +31,6 @@ from sandbox.router.placement import (
     split_slots,
 )
 from sandbox.router.workers import RouterWorkers, WorkerUnreachable
-from sandbox.server import failures
-from sandbox.server import messages as m
-from sandbox.server.messages import HttpError
 
 _RETRY_S = 2.0
 _ANSWER_S = 10.0

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from protocol.errors import UserError
-from sandbox.images.names import with_tag
+from sandbox.images.image_names import with_tag
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -15,8 +15,8 @@ import aiohttp
 import orjson
 
 from protocol.errors import InfraError
+from sandbox.http.messages import ROUTER_SPARE_S
 from sandbox.router.placement import WorkerNode, is_repeatable
-from sandbox.server.messages import ROUTER_SPARE_S
 
 _LOOK_S = 5.0
 _CONNECT_S = 5.0

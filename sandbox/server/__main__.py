@@ -14,20 +14,20 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser
-from sandbox.edge.auth import check_access, read_token
-from sandbox.edge.serve import bind_listener, run_server
-from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
 from sandbox.host import HostSettings, current_host, require_answering_engine
-from sandbox.leases import LeaseLimits
-from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.provider import LocalProvider
+from sandbox.http.auth import check_access, read_token
+from sandbox.http.serving import bind_listener, run_server
+from sandbox.pool.leases import LeaseLimits
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.providers.interface import LocalProvider
 from sandbox.server.app import create_app
 from sandbox.server.journal import StateDirectory
 from sandbox.server.service import PoolService, PoolServiceSettings
-from sandbox.server.tasks import TaskSource
+from sandbox.server.task_source import TaskSource
 
 
 def build_parser(environment: Mapping[str, str]) -> CommandLineParser:

@@ -12,19 +12,19 @@ from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 
-from sandbox.edge.app import create_application
-from sandbox.edge.auth import Access
-from sandbox.edge.endpoint import HttpCall, HttpEndpoint
 from sandbox.errors import SandboxDestroyed
-from sandbox.grader import GradeResult, max_grading_s
-from sandbox.leases import SlotsExhausted
-from sandbox.provider import Sandbox
-from sandbox.server import messages as m
-from sandbox.server.messages import HttpReply
+from sandbox.grading.grader import GradeResult, max_grading_s
+from sandbox.http import messages as m
+from sandbox.http.application import create_application
+from sandbox.http.auth import Access
+from sandbox.http.endpoints import HttpCall, HttpEndpoint
+from sandbox.http.messages import HttpReply
+from sandbox.pool.leases import SlotsExhausted
+from sandbox.providers.interface import Sandbox
 from sandbox.server.metrics import render_metrics
 from sandbox.server.operations import RequestedOperation
 from sandbox.server.service import LeaseState, PoolService
-from sandbox.shell import CommandResult
+from sandbox.session.shell import CommandResult
 from sandbox.tools import OPENCLAW
 
 ENDED_DESTROYED = "sandbox_destroyed"

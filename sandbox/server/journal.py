@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from protocol.errors import InfraError, UserError
-from sandbox.leases import SlotLease
-from sandbox.server.messages import HttpReply
+from sandbox.http.messages import HttpReply
+from sandbox.pool.leases import SlotLease
 from sandbox.server.operations import KnownOperation
 
 MAX_APPENDED_BYTES = 2 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.edge.app import prometheus_exposition
+from sandbox.http.application import prometheus_exposition
 from sandbox.server.service import PoolService
 
 

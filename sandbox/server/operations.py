@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from protocol.errors import InfraError
-from sandbox.server import failures
-from sandbox.server.messages import HttpError, HttpReply
+from sandbox.http import failures
+from sandbox.http.messages import HttpError, HttpReply
 
 _log = logging.getLogger(__name__)
 MAX_REPLY_BYTES = 1 << 20

@@ -18,14 +18,14 @@ from typing import Any, Protocol, Self
 
 from protocol.errors import InfraError, UserError
 from sandbox.errors import SandboxLost
-from sandbox.leases import LeaseAllocation, LeaseLimits, LeaseTable, SlotLease, SlotsExhausted, UnknownLease
-from sandbox.pool import PoolStatistics
-from sandbox.provider import Sandbox
-from sandbox.server import failures
+from sandbox.http import failures
+from sandbox.http.messages import HttpError, HttpReply
+from sandbox.pool.leases import LeaseAllocation, LeaseLimits, LeaseTable, SlotLease, SlotsExhausted, UnknownLease
+from sandbox.pool.sandbox_pool import PoolStatistics
+from sandbox.providers.interface import Sandbox
 from sandbox.server.journal import LeaseJournal, RememberedLease, StateDirectory
-from sandbox.server.messages import HttpError, HttpReply
 from sandbox.server.operations import IdempotentOperations, RequestedOperation
-from sandbox.server.tasks import TaskSource
+from sandbox.server.task_source import TaskSource
 from sandbox.tasks.task import Task
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class HostSandbox(Sandbox, Protocol):
 
 
 class HostProvider(Protocol):
-    """This machine's sandboxes; :class:`sandbox.provider.LocalProvider`."""
+    """This machine's sandboxes; :class:`sandbox.providers.interface.LocalProvider`."""
 
     async def open(self, task: Task, deadline_s: float | None = None) -> HostSandbox: ...
 

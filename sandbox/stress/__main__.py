@@ -13,13 +13,13 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from protocol.cli.exits import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, main_guard
 from protocol.cli.parser import parse_command_line
 from sandbox.host import ensure_host
-from sandbox.stress import board, options
+from sandbox.stress import options, progress_table
 from sandbox.stress.options import StressOptions
 from sandbox.stress.report import StressReport
-from sandbox.stress.run import run_stress
+from sandbox.stress.stress_run import run_stress
 
 _COLUMNS = 120
 """Of the table, where standard error is no terminal."""
@@ -38,9 +38,9 @@ async def _shown(chosen: StressOptions) -> StressReport:
     host = await asyncio.to_thread(ensure_host)
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _COLUMNS)
     report = StressReport(chosen.sessions)
-    async with board.show_progress(report, console):
+    async with progress_table.show_progress(report, console):
         await run_stress(chosen, host, report)
-    console.print(board.progress_table(report), soft_wrap=True)
+    console.print(progress_table.progress_table(report), soft_wrap=True)
     for line in (*report.problems, *(f"check failed: {said}" for said in report.failed_checks())):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
     return report

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from protocol.errors import InfraError, UserError
-from sandbox.address import DockerAddress
-from sandbox.engine import DockerEngine
-from sandbox.stress.gather import for_each
+from sandbox.docker.address import DockerAddress
+from sandbox.docker.engine import DockerEngine
+from sandbox.stress.concurrency import for_each
 
 _CALL_S = 120.0
 _SLEEP_S = 900

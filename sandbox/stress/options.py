@@ -9,11 +9,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from protocol.cli.parser import CommandLineParser
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
-from sandbox.edge.auth import TOKEN_VARIABLE, read_token
+from sandbox.http.auth import TOKEN_VARIABLE, read_token
+from sandbox.session.wire import MAX_COMMAND_BYTES
 from sandbox.stress.faults import FAULTS
-from sandbox.wire import MAX_COMMAND_BYTES
 
 ALL_FAULTS = "all"
 DEFAULT_COMMANDS = (

@@ -20,20 +20,21 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from sandbox.gate.options import add_egress_proxy_options, egress_proxy_settings
-from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.tasks import commands, datasets
-from sandbox.tasks.commands import CommandOutcome
+from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.tasks import dataset_catalog
 from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.formats import TaskFormat, find_format, format_names, load_tasks
-from sandbox.tasks.generated import held_out_tasks, training_tasks
-from sandbox.tasks.prove import TaskProof, pool_proof_environment, prove_tasks
+from sandbox.tasks.formats.generated.generator import held_out_tasks, training_tasks
+from sandbox.tasks.formats.registry import TaskFormat, find_format, format_names, load_tasks
+from sandbox.tasks.formats.writing import plan_dataset_write
 from sandbox.tasks.task import Task
-from sandbox.tasks.writing import plan_dataset_write
+from sandbox.validation import commands
+from sandbox.validation.commands import CommandOutcome
+from sandbox.validation.proofs import TaskProof, pool_proof_environment, prove_tasks
 
 _SESSION_S = 7200.0
 """Longest life of a sandbox that a proof uses."""
@@ -62,7 +63,7 @@ def _parser() -> CommandLineParser:
         "path",
         type=Path,
         nargs="?",
-        default=datasets.BUILT_IN_CATALOG,
+        default=dataset_catalog.BUILT_IN_CATALOG,
         help="task folder, folder of them, file of rows, or datasets.toml (default: that of longshore's own data sets)",
     )
     reading.add_argument("--format", choices=format_names(), help="default: what the files look like")
@@ -121,13 +122,13 @@ def _run(chosen: argparse.Namespace) -> CommandOutcome:
 
 
 def _load(chosen: argparse.Namespace) -> Dataset:
-    if chosen.label or chosen.path.name == datasets.CATALOG_FILE:
+    if chosen.label or chosen.path.name == dataset_catalog.CATALOG_FILE:
         if chosen.format or chosen.root:
             raise UserError(f"{chosen.path} says format and root of a data set itself: leave out --format and --root")
-        found = datasets.load_labelled_dataset(chosen.path, chosen.label)
+        found = dataset_catalog.load_labelled_dataset(chosen.path, chosen.label)
     else:
         found = load_tasks(chosen.path, chosen.format, chosen.root)
-    return datasets.filter_dataset(found, chosen.only)
+    return dataset_catalog.filter_dataset(found, chosen.only)
 
 
 def _written(

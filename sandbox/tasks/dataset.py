@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.tasks.folders import FolderFormat, LoadedTask, load_task_folder
+from sandbox.tasks.formats.folders import FolderFormat, LoadedTask, load_task_folder
 from sandbox.tasks.task import Task, TaskError
 
 

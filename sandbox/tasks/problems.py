@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from sandbox.tasks.file_tree import FileTree, path_problem
 from sandbox.tasks.task import Task, TaskError
-from sandbox.tasks.tree import FileTree, path_problem
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 Model = TypeVar("Model", bound=BaseModel)

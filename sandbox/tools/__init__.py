@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias, cast
 
 from sandbox.errors import ShellBusy
-from sandbox.files import FileTooLarge
+from sandbox.session.files import FileTooLarge
 from sandbox.tools import seta, shell_only
 from sandbox.tools.code_interpreter import CODE_TOOL
 from sandbox.tools.keystrokes import KEYSTROKES_TOOL

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.session import NoFreeSlotError
-from sandbox.terminal import PseudoTerminal
+from sandbox.session.sandbox_session import NoFreeSlotError
+from sandbox.session.terminal import PseudoTerminal
 from sandbox.tools.tool import (
     SandboxTool,
     ToolArguments,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import posixpath
 
-from sandbox.named import NamedSession
-from sandbox.shell import SandboxShell
-from sandbox.tools.sessions import IDLE_S, START_S, NamedSessions
+from sandbox.session.named_session import NamedSession
+from sandbox.session.shell import SandboxShell
+from sandbox.tools.named_sessions import IDLE_S, START_S, NamedSessions
 from sandbox.tools.tool import (
     SHELL_RESTARTED,
     SandboxTool,

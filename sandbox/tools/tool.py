@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from sandbox.session import SandboxSession
-from sandbox.shell import CommandResult
-from sandbox.truncate import strip_escapes, truncate_middle
+from protocol.truncation import strip_escapes, truncate_middle
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.session.shell import CommandResult
 
 OUTPUT_CHARS = 1000
 """Longer output is cut to its first and last 500 characters, as SETA does."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.guardian import find_run_processes
+from launch.processes.process_reaper import find_run_processes
 from tests.support.cluster_runs import MiniRun, all_listening_ports, eventually, listening_ports, shared_memory
 
 DEADLINE_S = 40.0

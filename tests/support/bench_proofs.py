@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandbox.grader import Isolation, grade_sandbox
-from sandbox.pool import SandboxPool
-from sandbox.tasks.datasets import BUILT_IN_CATALOG, load_labelled_dataset
-from sandbox.tasks.prove import ProofVerdict, pool_proof_environment, prove_tasks
+from sandbox.grading.grader import Isolation, grade_sandbox
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.tasks.dataset_catalog import BUILT_IN_CATALOG, load_labelled_dataset
 from sandbox.tasks.task import Task
+from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
 
 TASKS = load_labelled_dataset(BUILT_IN_CATALOG, "longshore-bench").tasks
 

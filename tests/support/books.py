@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.export import read_export_index, read_exported_trajectory
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 
 
 def read_json(path: Path) -> Any:

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.guardian import RUN_TOKEN_VARIABLE, find_run_processes
-from launch.summary import read_run_events
+from launch.processes.process_reaper import RUN_TOKEN_VARIABLE, find_run_processes
+from launch.run.summary import read_run_events
 from sandbox.host import docker_url
-from sandbox.pool import LABEL_PREFIX
+from sandbox.pool.sandbox_pool import LABEL_PREFIX
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Path(__file__).with_name("mini.toml")
@@ -90,7 +90,9 @@ class MiniRun:
         return eventually(what, look, within_s)
 
     def wait_step(self, step: int, within_s: float = PATIENCE_S) -> Event:
-        return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step, within_s)
+        return self.wait_event(
+            f"step {step}", "learner.training.trainer", lambda event: event["step"] >= step, within_s
+        )
 
     def finish(self, within_s: float = PATIENCE_S) -> Finished:
         try:

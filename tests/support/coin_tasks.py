@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from launch.bench.chaos.tasks import coin_task
-from sandbox.tasks.terminal_bench import write_task
+from launch.bench.coin_tasks import coin_task
+from sandbox.tasks.formats.terminal_bench import write_task
 
 
 def write_coin_tasks(folder: Path, count: int = 8) -> Path:

@@ -7,7 +7,7 @@ import io
 import tarfile
 from typing import Any
 
-from sandbox.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine
 
 LONGEST_S = 1800
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from launch.crew import ActorClasses
-from learner.folder import NamedWeight
+from launch.actor_group.actor_classes import ActorClasses
+from learner.models.hf_folder import NamedWeight
 from learner.rank import LearnerRank
 
 

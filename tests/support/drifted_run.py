@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import sys
 
-from launch.args import parse_arguments
 from launch.cluster import run_once
-from launch.ray_settings import resolve_ray_environment
-from protocol.cli.exits import EXIT_OK, main_guard
+from launch.hosts.ray_environment import resolve_ray_environment
+from launch.run.arguments import parse_arguments
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 
 def main() -> int:

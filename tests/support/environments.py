@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import AgentSettings, ToolsetKind
-from actors.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
 from actors.environment.app import create_app
-from actors.environment.play import EpisodeInputs, ToolEventObserver
+from actors.environment.episode import EpisodeInputs, ToolEventObserver
+from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, PolicyAddress
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings, RunHostedEpisode
-from actors.environment.wire import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, PolicyAddress
-from actors.episode import AgentLoop, EpisodeGrade, ToolCallResult, run_and_grade
-from actors.stages import NO_DEADLINES
+from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
+from actors.rollout.episode import AgentLoop, EpisodeGrade, ToolCallResult, run_and_grade
+from actors.rollout.stages import NO_DEADLINES
 from protocol.trajectory import EpisodeStatus, TestResult
-from sandbox.edge.auth import Access
-from sandbox.task_codec import encode_task
+from sandbox.http.auth import Access
+from sandbox.http.task_codec import encode_task
 from sandbox.tasks.task import Task
 from tests.support.http_servers import LOOPBACK, serving
 
@@ -70,7 +70,7 @@ class FakeTerminal:
 
 
 async def play_in_fake_terminal(part: EpisodeInputs) -> EpisodeOutcome:
-    """:func:`actors.environment.play.play` without a sandbox: the agent's loop asks the policy as it does there."""
+    """:func:`actors.environment.episode.play` without a sandbox: the agent's loop asks the policy as it does there."""
     limits, asked = part.begin.limits, part.begin
     reaching = ChatEndpointSettings(url=asked.model.url, model=asked.model.name, key=asked.model.key, deadline_s=5.0)
     terminal, notes = FakeTerminal(), ToolEventObserver()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import cast
 
 from launch.config import RunConfig
-from launch.evaluate.attempts import (
+from launch.evaluation.attempts import (
     AttemptFailure,
     AttemptId,
     AttemptRecord,
@@ -15,10 +15,10 @@ from launch.evaluate.attempts import (
     AttemptUsage,
     AttemptVerdict,
 )
-from launch.evaluate.folder import TERMINALS_FOLDER, open_evaluation_folder
-from launch.evaluate.setting import build_evaluation_settings, write_evaluation_settings
+from launch.evaluation.results.evaluation_folder import TERMINALS_FOLDER, open_evaluation_folder
+from launch.evaluation.results.evaluation_settings import build_evaluation_settings, write_evaluation_settings
 from protocol.events import JsonValue
-from protocol.recordings import CastWriter
+from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus, TestResult
 from tests.support.recorded import call
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from actors.curriculum import TaskRecord, record_outcome
-from actors.progress import GroupProgress
+from actors.buffer.group_progress import GroupProgress
+from actors.scheduler.curriculum import TaskRecord, record_outcome
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import (
     BatchLease,

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sandbox.edge.serve import bind_listener
+from sandbox.http.serving import bind_listener
 
 Request = dict[str, Any]
 

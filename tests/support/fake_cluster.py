@@ -15,11 +15,11 @@ from pathlib import Path
 
 import orjson
 
-from actors.evaluation import EvaluationAttempt
-from launch.args import parse_arguments
+from actors.scheduler.evaluation import EvaluationAttempt
 from launch.config import load_recipe
-from launch.evaluation_files import AFTER, BEFORE, write_evaluation
-from launch.rundir import RunDirectory, config_tables, load_stored_config
+from launch.evaluation.online.run_evaluations import AFTER, BEFORE, write_evaluation
+from launch.run.arguments import parse_arguments
+from launch.run_records.run_directory import RunDirectory, config_tables, load_stored_config
 from protocol.events import EventLog
 from protocol.trajectory import EpisodeStatus
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sandbox.edge.serve import bind_listener
+from sandbox.http.serving import bind_listener
 
 
 class Odd(Enum):

@@ -8,8 +8,8 @@ import errno
 from types import SimpleNamespace
 from typing import Any
 
-from sandbox import wire
-from sandbox.session import SandboxSession
+from sandbox.session import wire
+from sandbox.session.sandbox_session import SandboxSession
 
 
 class FakePid1:

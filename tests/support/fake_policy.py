@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from actors.agents.chat import ChatMessage
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply, PartialReply
+from actors.tokens.chat_format import ChatMessage
 
 END = 1
 LS = 0xE000

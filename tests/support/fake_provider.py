@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from sandbox.errors import SandboxLost
-from sandbox.grader import GradeResult, Isolation
-from sandbox.grading.outcome import GradedTest, GradingOutcome
-from sandbox.pool import PoolStatistics
-from sandbox.provider import MAX_READ_BYTES
-from sandbox.shell import CommandResult
+from sandbox.grading.grader import GradeResult, Isolation
+from sandbox.grading.results.verdict import GradedTest, GradingOutcome
+from sandbox.pool.sandbox_pool import PoolStatistics
+from sandbox.providers.interface import MAX_READ_BYTES
+from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.tools import ToolResult
 from sandbox.tools.tool import ToolArguments

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.metrics import MetricsLog, StepFacts
+from launch.run_records.metrics_log import MetricsLog, StepFacts
 from protocol import codec
 from protocol.events import EventLog
-from protocol.export import TrajectoryExporter
-from protocol.recordings import CastWriter, turn_marker_label
-from protocol.trained import TrainedLog
+from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label
+from protocol.run_directory.trained_log import TrainedLog
+from protocol.run_directory.trajectory_export import TrajectoryExporter
 from protocol.trajectory import (
     EpisodeStatus,
     GroupId,
@@ -346,7 +346,7 @@ class FakeRun:
             "sampled_tokens": float(sampled),
             "trained_share": (sampled - masked) / sampled,
         }
-        self.log("learner-0").emit("learner.step", **self.metrics.append_step(facts, learner))
+        self.log("learner-0").emit("learner.training.trainer", **self.metrics.append_step(facts, learner))
 
     def ages_of(self, tokens: int, oldest: int) -> list[int]:
         """Every token in one age."""

@@ -11,13 +11,13 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
-from sandbox.edge.auth import Access
-from sandbox.edge.serve import bind_listener, listener_url
-from sandbox.leases import LeaseLimits
+from sandbox.http.auth import Access
+from sandbox.http.serving import bind_listener, listener_url
+from sandbox.pool.leases import LeaseLimits
 from sandbox.server.app import create_app
 from sandbox.server.journal import StateDirectory
 from sandbox.server.service import HostProvider, PoolService, PoolServiceSettings
-from sandbox.server.tasks import TaskSource
+from sandbox.server.task_source import TaskSource
 
 LOOPBACK = Access("127.0.0.1")
 

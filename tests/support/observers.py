@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from actors.episode import EpisodeGrade
-from actors.rewards.played import EpisodeResult
-from actors.rewards.rewarding import EpisodeReward
+from actors.rewards.composite import EpisodeReward
+from actors.rewards.episode_result import EpisodeResult
+from actors.rollout.episode import EpisodeGrade
 from protocol.trajectory import Reward
 
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandbox.provider import Sandbox
+from sandbox.providers.interface import Sandbox
 from sandbox.tasks.task import Task
 
 S = 30.0

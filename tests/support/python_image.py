@@ -7,9 +7,9 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from sandbox import provision
+from sandbox.docker import daemon
 from sandbox.host import SandboxHost
-from sandbox.images.base import DEBIAN_SUITE
+from sandbox.images.base_image import DEBIAN_SUITE
 
 _PACKAGES = ("bash", "coreutils", "findutils", "grep", "procps", "python3", "python3-pytest", "sed", "util-linux")
 _WITHOUT = ("/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*", "/usr/share/info/*")
@@ -21,7 +21,7 @@ def python_image(host: SandboxHost) -> str:
     name = f"longshore-test/python:{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     with Path(tempfile.gettempdir(), "longshore-python-image.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not provision.has_image(host.docker_url, name):
+        if not daemon.has_image(host.docker_url, name):
             _build(host.docker_url, name)
     return name
 
@@ -30,7 +30,7 @@ def _build(url: str, name: str) -> None:
     with tempfile.TemporaryDirectory(prefix="longshore-python-") as folder:
         archive = str(Path(folder, "root.tar"))
         excluded = [f"--dpkgopt=path-exclude={path}" for path in _WITHOUT]
-        provision.run_program(
+        daemon.run_program(
             (
                 "mmdebstrap",
                 "--variant=minbase",
@@ -41,6 +41,6 @@ def _build(url: str, name: str) -> None:
             ),
             "build an image with Python and pytest",
         )
-        provision.run_program(
+        daemon.run_program(
             ("docker", "--host", url, "import", "--change", 'CMD ["bash"]', archive, name), "import the image"
         )

@@ -10,16 +10,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from actors.agents.chat import ChatFormat, Tokenizer
-from actors.agents.choice import make_agent
+from actors.agents.registry import make_agent
 from actors.engines.messages import GenerateReply, GenerateRequest
-from actors.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.rollout.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.tokens.chat_format import ChatFormat, Tokenizer
 from launch.config import RunConfig, resolve
-from launch.demo.hf import save_tokenizer
+from launch.demo.hugging_face import save_tokenizer
 from launch.demo.tokenizer import train_tokenizer
-from launch.rundir import config_tables, write_json
+from launch.run_records.run_directory import config_tables, write_json
 from protocol.codec import inspect_blob, pack_trajectory
-from protocol.export import TrajectoryExporter
+from protocol.run_directory.trajectory_export import TrajectoryExporter
 from protocol.trajectory import GroupId, RolloutRequest, TestResult, Trajectory
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import reply_of

@@ -1,4 +1,4 @@
-"""Actors without Ray: a handle that calls a local object, with :class:`actors.remote.Remote`'s own interface.
+"""Actors without Ray: a handle that calls a local object, with :class:`actors.runtime.remote.Remote`'s own interface.
 
 The object needs only the methods that the code under test calls; they are found by name, as Ray finds them.
 """
@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from actors.remote import Remote, ResultRef
+from actors.runtime.remote import Remote, ResultRef
 
 T = TypeVar("T")
 

@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from launch.lineage import LineageLog
 from protocol import codec
-from protocol.lanes import ActivityLog
-from protocol.recordings import CastWriter, turn_marker_label
-from protocol.trained import PackedTrainedTokens, TokenLossFlag, TrainedTokens, pack_trained_tokens
+from protocol.activity import ActivityLog
+from protocol.run_directory.lineage_log import LineageLog
+from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label
+from protocol.run_directory.trained_log import PackedTrainedTokens, TokenLossFlag, TrainedTokens, pack_trained_tokens
 from protocol.trajectory import (
     EpisodeStatus,
     GroupId,

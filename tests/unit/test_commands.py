@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.cli.exits import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USER
+from protocol.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USER
 from protocol.cli.output import error_console
 from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
@@ -29,7 +29,7 @@ COMMANDS = (
     "launch.doctor",
     "launch.plan demo",
     "launch.trace RUN",
-    "launch.fanout RUN",
+    "launch.exporters RUN",
     "launch.simulate",
     "launch.sweep demo",
     "launch.templates slurm --nodes 1",
@@ -38,7 +38,7 @@ COMMANDS = (
     "launch.bench weights",
     "protocol.journal check RUN",
     "sandbox.images list",
-    "sandbox.kit build",
+    "sandbox.toolchain build",
     "sandbox.stress",
     "sandbox.tasks validate RUN",
 )
@@ -139,7 +139,7 @@ def test_a_command_that_nobody_reads_ends_without_a_word(
 
 SAYS = """
 import os, sys
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.errors import UserError
 
 def help():
@@ -177,7 +177,7 @@ def test_another_pipe_that_is_closed_is_a_bug_and_keeps_its_traceback() -> None:
 
 WAITS = """
 import asyncio, sys
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 
 async def work():
     try:

@@ -18,8 +18,8 @@ from types import ModuleType
 
 import pytest
 
-from launch import args
 from launch.config import RunConfig, SftConfig, dotted_fields
+from launch.run import arguments
 from tests.support.pages import PAGES, ROOT, Mark, Shown, shown
 
 COMMANDS = [command for page in PAGES for command in shown(page)]
@@ -147,7 +147,7 @@ def test_a_command_of_a_page_is_read_by_its_own_parser(command: Shown, monkeypat
     monkeypatch.setenv("WORKER_URLS", "http://worker1:18081")
     monkeypatch.chdir(ROOT)
     if command.module == "launch.cluster":
-        given = args.parse_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
+        given = arguments.parse_arguments([word.replace("./my-prompt.txt", "seta-1") for word in command.arguments])
         assert given.resume is not None or given.load_config()
         return
     with warnings.catch_warnings():

@@ -16,23 +16,23 @@ from pathlib import Path
 import pytest
 
 from actors.agents.agent import ActionOutcome, AgentToolCall, MalformedAction
-from actors.agents.chat import ChatFormat
-from actors.agents.choice import list_agent_kinds, make_agent
+from actors.agents.registry import list_agent_kinds, make_agent
 from actors.agents.settings import AgentKind
-from actors.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
-from actors.rewards.named import find_outcome_reward
-from actors.rewards.played import EpisodeResult, ModelTurn, ToolCallRecord
-from actors.sandboxes import open_sandbox_source
+from actors.rewards.episode_result import EpisodeResult, ModelTurn, ToolCallRecord
+from actors.rewards.registry import find_outcome_reward
+from actors.rollout.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.tokens.chat_format import ChatFormat
+from actors.workers.sandbox_source import open_sandbox_source
+from launch.actor_group.sandbox_providers import make_provider_settings
 from launch.config import ConfigError, load_recipe
-from launch.sandboxes import make_provider_settings
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
-from sandbox.pool import PoolSettings
-from sandbox.providers import open_plugin_provider
+from sandbox.pool.sandbox_pool import PoolSettings
+from sandbox.providers.plugins import open_plugin_provider
 from sandbox.tasks.__main__ import main as tasks_main
-from sandbox.tasks.datasets import read_catalog
-from sandbox.tasks.formats import find_format, load_tasks, write_tasks
+from sandbox.tasks.dataset_catalog import read_catalog
+from sandbox.tasks.formats.registry import find_format, load_tasks, write_tasks
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.fake_provider import FakeProvider

@@ -14,9 +14,9 @@ LIGHT = [
     "protocol",
     "sandbox.tasks",
     "launch.config",
-    "launch.args",
+    "launch.run.arguments",
     "protocol.cli",
-    "launch.rundir",
+    "launch.run_records.run_directory",
     "launch.monitor",
     "launch.cli",
     "launch.cluster",
@@ -58,7 +58,7 @@ def test_what_tells_ray_to_stay_on_loopback_runs_before_ray_is_imported(command:
 
 def test_the_monitor_starts_without_the_configuration() -> None:
     """Its schemas take longer to import than a run of a hundred thousand trajectories to open."""
-    probe = "import launch.monitor.app, sys; print('launch.config' in sys.modules, 'pydantic' in sys.modules)"
+    probe = "import launch.monitor.web.app, sys; print('launch.config' in sys.modules, 'pydantic' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
 

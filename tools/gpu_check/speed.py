@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's own name for it
 from torch import Tensor
 
-from learner.attention import varlen_attention
-from learner.exchange import make_sequence_bounds
+from learner.models.attention import varlen_attention
+from learner.parallel.context_exchange import make_sequence_bounds
 from learner.settings import Recompute
 from learner.tensors import manual_seed
 from protocol.events import JsonValue

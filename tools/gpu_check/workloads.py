@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from protocol import installed
+from protocol import dependencies
 
 
 def _has_what_it_needs(*names: str) -> None:
@@ -20,7 +20,7 @@ def _has_what_it_needs(*names: str) -> None:
     del names
 
 
-installed.require_packages = _has_what_it_needs
+dependencies.require_packages = _has_what_it_needs
 
 from launch.bench.learner.workload import (  # noqa: E402  after the line above
     LearnerWorkload,

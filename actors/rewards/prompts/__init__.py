@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 
 _MARKS = ("$task", "$step")

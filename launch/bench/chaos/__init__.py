@@ -18,12 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from launch.bench.chaos.books import ChaosAccounting, account_trajectories
-from launch.bench.chaos.command import RunSupervisor
+from launch.bench.chaos.accounting import ChaosAccounting, account_trajectories
 from launch.bench.chaos.evidence import read_evidence
-from launch.bench.chaos.killer import Killer
-from launch.bench.chaos.plan import ChaosGoal, plan_kills, scale_goal
-from launch.bench.chaos.points import (
+from launch.bench.chaos.kill_plan import ChaosGoal, plan_kills, scale_goal
+from launch.bench.chaos.kill_points import (
     AT_RANDOM,
     KILLS_FOLDER_VARIABLE,
     POINT_VICTIMS,
@@ -32,13 +30,15 @@ from launch.bench.chaos.points import (
     KillPoint,
     read_kills,
 )
-from launch.bench.chaos.tasks import order_tasks, write_coin_tasks
-from launch.bench.chaos.witness import RunObserver, count_in_flight_at_kills
-from launch.bench.place import add_folder_option, make_output_folder, require_empty_folder
+from launch.bench.chaos.killer import Killer
+from launch.bench.chaos.run_observer import RunObserver, count_in_flight_at_kills
+from launch.bench.chaos.run_supervisor import RunSupervisor
+from launch.bench.coin_tasks import order_tasks, write_coin_tasks
+from launch.bench.output_folder import add_folder_option, make_output_folder, require_empty_folder
 from launch.config import load_recipe
-from launch.guardian import ProcessReaper
-from launch.preflight import run_preflight_checks
-from launch.structured import background_services
+from launch.processes.background_tasks import background_services
+from launch.processes.process_reaper import ProcessReaper
+from launch.run.preflight import run_preflight_checks
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
@@ -143,7 +143,7 @@ async def measure_chaos(asked: ChaosOptions) -> ChaosReport:
 
 async def _run(values: Sequence[str], place: Path, asked: ChaosOptions) -> tuple[Sequence[Kill], RunObserver]:
     """Run until the killer has seen enough; whom it killed, and who saw it."""
-    from launch.bench.chaos.victims import RAY_CLASS_NAMES
+    from launch.bench.chaos.killable_actors import RAY_CLASS_NAMES
 
     folder = place / "kills"
     folder.mkdir(exist_ok=True)

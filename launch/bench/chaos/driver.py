@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from launch.args import parse_arguments
-from launch.bench.chaos.victims import CHAOS_ACTOR_CLASSES
+from launch.bench.chaos.killable_actors import CHAOS_ACTOR_CLASSES
 from launch.cluster import run_once
-from protocol.cli.exits import EXIT_OK, main_guard
+from launch.run.arguments import parse_arguments
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """What a run has left behind, read without journal, checkpoint store and conductor, which are on trial: SQLite alone,
 JSON lines, checkpoints as files.
 
-Bytes are read by :mod:`protocol.codec`, and the export by :mod:`protocol.export`: what is judged of it is its tokens'
+Bytes are read by :mod:`protocol.codec`, and the export by :mod:`protocol.run_directory.trajectory_export`: what is judged of it is its tokens'
 versions; what is missing from it counts against the run.
 """
 
@@ -19,10 +19,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from launch.summary import count_missing_events, read_run_events
+from launch.run.summary import count_missing_events, read_run_events
 from protocol.codec import CodecError, unpack_trajectory
-from protocol.export import read_export_index, read_exported_trajectory
 from protocol.groups import GroupOutcome
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.trajectory import is_training_trajectory, make_trajectory_id
 
 _USABLE = {GroupOutcome.OPEN, GroupOutcome.READY}

@@ -15,9 +15,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from actors.agents.chat import load_tokenizer
-from actors.engines import weight_files
-from actors.engines.direct import BroadcastSender
 from actors.engines.engine import Engine
 from actors.engines.messages import (
     EngineLoad,
@@ -36,6 +33,9 @@ from actors.engines.messages import (
     WeightLoadReport,
 )
 from actors.engines.settings import EngineSettings
+from actors.engines.weights import weight_files
+from actors.engines.weights.broadcast_loader import BroadcastSender
+from actors.tokens.chat_format import load_tokenizer
 from launch.bench.chaos.evidence import weights_digest
 from protocol.events import EventLog
 from protocol.weights import NO_VERSION, WeightManifest

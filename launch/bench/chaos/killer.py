@@ -17,9 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.bench.chaos.command import RunSupervisor
-from launch.bench.chaos.plan import ChaosGoal, PlannedKill
-from launch.bench.chaos.points import (
+from launch.bench.chaos.kill_plan import ChaosGoal, PlannedKill
+from launch.bench.chaos.kill_points import (
     Kill,
     KilledProcess,
     KillPoint,
@@ -28,8 +27,9 @@ from launch.bench.chaos.points import (
     read_kills,
     write_kill,
 )
-from launch.bench.chaos.witness import RunObserver, count_in_flight_at_kills
-from launch.guardian import find_run_processes
+from launch.bench.chaos.run_observer import RunObserver, count_in_flight_at_kills
+from launch.bench.chaos.run_supervisor import RunSupervisor
+from launch.processes.process_reaper import find_run_processes
 from protocol.errors import InfraError
 
 _LOOK_S = 0.25

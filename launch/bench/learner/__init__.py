@@ -1,7 +1,7 @@
 """``python -m launch.bench learner``: an optimizer step of ours.
 
-On the CPU (:mod:`~launch.bench.learner.arms`) it stands beside plain Hugging Face and AdamW; with ``--device cuda``
-(:mod:`~launch.bench.learner.device`) beside what the device could do at most.
+On the CPU (:mod:`~launch.bench.learner.cpu_comparison`) it stands beside plain Hugging Face and AdamW; with ``--device cuda``
+(:mod:`~launch.bench.learner.gpu_throughput`) beside what the device could do at most.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pathlib import Path
 
 import torch
 
-from launch.bench.learner import arms, device
+from launch.bench.learner import cpu_comparison, gpu_throughput
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 
-LearnerBenchmarkReport = arms.CpuComparisonReport | device.GpuThroughputReport
+LearnerBenchmarkReport = cpu_comparison.CpuComparisonReport | gpu_throughput.GpuThroughputReport
 
 _GROUPS_OF = 8
 _SHORTEST_MEDIAN = 8
@@ -69,10 +69,10 @@ def _measure(asked: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
     say = error_console().print
     with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
         if asked.device == "cuda":
-            return device.measure_gpu_throughput(
-                Path(folder), device.QWEN3, "cuda", sequences=asked.sequences, rounds=asked.rounds, say=say
+            return gpu_throughput.measure_gpu_throughput(
+                Path(folder), gpu_throughput.QWEN3, "cuda", sequences=asked.sequences, rounds=asked.rounds, say=say
             )
-        return arms.compare_on_cpu(
+        return cpu_comparison.compare_on_cpu(
             Path(folder),
             sequences=asked.sequences,
             middle=asked.median,

@@ -21,8 +21,8 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from launch.bench.learner.workload import LearnerWorkload, build_samples
-from learner.logprobs import token_logprobs
-from learner.packing import TrainingSample
+from learner.data.packing import TrainingSample
+from learner.models.logprobs import token_logprobs
 from learner.tensors import from_numpy
 
 PADDED_ROWS = 8

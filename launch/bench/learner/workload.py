@@ -9,8 +9,8 @@ from statistics import NormalDist
 
 import numpy as np
 
-from learner.batch import read_batch
-from learner.packing import TrainingSample
+from learner.data.batch import read_batch
+from learner.data.packing import TrainingSample
 from learner.settings import LearnerSettings
 from protocol.codec import pack_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory
@@ -121,7 +121,7 @@ def build_samples(work: LearnerWorkload) -> list[TrainingSample]:
 def build_workload_model(work: LearnerWorkload, folder: Path, context_tokens: int = 0) -> int:
     """Write a Hugging Face folder with random weights, for a context of so many tokens and at least of the work's;
     returns the number of parameters."""
-    from launch.demo.hf import GenerationConfig, Qwen3Config, save_model
+    from launch.demo.hugging_face import GenerationConfig, Qwen3Config, save_model
 
     shape = work.shape
     config = Qwen3Config(

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.bench.monitor.history import write_synthetic_run
-from launch.bench.monitor.live import LiveMeasurement, measure_live
-from launch.bench.monitor.opening import OpeningMeasurement, measure_opening
-from launch.bench.place import add_folder_option, make_output_folder, require_empty_folder
+from launch.bench.monitor.live_run import LiveMeasurement, measure_live
+from launch.bench.monitor.opening_time import OpeningMeasurement, measure_opening
+from launch.bench.monitor.synthetic_run import write_synthetic_run
+from launch.bench.output_folder import add_folder_option, make_output_folder, require_empty_folder
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import JsonValue

@@ -21,17 +21,17 @@ from typing import cast
 
 import orjson
 
-from launch.bench.chaos.tasks import write_coin_tasks
-from launch.bench.place import add_folder_option, make_output_folder, require_empty_folder
-from launch.bench.recipes.tries import build_tiny_model, tiny_overrides
+from launch.bench.coin_tasks import write_coin_tasks
+from launch.bench.output_folder import add_folder_option, make_output_folder, require_empty_folder
+from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
 from launch.config import load_recipe, recipe_names
-from launch.guardian import ProcessReaper
-from launch.metrics import read_metrics
-from launch.preflight import run_preflight_checks
-from launch.program import run_command
-from launch.rundir import SUMMARY_FILE
+from launch.processes.child_process import run_command
+from launch.processes.process_reaper import ProcessReaper
+from launch.run.preflight import run_preflight_checks
+from launch.run_records.metrics_log import read_metrics
+from launch.run_records.run_directory import SUMMARY_FILE
 from protocol.cli.output import error_console
-from protocol.cli.words import did_you_mean
+from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.events import JsonValue
 

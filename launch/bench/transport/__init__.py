@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from launch.bench.transport import arms, others
-from launch.bench.transport.arms import TransportRate
-from launch.bench.transport.stall import StallMeasurement, count_pubsub_losses, measure_stall
+from launch.bench.transport import baselines, receivers
+from launch.bench.transport.backpressure import StallMeasurement, count_pubsub_losses, measure_stall
+from launch.bench.transport.receivers import TransportRate
 from launch.bench.transport.workload import TOKENS
-from launch.nodes import start_local_nodes
+from launch.hosts.cluster_nodes import start_local_nodes
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
@@ -151,11 +151,11 @@ def _transports(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Pa
     """Each is given an empty folder.  What blocks has a thread, and the event loop nothing to do meanwhile."""
     thread = asyncio.to_thread
     return (
-        ("ours", lambda _: arms.receive_longshore(tokens, seconds)),
-        ("raw_zmq", lambda _: arms.receive_raw_zmq(tokens, seconds)),
-        ("raw_zmq_blocking", lambda _: thread(arms.receive_raw_zmq_blocking, tokens, seconds)),
-        ("ours_durable", lambda folder: arms.receive_longshore_durable(tokens, seconds, folder)),
-        ("sqlite_raw", lambda folder: thread(others.measure_raw_sqlite, tokens, seconds, folder)),
-        ("ray_queue", lambda _: thread(others.measure_ray_queue, tokens, seconds)),
-        ("ray_object_store", lambda _: thread(others.measure_ray_object_store, tokens, seconds)),
+        ("ours", lambda _: receivers.receive_longshore(tokens, seconds)),
+        ("raw_zmq", lambda _: receivers.receive_raw_zmq(tokens, seconds)),
+        ("raw_zmq_blocking", lambda _: thread(receivers.receive_raw_zmq_blocking, tokens, seconds)),
+        ("ours_durable", lambda folder: receivers.receive_longshore_durable(tokens, seconds, folder)),
+        ("sqlite_raw", lambda folder: thread(baselines.measure_raw_sqlite, tokens, seconds, folder)),
+        ("ray_queue", lambda _: thread(baselines.measure_ray_queue, tokens, seconds)),
+        ("ray_object_store", lambda _: thread(baselines.measure_ray_object_store, tokens, seconds)),
     )

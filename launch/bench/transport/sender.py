@@ -19,8 +19,8 @@ import orjson
 import zmq
 import zmq.asyncio
 
-from launch.bench.peak import peak_bytes
-from launch.bench.transport.ends import HIGH_WATER
+from launch.bench.process_memory import peak_bytes
+from launch.bench.transport.subprocesses import HIGH_WATER
 from launch.bench.transport.workload import (
     RUN,
     build_frames,
@@ -30,8 +30,8 @@ from launch.bench.transport.workload import (
     trajectory_number,
 )
 from protocol.codec import encode_trajectory, payload_size
-from protocol.messages import StreamData, encode_message
 from protocol.stream import SenderClosedError, TrajectorySender
+from protocol.stream.messages import StreamData, encode_message
 from protocol.stream.sender import BUDGET_BYTES
 from protocol.trajectory import Trajectory
 

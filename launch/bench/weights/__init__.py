@@ -18,20 +18,20 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Literal
 
-from actors.engines.direct import BroadcastWeightLoader
-from actors.engines.handover import FileWeightLoader
-from actors.engines.prefixes import PrefixReuse
-from actors.engines.server import RESERVED_TOKENS
+from actors.engines.routing.prefix_cache import PrefixReuse
+from actors.engines.server.process import RESERVED_TOKENS
 from actors.engines.settings import EngineSettings
-from actors.engines.tensors import TensorWeightLoader
-from actors.weights.copies import HostWeightCache, HostWeightCacheSettings
-from actors.weights.sender import WeightSender, WeightSenderSettings
-from actors.weights.source import WeightSource
-from launch.bench.weights.by_hand import InstrumentedEngine
-from launch.bench.weights.histories import ROOM_TOKENS, HistoryReuse
-from launch.bench.weights.histories import measure_kv_reuse as measure_reuse
-from launch.bench.weights.pushes import DecodingWindow, LoadedEngines, PushTimings, WeightRoute
-from launch.bench.weights.versions import CONTEXT_TOKENS, VersionSequence, delta_bytes_share, publish_steps
+from actors.engines.weights.broadcast_loader import BroadcastWeightLoader
+from actors.engines.weights.loader import FileWeightLoader
+from actors.engines.weights.tensor_loader import TensorWeightLoader
+from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
+from actors.weight_transport.sender import WeightSender, WeightSenderSettings
+from actors.weight_transport.source import WeightSource
+from launch.bench.weights.instrumented_engine import InstrumentedEngine
+from launch.bench.weights.kv_reuse import ROOM_TOKENS, HistoryReuse
+from launch.bench.weights.kv_reuse import measure_kv_reuse as measure_reuse
+from launch.bench.weights.weight_pushes import DecodingWindow, LoadedEngines, PushTimings, WeightRoute
+from launch.bench.weights.weight_versions import CONTEXT_TOKENS, VersionSequence, delta_bytes_share, publish_steps
 from launch.config.rollout import EngineSection
 from protocol.cli.output import error_console
 from protocol.errors import UserError

@@ -3,7 +3,7 @@
 ``trajectories/index.jsonl`` says what there is, ``trained/index.jsonl`` what a step made of it, ``events/buffer.jsonl``
 how groups opened and closed, ``metrics.jsonl`` the steps' numbers.  Files are written by several processes: what one of
 them says of a trajectory that another has not told of yet waits for it.  Where one was replaced or cut, all of it
-begins anew.  Not thread-safe: :class:`launch.monitor.follow.Follower` owns it.
+begins anew.  Not thread-safe: :class:`launch.monitor.run_follower.Follower` owns it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,18 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from launch.monitor.archive.columns import TrajectoryTable, TrajectoryUse
-from launch.monitor.archive.lines import AppendedLines, LineTail
-from launch.monitor.archive.steps import StepTable
-from protocol.export import EXPORT_INDEX, TRAJECTORIES_FOLDER, ExportIndexEntry
+from launch.monitor.archive.step_table import StepTable
+from launch.monitor.archive.trajectory_table import TrajectoryTable, TrajectoryUse
 from protocol.groups import OUTCOME_DROP_REASONS, GroupOutcome
-from protocol.trained import TRAINED_FOLDER, RewindEntry, TrainedStepEntry, TrainedTrajectoryEntry, parse_trained_line
+from protocol.run_directory.line_tail import AppendedLines, LineTail
+from protocol.run_directory.trained_log import (
+    TRAINED_FOLDER,
+    RewindEntry,
+    TrainedStepEntry,
+    TrainedTrajectoryEntry,
+    parse_trained_line,
+)
+from protocol.run_directory.trajectory_export import EXPORT_INDEX, TRAJECTORIES_FOLDER, ExportIndexEntry
 from protocol.trajectory import make_trajectory_id
 
 _CHUNK_BYTES = 4 << 20

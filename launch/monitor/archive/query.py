@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from launch.monitor.api_types import GroupRow, MetricColumns, ResultPage, StepRow, TrajectoryRow, TrajectoryState
 from launch.monitor.archive.catalog import RunCatalog
-from launch.monitor.archive.columns import DROPPED, HELD, UNKNOWN, Array
-from launch.monitor.archive.groups import GroupTable, build_group_table, group_row, group_rows
-from launch.monitor.archive.steps import finite_or_none
-from launch.monitor.plain import sanitize_text
-from launch.monitor.shapes import GroupRow, MetricColumns, ResultPage, StepRow, TrajectoryRow, TrajectoryState
+from launch.monitor.archive.group_table import GroupTable, build_group_table, group_row, group_rows
+from launch.monitor.archive.step_table import finite_or_none
+from launch.monitor.archive.trajectory_table import DROPPED, HELD, UNKNOWN, Array
+from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.trajectory import DropReason, make_trajectory_id
 from protocol.weights import format_version
 

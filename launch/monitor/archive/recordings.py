@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from launch.monitor.plain import TerminalSanitizer, sanitize_text
-from launch.monitor.tail import parse_json_object
-from protocol.recordings import turn_marker_label
+from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_text
+from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.terminal_recordings import turn_marker_label
 
 MAX_BYTES = 8 << 20
 """A recording's writer stops far below."""

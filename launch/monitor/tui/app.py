@@ -19,18 +19,24 @@ from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from launch.monitor.follow import RunFollower
-from launch.monitor.shapes import RunProgress
-from launch.monitor.tui.group import GroupView
-from launch.monitor.tui.groups import GroupList
-from launch.monitor.tui.head import HeadLine, Tab, TabLine
-from launch.monitor.tui.log import LogList
-from launch.monitor.tui.overview import Overview
-from launch.monitor.tui.pages import DetailScreen, HelpScreen, KeySection, TabbedScreen
-from launch.monitor.tui.trajectories import TrajectoryList
-from launch.monitor.tui.trajectory import TrajectoryView
-from launch.monitor.tui.view import GroupRequested, MonitorView, ReadFailed, TerminalRequested, TrajectoryRequested
-from launch.monitor.tui.wall import LiveTerminal, TerminalWall
+from launch.monitor.api_types import RunProgress
+from launch.monitor.run_follower import RunFollower
+from launch.monitor.tui.screens import DetailScreen, HelpScreen, KeySection, TabbedScreen
+from launch.monitor.tui.views.base import (
+    GroupRequested,
+    MonitorView,
+    ReadFailed,
+    TerminalRequested,
+    TrajectoryRequested,
+)
+from launch.monitor.tui.views.group_list import GroupList
+from launch.monitor.tui.views.group_view import GroupView
+from launch.monitor.tui.views.header import HeadLine, Tab, TabLine
+from launch.monitor.tui.views.log_view import LogList
+from launch.monitor.tui.views.overview import Overview
+from launch.monitor.tui.views.terminal_wall import LiveTerminal, TerminalWall
+from launch.monitor.tui.views.trajectory_list import TrajectoryList
+from launch.monitor.tui.views.trajectory_view import TrajectoryView
 
 POLL_S = 0.25
 NEWS_S = 1.0

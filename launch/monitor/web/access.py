@@ -12,8 +12,8 @@ from starlette.datastructures import Headers, QueryParams
 from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from launch.monitor.web.answers import error_response
-from protocol.loopback import is_loopback
+from launch.monitor.web.responses import error_response
+from protocol.processes.loopback import is_loopback
 
 COOKIE = "longshore_monitor"
 _SCHEME = "bearer "

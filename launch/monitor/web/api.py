@@ -12,21 +12,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from launch.monitor.api_types import GroupDetail
 from launch.monitor.archive import query
+from launch.monitor.archive.activity import MAX_SLOTS, read_activity
 from launch.monitor.archive.catalog import RunCatalog
-from launch.monitor.archive.details import read_trajectory_detail
-from launch.monitor.archive.lanes import MAX_SLOTS, read_activity
-from launch.monitor.archive.reading import LocatedTrajectory, UnreadableTrajectoryError
 from launch.monitor.archive.recordings import read_sanitized_recording
-from launch.monitor.archive.tokens import MAX_TOKENS, read_token_page
-from launch.monitor.follow import RunFollower
-from launch.monitor.recording import recording_path
-from launch.monitor.shapes import GroupDetail
-from launch.monitor.single import render_group_page, render_trajectory_page
-from launch.monitor.tail import parse_json_object
-from launch.monitor.web import parameters, streams
-from launch.monitor.web.answers import ApiError, download_response, event_stream_response, json_response
-from launch.monitor.web.runs import WatchedRun, WatchedRuns
+from launch.monitor.archive.token_pages import MAX_TOKENS, read_token_page
+from launch.monitor.archive.trajectory_details import read_trajectory_detail
+from launch.monitor.archive.trajectory_reader import LocatedTrajectory, UnreadableTrajectoryError
+from launch.monitor.reports.standalone_page import render_group_page, render_trajectory_page
+from launch.monitor.run_follower import RunFollower
+from launch.monitor.web import event_streams, query_parameters
+from launch.monitor.web.responses import ApiError, download_response, event_stream_response, json_response
+from launch.monitor.web.watched_runs import WatchedRun, WatchedRuns
+from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.recording_reader import recording_path
 
 T = TypeVar("T")
 
@@ -72,12 +72,12 @@ class MonitorApi:
         return json_response({"current": self._runs.current.follower.name, "runs": cards})
 
     async def head(self, request: Request) -> Response:
-        parameters.reject_unknown(request.query_params, ())
+        query_parameters.reject_unknown(request.query_params, ())
         follower = await self._follower(request)
         return json_response(await asyncio.to_thread(follower.head))
 
     async def state(self, request: Request) -> Response:
-        parameters.reject_unknown(request.query_params, ())
+        query_parameters.reject_unknown(request.query_params, ())
         return Response(await (await self._run(request)).encoded_state(), media_type="application/json")
 
     async def file(self, request: Request) -> Response:
@@ -89,10 +89,10 @@ class MonitorApi:
 
     async def metrics(self, request: Request) -> Response:
         given = request.query_params
-        parameters.reject_unknown(given, ("names", "after", "points"))
+        query_parameters.reject_unknown(given, ("names", "after", "points"))
         after, points = (
-            parameters.parse_integer(given, "after", -1),
-            parameters.parse_integer(given, "points", 0, low=1),
+            query_parameters.parse_integer(given, "after", -1),
+            query_parameters.parse_integer(given, "points", 0, low=1),
         )
         names = [name for name in given.get("names", "").split(",") if name]
         follower = await self._follower(request)
@@ -100,7 +100,7 @@ class MonitorApi:
         return json_response(await asyncio.to_thread(follower.query_catalog, found))
 
     async def steps(self, request: Request) -> Response:
-        ask = parameters.parse_step_page(request.query_params)
+        ask = query_parameters.parse_step_page(request.query_params)
         follower = await self._follower(request)
         return json_response(
             await asyncio.to_thread(follower.query_catalog, lambda catalog: query.list_steps(catalog, ask))
@@ -109,7 +109,7 @@ class MonitorApi:
     async def step(self, request: Request) -> Response:
         """Its line of metrics.jsonl."""
         follower, text = await self._follower(request), request.path_params["step"]
-        number = parameters.parse_integer({"step": text}, "step", 0)
+        number = query_parameters.parse_integer({"step": text}, "step", 0)
         place = await asyncio.to_thread(follower.query_catalog, lambda catalog: _line_place(catalog, number))
         line = None if place is None else await asyncio.to_thread(_read, follower.run_dir / "metrics.jsonl", *place)
         if line is None:
@@ -118,10 +118,12 @@ class MonitorApi:
 
     async def groups(self, request: Request) -> Response:
         given = request.query_params
-        ask = parameters.parse_group_page(given)
+        ask = query_parameters.parse_group_page(given)
 
         def found(catalog: RunCatalog) -> object:
-            return query.list_groups(catalog, parameters.parse_group_filter(given, query.newest_step(catalog)), ask)
+            return query.list_groups(
+                catalog, query_parameters.parse_group_filter(given, query.newest_step(catalog)), ask
+            )
 
         follower = await self._follower(request)
         return json_response(await asyncio.to_thread(follower.query_catalog, found))
@@ -141,7 +143,7 @@ class MonitorApi:
 
     async def _grouped(self, request: Request) -> tuple[RunFollower, GroupDetail]:
         follower, text = await self._follower(request), request.path_params["group"]
-        number = parameters.parse_integer({"group": text}, "group", 0)
+        number = query_parameters.parse_integer({"group": text}, "group", 0)
         found = await asyncio.to_thread(follower.group, number)
         if found is None:
             raise ApiError(404, f"there is no group {number} in {follower.name}")
@@ -149,11 +151,11 @@ class MonitorApi:
 
     async def trajectories(self, request: Request) -> Response:
         given = request.query_params
-        ask = parameters.parse_trajectory_page(given)
+        ask = query_parameters.parse_trajectory_page(given)
 
         def found(catalog: RunCatalog) -> object:
             return query.list_trajectories(
-                catalog, parameters.parse_trajectory_filter(given, query.newest_step(catalog)), ask
+                catalog, query_parameters.parse_trajectory_filter(given, query.newest_step(catalog)), ask
             )
 
         follower = await self._follower(request)
@@ -165,9 +167,12 @@ class MonitorApi:
 
     async def tokens(self, request: Request) -> Response:
         given = request.query_params
-        parameters.reject_unknown(given, ("segment", "start", "limit"))
-        segment, start = parameters.parse_integer(given, "segment", 0), parameters.parse_integer(given, "start", 0)
-        limit = parameters.parse_integer(given, "limit", MAX_TOKENS, low=1)
+        query_parameters.reject_unknown(given, ("segment", "start", "limit"))
+        segment, start = (
+            query_parameters.parse_integer(given, "segment", 0),
+            query_parameters.parse_integer(given, "start", 0),
+        )
+        limit = query_parameters.parse_integer(given, "limit", MAX_TOKENS, low=1)
         follower, where = await self._located(request)
         page = await _readable(lambda: read_token_page(follower.read_context(), where, segment, start, limit))
         if page is None:
@@ -197,9 +202,9 @@ class MonitorApi:
 
     async def lanes(self, request: Request) -> Response:
         given = request.query_params
-        parameters.reject_unknown(given, ("since", "until", "slots"))
-        slots = parameters.parse_integer(given, "slots", 300, low=1, high=MAX_SLOTS)
-        since, until = parameters.parse_number(given, "since"), parameters.parse_number(given, "until")
+        query_parameters.reject_unknown(given, ("since", "until", "slots"))
+        slots = query_parameters.parse_integer(given, "slots", 300, low=1, high=MAX_SLOTS)
+        since, until = query_parameters.parse_number(given, "since"), query_parameters.parse_number(given, "until")
         if since is not None and until is not None and since > until:
             raise ApiError(400, f"since={given['since'][:40]} lies behind until={given['until'][:40]}")
         follower = await self._follower(request)
@@ -207,20 +212,20 @@ class MonitorApi:
         return json_response(found)
 
     async def events(self, request: Request) -> Response:
-        parameters.reject_unknown(request.query_params, ("cursor",))
+        query_parameters.reject_unknown(request.query_params, ("cursor",))
         watched = await self._run(request)
-        cursor = streams.parse_event_cursor(
+        cursor = event_streams.parse_event_cursor(
             request.headers.get("last-event-id"), request.query_params.get("cursor"), watched
         )
-        return event_stream_response(streams.stream_events(watched, cursor))
+        return event_stream_response(event_streams.stream_events(watched, cursor))
 
     async def terminals(self, request: Request) -> Response:
         watched, given = await self._run(request), request.query_params
-        parameters.reject_unknown(given, ("watch", "cursor", "from"))
-        paths = streams.find_recordings(watched.follower.run_dir, given.get("watch", "").split(","))
-        places = streams.parse_recording_cursor(paths, request.headers.get("last-event-id"), given.get("cursor"))
+        query_parameters.reject_unknown(given, ("watch", "cursor", "from"))
+        paths = event_streams.find_recordings(watched.follower.run_dir, given.get("watch", "").split(","))
+        places = event_streams.parse_recording_cursor(paths, request.headers.get("last-event-id"), given.get("cursor"))
         return event_stream_response(
-            streams.stream_terminals(watched, paths, places, from_end=given.get("from") == "end")
+            event_streams.stream_terminals(watched, paths, places, from_end=given.get("from") == "end")
         )
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sandbox.stress.faults.engine_faults import DaemonKilledFault, DaemonStoppedFault, ShimKilledFault
 from sandbox.stress.faults.fault import StressFault
-from sandbox.stress.faults.inside import (
+from sandbox.stress.faults.process_faults import ClientKilledFault, ServerKilledFault
+from sandbox.stress.faults.sandbox_faults import (
     ForkBombFault,
     FullDiskFault,
     HungExecFault,
@@ -20,8 +22,6 @@ from sandbox.stress.faults.inside import (
     OutOfMemoryFault,
     OutputBombFault,
 )
-from sandbox.stress.faults.outside import DaemonKilledFault, DaemonStoppedFault, ShimKilledFault
-from sandbox.stress.faults.processes import ClientKilledFault, ServerKilledFault
 
 _KINDS: tuple[type[StressFault], ...] = (
     ServerKilledFault, ClientKilledFault, ShimKilledFault, DaemonKilledFault, DaemonStoppedFault,

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from protocol.errors import LongshoreError
 from sandbox.errors import SandboxDestroyed, SandboxLost
-from sandbox.stress.faults.arena import STRUCK_FOLDER, STRUCK_VARIABLE_VALUE, FaultContext
+from sandbox.stress.checked_session import CheckedSession, UnansweredCommandError
+from sandbox.stress.faults.fault_context import STRUCK_FOLDER, STRUCK_VARIABLE_VALUE, FaultContext
 from sandbox.stress.report import FaultTally
-from sandbox.stress.talk import CheckedSession, UnansweredCommandError
 
 _PROBE = 'echo "[state:$PWD:$STRESS_STATE]"'
 _STATE = re.compile(r"\[state:([^:]*):([^\]]*)\]")

@@ -5,7 +5,7 @@ import logging
 import os
 import threading
 
-from actors.remote import Remote
+from actors.runtime.remote import Remote
 from protocol.errors import InfraError
 
 

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 
 from actors.agents.agent import Agent
-from actors.agents.chat import ChatFormat
-from actors.agents.choice import make_agent
+from actors.agents.registry import make_agent
 from actors.agents.settings import AgentKind, ToolsetKind
-from actors.episode import AgentEpisode, EpisodeSettings, EpisodeTerminal
-from actors.provider_settings import ProviderSettings
-from actors.provider_terminal import ProviderTerminal
-from actors.sandboxes import open_sandbox_source
-from actors.terminal import SandboxTerminal
+from actors.rollout.episode import AgentEpisode, EpisodeSettings, EpisodeTerminal
+from actors.rollout.provider_terminal import ProviderTerminal
+from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.tokens.chat_format import ChatFormat
+from actors.workers.provider_settings import ProviderSettings
+from actors.workers.sandbox_source import open_sandbox_source
 from launch.config.rollout import AgentLoopSection
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
 from sandbox.host import SandboxHost
-from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.provider import LocalProvider, LocalSandbox, open_sandbox
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.providers.interface import LocalProvider, LocalSandbox, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.http_servers import pool_server

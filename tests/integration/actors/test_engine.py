@@ -15,7 +15,6 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from actors.engines import weight_files
 from actors.engines.engine import Engine
 from actors.engines.messages import (
     EngineState,
@@ -25,10 +24,11 @@ from actors.engines.messages import (
     RequestRefused,
     WeightLoadError,
 )
-from actors.engines.prefixes import PrefixKeys
-from actors.engines.server import API_KEY_VARIABLE
+from actors.engines.routing.prefix_cache import PrefixKeys
+from actors.engines.server.process import API_KEY_VARIABLE
 from actors.engines.settings import EngineSettings
-from protocol.loopback import is_loopback
+from actors.engines.weights import weight_files
+from protocol.processes.loopback import is_loopback
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
@@ -292,7 +292,7 @@ async def test_weights_that_the_server_refuses_are_followed_by_the_old_ones_neve
     good = publish(folders.a)
     await engine.load_weights(good, 300)
     pid = engine.pids().server
-    monkeypatch.setattr(weight_files, "check", lambda manifest, model: None)
+    monkeypatch.setattr(weight_files, "check_weights", lambda manifest, model: None)
     shutil.copytree(folders.b, tmp_path / "vanished")
     vanished = publish(tmp_path / "vanished")
     (tmp_path / "vanished" / "model.safetensors").unlink()

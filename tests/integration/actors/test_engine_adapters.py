@@ -15,10 +15,10 @@ import pytest
 import pytest_asyncio
 from safetensors.torch import load_file, save_file
 
-from actors.engines import adapter_files
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineState, GenerateReply, InvalidWeights, WeightLoadError
 from actors.engines.settings import EngineSettings
+from actors.engines.weights import adapter_files
 from protocol.weights import WeightManifest
 from tests.integration.actors import tiny_adapters, tiny_qwen
 from tests.support.engine_requests import request
@@ -244,7 +244,7 @@ async def test_what_the_server_refuses_changes_nothing_and_can_be_pushed_again(
     if kind == "no file":
         (bad / "adapter_model.safetensors").unlink()
     with monkeypatch.context() as unchecked:
-        unchecked.setattr(adapter_files, "check", lambda manifest, model, settings: None)
+        unchecked.setattr(adapter_files, "check_adapter", lambda manifest, model, settings: None)
         with pytest.raises(WeightLoadError):
             await engine.load_weights(refused, 300)
     await serves(engine, talkers, good)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from actors.engines.client import SGLangClient
 from actors.engines.engine import Engine
-from actors.engines.server import server_arguments, server_environment
+from actors.engines.server.client import SGLangClient
+from actors.engines.server.process import server_arguments, server_environment
 from actors.engines.settings import EngineSettings
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors import tiny_qwen

@@ -15,18 +15,18 @@ import pytest
 
 from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
-from actors.environment.play import EpisodeInputs, run_hosted_episode
+from actors.environment.episode import EpisodeInputs, run_hosted_episode
+from actors.environment.messages import EpisodeOutcome, SandboxTimeouts
 from actors.environment.service import EnvironmentServiceSettings
-from actors.environment.wire import EpisodeOutcome, SandboxTimeouts
-from actors.environments import EnvironmentRunner
-from actors.episode import EpisodeSettings
-from actors.provider_settings import ENVIRONMENT, ProviderSettings
-from actors.stages import NO_DEADLINES
-from learner.sequences import join_sequences
+from actors.rollout.episode import EpisodeSettings
+from actors.rollout.stages import NO_DEADLINES
+from actors.workers.environment_runner import EnvironmentRunner
+from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
+from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
 from sandbox.errors import TaskFault
 from sandbox.host import SandboxHost
-from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.environments import environment_service
 from tests.support.fake_policy import FakeEngine, FakeTokenizer, ids_of

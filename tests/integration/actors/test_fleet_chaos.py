@@ -4,7 +4,7 @@ Two real servers behind a worker's router always have requests under way.  Each 
 its own, so a reply shows what sampled it.  One harm is done at a time; then every request has been answered, each token
 bears the version that said it, and each engine serves, by its server's own checksum, the weights that it says it does.
 
-What else can harm a version before an engine hears of it is in ``tests/unit/actors/test_host_copies.py`` and
+What else can harm a version before an engine hears of it is in ``tests/unit/actors/weight_transport/test_host_cache.py`` and
 ``test_weight_paths.py``.
 """
 
@@ -24,7 +24,6 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from actors.engines import weight_files
 from actors.engines.engine import Engine
 from actors.engines.messages import (
     EngineState,
@@ -34,12 +33,13 @@ from actors.engines.messages import (
     OnPartialReply,
     WeightLoadError,
 )
-from actors.engines.router import Router
+from actors.engines.routing.router import Router
 from actors.engines.settings import EngineSettings
-from actors.weights.copies import HostWeightCache, HostWeightCacheSettings, WeightCopyError
-from actors.weights.folders import version_folder
-from actors.weights.plan import PlannedFile, TransferPlan
-from actors.weights.source import WeightSource
+from actors.engines.weights import weight_files
+from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings, WeightCopyError
+from actors.weight_transport.source import WeightSource
+from actors.weight_transport.transfer_plan import PlannedFile, TransferPlan
+from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request
@@ -251,7 +251,7 @@ async def test_a_version_cannot_be_loaded(fleet: Fleet, monkeypatch: pytest.Monk
     async with fleet.asked():
         with monkeypatch.context() as patch:
             if not known:
-                patch.setattr(weight_files, "check", lambda manifest, model: None)
+                patch.setattr(weight_files, "check_weights", lambda manifest, model: None)
             for engine in fleet.engines:
                 with pytest.raises(InvalidWeights if known else WeightLoadError):
                     await engine.load_weights(bad, _LOAD_S)

@@ -15,14 +15,14 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from actors.agents.chat import load_tokenizer
 from actors.engines.engine import Engine
 from actors.engines.messages import GenerateReply, GenerateRequest, OnPartialReply
 from actors.engines.settings import EngineSettings
 from actors.gateway.server import Gateway
+from actors.tokens.chat_format import load_tokenizer
 from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
-from learner.sequences import join_sequences
+from learner.data.sequences import join_sequences
 from tests.integration.actors.tiny_qwen import manifest
 from tests.support.gateways import SETTINGS
 

@@ -10,14 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from actors.episode import EpisodeSettings
-from actors.harness import HarnessSettings
-from actors.harnesses import HarnessRunner
-from actors.terminal import SandboxTerminal
-from learner.sequences import join_sequences
+from actors.rollout.episode import EpisodeSettings
+from actors.rollout.harness import HarnessSettings
+from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.workers.harness_runner import HarnessRunner
+from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
 from sandbox.host import SandboxHost
-from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.bash_agent import AGENT
 from tests.support.fake_policy import END, FakeEngine, FakeTokenizer

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from actors.remote import ActorOptions, RemoteError, kill_actor, spawn_actor
-from launch import learners as module
-from launch.learners import LearnerGroup
+from actors.runtime.remote import ActorOptions, RemoteError, kill_actor, spawn_actor
+from launch.actor_group import learner_group as module
+from launch.actor_group.learner_group import LearnerGroup
 from learner.rank import LearnerRank
 from learner.settings import LearnerSettings
-from protocol.digests import find_damage
-from protocol.loopback import find_free_port
+from protocol.files.digests import find_damage
+from protocol.processes.loopback import find_free_port
 from tests.integration.actors import tiny_qwen
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.remote import ActorDied, ActorOptions, Remote, RemoteError, ResultRef, kill_actor, spawn_actor
+from actors.runtime.remote import ActorDied, ActorOptions, Remote, RemoteError, ResultRef, kill_actor, spawn_actor
 from protocol.errors import InfraError
-from protocol.logs import ProcessLog
-from protocol.stacks import request_stack_dumps
+from protocol.processes.stack_dumps import request_stack_dumps
+from protocol.run_directory.process_log import ProcessLog
 from tests.integration.actors.ray_counter import Blocking, Counter, Forwarder
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from actors.agents.chat import ChatFormat
 from actors.agents.hermes import HermesAgent
 from actors.agents.prompt import PromptTemplate
-from actors.episode import AgentEpisode, EpisodeSettings
-from actors.rewards.rewarding import open_reward
+from actors.rewards.composite import open_reward
 from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardTarget
-from actors.terminal import SandboxTerminal
+from actors.rollout.episode import AgentEpisode, EpisodeSettings
+from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.tokens.chat_format import ChatFormat
 from protocol.trajectory import GroupId, RolloutRequest, TurnKind
 from sandbox.host import SandboxHost
-from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
 from tests.support.fake_judge import BAD, GOOD, fake_judge

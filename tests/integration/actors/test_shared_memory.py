@@ -16,8 +16,8 @@ STAGE = """
 import asyncio, sys
 from pathlib import Path
 from actors.engines.messages import BadWeights, LoadError
-from actors.engines.tensors import FromTensors
-from actors.engines.weight_files import read_model
+from actors.engines.weights.tensor_loader import FromTensors
+from actors.engines.weights.weight_files import read_model
 from tests.integration.actors import tiny_qwen
 folder = Path(sys.argv[1])
 try:

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from actors.engines.buckets import TensorBucketSpec, plan_buckets
-from actors.engines.direct import BroadcastWeightLoader
 from actors.engines.engine import Engine
-from actors.engines.handover import FileWeightLoader, WeightLoader
 from actors.engines.messages import InvalidWeights, WeightLoadError
 from actors.engines.settings import EngineSettings
-from actors.engines.tensors import TensorWeightLoader
-from actors.engines.updates import InPlaceUpdater
-from actors.weights.copies import HostWeightCache, HostWeightCacheSettings
-from actors.weights.folders import version_folder
-from actors.weights.sender import BroadcastError, WeightSender, WeightSenderSettings
-from actors.weights.source import WeightSource
+from actors.engines.weights.broadcast_loader import BroadcastWeightLoader
+from actors.engines.weights.loader import FileWeightLoader, WeightLoader
+from actors.engines.weights.tensor_buckets import TensorBucketSpec, plan_buckets
+from actors.engines.weights.tensor_loader import TensorWeightLoader
+from actors.engines.weights.updater import InPlaceUpdater
+from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
+from actors.weight_transport.sender import BroadcastError, WeightSender, WeightSenderSettings
+from actors.weight_transport.source import WeightSource
+from actors.weight_transport.version_folders import version_folder
 from protocol.weights import NO_VERSION, WeightManifest
 from tests.integration.actors import tiny_qwen
 from tests.support.engine_requests import request

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from actors.engines.adapter_files import ADAPTER_CONFIG_FILE, AdapterSettings
-from actors.engines.weight_files import read_model_shape
+from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, AdapterSettings
+from actors.engines.weights.weight_files import read_model_shape
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 SETTINGS = AdapterSettings(rank=4, alpha=8.0, targets=("q_proj", "v_proj", "o_proj"), max_adapters=3)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.prepare import prepare_run
-from launch.task_data import load_usable_tasks
+from launch.data.preparation import prepare_run
+from launch.data.task_split import load_usable_tasks
 from tests.support.cluster_runs import RECIPE, ROOT
 from tests.support.coin_tasks import write_coin_tasks
 

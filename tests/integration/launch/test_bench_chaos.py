@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.chaos.books import ChaosAccounting, account_trajectories
+from launch.bench.chaos.accounting import ChaosAccounting, account_trajectories
 from launch.bench.chaos.evidence import JsonLine, read_evidence
-from launch.bench.chaos.points import KilledProcess, KillPoint
-from launch.bench.chaos.tasks import COUNT, order_tasks
+from launch.bench.chaos.kill_points import KilledProcess, KillPoint
+from launch.bench.coin_tasks import COUNT, order_tasks
 from sandbox.host import SandboxHost
 
 KILLS, SEED = 10, 1

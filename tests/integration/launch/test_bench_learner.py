@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import torch
 
-from launch.bench.learner import LearnerBenchmarkOptions, add_options, device, parse_options
+from launch.bench.isolated_process import isolate
+from launch.bench.learner import LearnerBenchmarkOptions, add_options, gpu_throughput, parse_options
 from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVariant, clipped_loss
-from launch.bench.learner.ours import LongshoreStep
-from launch.bench.learner.processes import isolate
+from launch.bench.learner.longshore_step import LongshoreStep
 from launch.bench.learner.workload import (
     LearnerWorkload,
     Qwen3Shape,
@@ -25,12 +25,12 @@ from launch.bench.learner.workload import (
     log_normal_lengths,
     split_into_lengths,
 )
-from learner.losses import policy_loss
-from learner.metrics import SUM_NAMES
-from learner.objective import Objective
+from learner.losses.metrics import SUM_NAMES
+from learner.losses.objective import Objective
+from learner.losses.policy_loss import policy_loss
+from learner.losses.token_columns import concatenate_token_columns
 from learner.settings import LearnerSettings
 from learner.tensors import from_numpy
-from learner.tokens import concatenate_token_columns
 from protocol.errors import UserError
 
 KEYS = [
@@ -114,7 +114,7 @@ def test_their_loss_has_the_gradient_of_ours_beyond_every_bound() -> None:
 def test_a_device_is_measured_by_shape_lengths_and_recomputation(tmp_path: Path) -> None:
     """On this one, since the code is the same: only a CUDA device has a peak to be a share of."""
     said: list[str] = []
-    rows = device.measure_gpu_throughput(
+    rows = gpu_throughput.measure_gpu_throughput(
         tmp_path, {"tiny": TINY}, "cpu", sequences=8, rounds=1, say=said.append, tokens=(256, 512)
     ).rows
     assert [(row.tokens, row.sequences, row.recompute) for row in rows] == [

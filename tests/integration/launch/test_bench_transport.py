@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from launch.bench.transport.stall import measure_stall
+from launch.bench.transport.backpressure import measure_stall
 
 KEYS = [
     "tokens",

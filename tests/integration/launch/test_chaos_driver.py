@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from launch.guardian import find_run_processes
+from launch.processes.process_reaper import find_run_processes
 from protocol.weights import version_attempt
 from tests.support.belongings import DEADLINE_S, Belongings
 from tests.support.books import Lineage, assert_books_balance, ledger

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.ma
 
 WORKER, SERVER, BUFFER, LEARNER = "ray::Worker", "sglang server", "ray::Buffer", "ray::LearnerRank"
 CONDUCTOR, ENGINE = "ray::Conductor", "ray::Engine"
-SERVERS_GUARDIAN = "actors/engines/guardian.py"
+SERVERS_GUARDIAN = "actors/engines/server/process_reaper.py"
 """A server that starts dies with it; it has no name of its own yet."""
 
 
@@ -40,9 +40,11 @@ def kill_in_turn(run: MiniRun, what: list[str]) -> None:
         kind = "engine.died" if each == SERVER else "process.died"
         if each != LEARNER:
             run.wait_event(f"word of the death of {each}", kind, holds)
-        step = max(event["step"] for event in run.events("learner.step"))
+        step = max(event["step"] for event in run.events("learner.training.trainer"))
         run.wait_event(
-            f"a step after the death of {each}", "learner.step", lambda event, past=step: event["step"] > past
+            f"a step after the death of {each}",
+            "learner.training.trainer",
+            lambda event, past=step: event["step"] > past,
         )
         if each == LEARNER:
             run.wait_event("word of the learner's death", kind, holds)
@@ -130,6 +132,8 @@ def test_a_process_that_never_answers_is_started_again(mini_runs: MiniRuns) -> N
         pid = run.kill_one(what, signal.SIGSTOP)
         kind = "process.died" if what == LEARNER else "process.hung"
         run.wait_event(f"word that {what} hangs", kind, names_death(what, pid))
-        past = max(event["step"] for event in run.events("learner.step"))
-        run.wait_event(f"a step with a new {what}", "learner.step", lambda event, past=past: event["step"] > past)
+        past = max(event["step"] for event in run.events("learner.training.trainer"))
+        run.wait_event(
+            f"a step with a new {what}", "learner.training.trainer", lambda event, past=past: event["step"] > past
+        )
     assert_survived(run, run.succeed(), 14)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.filesystem import free_bytes
+from protocol.files.filesystem import free_bytes
 from tests.support.books import assert_books_balance, ledger
 from tests.support.cluster_runs import MiniRun, MiniRuns
 

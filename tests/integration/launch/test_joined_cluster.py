@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.ray_settings import LOCAL_RAY_ENVIRONMENT
+from launch.hosts.ray_environment import LOCAL_RAY_ENVIRONMENT
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import PATIENCE_S, MiniRuns, all_listening_ports, eventually
 

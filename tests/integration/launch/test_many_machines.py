@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from launch.control.requests import ControlAction
 from launch.ctl.__main__ import parse_request
-from launch.ctl.asking import submit_and_wait
-from launch.nodes import ROLES_LABEL
-from launch.ray_settings import CLUSTER_RAY_ENVIRONMENT
-from launch.steering.requests import ControlAction
+from launch.ctl.request_client import submit_and_wait
+from launch.hosts.cluster_nodes import ROLES_LABEL
+from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
 from tests.support import machines
 from tests.support.belongings import DEADLINE_S
 from tests.support.books import assert_books_balance
@@ -105,7 +105,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     second.cut()
     time.sleep(CUT_S)
     second.mend()
-    after_cut = run.events("learner.step")[-1]["step"]
+    after_cut = run.events("learner.training.trainer")[-1]["step"]
     run.wait_step(after_cut + 2, WAIT_S)
     assert not run.events("node.down"), "a cable that was mended in time cost its machine"
 

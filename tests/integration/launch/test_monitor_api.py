@@ -22,14 +22,14 @@ from threading import Event, Thread
 import aiohttp
 import pytest
 
-from launch.bench.monitor.history import write_synthetic_run
-from launch.bench.monitor.watching import count_written_events, event_key, read_server_sent_events
-from launch.monitor import shapes
+from launch.bench.monitor.event_client import count_written_events, event_key, read_server_sent_events
+from launch.bench.monitor.synthetic_run import write_synthetic_run
+from launch.monitor import api_types
 from protocol import codec
 from protocol.events import EventLog
 from protocol.groups import GroupPlan
 from protocol.journal import Journal, JournalSettings, TrajectoryArrival, wal_bytes
-from protocol.recordings import CastWriter
+from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import GroupId
 from tests.support.fake_run import write_fake_run
 from tests.support.monitors import Monitor, monitoring
@@ -73,13 +73,13 @@ ONE = f"/api/runs/-/trajectories/{FIRST}"
 @pytest.mark.parametrize(
     ("path", "shape"),
     [
-        ("/api/runs/-/head", shapes.RunProgress),
-        ("/api/runs/other/head", shapes.RunProgress),
-        ("/api/runs/-/metrics?names=loss&points=1", shapes.MetricColumns),
-        ("/api/runs/-/groups/1", shapes.GroupDetail),
-        (ONE, shapes.TrajectoryDetail),
-        (f"{ONE}/tokens?start=60&limit=10", shapes.TokenPage),
-        ("/api/runs/-/lanes?slots=10", shapes.ActivityLanes),
+        ("/api/runs/-/head", api_types.RunProgress),
+        ("/api/runs/other/head", api_types.RunProgress),
+        ("/api/runs/-/metrics?names=loss&points=1", api_types.MetricColumns),
+        ("/api/runs/-/groups/1", api_types.GroupDetail),
+        (ONE, api_types.TrajectoryDetail),
+        (f"{ONE}/tokens?start=60&limit=10", api_types.TokenPage),
+        ("/api/runs/-/lanes?slots=10", api_types.ActivityLanes),
     ],
 )
 async def test_an_answer_has_the_shape_that_the_api_says(served, session, path: str, shape: type) -> None:
@@ -89,15 +89,15 @@ async def test_an_answer_has_the_shape_that_the_api_says(served, session, path: 
 @pytest.mark.parametrize(
     ("path", "shape", "total"),
     [
-        ("/api/runs/-/steps", shapes.StepRow, None),
-        ("/api/runs/-/groups?sort=spread", shapes.GroupRow, COUNT // 8),
-        ("/api/runs/-/trajectories?limit=3", shapes.TrajectoryRow, COUNT),
-        ("/api/runs/other/trajectories?limit=3", shapes.TrajectoryRow, 64),
+        ("/api/runs/-/steps", api_types.StepRow, None),
+        ("/api/runs/-/groups?sort=spread", api_types.GroupRow, COUNT // 8),
+        ("/api/runs/-/trajectories?limit=3", api_types.TrajectoryRow, COUNT),
+        ("/api/runs/other/trajectories?limit=3", api_types.TrajectoryRow, 64),
     ],
 )
 async def test_a_list_has_the_shape_that_the_api_says(served, session, path: str, shape: type, total) -> None:
     page = await ask(session, served[0], path)
-    assert set(page) == names(shapes.ResultPage)
+    assert set(page) == names(api_types.ResultPage)
     assert all(set(row) == names(shape) for row in page["rows"])
     assert total is None or page["total"] == total
 
@@ -128,7 +128,7 @@ async def test_runs_beside_are_listed(served, session) -> None:
     found = await ask(session, served[0], "/api/runs")
     assert found["current"] == "history"
     assert {run["id"] for run in found["runs"]} == {"history", "other"}
-    assert all(set(run) == names(shapes.RunCard) for run in found["runs"])
+    assert all(set(run) == names(api_types.RunCard) for run in found["runs"])
 
 
 async def test_a_run_beside_is_whole_from_its_first_answer(tmp_path: Path, session) -> None:

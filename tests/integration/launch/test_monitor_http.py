@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 
 from launch.monitor.process import run_monitor_process
-from launch.rundir import hold_run_lock
+from launch.run_records.run_directory import hold_run_lock
 from protocol.events import EventLog
-from protocol.recordings import CastWriter
+from protocol.run_directory.terminal_recordings import CastWriter
 from tests.support.fake_run import write_fake_run
 
 HOSTILE = '<img src=x onerror="alert(1)"></script><script>alert(2)</script>\n\nevent: state\ndata: {}\n\n'

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.monitor.history import write_synthetic_run
+from launch.bench.monitor.synthetic_run import write_synthetic_run
 from launch.monitor.packages import package_file
-from launch.rundir import hold_run_lock
+from launch.run_records.run_directory import hold_run_lock
 from protocol.events import EventLog
-from protocol.recordings import CastWriter
+from protocol.run_directory.terminal_recordings import CastWriter
 from tests.support.browser import Page, browsing, chromium
 from tests.support.monitors import Monitor, monitoring
 from tests.support.pictures import NARROW, WIDE, drawn

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.learner.ours import LongshoreStep
-from launch.bench.learner.processes import isolate
+from launch.bench.isolated_process import isolate
+from launch.bench.learner.longshore_step import LongshoreStep
 from launch.bench.learner.workload import TEN_MILLION, LearnerWorkload, build_workload_model
-from launch.bench.peak import peak_bytes
+from launch.bench.process_memory import peak_bytes
 from launch.config import load_recipe
 from launch.plan.memory import learner_memory
-from learner.qwen import read_qwen_config
+from learner.models.qwen import read_qwen_config
 from learner.settings import LearnerSettings, Recompute
 
 pytestmark = pytest.mark.slow

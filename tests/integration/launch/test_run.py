@@ -12,13 +12,13 @@ from urllib.request import urlopen
 
 import pytest
 
-from actors.agents.chat import ChatFormat, load_tokenizer
-from launch.monitor.archive.lanes import read_activity
+from actors.tokens.chat_format import ChatFormat, load_tokenizer
+from launch.monitor.archive.activity import read_activity
 from launch.monitor.archive.query import PageRequest, TrajectoryFilter, list_trajectories
-from launch.monitor.archive.tokens import read_token_page
-from launch.monitor.follow import RunFollower
+from launch.monitor.archive.token_pages import read_token_page
+from launch.monitor.run_follower import RunFollower
 from launch.sft.examples import SequenceSelection, read_examples
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.trajectory import is_training_trajectory
 from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually, replayed
@@ -136,7 +136,7 @@ def test_serving_and_training_agree_about_tokens_that_were_sampled_for_nothing_e
     assert not any("parity_probe_k3" in line for line in others)
     (probed,) = done.run.events("parity.probed")
     assert (probed["step"], probed["limit"], probed["k3"]) == (0, 1e-4, first["parity_probe_k3"])
-    assert probed["t"] < min(event["t"] for event in done.run.events("learner.step"))
+    assert probed["t"] < min(event["t"] for event in done.run.events("learner.training.trainer"))
     assert probed["version"] in {event["version"] for event in done.run.events("weights.published")}
     assert not done.run.events("parity.skipped")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from safetensors.torch import load_file
 
-from protocol.export import read_export_index, read_exported_trajectory
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from tests.support.books import assert_books_balance, read_lines
 from tests.support.cluster_runs import MiniRuns, replayed
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from learner.sequences import join_sequences
-from protocol.export import read_export_index, read_exported_trajectory
+from learner.data.sequences import join_sequences
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
 

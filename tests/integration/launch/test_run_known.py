@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from launch.monitor.tail import parse_json_object
 from launch.plan.forecast import basis_from_trace, forecast_run
-from launch.rundir import load_stored_config
-from launch.simulate.trace import read_trace
-from launch.trace.reading import read_run_timeline
-from launch.trace.spans import TraceSpan
+from launch.run_records.run_directory import load_stored_config
+from launch.simulate.run_trace import read_trace
+from launch.trace.run_timeline import read_run_timeline
+from launch.trace.trace_events import TraceSpan
+from protocol.run_directory.jsonl_tail import parse_json_object
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
@@ -29,7 +29,7 @@ def known(mini_runs: MiniRuns) -> MiniRun:
     """A run that serves its figures, and has come to its end."""
     run = mini_runs.start("known", *SMALL, "--set", "metrics.prometheus=true", "--set", "stop.parity_every_steps=0")
     url = eventually("it says where its figures are", lambda: re.search(r"metrics: (http://127\S+)", run.stderr))[1]
-    run.wait_event("a step is taken", "learner.step", lambda event: event["step"] >= 2)
+    run.wait_event("a step is taken", "learner.training.trainer", lambda event: event["step"] >= 2)
     eventually("the figures have it", lambda: _step(url) >= 2)
     assert run.succeed()["steps"] == STEPS
     return run

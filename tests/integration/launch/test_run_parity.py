@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from launch.metrics import read_metrics
-from protocol.cli.exits import EXIT_USER
+from launch.run_records.metrics_log import read_metrics
+from protocol.cli.exit_codes import EXIT_USER
 from tests.support.cluster_runs import MiniRuns
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
@@ -19,7 +19,7 @@ def test_a_run_that_begins_out_of_parity_ends_before_its_first_step(mini_runs: M
     assert "engine.dtype = 'float32' and learner.dtype = 'float32'" in said
     (probed,) = run.events("parity.probed")
     assert probed["k3"] > probed["limit"] == 1e-4
-    assert run.events("learner.step") == []
+    assert run.events("learner.training.trainer") == []
     assert read_metrics(run.path) == []
     assert [event["step"] for event in run.events("checkpoint.saved")] == [0], "a higher limit goes on from there"
     assert run.belongings() == []

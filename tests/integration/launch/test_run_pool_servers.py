@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.host import SandboxHost
-from sandbox.leases import LeaseLimits
-from sandbox.pool import PoolSettings, SandboxPool
-from sandbox.provider import LocalProvider
+from sandbox.pool.leases import LeaseLimits
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.providers.interface import LocalProvider
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
 from tests.support.http_servers import pool_server

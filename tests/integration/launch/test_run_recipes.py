@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.recipes.tries import build_tiny_model, tiny_overrides
-from protocol.export import read_export_index, read_exported_trajectory
+from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
 from tests.support.recipe_tables import TABLES

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from protocol.export import read_export_index, read_exported_trajectory
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.trajectory import TurnKind
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import MiniRuns
@@ -43,5 +43,5 @@ async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(
         votes, failed = votes + parts["judge_votes"], failed + parts["judge_down"]
     assert votes > 2 * failed > 0
     assert any(turn.reward for each in trajectories for turn in each.segments[0].turns)
-    told = run.events("learner.step")
+    told = run.events("learner.training.trainer")
     assert all(0 < event["part_judge_down"] < event["part_judge_votes"] for event in told)

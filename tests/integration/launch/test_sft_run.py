@@ -19,15 +19,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from actors.agents.chat import load_tokenizer
+from actors.tokens.chat_format import load_tokenizer
 from launch.config import load_recipe
+from launch.data.preparation import require_model_files
 from launch.demo.model import build_demo_model
-from launch.metrics import read_metrics
-from launch.prepare import require_model_files
+from launch.run_records.metrics_log import read_metrics
 from launch.sft.conversations import read_conversations
 from launch.sft.examples import ConversationEncoder
 from protocol.codec import inspect_blob, pack_trajectory
-from protocol.export import TrajectoryExporter
+from protocol.run_directory.trajectory_export import TrajectoryExporter
 from tests.support.cluster_runs import eventually
 from tests.support.commands import run_json
 from tests.support.trajectories import make_trajectory

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.demo.hf import save_tokenizer
+from launch.demo.hugging_face import save_tokenizer
 from tests.support.fake_run import write_fake_run
 from tests.support.pages import PAGES, ROOT, Mark, Shown, files, shown
 from tests.support.recorded import tokenizer

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from launch.bench.recipes.tries import build_tiny_model
-from launch.summary import read_run_events
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK
+from launch.bench.tiny_recipes import build_tiny_model
+from launch.run.summary import read_run_events
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sandbox.host import SandboxHost
-from sandbox.tasks.formats import write_tasks
-from sandbox.tasks.generated import training_tasks
+from sandbox.tasks.formats.generated.generator import training_tasks
+from sandbox.tasks.formats.registry import write_tasks
 from tests.support.fake_chat import Reply, Request, fake_chat
 
 pytestmark = [pytest.mark.docker]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from launch.sweep.definition import build_sweep, find_sweep_file, read_sweep_file
-from launch.sweep.folder import SUMMARY_FILE
+from launch.sweep.sweep_folder import SUMMARY_FILE
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import RECIPE, ROOT, MiniRuns
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from launch.monitor.recording import read_recording
-from protocol.cli.exits import EXIT_FAILED, EXIT_OK
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.run_directory.recording_reader import read_recording
 from sandbox.host import SandboxHost
+from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
-from sandbox.tasks.terminal_bench import write_task
 from tests.support.fake_chat import Calls, Reply, Request, fake_chat
 
 pytestmark = [pytest.mark.docker]

@@ -9,14 +9,14 @@ import orjson
 import pytest
 import ray
 
+from launch.actor_group.actor_settings import learner_settings
+from launch.actor_group.learner_group import spawn_learner_group
 from launch.config import load_recipe
+from launch.data.preparation import PreparedRun, _model
+from launch.data.warm_start import run_warm_start
 from launch.demo.model import build_demo_model
-from launch.learners import spawn_learner_group
-from launch.nodes import ClusterNode
-from launch.prepare import PreparedRun, _model
-from launch.rundir import RunDirectory
-from launch.settings import learner_settings
-from launch.warm_start import run_warm_start
+from launch.hosts.cluster_nodes import ClusterNode
+from launch.run_records.run_directory import RunDirectory
 from learner.rank import LearnerRank
 from protocol.events import EventLog
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from launch.monitor.packages import package_file
-from launch.rundir import load_stored_config
+from launch.run_records.run_directory import load_stored_config
 from tests.support.browser import Page, browsing, chromium
 from tests.support.cluster_runs import MiniRun, MiniRuns
 from tests.support.commands import run_json
@@ -87,7 +87,7 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
     await page.open(f"{started['url'].rstrip('/')}/#/run/watched")
     await page.see("paused")
     before = load_stored_config(run.path).in_flight
-    step = run.events("learner.step")[-1]["step"]
+    step = run.events("learner.training.trainer")[-1]["step"]
     await command("launch.ctl", run.path, "retune", f"in_flight={before // 2}")
     await command("launch.ctl", run.path, "resume")
     await asyncio.to_thread(run.wait_step, step + 1, SOON_S)

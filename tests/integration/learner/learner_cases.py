@@ -18,14 +18,14 @@ import transformers.models.qwen3.modeling_qwen3
 from safetensors.torch import load_file
 from torch.profiler import ProfilerActivity, profile
 
-import learner.checkpoint
-import learner.layers
-import learner.publish
-import learner.sft
-import learner.step
-from learner.flops import count_training_flops
-from learner.logprobs import token_logprobs
-from learner.qwen import read_qwen_config
+import learner.checkpoint.published_weights
+import learner.checkpoint.sharded
+import learner.models.layers
+import learner.training.sft
+import learner.training.trainer
+from learner.models.flops import count_training_flops
+from learner.models.logprobs import token_logprobs
+from learner.models.qwen import read_qwen_config
 from learner.rank import LearnerRank
 
 
@@ -123,7 +123,7 @@ def logprobs_beside_reference(rank, world, port, settings, batch, samples):
 
 def calls_of_layers(rank, world, port, settings):
     """Keyword arguments that megatron makes each of the kit's classes with."""
-    kit, found = learner.layers.choose_layer_classes(), {}
+    kit, found = learner.models.layers.choose_layer_classes(), {}
 
     def recording(name, made):
         def make(self, *args, **kwargs):
@@ -133,7 +133,7 @@ def calls_of_layers(rank, world, port, settings):
 
         return type(name, (made,), {"__init__": make})
 
-    learner.layers.choose_layer_classes = lambda: type(kit)(
+    learner.models.layers.choose_layer_classes = lambda: type(kit)(
         *(recording(name, made) for name, made in kit._asdict().items())
     )
     rank = LearnerRank(settings, rank, world, "127.0.0.1", port)

@@ -9,7 +9,7 @@ import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches
 
 from learner.settings import LoraSettings
-from protocol.digests import digest_files
+from protocol.files.digests import digest_files
 from protocol.weights import WeightVersion
 
 LORA = {"lora": LoraSettings(4, targets=("q_proj", "v_proj", "o_proj", "gate_proj"))}

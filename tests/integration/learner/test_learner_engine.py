@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from learner_data import lineage, payload, sft_batches
 
-from actors.engines.adapter_files import AdapterSettings
 from actors.engines.engine import Engine
 from actors.engines.settings import EngineSettings
-from learner.batch import make_supervised_samples
+from actors.engines.weights.adapter_files import AdapterSettings
+from learner.data.batch import make_supervised_samples
 from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
 from tests.support.engine_requests import request

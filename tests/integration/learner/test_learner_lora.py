@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from learner_data import VOCABULARY, lineage, payload, sft_batches
 
-from learner.batch import read_batch
-from learner.objective import KlPenalty, Objective
+from learner.data.batch import read_batch
+from learner.losses.objective import KlPenalty, Objective
 from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.weights import WeightVersion
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
 
-from learner.objective import Objective
-from learner.sequences import join_sequences
+from learner.data.sequences import join_sequences
+from learner.losses.objective import Objective
 from protocol.codec import pack_trajectory, unpack_trajectory
-from protocol.trained import TokenLossFlag, unpack_trained_tokens
+from protocol.run_directory.trained_log import TokenLossFlag, unpack_trained_tokens
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from learner_data import lineage, payload, sft_batches, trajectory
 
-from learner.batch import make_supervised_samples, read_batch
-from learner.objective import KlPenalty, Objective, OffPolicyCorrections
+from learner.data.batch import make_supervised_samples, read_batch
+from learner.losses.objective import KlPenalty, Objective, OffPolicyCorrections
 from protocol.codec import pack_trajectory
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion

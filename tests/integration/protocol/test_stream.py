@@ -21,7 +21,20 @@ from receiver_process import open_journal
 from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.journal import AppendOutcome
-from protocol.messages import (
+from protocol.stream import (
+    CurveClient,
+    CurveServer,
+    MessageRefusedError,
+    NotAcknowledgedError,
+    ReceivedTrajectory,
+    SenderClosedError,
+    ShardedSender,
+    TrajectoryReceiver,
+    TrajectorySender,
+    make_run_keys,
+    shard_of,
+)
+from protocol.stream.messages import (
     STREAM_PROTOCOL_VERSION,
     RefusalReason,
     StreamAck,
@@ -35,19 +48,6 @@ from protocol.messages import (
     StreamWelcome,
     decode_message,
     encode_message,
-)
-from protocol.stream import (
-    CurveClient,
-    CurveServer,
-    MessageRefusedError,
-    NotAcknowledgedError,
-    ReceivedTrajectory,
-    SenderClosedError,
-    ShardedSender,
-    TrajectoryReceiver,
-    TrajectorySender,
-    make_run_keys,
-    shard_of,
 )
 from protocol.trajectory import GroupId, RolloutRequest
 from tests.support.trajectories import RUN, make_segment, make_trajectory

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 import pytest
 import pytest_asyncio
 
-from sandbox.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine
 from sandbox.host import SandboxHost
-from sandbox.pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.pool.sandbox_pool import LABEL_PREFIX, PoolSettings, SandboxPool
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -34,4 +34,4 @@ async def pool(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerat
 @pytest.fixture
 def verifier_half(docker_engine: SandboxHost) -> None:
     if not (docker_engine.kit / "verify").exists():
-        pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")
+        pytest.skip("the kit has no verifier half here: python -m sandbox.toolchain build says why")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import SandboxDestroyed
-from sandbox.grader import GradeResult, Isolation, grade_sandbox
-from sandbox.pool import SandboxPool
+from sandbox.grading.grader import GradeResult, Isolation, grade_sandbox
+from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from tests.support.cheats.attacks import ATTACKS, CLEAN, LEVELS, Attack, On
 from tests.support.cheats.graders import (

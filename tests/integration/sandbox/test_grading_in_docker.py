@@ -8,9 +8,9 @@ import dataclasses
 
 import pytest
 
-from sandbox.grader import Isolation, grade_sandbox
-from sandbox.pool import SandboxPool
-from sandbox.session import SandboxSession
+from sandbox.grading.grader import Isolation, grade_sandbox
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

@@ -11,16 +11,16 @@ import pytest
 import pytest_asyncio
 from aiodocker.containers import DockerContainer
 
-from sandbox import blueprint
-from sandbox.cgroups import cgroup_procs
-from sandbox.engine import BASE_CAPABILITIES, DockerEngine, DockerEngineError
+from sandbox.docker.cgroups import cgroup_procs
+from sandbox.docker.engine import BASE_CAPABILITIES, DockerEngine, DockerEngineError
 from sandbox.errors import SandboxLost
-from sandbox.grader import grade_sandbox
-from sandbox.grading import alone, place
-from sandbox.grading.daemon import container_pids, main_pid, pause_container
-from sandbox.grading.outcome import GradingOutcome
+from sandbox.grading.containers import agent_processes, grading_container
+from sandbox.grading.containers.container_calls import container_pids, main_pid, pause_container
+from sandbox.grading.grader import grade_sandbox
+from sandbox.grading.results.verdict import GradingOutcome
 from sandbox.host import SandboxHost
-from sandbox.pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.pool import container_template
+from sandbox.pool.sandbox_pool import LABEL_PREFIX, PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -235,7 +235,7 @@ async def test_a_container_that_is_gone_is_named_by_its_cause(pool: SandboxPool,
 
 async def test_artifacts_that_are_too_large_or_no_files_fail_their_tests(pool: SandboxPool, monkeypatch):
     graded = task("echo PASSED x", GradingLevel.ARTIFACTS, "x", artifacts=("/app",))
-    monkeypatch.setattr(place, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(grading_container, "MAX_ARTIFACT_BYTES", 1 << 20)
     for command, why in (
         ("head -c 2M /dev/zero > /app/big", "1 MiB"),
         ("cd /; rm -rf /app; mkfifo /app", "neither a file nor a folder"),
@@ -287,23 +287,23 @@ def another_users(command: str) -> str:
 async def test_what_another_user_runs_is_killed_from_the_host_where_pid_1_may_not(
     docker_engine: SandboxHost, monkeypatch
 ):
-    monkeypatch.setattr(blueprint, "CAPABILITIES", NO_KILL)
+    monkeypatch.setattr(container_template, "BASE_CAPABILITIES", NO_KILL)
     graded = task("echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run(another_users("sleep 1009"), S)
         assert len(await container_pids(pool.engine, session.container)) > 2
-        await alone.kill_processes_by_cgroup(session)
+        await agent_processes.kill_processes_by_cgroup(session)
         assert await container_pids(pool.engine, session.container) == (await main_pid(pool.engine, session.container),)
 
 
 @pytest.mark.slow
 async def test_a_grade_falls_back_to_the_host_by_itself(docker_engine: SandboxHost, monkeypatch):
-    monkeypatch.setattr(blueprint, "CAPABILITIES", NO_KILL)
+    monkeypatch.setattr(container_template, "BASE_CAPABILITIES", NO_KILL)
     graded = task("ps -o args | grep -q '[s]leep 1010' || echo PASSED x", GradingLevel.SAME, "x")
     async with SandboxPool(PoolSettings("no-kill", "test", 1), docker_engine) as pool, pool.acquire(graded) as session:
         await session.run(another_users("sleep 1010"), S)
         assert (await grade_sandbox(session, graded)).all_passed
-        monkeypatch.setattr(alone, "cgroup_procs", lambda *_: None)
+        monkeypatch.setattr(agent_processes, "cgroup_procs", lambda *_: None)
         await session.run(another_users("sleep 1010"), S)
         with pytest.raises(SandboxLost, match="daemon's host is not this one"):
             await grade_sandbox(session, graded)

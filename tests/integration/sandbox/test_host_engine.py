@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.cli.exits import main_guard
+from protocol.cli.exit_codes import main_guard
 from protocol.errors import UserError
-from sandbox import owner, provision
-from sandbox.disk import DISK_BOUND_DESCRIPTIONS, DiskBound
+from sandbox.docker import daemon, owner
 from sandbox.host import HostSettings, SandboxHost, current_host, ensure_host, main, report_status, stop_engine
+from sandbox.pool.disk_watch import DISK_BOUND_DESCRIPTIONS, DiskBound
 
 pytestmark = pytest.mark.docker
 
@@ -31,20 +31,20 @@ def test_an_engine_of_our_own_starts_and_stops_and_no_other_is_touched(docker_en
         pytest.skip("only root with dockerd installed can start an engine")
     runtime = Path(f"/run/longshore-test-{os.getpid()}")  # a socket's path must be short
     try:
-        url, pid = provision.start_engine(tmp_path / "engine", runtime, lambda line: None)
+        url, pid = daemon.start_engine(tmp_path / "engine", runtime, lambda line: None)
         record = dataclasses.asdict(docker_engine) | {"docker_url": url, "engine_owner": owner.owner_of_process(pid)}
         (tmp_path / "host.json").write_text(json.dumps(record, default=str))
         settings = HostSettings(home=tmp_path)
         assert current_host(settings).docker_url == url
-        assert provision.engine_answers(url)
+        assert daemon.engine_answers(url)
         stop_engine(settings, lambda line: None)
-        assert not provision.engine_answers(url)
+        assert not daemon.engine_answers(url)
         said: list[str] = []
         stop_engine(settings, said.append)
         assert "nothing to stop" in said[0]
     finally:
         shutil.rmtree(runtime, ignore_errors=True)
-    assert provision.engine_answers(docker_engine.docker_url)
+    assert daemon.engine_answers(docker_engine.docker_url)
 
 
 def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):

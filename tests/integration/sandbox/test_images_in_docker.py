@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sandbox.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine
 from sandbox.errors import ImageError
 from sandbox.host import SandboxHost
-from sandbox.images import calls
-from sandbox.images.context import read_build_folder
-from sandbox.images.names import built_image_name
+from sandbox.images import engine_calls
+from sandbox.images.build_context import read_build_folder
+from sandbox.images.image_names import built_image_name
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.tasks import write_task
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
@@ -59,7 +59,7 @@ async def test_an_image_is_built_once_however_many_ask_for_it(
     assert wanted.build is not None
     assert {each.result() for each in users} == {built_image_name(wanted.build)}
     assert store.statistics()[:2] == (1, 0)
-    assert await calls.find_image_id(engine, users[0].result())
+    assert await engine_calls.find_image_id(engine, users[0].result())
 
 
 async def test_a_broken_build_says_why_and_is_not_tried_again_at_once(docker_engine: SandboxHost, store: ImageStore):
@@ -93,12 +93,12 @@ async def test_eviction_takes_the_oldest_and_never_what_is_reserved_or_used(
         async with store.reserve(reserved) as held:
             latest = await use(store, late)
             assert await store.prune(0) == (names[0], latest)
-            assert await calls.find_image_id(engine, held)
-            assert await calls.find_image_id(engine, names[1])
+            assert await engine_calls.find_image_id(engine, held)
+            assert await engine_calls.find_image_id(engine, names[1])
     finally:
         await container.delete(force=True)
     assert set(await store.prune(0)) == {names[1], held}
-    assert await calls.find_image_id(engine, docker_engine.base_image), "an image that is not ours was taken"
+    assert await engine_calls.find_image_id(engine, docker_engine.base_image), "an image that is not ours was taken"
 
 
 async def test_an_evicted_image_is_made_again_when_it_is_asked_for(docker_engine: SandboxHost, store: ImageStore):
@@ -132,7 +132,7 @@ async def test_a_root_file_system_is_taken_in_and_an_unknown_name_is_the_registr
     absent = Task(id="t", instruction="", image="127.0.0.1:9/absent")  # nobody serves a registry there
     with pytest.raises(ImageError, match=r"could not pull the image 127\.0\.0\.1:9/absent:latest"):
         await use(store, absent)
-    assert not await calls.find_image_id(engine, "127.0.0.1:9/absent:latest")
+    assert not await engine_calls.find_image_id(engine, "127.0.0.1:9/absent:latest")
 
 
 def archived(folder: Path) -> Path:

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import Isolation, grade_sandbox
+from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.host import SandboxHost
-from sandbox.kit.build import build_toolchain
-from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
+from sandbox.toolchain.build import build_toolchain
 from tests.support.cheats.graders import graded
 from tests.support.stock_scripts import ENVIRONMENT, HARBOR, PROJECT, REPORTS
 
@@ -154,7 +154,7 @@ async def test_an_agent_s_own_links_stay(pool: SandboxPool, stock: str, level: G
 
 
 async def test_a_box_with_more_links_than_are_looked_at_in_time_scores_nothing(pool: SandboxPool, monkeypatch):
-    monkeypatch.setattr("sandbox.grading.linked._LIMIT_S", 0.0)
+    monkeypatch.setattr("sandbox.grading.containers.symlink_guard._LIMIT_S", 0.0)
     result = await graded(pool, PROJECT_TASK, "printf 'the answer is 42\\n' > answer")
     assert result.score == 0.0
     assert "could not all be looked at within 0 s" in result.log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.pool import SandboxPool
+from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.bench_proofs import (
     TASKS,

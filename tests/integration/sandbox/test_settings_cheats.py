@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import Isolation, grade_sandbox
-from sandbox.pool import SandboxPool
+from sandbox.grading.grader import Isolation, grade_sandbox
+from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.tasks.task import GradingLevel
 from tests.support.cheats.attacks import ATTACKS
 from tests.support.cheats.graders import SOLUTION, harbor_task, project_task

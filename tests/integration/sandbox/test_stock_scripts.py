@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox.grader import Isolation, grade_sandbox
+from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.host import SandboxHost
-from sandbox.kit.build import build_toolchain
-from sandbox.pool import PoolSettings, SandboxPool
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
+from sandbox.toolchain.build import build_toolchain
 from tests.support.stock_scripts import PROJECT, STOCK
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -34,7 +34,7 @@ def test_where():
 @pytest.fixture(autouse=True)
 def _verifier(docker_engine: SandboxHost) -> None:
     if not (docker_engine.kit / "verify").exists():
-        pytest.skip("the kit has no verifier half here: python -m sandbox.kit build says why")
+        pytest.skip("the kit has no verifier half here: python -m sandbox.toolchain build says why")
 
 
 def stock(name: str, level: GradingLevel) -> Task:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from sandbox.edge.auth import TOKEN_VARIABLE
-from sandbox.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine
 from sandbox.host import SandboxHost
+from sandbox.http.auth import TOKEN_VARIABLE
 from sandbox.stress.faults import FAULTS
-from sandbox.stress.own_engine import why_unavailable
+from sandbox.stress.private_engine import why_unavailable
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 ROOT = Path(__file__).parents[3]

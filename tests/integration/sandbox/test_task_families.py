@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from sandbox.grader import Isolation, grade_sandbox
-from sandbox.pool import SandboxPool
-from sandbox.tasks.families import FAMILIES
-from sandbox.tasks.generated import make_task, solution_command, wrong_commands
-from sandbox.tasks.vocabulary import Split
+from sandbox.grading.grader import Isolation, grade_sandbox
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.tasks.formats.generated.families import FAMILIES
+from sandbox.tasks.formats.generated.generator import make_task, solution_command, wrong_commands
+from sandbox.tasks.formats.generated.vocabulary import Split
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0

@@ -10,8 +10,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sandbox.pool import SandboxPool
-from sandbox.session import SandboxSession
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, Toolset, call_tool
 from sandbox.tools.answer import ANSWER_TOOL

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from sandbox import wire
-from sandbox.engine import DockerEngine
+from sandbox.docker.engine import DockerEngine
 from sandbox.errors import DestructionCause, SandboxDestroyed, SandboxLost
-from sandbox.grader import grade_sandbox
-from sandbox.init.command import init_key
-from sandbox.pool import SandboxPool
-from sandbox.session import SandboxSession
+from sandbox.grading.grader import grade_sandbox
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.session import wire
+from sandbox.session.init_command import init_key
+from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.tools import ToolContext, call_tool
 

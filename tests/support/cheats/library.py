@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.provision import run_program
+from sandbox.docker.daemon import run_program
 
 _SOURCE = """
 static long call(long n, long a, long b, long c) {

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from learner.qwen import read_qwen_config
+from learner.models.qwen import read_qwen_config
 from learner.rank import LearnerNotReadyError, LearnerRank
 from learner.settings import LORA_TARGETS, Dtype, LearnerSettings, LoraSettings
 from protocol.errors import UserError

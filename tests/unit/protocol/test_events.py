@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 import protocol
-from protocol import filesystem
 from protocol.events import EventLog
+from protocol.files import filesystem
 
 
 class Clocks:
@@ -57,7 +57,7 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False
-        monkeypatch.setattr("protocol.events.write_whole", self.write)
+        monkeypatch.setattr("protocol.events.write_atomically", self.write)
 
     def write(self, fd: int, data: bytes) -> None:
         if self.full:

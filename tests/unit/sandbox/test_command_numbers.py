@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.cli.exits import EXIT_USER, main_guard
+from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.errors import UserError
 from sandbox.images.__main__ import main as images
-from sandbox.pool_settings import PoolSettings
+from sandbox.pool.settings import PoolSettings
 from sandbox.router.__main__ import main as router
 from sandbox.server.__main__ import main as server
 from sandbox.tasks.__main__ import main as tasks

@@ -5,7 +5,7 @@ import { count, fixed, percent, words } from "../format.js";
 import { getJson } from "./api.js";
 import { facts, failure, loading, panel, signed } from "./parts.js";
 
-const PAGE = 2000; // what a saved file has its tokens in, too: launch/monitor/single.py
+const PAGE = 2000; // what a saved file has its tokens in, too: launch/monitor/reports/standalone_page.py
 const LEVELS = 6;
 const SHADES = ["probability", "age", "fate", "version", "gap", "advantage"];
 const UNSAMPLED = new Set(["prompt", "observation"]);

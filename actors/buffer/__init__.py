@@ -1,0 +1,1 @@
+"""The trajectory buffer: an actor that receives trajectories, makes them durable in the journal and leases whole groups to the learner. It waits for nobody; the scheduler and the training loop wait for it."""

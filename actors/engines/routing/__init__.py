@@ -1,0 +1,1 @@
+"""A request's way to a server: the worker's router chooses an engine, and the engine's queue holds the request until its server has a place, under the right prefix-cache key.  load_balancer, prefix_cache and inflight_request are pure; router and request_queue wire them and do not know each other."""

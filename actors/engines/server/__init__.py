@@ -1,0 +1,1 @@
+"""One SGLang server process: how it is started, watched and ended, and the HTTP client and reply parser that speak to it.  Nothing here knows requests' queues, weight versions or Ray; from below: process_reaper and cpu_patches (no project imports), reply_stream, client, process, entrypoint (run by `python -m`)."""

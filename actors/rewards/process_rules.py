@@ -1,0 +1,126 @@
+"""Rewards for how an agent works, turn by turn: the ART seed's events, each a rule of its own.  Pure.
+
+README.md of the ART seed, "Process Rewards", and rewards/process_rewards.py, with what is wrong there put right: a
+valid command has its reward, a pattern matches what it says and not nearly everything, an unreadable call costs its
+turn and not the episode its outcome.  What all turns give together is bounded by whoever adds it
+(:func:`actors.rewards.shaping.capped`): every rule but two can be had for nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from actors.rewards.episode_result import ModelTurn, ToolCallRecord
+from actors.rewards.shell_commands import is_idle, modifies_code, touches_tests
+
+SHELLS = frozenset({"shell_exec", "bash", "shell_write_to_process"})
+"""Tools whose command is for a shell."""
+WRITERS = frozenset({"shell_write_content_to_file"})
+"""Tools that write a file."""
+MAX_TURN_REWARD = 0.1
+
+_CONTEXT = re.compile(
+    r"^Traceback \(most recent call last\)|^E   +\S|^FAILED \S+::|^\S+:\d+(?::\d+)?: (?:fatal )?error\b|"
+    r"^error\[E\d+\]|^thread '.*' panicked at|^[ \t]+at \S+ \(?\S+:\d+:\d+\)?$",
+    re.MULTILINE,
+)
+_LOOKED_AT = 16 << 10
+
+
+def _shell(turn: ModelTurn) -> list[ToolCallRecord]:
+    return [call for call in turn.calls if call.tool in SHELLS]
+
+
+def _went_well(call: ToolCallRecord) -> bool:
+    """As far as it is known: some tools have no exit code."""
+    return not call.timed_out and (
+        call.exit_code == 0 or (call.exit_code is None and not call.output.startswith("Err"))
+    )
+
+
+def valid_command(turn: ModelTurn) -> bool:
+    """It runs something that can come to something."""
+    return any(not is_idle(call.command) for call in _shell(turn))
+
+
+def command_succeeds(turn: ModelTurn) -> bool:
+    """All that it ran came to a good end."""
+    return valid_command(turn) and all(call.exit_code == 0 for call in _shell(turn))
+
+
+def code_modified(turn: ModelTurn) -> bool:
+    """A file was written, and not as a log."""
+    return any(
+        _went_well(call) and (call.tool in WRITERS or (call.tool in SHELLS and modifies_code(call.command)))
+        for call in turn.calls
+    )
+
+
+def tests_discovered(turn: ModelTurn) -> bool:
+    """Tests were run or looked at, whatever came of it."""
+    return any(touches_tests(call.command) for call in _shell(turn))
+
+
+def error_context(turn: ModelTurn) -> bool:
+    """The agent got to see where something fails: a traceback, a failed assertion, a compiler's line."""
+    return any(_CONTEXT.search(call.output[-_LOOKED_AT:]) for call in turn.calls)
+
+
+def timeout(turn: ModelTurn) -> bool:
+    return any(call.timed_out for call in turn.calls)
+
+
+def no_op(turn: ModelTurn) -> bool:
+    """It ran something, and nothing could come of it."""
+    shell = _shell(turn)
+    return len(shell) == len(turn.calls) > 0 and all(is_idle(call.command) for call in shell)
+
+
+def invalid_format(turn: ModelTurn) -> bool:
+    """It held a call that could not be read.  No other rule looks at such a turn."""
+    return turn.malformed
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRule:
+    applies: Callable[[ModelTurn], bool]
+    value: float
+
+    @property
+    def name(self) -> str:
+        return self.applies.__name__
+
+
+RULES = (
+    ProcessRule(valid_command, 0.01),
+    ProcessRule(command_succeeds, 0.02),
+    ProcessRule(code_modified, 0.03),
+    ProcessRule(tests_discovered, 0.02),
+    ProcessRule(error_context, 0.01),
+    ProcessRule(timeout, -0.02),
+    ProcessRule(no_op, -0.01),
+)
+MALFORMED_RULE = ProcessRule(invalid_format, -0.05)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRewards:
+    """What the rules give, before any bound on the whole."""
+
+    turns: tuple[float, ...]
+    """Of each turn, within ±0.1."""
+    rules: dict[str, float]
+    """Of each rule that applied to some turn, over all turns."""
+
+
+def score_turns(turns: Sequence[ModelTurn]) -> ProcessRewards:
+    given: list[float] = []
+    rules: dict[str, float] = {}
+    for turn in turns:
+        found = [MALFORMED_RULE] if MALFORMED_RULE.applies(turn) else [rule for rule in RULES if rule.applies(turn)]
+        for rule in found:
+            rules[rule.name] = rules.get(rule.name, 0.0) + rule.value
+        given.append(min(max(sum(rule.value for rule in found), -MAX_TURN_REWARD), MAX_TURN_REWARD))
+    return ProcessRewards(tuple(given), rules)

@@ -1,0 +1,1 @@
+"""One episode: a policy, an agent's loop or a harness, a terminal in a sandbox, a grade and a reward, which end in one trajectory or in an InfraError. Nothing here knows Ray, the scheduler or the buffer; the policy, the stages and the terminals are below the episode and the harness."""

@@ -1,0 +1,115 @@
+"""What people see of an episode: its terminal recording and its events.  Never raises, never decides anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from actors.rollout.episode import EpisodeGrade
+from actors.scheduler.request_queue import attempt_name
+from protocol.events import EventLog
+from protocol.run_directory.terminal_recordings import MAX_CAST_BYTES, CastWriter, turn_marker_label
+from protocol.trajectory import Reward, RolloutRequest, Trajectory
+from sandbox.tasks.task import Task
+
+_WIDTH, _HEIGHT = 100, 30
+_STREAMED_CHARS, _END_CHARS = 16_000, 4_000
+"""Of one call's output, so that a noisy one leaves room for those after it."""
+
+
+class TerminalRecorder:
+    """The recording alone.  An observer of an episode; ``close`` it."""
+
+    def __init__(self, file: Path, title: str, max_bytes: int = MAX_CAST_BYTES) -> None:
+        self._streamed = 0
+        self._cast = CastWriter.open(file, _WIDTH, _HEIGHT, title, max_bytes=max_bytes)
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
+        del sampled, versions, ms
+        self._cast.record_marker(turn_marker_label(turn))
+        self._cast.record_note(text)
+
+    def on_call(self, name: str, command: str) -> None:
+        del name
+        self._streamed = 0
+        self._cast.record_command(command)
+
+    def on_output(self, text: str) -> None:
+        if (room := _STREAMED_CHARS - self._streamed) > 0:
+            self._cast.record_output(text[:room])
+        self._streamed += len(text)
+
+    def on_result(self, output: str) -> None:
+        """What a call printed in all: shown as far as it has not been streamed, of much only the end."""
+        if not self._streamed:
+            self._cast.record_output(output)
+        elif (hidden := self._streamed - _STREAMED_CHARS) > 0:
+            self._cast.record_note(f"{hidden:,} characters more, and at the end:")
+            self._cast.record_output(output[-min(hidden, _END_CHARS) :])
+
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
+        passed = sum(test.passed for test in graded.tests)
+        self._cast.record_note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
+        if graded.suspicious:
+            self._cast.record_note("read this pass: " + "; ".join(graded.suspicious))
+
+    def close(self) -> None:
+        self._cast.close()
+
+
+class EpisodeRecorder:
+    """The recording, and the events beside it."""
+
+    def __init__(self, events: EventLog, run_dir: Path, request: RolloutRequest, task: Task, worker: str) -> None:
+        self._events, self._id = events, attempt_name(request)
+        self._terminal = TerminalRecorder(run_dir / "terminals" / f"{self._id}.cast", task.instruction)
+        events.emit(
+            "episode.started",
+            trajectory=self._id,
+            group=request.group,
+            sample=request.sample,
+            task=task.id,
+            family=task.family,
+            instruction=task.instruction,
+            worker=worker,
+        )
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None:
+        self._terminal.on_turn(turn, text, sampled, versions, ms)
+        self._events.emit(
+            "episode.turn",
+            trajectory=self._id,
+            turn=turn,
+            sampled=sampled,
+            versions=list(versions),
+            ms=round(ms, 1),
+        )
+
+    def on_call(self, name: str, command: str) -> None:
+        self._terminal.on_call(name, command)
+        self._events.emit("episode.tool", trajectory=self._id, tool=name, command=command[:500])
+
+    def on_output(self, text: str) -> None:
+        self._terminal.on_output(text)
+
+    def on_result(self, output: str) -> None:
+        self._terminal.on_result(output)
+
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
+        self._terminal.on_grade(graded, reward)
+        if graded.suspicious:
+            self._events.emit("episode.suspicious", trajectory=self._id, why=list(graded.suspicious))
+
+    def finished(self, trajectory: Trajectory) -> None:
+        self._events.emit(
+            "episode.finished",
+            trajectory=self._id,
+            status=trajectory.status.value,
+            reward=trajectory.reward.total,
+            parts={name: round(value, 6) for name, value in trajectory.reward.parts.items()},
+            sampled=trajectory.sampled_tokens,
+            turns=sum(turn.kind == "model" for segment in trajectory.segments for turn in segment.turns),
+            ms={stage: round(ms, 1) for stage, ms in trajectory.timings_ms.items()},
+        )
+
+    def close(self) -> None:
+        self._terminal.close()

@@ -1,0 +1,1 @@
+"""The scheduler decides which task is rolled out next and for whom: it opens groups, hands rollout requests to workers, takes them back, and runs evaluations. Rules without I/O (admission, curriculum, task sampler, request queue) are at the bottom, the scheduler core puts them together, and the actor carries out what the core decides."""

@@ -1,0 +1,151 @@
+"""The task cursor: which task next.  Pure; its state travels with every group into the journal."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import orjson
+
+from actors.scheduler.curriculum import Curriculum, TaskOrder, TaskRecord, TaskRecords, make_curriculum, record_outcome
+from protocol.errors import UserError
+from protocol.groups import GroupOutcome
+from protocol.journal import ClosedGroup
+
+
+def closings_seen_by(state: bytes | None) -> tuple[int, int]:
+    """Closings that had been heard of when the epoch of a cursor's ``state`` was ordered, and when that was taken."""
+    if not state:
+        return 0, 0
+    saved = orjson.loads(state)
+    return int(saved["epoch_heard"]), int(saved["heard"])
+
+
+@dataclass(slots=True)
+class TaskSampler:
+    """Walks ``tasks`` epoch after epoch, in the order that ``order`` gives each, and never skips or repeats one across
+    a resume.
+
+    Invariants: every task comes once an epoch.  A task whose group infrastructure wasted comes once more, first, and
+    only once.  What the cursor knows is its :meth:`state` and the journal's closings, nothing else: the state says how
+    many closings it had heard of, so that one that it had not is heard after a restart, and none twice.
+    """
+
+    tasks: tuple[str, ...]
+    seed: int
+    order: TaskOrder = TaskOrder.LISTED
+    position: int = 0
+    """Tasks taken in order; returned ones do not count."""
+    next_group: int = 0
+    """Groups ever opened."""
+    closings_seen: int = 0
+    """Closings taken in."""
+    returned: list[str] = field(default_factory=list[str])
+    returned_once: set[str] = field(default_factory=set[str])
+    _records: dict[str, TaskRecord] = field(default_factory=dict[str, TaskRecord])
+    _epoch: int = -1
+    """The epoch that ``_indices`` orders."""
+    _epoch_closings_seen: int = 0
+    """Closings that were known when it was ordered."""
+    _indices: Sequence[int] = ()
+    _from_returned: bool = False
+    _curriculum: Curriculum = field(init=False)
+    _digest: str = field(init=False)
+    """Of what must be the same after a resume."""
+
+    def __post_init__(self) -> None:
+        self._curriculum = make_curriculum(self.order, self.seed)
+        same = "\0".join((*self.tasks, str(self.seed), self.order))
+        self._digest = hashlib.sha256(same.encode()).hexdigest()[:16]
+
+    def draw_task(self) -> tuple[int, str]:
+        """The next group id and its task."""
+        self._from_returned = bool(self.returned)
+        if self._from_returned:
+            task = self.returned.pop(0)
+        else:
+            epoch, index = divmod(self.position, len(self.tasks))
+            if epoch != self._epoch:
+                self._begin_epoch(epoch, self.closings_seen)
+            task = self.tasks[self._indices[index]]
+            self.position += 1
+        group = self.next_group
+        self.next_group += 1
+        return group, task
+
+    @property
+    def epoch(self) -> int:
+        """The newest that was ordered; −1 before the first."""
+        return self._epoch
+
+    @property
+    def epoch_order(self) -> Sequence[str]:
+        """Its tasks, in the order in which they come."""
+        return [self.tasks[index] for index in self._indices]
+
+    @property
+    def tried_tasks(self) -> int:
+        """Tasks of which a group has closed with a reward."""
+        return sum(record.episodes > 0 for record in self._records.values())
+
+    def undo_draw(self, task: str) -> None:
+        """Undo the last :meth:`take`, which gave ``task``: its group was not opened."""
+        self.next_group -= 1
+        if self._from_returned:
+            self.returned.insert(0, task)
+        else:
+            self.position -= 1
+
+    def record_closing(self, closing: ClosedGroup) -> bool:
+        """Take in what closed, in the order of ``seq``.  True when its task comes once more for it."""
+        if closing.seq <= self.closings_seen:
+            return False
+        record_outcome(self._records, closing)
+        self.closings_seen = closing.seq
+        wasted = closing.outcome is GroupOutcome.INFRA_SHORT and closing.task not in self.returned_once
+        if wasted:
+            self.returned_once.add(closing.task)
+            self.returned.append(closing.task)
+        return wasted
+
+    def state(self) -> bytes:
+        return orjson.dumps(
+            {
+                "tasks": self._digest,
+                "position": self.position,
+                "next_group": self.next_group,
+                "heard": self.closings_seen,
+                "epoch": self._epoch,
+                "epoch_heard": self._epoch_closings_seen,
+                "returned": self.returned,
+                "returned_once": sorted(self.returned_once),
+            }
+        )
+
+    def restore(self, state: bytes | None, at_epoch: TaskRecords, at_state: TaskRecords) -> None:
+        """Continue a fresh cursor where ``state`` was taken (None: before the first group); what closed since is to be
+        heard.  The records are those after as many closings as :func:`heard_by` says.  Raises UserError when the tasks
+        are not those of ``state``."""
+        saved = orjson.loads(state) if state else None
+        if saved is None:
+            return
+        if saved["tasks"] != self._digest:
+            raise UserError(
+                f"the run's tasks are not those that it began with (now {len(self.tasks)}, in another order or of "
+                "another kind): a cursor would skip some and repeat others; resume with the data of the first start, "
+                "or begin a new run"
+            )
+        self.position, self.next_group = int(saved["position"]), int(saved["next_group"])
+        self.returned, self.returned_once = list(saved["returned"]), set(saved["returned_once"])
+        self._records = dict(at_epoch)
+        if saved["epoch"] >= 0:
+            self._begin_epoch(int(saved["epoch"]), int(saved["epoch_heard"]))
+        self._records, self.closings_seen = dict(at_state), int(saved["heard"])
+
+    def _begin_epoch(self, epoch: int, heard: int) -> None:
+        known = {task: record for task, record in self._records.items() if record.episodes}
+        indices = self._curriculum(epoch, self.tasks, known)
+        if sorted(indices) != list(range(len(self.tasks))):
+            raise ValueError(f"the order {self.order} of epoch {epoch} leaves tasks out or repeats some")
+        self._epoch, self._epoch_closings_seen, self._indices = epoch, heard, indices

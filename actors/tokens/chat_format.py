@@ -1,0 +1,182 @@
+"""A chat template as token ids, never re-tokenising what was sampled.
+
+The next prompt is all previous ids, the sampled ids as they are, and the *delta*: what the template adds for the new
+messages alone.  For a template that keeps its prefix (a test renders both ways) this equals rendering the whole
+conversation.  A template that rewrites history, as Qwen3's does with earlier ``<think>`` blocks, is not followed in
+that: the model keeps seeing what it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NotRequired, Protocol, TypedDict, cast
+
+from jinja2 import TemplateError
+
+from actors.tokens.reasoning import THINK_START
+from protocol.errors import UserError
+from sandbox.tools import Toolset
+
+_PROBE = "\u2063probe\u2063"
+
+
+class FunctionCall(TypedDict):
+    name: str
+    arguments: dict[str, object]
+
+
+class ToolCallMessage(TypedDict):
+    """One call of a tool, as templates expect it."""
+
+    type: Literal["function"]
+    function: FunctionCall
+
+
+class ChatMessage(TypedDict):
+    role: str
+    content: str
+    reasoning_content: NotRequired[str]
+    """What an assistant thought before; content may hold it too, between ``<think>`` and ``</think>``."""
+    tool_calls: NotRequired[list[ToolCallMessage]]
+
+
+class Tokenizer(Protocol):
+    """The few calls that we make of a Hugging Face tokenizer."""
+
+    eos_token_id: int
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool) -> str: ...
+    def apply_chat_template(
+        self,
+        conversation: Sequence[ChatMessage],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        tools: Sequence[object] | None,
+        **template: object,
+    ) -> str: ...
+
+
+_PROBES: Sequence[ChatMessage] = ({"role": "user", "content": _PROBE}, {"role": "assistant", "content": _PROBE})
+
+
+def load_tokenizer(model_path: str) -> Tokenizer:
+    """The tokenizer of a Hugging Face folder.  Raises UserError when there is none or it has no chat template."""
+    from transformers import AutoTokenizer
+
+    fix = "point model.path at a folder saved with tokenizer.save_pretrained()"
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model_path)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # untyped library
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{model_path} has no usable tokenizer ({error}): {fix}") from error
+    if not getattr(tokenizer, "chat_template", None):  # pyright: ignore[reportUnknownArgumentType]  # untyped library
+        raise UserError(f"the tokenizer in {model_path} has no chat template: {fix}")
+    return cast("Tokenizer", tokenizer)
+
+
+def load_chat_format(model_path: str, offered: Toolset, *, thinking: bool | None = None) -> ChatFormat:
+    """The format in which episodes and demonstrations speak with the model in ``model_path``; the first prompt says
+    which tools are ``offered`` and how to call them.  Raises UserError where the model or its template cannot."""
+    schemas = [tool.schema for tool in offered.values()]
+    return ChatFormat(load_tokenizer(model_path), tools=schemas or None, thinking=thinking)
+
+
+class ChatFormat:
+    """Token ids of first prompts and deltas for one tokenizer, tool list and ``thinking``: whether the template is told
+    that the model may think, by its argument ``enable_thinking``; None for the template's own way.  Raises UserError
+    for a template that leaves the tools out, knows no such argument, or in which nobody can see where a turn ends."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, *, tools: Sequence[object] | None = None, thinking: bool | None = None
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._tools = tools
+        self._arguments = {} if thinking is None else {"enable_thinking": thinking}
+        if thinking is not None:
+            self._check_thinking(thinking)
+        turn = self._render(_PROBES, generate=False)
+        if tools and turn == self._render(_PROBES, generate=False, offer=False):
+            raise UserError(
+                "the chat template of this model leaves tools out, so the agent would not know of any: set agent.tools "
+                "= false and describe them in agent.system_prompt, or give the tokenizer a template that renders tools"
+            )
+        end = self._encode(turn[turn.rindex(_PROBE) + len(_PROBE) :])[:1]
+        if not end or tokenizer.decode(end, skip_special_tokens=True):
+            raise UserError(
+                "the chat template of this model ends an assistant's turn with no special token, so no reply would "
+                "have an end: give the tokenizer a template that writes one, <|im_end|> in Qwen's models"
+            )
+        self.turn_end_id = end[0]
+        """Follows each assistant's turn.  Not always the tokenizer's end of text: Qwen3's base models have another."""
+        self._turn_end_text = tokenizer.decode(end, skip_special_tokens=False)
+        self._ends = {self.turn_end_id, tokenizer.eos_token_id}
+        asked = self._render(_PROBES[:1], generate=True)
+        self.reply_prefix = f"{THINK_START}\n" if asked.rstrip().endswith(THINK_START) else ""
+        """What the prompt has said already of each reply: templates of models that always think open the thoughts."""
+
+    def _check_thinking(self, thinking: bool) -> None:
+        here = self._render(_PROBES[:1], generate=True)
+        self._arguments["enable_thinking"] = not thinking
+        other = self._render(_PROBES[:1], generate=True)
+        self._arguments["enable_thinking"] = thinking
+        if here == other:
+            raise UserError(
+                "the chat template of this model asks for a reply in one way whether enable_thinking is true or false: "
+                "leave agent.thinking out, or set agent.thinking = 'no_think' where the model was taught that word"
+            )
+
+    def _render(self, messages: Sequence[ChatMessage], *, generate: bool, offer: bool = True) -> str:
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages,
+                tokenize=False,
+                add_generation_prompt=generate,
+                tools=self._tools if offer else None,
+                **self._arguments,
+            )
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise UserError(f"the chat template of this model refuses messages of {roles}: {error}") from error
+
+    def _encode(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def encode_first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """Ids of ``messages`` and the generation prompt."""
+        return self._encode(self._render(messages, generate=True))
+
+    def encode_reply(self, message: ChatMessage) -> list[int]:
+        """Ids that follow the generation prompt where an assistant answers with ``message``, as a model would sample
+        them: its thoughts, and its turn's end.  Raises UserError where the template begins the turn with something
+        else, or leaves thoughts or calls out."""
+        prompt = self._render(_PROBES[:1], generate=True)
+        whole = self._render([*_PROBES[:1], message], generate=False)
+        if not whole.startswith(prompt):
+            raise UserError(
+                f"the chat template of this model asks for a reply with {prompt[-40:]!r} and does not begin this one "
+                "with it: give the message what is missing (thoughts, say), or the tokenizer another template"
+            )
+        reply = whole[len(prompt) : whole.rindex(self._turn_end_text)]
+        parts = [call["function"]["name"] for call in message.get("tool_calls", ())]
+        for part in (message.get("reasoning_content", "").strip(), *parts):
+            if part not in reply:
+                raise UserError(
+                    f"the chat template of this model leaves {part[:40]!r} out of a reply (reasoning_content and "
+                    "tool_calls are not every template's): write it into the content, or remove it"
+                )
+        return [*self._encode(reply), self.turn_end_id]
+
+    def encode_delta(self, messages: Sequence[ChatMessage], *, closed: bool) -> list[int]:
+        """Ids that follow a sampled assistant turn: its end if it was not sampled (``closed`` false), what the template
+        puts around ``messages``, and the generation prompt."""
+        whole = self._render([*_PROBES, *messages], generate=True)
+        reply = whole.index(_PROBE, whole.index(_PROBE) + 1)  # whatever ``messages`` hold comes after it
+        end = whole.index(self._turn_end_text, reply) + len(self._turn_end_text)
+        added = self._encode(whole[end:])
+        return added if closed else [self.turn_end_id, *added]
+
+    def decode_reply(self, token_ids: Sequence[int]) -> str:
+        """What was sampled, without the turn's end, or that of the text."""
+        ids = token_ids[:-1] if token_ids and token_ids[-1] in self._ends else token_ids
+        return self.tokenizer.decode(ids, skip_special_tokens=False)

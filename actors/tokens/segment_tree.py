@@ -1,0 +1,121 @@
+"""Prompts and their replies as segments of one trajectory.  Pure.
+
+A prompt goes on behind the segment that it repeats to its end; else a new segment begins behind as many tokens as the
+prompt shares with another.  So what prompts have in common is stored once, and each sampled token has loss in exactly
+one segment, the one in whose sequence it was sampled.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from actors.engines.messages import GenerateReply
+from actors.tokens.token_buffer import TokenBuffer
+from protocol.trajectory import Segment, TurnKind
+
+
+class ObservationSource(NamedTuple):
+    """What an observation came of."""
+
+    tool: str = ""
+    exit_code: int | None = None
+    ms: float = 0.0
+
+
+NO_OBSERVATION_SOURCE = ObservationSource()
+
+
+class BranchPosition(NamedTuple):
+    """Behind the first ``end`` tokens of a branch, what came before it included."""
+
+    branch: int
+    end: int
+
+
+class _Shared(NamedTuple):
+    """How much a branch has in common with a prompt; the longest is the greatest, and of such one that ends there."""
+
+    tokens: int
+    ends_there: bool
+    branch: int
+
+
+_NOTHING = _Shared(0, False, -1)
+
+
+@dataclass(slots=True)
+class _Branch:
+    parent: int
+    offset: int
+    """Tokens that precede its own: the first of its parent's."""
+    whole: list[int]
+    """These and its own."""
+    buffer: TokenBuffer = field(default_factory=TokenBuffer)
+    replies: list[int] = field(default_factory=list[int])
+    """By their numbers among those of all branches."""
+
+
+@dataclass(slots=True)
+class SegmentTree:
+    _branches: list[_Branch] = field(default_factory=list[_Branch])
+    _replies: int = 0
+
+    @property
+    def token_count(self) -> int:
+        """In all segments."""
+        return sum(len(branch.buffer.token_ids) for branch in self._branches)
+
+    @property
+    def reply_order(self) -> list[int]:
+        """The replies as they stand in :meth:`segments`, by their numbers."""
+        return [number for branch in self._branches for number in branch.replies]
+
+    def tokens_until(self, position: BranchPosition) -> list[int]:
+        return self._branches[position.branch].whole[: position.end]
+
+    def count_new_tokens(self, prompt: list[int]) -> int:
+        """Tokens of the prompt that no segment has yet."""
+        return len(prompt) - self._shared(prompt).tokens
+
+    def add_reply(
+        self,
+        prompt: list[int],
+        reply: GenerateReply,
+        source: ObservationSource = NO_OBSERVATION_SOURCE,
+        *,
+        malformed: bool,
+    ) -> BranchPosition:
+        """``prompt`` was answered with ``reply``; what is new in it was ``noted``.  Gives where the reply ends."""
+        shared, ends_there, index = self._shared(prompt)
+        if not ends_there:
+            self._branches.append(_Branch(index, shared, prompt[:shared]))
+            index = len(self._branches) - 1
+        branch = self._branches[index]
+        if added := prompt[shared:]:
+            kind = TurnKind.OBSERVATION if shared else TurnKind.PROMPT
+            branch.buffer.append_given(kind, added, tool=source.tool, exit_code=source.exit_code, ms=source.ms)
+        branch.buffer.append_sampled(reply, malformed=malformed)
+        branch.whole += added + reply.token_ids
+        branch.replies.append(self._replies)
+        self._replies += 1
+        return BranchPosition(index, len(branch.whole))
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Each after its parent."""
+        return tuple(branch.buffer.to_segment(parent=branch.parent, offset=branch.offset) for branch in self._branches)
+
+    def _shared(self, ids: list[int]) -> _Shared:
+        """The longest beginning that ``ids`` have in common with a branch."""
+        best = _NOTHING
+        for index, branch in enumerate(self._branches):
+            if tokens := _common(ids, branch.whole):
+                best = max(best, _Shared(tokens, tokens == len(branch.whole), index))
+        return best
+
+
+def _common(left: list[int], right: list[int]) -> int:
+    """Length of the longest common beginning."""
+    shortest = min(len(left), len(right))
+    return bisect.bisect_left(range(1, shortest + 1), True, key=lambda length: left[:length] != right[:length])

@@ -1,0 +1,38 @@
+"""Both ends of what is too long, counted in tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from actors.tokens.chat_format import Tokenizer
+
+_HALF_A_CHARACTER = "\ufffd"
+OMITTED_MIDDLE = "\n[OMITTED MIDDLE]\n"
+"""OpenClaw's mark in a prompt."""
+
+
+def truncate_text(tokenizer: Tokenizer, text: str, max_tokens: int) -> str:
+    """``text``, or its first and last tokens and between them how many are left out: no more than ``most`` in all, if
+    that is enough for the mark.  No character is cut in half."""
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    room = max_tokens if len(ids) > max_tokens else 0
+    while room:
+        head, tail = (room + 1) // 2, room // 2
+        begin = tokenizer.decode(ids[:head], skip_special_tokens=False).rstrip(_HALF_A_CHARACTER)
+        end = tokenizer.decode(ids[len(ids) - tail :], skip_special_tokens=False).lstrip(_HALF_A_CHARACTER)
+        made = f"{begin}\n... [{len(ids) - room} tokens left out] ...\n{end}"
+        excess = len(tokenizer.encode(made, add_special_tokens=False)) - max_tokens
+        if excess <= 0:
+            return made
+        room = max(0, room - excess)
+    return text if len(ids) <= max_tokens else f"... [{len(ids)} tokens left out] ..."
+
+
+def drop_middle(ids: Sequence[int], max_tokens: int, *, head_share: float, mark: Sequence[int]) -> list[int]:
+    """``ids``, or as many as ``most`` of them: the first, this share of what the mark leaves, then ``mark``, then the
+    last."""
+    if len(ids) <= max_tokens:
+        return list(ids)
+    room = max(0, max_tokens - len(mark))
+    head = int(room * head_share)
+    return [*ids[:head], *mark, *ids[len(ids) - (room - head) :]]

@@ -1,0 +1,1 @@
+"""The rollout worker: an actor on each node that asks the scheduler for requests, runs many episodes in one event loop and sends their trajectories to the buffer. Its runners and its sandbox source say where an episode runs; the worker is at the top and wires them."""

@@ -1,0 +1,125 @@
+"""Where a worker's sandboxes come from: a pool of its own on its node's Docker daemon, pool servers, or a provider that
+a package adds.  Open as long as the context is; what a server still holds then ends with its lease."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Protocol
+
+from actors.workers.provider_settings import DAYTONA, ENVIRONMENT, POOL, ProviderSettings
+from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
+from sandbox.errors import SandboxStartError
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.pool.settings import PoolStatistics
+from sandbox.providers.daytona.provider import daytona_provider
+from sandbox.providers.interface import LocalProvider, LocalSandbox, Sandbox, SandboxGroup, SandboxProvider
+from sandbox.providers.plugins import open_plugin_provider
+from sandbox.providers.pool_servers import PoolServers
+from sandbox.providers.remote import RemotePool
+from sandbox.tasks.task import Task
+
+
+class EpisodeSandboxSource(Protocol):
+    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
+        """See :class:`sandbox.providers.interface.Provider`."""
+        ...
+
+    def statistics(self) -> PoolStatistics: ...
+
+
+class LocalSandboxSource:
+    """A worker's own pool, whose places are its own episodes' alone."""
+
+    def __init__(self, pool: SandboxPool) -> None:
+        self._provider = LocalProvider(pool)
+
+    async def open(
+        self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None
+    ) -> LocalSandbox:
+        del together
+        return await self._provider.open(task, deadline_s)
+
+    def statistics(self) -> PoolStatistics:
+        return self._provider.statistics()
+
+
+class AbsentSandboxSource:
+    """Where whole episodes run elsewhere, there is none for a worker to open."""
+
+    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
+        del task, deadline_s, together
+        raise SandboxStartError("episodes run on environment services, and so do their sandboxes")
+
+    def statistics(self) -> PoolStatistics:
+        return PoolStatistics(0, 0, 0, 0, 0, 0, 0, 0, 0.0, 0, 0, 0)
+
+
+class CountedSandboxSource:
+    """A provider that does not count what it gives."""
+
+    def __init__(self, provider: SandboxProvider, capacity: int) -> None:
+        """``capacity``: most that will be asked of it at once."""
+        self._provider, self._capacity = provider, capacity
+        self._held: list[Sandbox] = []
+        self._starting = self._started = self._failed = 0
+
+    async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
+        self._starting += 1
+        try:
+            if together is not None and isinstance(self._provider, RemotePool):
+                sandbox = await self._provider.open(task, deadline_s, together)
+            else:
+                sandbox = await self._provider.open(task, deadline_s)
+        except BaseException:
+            self._failed += 1
+            raise
+        finally:
+            self._starting -= 1
+        self._started += 1
+        self._held = [*self._alive(), sandbox]
+        return sandbox
+
+    def _alive(self) -> list[Sandbox]:
+        return [each for each in self._held if each.alive]
+
+    def statistics(self) -> PoolStatistics:
+        live = len(self._alive())
+        closed = self._started - live
+        return PoolStatistics(
+            self._capacity, live, self._starting, 0, self._started, closed, self._failed, 0, 0.0, 0, 0, self._capacity
+        )
+
+
+def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None) -> SandboxGroup | None:
+    """Whom an episode's sandbox is begun with.  One that is begun again is so by itself, and an evaluation's has no
+    group."""
+    if provider is None or not provider.together or request.purpose != TRAIN_PURPOSE or request.attempt:
+        return None
+    return SandboxGroup(f"{request.run_id}/g{request.group:06d}", request.group_size)
+
+
+@asynccontextmanager
+async def open_sandbox_source(
+    pool: PoolSettings, provider: ProviderSettings | None, *, episodes: int, acquire_s: float
+) -> AsyncGenerator[EpisodeSandboxSource]:
+    """Of ``pool``, unless there is a ``provider``.  Raises UserError for one that is none."""
+    if provider is None:
+        async with SandboxPool(pool) as opened:
+            yield LocalSandboxSource(opened)
+        return
+    if provider.name == ENVIRONMENT:
+        yield AbsentSandboxSource()
+        return
+    async with _open_provider(provider, acquire_s) as given:
+        yield CountedSandboxSource(given, episodes)
+
+
+def _open_provider(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContextManager[SandboxProvider]:
+    if settings.together:
+        return RemotePool(settings.urls[0], settings.token, acquire_s=acquire_s)
+    if settings.name == POOL:
+        return PoolServers(settings.urls, settings.token, acquire_s=acquire_s)
+    if settings.name == DAYTONA:
+        return daytona_provider(settings.options)
+    return open_plugin_provider(settings.name, settings.options)

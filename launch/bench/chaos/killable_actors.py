@@ -1,0 +1,73 @@
+"""The run's own actors and checkpoints, with points at which their processes may be killed, and the scripted engine in
+the place of SGLang."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from actors.buffer.trajectory_buffer import TrajectoryBuffer
+from launch.actor_group.actor_classes import ActorClasses
+from launch.bench.chaos.fake_engine import FakeEngine
+from launch.bench.chaos.kill_points import KilledProcess, KillPoint, reach_kill_point
+from launch.checkpoints.store import Checkpoint, CheckpointManifest, CheckpointStore, LedgerLine
+from learner.messages import StepReport
+from learner.rank import LearnerRank
+from protocol.files.digests import FileDigest
+from protocol.journal import AppendOutcome
+from protocol.stream import ReceivedTrajectory
+from protocol.weights import Lineage, WeightVersion
+
+
+class KillableBuffer(TrajectoryBuffer):
+    async def _append(self, items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
+        outcomes = await super()._append(items)
+        reach_kill_point(KillPoint.APPEND_ACK, KilledProcess.BUFFER)
+        return outcomes
+
+    async def commit_step(self, step: int) -> None:
+        reach_kill_point(KillPoint.MANIFEST_COMMIT, KilledProcess.BUFFER)
+        await super().commit_step(step)
+
+    async def compact_before(self, oldest_kept_step: int) -> None:
+        reach_kill_point(KillPoint.COMMIT_COMPACT, KilledProcess.BUFFER)
+        await super().compact_before(oldest_kept_step)
+
+
+class KillableLearnerRank(LearnerRank):
+    def step(self, step: int, payload: list[bytes], lineage: Lineage, using: WeightVersion) -> StepReport:
+        reach_kill_point(KillPoint.LEASE_STEP, KilledProcess.LEARNER)
+        return super().step(step, payload, lineage, using)
+
+    def begin_save(self, folder: str) -> None:
+        reach_kill_point(KillPoint.STEP_SHARD, KilledProcess.LEARNER)
+        super().begin_save(folder)
+
+    def end_save(self) -> dict[str, FileDigest]:
+        written = super().end_save()
+        reach_kill_point(KillPoint.SHARDS_MANIFEST, KilledProcess.LEARNER)
+        return written
+
+
+class KillableCheckpointStore(CheckpointStore):
+    """The driver's: its process ends here."""
+
+    def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
+        checkpoint = super().finish(manifest, ledger)
+        reach_kill_point(KillPoint.MANIFEST_COMMIT, KilledProcess.DRIVER)
+        return checkpoint
+
+    def prune(self) -> int:
+        reach_kill_point(KillPoint.COMMIT_COMPACT, KilledProcess.DRIVER)
+        return super().prune()
+
+
+CHAOS_ACTOR_CLASSES = ActorClasses(
+    buffer=KillableBuffer, engine=FakeEngine, learner=KillableLearnerRank, checkpoints=KillableCheckpointStore
+)
+RAY_CLASS_NAMES = {
+    KilledProcess.WORKER: CHAOS_ACTOR_CLASSES.worker.__name__,
+    KilledProcess.BUFFER: CHAOS_ACTOR_CLASSES.buffer.__name__,
+    KilledProcess.CONDUCTOR: CHAOS_ACTOR_CLASSES.scheduler.__name__,
+    KilledProcess.LEARNER: CHAOS_ACTOR_CLASSES.learner.__name__,
+}
+"""What Ray calls the processes of those that are killed at random."""

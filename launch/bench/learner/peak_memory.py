@@ -1,0 +1,55 @@
+"""Most memory of a process that takes two steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from launch.bench.isolated_process import isolate
+from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVariant
+from launch.bench.learner.longshore_step import LongshoreStep
+from launch.bench.learner.workload import TEN_MILLION, WIDE_VOCABULARY, LearnerWorkload, build_workload_model
+from launch.bench.process_memory import peak_bytes
+from learner.settings import LearnerSettings, Recompute
+
+Made = TypeVar("Made")
+
+_WIDE = LearnerWorkload(WIDE_VOCABULARY, (512,) * 4)
+_WHOLE = StepVariant(Batching.PACKED, packed_tokens=_WIDE.tokens, whole_logits=True)
+_DEEP = LearnerWorkload(TEN_MILLION, (1024,) * 4)
+
+
+def measure_peaks(folder: Path, settings: LearnerSettings) -> tuple[int, int]:
+    """(ours, packed Hugging Face's with its loss over whole logits) in bytes, under a vocabulary of 151,936.  The
+    model's body is small, so that the output layer is nearly all of it.  ``folder`` is empty."""
+    build_workload_model(_WIDE, folder)
+    ours = partial(LongshoreStep, replace(settings, model_path=str(folder)))
+    theirs = partial(HuggingFaceStep, _WIDE, folder, threads=settings.threads, lr=settings.lr)
+    return _measure_peak(ours, partial(LongshoreStep.take_step, work=_WIDE)), _measure_peak(
+        theirs, partial(HuggingFaceStep.take_step, way=_WHOLE)
+    )
+
+
+def measure_recompute_peaks(folder: Path, settings: LearnerSettings) -> dict[str, int]:
+    """Bytes of ours by what is computed again, where a pass of 4,096 tokens is nearly all of it.  ``folder`` is
+    empty."""
+    build_workload_model(_DEEP, folder)
+    ways = {way: replace(settings, model_path=str(folder), recompute=way) for way in Recompute}
+    return {
+        way.value: _measure_peak(partial(LongshoreStep, own), partial(LongshoreStep.take_step, work=_DEEP))
+        for way, own in ways.items()
+    }
+
+
+def _measure_peak(make: Callable[[], Made], step: Callable[[Made], object]) -> int:
+    with isolate(make) as made:
+        for _ in range(2):  # the second has Adam's moments
+            made.call(step)
+        return made.call(_bytes)
+
+
+def _bytes(_: object) -> int:
+    return peak_bytes()

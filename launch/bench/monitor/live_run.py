@@ -1,0 +1,148 @@
+"""A real run, watched: how late events are, which are missed, and what the monitor takes of the processor beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import quantiles
+
+from launch.bench.coin_tasks import write_coin_tasks
+from launch.bench.monitor.event_client import ReconnectingClient, count_written_events
+from launch.bench.monitor.monitor_process import MonitorProcess, read_cpu_s, serve_monitor
+from launch.bench.tiny_recipes import build_tiny_model, tiny_overrides
+from launch.config import load_recipe
+from launch.processes.background_tasks import background_services
+from launch.processes.child_process import run_command
+from launch.processes.process_reaper import ProcessReaper, RunProcess, find_run_processes
+from launch.run.preflight import run_preflight_checks
+from protocol.errors import InfraError
+from protocol.run_directory.layout import CONFIG_FILE, SUMMARY_FILE
+
+RECIPE, RUN = "demo", "watched"
+_LOOK_S = 1.0
+_START_S, _DRAIN_S = 300.0, 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMeasurement:
+    p50_ms: float
+    p95_ms: float
+    missed: int
+    """Events that the client never got."""
+    repeated: int
+    """That it got more than once."""
+    events: int
+    cuts: int
+    monitor_cpu_s: float
+    run_cpu_s: float
+
+    @property
+    def slowdown(self) -> float:
+        return self.monitor_cpu_s / self.run_cpu_s
+
+
+@dataclass(slots=True)
+class _RunCpu:
+    """Processor seconds of a run's processes, sandboxes apart; those of one that has ended as they were last seen."""
+
+    token: str
+    excluded: frozenset[int]
+    """Processes that are not the run's."""
+    _first: dict[RunProcess, float] = field(default_factory=dict[RunProcess, float])
+    _last: dict[RunProcess, float] = field(default_factory=dict[RunProcess, float])
+
+    async def keep_sampling(self) -> None:
+        while True:
+            await asyncio.to_thread(self.sample)
+            await asyncio.sleep(_LOOK_S)
+
+    def sample(self) -> None:
+        fresh = not self._first
+        for process in find_run_processes(self.token, self._last.keys()):
+            with suppress(OSError):
+                if process.pid not in self.excluded:
+                    used = read_cpu_s(process.pid)
+                    self._first.setdefault(process, used if fresh else 0.0)
+                    self._last[process] = used
+
+    @property
+    def used_s(self) -> float:
+        """Since the first look."""
+        return sum(used - self._first[process] for process, used in self._last.items())
+
+
+def run_arguments(place: Path, steps: int) -> Sequence[str]:
+    """Of the command line of ``launch.cluster``.  Raises UserError where this machine cannot run it."""
+    values = (
+        *tiny_overrides(RECIPE),
+        "warm_start.enabled=false",
+        "rollout.groups_per_step=4",
+        "data.kind=terminal_bench",
+        f"data.path='{place / 'tasks'}'",
+        f"model.path='{place / 'model'}'",
+        f"run.dir='{place / 'runs'}'",
+        f"run.steps={steps}",
+        "stop.after_trajectories=0",
+    )
+    run_preflight_checks(load_recipe(RECIPE, values))
+    return ["--recipe", RECIPE, "--run-id", RUN, *(word for value in values for word in ("--set", value))]
+
+
+async def measure_live(place: Path, steps: int, cuts: int) -> LiveMeasurement:
+    """Raises UserError where this machine cannot run it, InfraError where the run does not come to its end."""
+    build_tiny_model(place / "model")
+    write_coin_tasks(place / "tasks")
+    asked, run_dir = run_arguments(place, steps), place / "runs" / RUN
+    token = secrets.token_hex(16)
+    with ProcessReaper(token, Path(tempfile.mkdtemp(prefix="ls-"))):
+        async with asyncio.TaskGroup() as group:
+            run = group.create_task(run_command(sys.executable, "-m", "launch.cluster", *asked))
+            await _await_start(run_dir, run)
+            async with serve_monitor(run_dir) as server:
+                found = await _watch_run(run_dir, server, token, run, cuts)
+    if not (run_dir / SUMMARY_FILE).exists():
+        raise InfraError(f"the run {run_dir} ended before its time: what it said last is above")
+    return found
+
+
+async def _await_start(run_dir: Path, run: asyncio.Task[object]) -> None:
+    deadline = time.monotonic() + _START_S
+    while not (run_dir / CONFIG_FILE).exists():
+        if run.done() or time.monotonic() > deadline:
+            raise InfraError(f"the run {run_dir} did not begin: what it said is above")
+        await asyncio.sleep(0.1)
+
+
+async def _watch_run(
+    run_dir: Path, server: MonitorProcess, token: str, run: asyncio.Task[object], cuts: int
+) -> LiveMeasurement:
+    watcher = ReconnectingClient(server.url, cuts)
+    cpu = _RunCpu(token, frozenset({server.pid}))
+    async with background_services(watcher.watch()):
+        await watcher.await_events(1)
+        began = server.cpu_s  # what starting it takes is over; reading an event is not
+        async with background_services(cpu.keep_sampling()):
+            await asyncio.shield(run)
+        used = server.cpu_s - began
+        expected = count_written_events(run_dir)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                await watcher.await_events(expected.total())
+    late = quantiles(watcher.latencies_ms, n=20)
+    return LiveMeasurement(
+        p50_ms=late[9],
+        p95_ms=late[18],
+        missed=(expected - watcher.seen).total(),
+        repeated=(watcher.seen - expected).total(),
+        events=expected.total(),
+        cuts=watcher.cut,
+        monitor_cpu_s=used,
+        run_cpu_s=cpu.used_s,
+    )

@@ -1,0 +1,62 @@
+"""The monitor as a process of its own, and what that process takes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.processes.background_tasks import stop_process
+from protocol.errors import InfraError
+
+_START_S, _STOP_S = 60.0, 10.0
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class MonitorProcess:
+    url: str
+    """Without a slash at its end."""
+    pid: int
+
+    @property
+    def cpu_s(self) -> float:
+        return read_cpu_s(self.pid)
+
+    @property
+    def rss_mb(self) -> float:
+        """Resident now."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def read_cpu_s(pid: int) -> float:
+    """Processor seconds of a process so far, without its children's.  Raises OSError for one that is gone."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_S
+
+
+@asynccontextmanager
+async def serve_monitor(run_dir: Path) -> AsyncGenerator[MonitorProcess]:
+    """Raises InfraError where it does not start."""
+    process = await asyncio.create_subprocess_exec(  # noqa: TID251  the bench runs asyncio's own loop
+        *(sys.executable, "-m", "launch.monitor", str(run_dir)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None  # noqa: S101  it was asked for
+        async with asyncio.timeout(_START_S):
+            url = (await process.stdout.readline()).decode().strip()
+        if not url:
+            raise InfraError(f"the monitor of {run_dir} did not start: what it said is above")
+        yield MonitorProcess(url.rstrip("/"), process.pid)
+    except TimeoutError as error:
+        raise InfraError(f"the monitor of {run_dir} has not started within {_START_S:g} s") from error
+    finally:
+        await stop_process(process, signal.SIGTERM, _STOP_S)

@@ -1,0 +1,85 @@
+"""How long it takes from nothing to the first page of a long run, and what memory its server settles at."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+import orjson
+
+from launch.bench.monitor.monitor_process import MonitorProcess, serve_monitor
+from protocol.errors import InfraError
+
+_FIRST = ("/", "/api/runs/-/head", "/api/runs/-/steps?limit=50", "/api/runs/-/trajectories?limit=100")
+"""What a first page shows."""
+_USE = (
+    *("/api/runs", "/api/runs/-/state", "/api/runs/-/metrics", "/api/runs/-/groups?sort=spread&limit=200"),
+    *("/api/runs/-/trajectories?step=last&sort=worst&limit=500", "/api/runs/-/trajectories?q=s03&sort=gap"),
+    *("/api/runs/-/trajectories?status=turn_limit&reward_max=0.3&sort=longest", "/api/runs/-/lanes?slots=600"),
+    *("/api/runs/-/groups/7", "/api/runs/-/trajectories/train-g000007-s03"),
+    *("/api/runs/-/trajectories/train-g000007-s03/tokens?limit=4000", "/api/runs/-/trajectories?task=sort&limit=500"),
+)
+"""What a person looks at then."""
+_ROUNDS = 3
+_SETTLE_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningMeasurement:
+    open_s: float
+    """Median of the opens."""
+    opens_s: Sequence[float]
+    slowest_answer_s: float
+    """Of what is looked at then."""
+    rss_mb: float
+    """The most, once the server has taken in the whole run."""
+
+
+async def measure_opening(run_dir: Path, trajectories: int, opens: int) -> OpeningMeasurement:
+    """Raises InfraError where an answer is not what it should be."""
+    taken: list[float] = []
+    slowest = rss = 0.0
+    for number in range(opens):
+        began = time.monotonic()
+        async with serve_monitor(run_dir) as server, aiohttp.ClientSession() as session:
+            await _load_first_page(session, server, trajectories)
+            taken.append(time.monotonic() - began)
+            if number == opens - 1:
+                slowest, rss = await _measure_settled(session, server)
+    return OpeningMeasurement(median(taken), taken, slowest, rss)
+
+
+async def _load_first_page(session: aiohttp.ClientSession, server: MonitorProcess, trajectories: int) -> None:
+    answers = [await _get(session, server.url + path) for path in _FIRST]
+    head, listed = orjson.loads(answers[1]), orjson.loads(answers[3])
+    if head["trajectories"] != trajectories or listed["total"] != trajectories or len(listed["rows"]) != 100:
+        raise InfraError(f"the first page lists {listed['total']} trajectories, and there are {trajectories}")
+
+
+async def _measure_settled(session: aiohttp.ClientSession, server: MonitorProcess) -> tuple[float, float]:
+    """The slowest answer and the most memory, once nothing is left to be taken in."""
+    behind = 1
+    async with asyncio.timeout(_SETTLE_S):
+        while behind:
+            await asyncio.sleep(0.2)
+            behind = orjson.loads(await _get(session, f"{server.url}/api/runs/-/head"))["behind_bytes"]
+    slowest, rss = 0.0, server.rss_mb
+    for _ in range(_ROUNDS):
+        for path in _USE:
+            began = time.monotonic()
+            await _get(session, server.url + path)
+            slowest, rss = max(slowest, time.monotonic() - began), max(rss, server.rss_mb)
+    return slowest, rss
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> bytes:
+    async with session.get(url) as answer:
+        body = await answer.read()
+    if answer.status != 200:
+        raise InfraError(f"{url} answers {answer.status}: {body[:200]!r}")
+    return body

@@ -1,0 +1,174 @@
+"""What a run's directory says of its measured steps.
+
+The clock runs from the start of the first episode that a measured step trained, when its ticket has come to the worker,
+to the end of the last step.  Under ``async`` that episode begins while earlier steps are under way, and the clock has
+them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import orjson
+
+from actors.scheduler.evaluation import EvaluationAttempt
+from launch.bench.training_modes.tool_delays import ToolDelays
+from launch.checkpoints.retention import Retention
+from launch.checkpoints.store import CheckpointStore
+from launch.evaluation.online.run_evaluations import AFTER, read_evaluation
+from launch.evaluation.scores import drop_held_out_families
+from launch.run.summary import read_run_events
+from launch.run_records.run_directory import SUMMARY_FILE, load_stored_config
+from protocol.errors import InfraError
+from protocol.events import JsonValue
+from protocol.trajectory import is_training_trajectory
+from sandbox.tools.shell_only import SHELL_EXEC
+
+
+class TimeSpan(NamedTuple):
+    """Unix seconds."""
+
+    begin: float
+    end: float
+
+
+class IdleShares(NamedTuple):
+    """Shares of the clock."""
+
+    engine: float
+    """In which no request was with an engine."""
+    learner: float
+    """In which no step was made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMeasurement:
+    seconds: float
+    """The clock."""
+    after_warm_up_s: float
+    """From the end of the warm-up to that of the last step."""
+    episodes: int
+    """Trained by the measured steps."""
+    finished: int
+    """Training episodes that ended meanwhile, those of groups that were dropped among them."""
+    sleep_share: float
+    """Of the time that these took, how much was their one wait."""
+    idle: IdleShares
+    attempts: Sequence[EvaluationAttempt]
+    """Of the evaluation after training, at tasks of families that were trained."""
+    failed: Sequence[str]
+    """Checks of the run's own that did not hold."""
+
+    @property
+    def episodes_per_s(self) -> float:
+        return self.episodes / self.seconds
+
+    @property
+    def after_warm_up_per_s(self) -> float:
+        """Episodes a second by a clock that runs from the end of the warm-up, before which some of them began."""
+        return self.episodes / self.after_warm_up_s
+
+    @property
+    def finished_per_s(self) -> float:
+        return self.finished / self.seconds
+
+
+def measure_run(run_dir: Path, warm_up: int, waits: ToolDelays) -> RunMeasurement:
+    """Of a run that has come to its end; the first ``warm_up`` steps are not measured.  Raises InfraError where it made
+    no step after them."""
+    newest = CheckpointStore(run_dir, Retention(1)).list_checkpoints()[-1]
+    lines = [line for line in newest.ledger() if line.step > warm_up]
+    if not lines:
+        raise InfraError(f"{run_dir} took no step after the first {warm_up}: its events and logs say why")
+    names = {name for line in lines for name in line.trained}
+    seen = _TrainingEvents(waits)
+    for event in read_run_events(run_dir):
+        seen.apply_event(event)
+    clock = TimeSpan(min(seen.started[name] for name in names), seen.steps[lines[-1].step].end)
+    seconds = clock.end - clock.begin
+    warm_s = clock.end - seen.steps[warm_up].end if warm_up else seconds
+    ended = [each for each in seen.ended if clock.begin <= each.end <= clock.end]
+    total_s = sum(each.seconds for each in ended)
+    config, summary = load_stored_config(run_dir), orjson.loads((run_dir / SUMMARY_FILE).read_bytes())
+    attempts = read_evaluation(run_dir, AFTER, lines[-1].step) or []
+    return RunMeasurement(
+        seconds=seconds,
+        after_warm_up_s=warm_s,
+        episodes=len(names),
+        finished=len(ended),
+        sleep_share=sum(min(seen.waited.get(each.attempt, 0.0), each.tool_s) for each in ended) / total_s
+        if total_s
+        else 0.0,
+        idle=IdleShares(
+            1 - covered_seconds(seen.sampled, clock) / seconds,
+            1 - covered_seconds(seen.steps.values(), clock) / seconds,
+        ),
+        attempts=drop_held_out_families(attempts, [config.data.held_out_family]),
+        failed=cast("list[str]", summary["failed_checks"]),
+    )
+
+
+def covered_seconds(spans: Iterable[TimeSpan], clock: TimeSpan) -> float:
+    """Seconds of ``clock`` in which at least one of ``spans`` lasts."""
+    seconds, reached = 0.0, clock.begin
+    for span in sorted(spans):
+        begin, end = max(span.begin, reached), min(span.end, clock.end)
+        if end > begin:
+            seconds += end - begin
+            reached = end
+    return seconds
+
+
+class _EndedEpisode(NamedTuple):
+    attempt: str
+    end: float
+    seconds: float
+    tool_s: float
+    """A call without a command has not waited, and one that ran out of time not to the end."""
+
+
+@dataclass(slots=True)
+class _TrainingEvents:
+    """What the events say of training."""
+
+    waits: ToolDelays
+    started: dict[str, float] = field(default_factory=dict[str, float])
+    """Trajectory → when the first attempt at it began."""
+    waited: dict[str, float] = field(default_factory=dict[str, float])
+    """Attempt that called the shell → seconds that its first command was to wait."""
+    ended: list[_EndedEpisode] = field(default_factory=list[_EndedEpisode])
+    sampled: list[TimeSpan] = field(default_factory=list[TimeSpan])
+    """Each request to an engine."""
+    steps: dict[int, TimeSpan] = field(default_factory=dict[int, TimeSpan])
+    _samples: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """Attempt → task and sample."""
+
+    def apply_event(self, event: Mapping[str, JsonValue]) -> None:
+        t = _number(event["t"])
+        if event["kind"] == "learner.training.trainer":
+            self.steps[int(_number(event["step"]))] = TimeSpan(t - _number(event["step_s"]), t)
+            return
+        attempt = str(event.get("trajectory", ""))
+        if not is_training_trajectory(attempt):
+            return
+        match event["kind"]:
+            case "episode.started":
+                name = attempt.rpartition("-a")[0]
+                self.started[name] = min(t, self.started.get(name, t))
+                self._samples[attempt] = str(event["task"]), int(_number(event["sample"]))
+            case "episode.turn":
+                self.sampled.append(TimeSpan(t - _number(event["ms"]) / 1000, t))
+            case "episode.tool" if event["tool"] == SHELL_EXEC.name:
+                self.waited[attempt] = self.waits.draw_delay_s(*self._samples[attempt])
+            case "episode.finished":
+                ms = cast("dict[str, float]", event["ms"])
+                self.ended.append(_EndedEpisode(attempt, t, ms["total"] / 1000, ms["tool"] / 1000))
+            case _:
+                pass
+
+
+def _number(value: JsonValue) -> float:
+    return float(cast("float", value))

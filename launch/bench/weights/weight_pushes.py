@@ -1,0 +1,208 @@
+"""Pushes to engines that decode: ours by each route and the floor, in turns, and what is sampled meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from actors.engines.messages import GenerateRequest, WeightLoadReport
+from actors.engines.weights.loader import WeightLoader
+from actors.weight_transport.host_cache import HostWeightCache
+from launch.bench.weights.instrumented_engine import InstrumentedEngine
+from launch.bench.weights.weight_versions import VersionSequence
+from launch.weight_sync.rolling_update import RollingUpdate
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+
+_PROMPT_TOKENS = 20
+_DEADLINE_S = 600.0
+_SHARE = 0.5
+_GAP_S = 0.5
+"""Between two pushes, in which decoding comes back to its pace."""
+
+
+@dataclass(slots=True)
+class DecodingWindow:
+    """Times of decoding, and what came in them."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    def add(self, other: DecodingWindow) -> None:
+        self.seconds += other.seconds
+        self.tokens += other.tokens
+
+
+@dataclass(slots=True)
+class PushTimings:
+    """All pushes of one kind: milliseconds."""
+
+    stall_ms: list[float] = field(default_factory=list[float])
+    """Of each engine, how long it stood still."""
+    push_ms: list[float] = field(default_factory=list[float])
+    """From the published version to the last engine's continue."""
+    copy_ms: list[float] = field(default_factory=list[float])
+    """Part of that: until the version was on the engines' host."""
+    window: DecodingWindow = field(default_factory=DecodingWindow)
+
+
+@dataclass(frozen=True, slots=True)
+class WeightRoute:
+    """One way of new weights into the engines' servers."""
+
+    name: str
+    handovers: Sequence[WeightLoader]
+    """Of each engine."""
+    copies: HostWeightCache | None = None
+    """Where a version comes to the engines' host first; None where they read the learner's folder."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LoadedEngines:
+    """Engines under load, at most half of which stand still at a time, as in a run."""
+
+    engines: Sequence[InstrumentedEngine]
+    loss: float
+    """As :class:`~launch.weight_sync.rolling_update.Pace` has it."""
+    versions: VersionSequence
+    say: Callable[[str], None]
+    _served: WeightVersion = NO_VERSION
+
+    @asynccontextmanager
+    async def keep_decoding(self, requests: int, tokens: int) -> AsyncGenerator[None]:
+        """So many requests of each engine are always under way, each for so many tokens."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(_sample_forever(engine, slot, tokens, tokens * (slot + 1) // requests))
+                for engine in self.engines
+                for slot in range(requests)
+            ]
+            try:
+                yield
+            finally:
+                for task in tasks:
+                    task.cancel()
+
+    @property
+    def sampled_tokens(self) -> int:
+        return sum(engine.sampled_tokens for engine in self.engines)
+
+    async def measure_decoding(self, seconds: float) -> DecodingWindow:
+        """Nothing is pushed meanwhile."""
+        before, begun = self.sampled_tokens, time.monotonic()
+        await asyncio.sleep(seconds)
+        return DecodingWindow(time.monotonic() - begun, self.sampled_tokens - before)
+
+    async def await_full_caches(self, slots: int) -> None:
+        """Return when each engine has sampled what its cache holds: while it evicts nothing it is faster than later."""
+        while min(engine.sampled_tokens for engine in self.engines) < slots:  # noqa: ASYNC110  the servers tell no event
+            await asyncio.sleep(_GAP_S)
+
+    async def measure_pushes(
+        self, count: int, routes: Sequence[WeightRoute]
+    ) -> tuple[dict[str, PushTimings], list[float], DecodingWindow]:
+        """The pushes of each route, the floor's stalls, and what is decoded before each push; each route comes first in
+        its turn.  What a route has to do only once is done before."""
+        pushes, floor, before = {route.name: PushTimings() for route in routes}, list[float](), DecodingWindow()
+
+        async def by_hand() -> None:
+            manifest = self.versions.next_version("by hand")
+            pace = RollingUpdate(len(self.engines), _SHARE, self.loss)
+            async with asyncio.TaskGroup() as group:
+                for engine in self.engines:
+                    group.create_task(_update_engine_directly(engine, manifest, pace, floor))
+            self._served = manifest.version
+
+        kinds: list[Callable[[], Awaitable[None]]] = [
+            by_hand,
+            *(partial(self._push, route, pushes[route.name]) for route in routes),
+        ]
+        for route in routes:
+            await self._push(route, PushTimings())
+        for number in range(count):
+            for kind in (*kinds[number % len(kinds) :], *kinds[: number % len(kinds)]):
+                before.add(await self.measure_decoding(_GAP_S))
+                await kind()
+            stalls = ", ".join(f"{name} {of.stall_ms[-1]:.0f}" for name, of in pushes.items())
+            self.say(f"round {number + 1}: stood still for {stalls} ms, {floor[-1]:.0f} by hand")
+        return pushes, floor, before
+
+    async def measure_drained_updates(self, count: int) -> list[float]:
+        """Each begins when requests that have just been sent are being sampled."""
+        engine, found = self.engines[0], list[float]()
+        for _ in range(count):
+            found.append(await engine.update_after_drain(self.versions.next_version("drained")))
+            tokens = engine.sampled_tokens
+            while engine.sampled_tokens == tokens:  # noqa: ASYNC110  the servers tell no event
+                await asyncio.sleep(_GAP_S)
+        return found
+
+    async def _push(self, route: WeightRoute, pushes: PushTimings) -> None:
+        manifest = self.versions.next_version(route.name)
+        before, begun = self.sampled_tokens, time.monotonic()
+        if route.copies is not None:
+            manifest = await route.copies.fetch_version(manifest, self._served)
+            pushes.copy_ms.append((time.monotonic() - begun) * 1000)
+        pace = RollingUpdate(len(self.engines), _SHARE, self.loss)
+        async with asyncio.TaskGroup() as group:
+            for engine, handover in zip(self.engines, route.handovers, strict=True):
+                group.create_task(_push_to_engine(engine, handover, manifest, pace, pushes))
+        seconds = time.monotonic() - begun
+        pushes.push_ms.append(seconds * 1000)
+        pushes.window.add(DecodingWindow(seconds, self.sampled_tokens - before))
+        self._served = manifest.version
+
+
+async def _push_to_engine(
+    engine: InstrumentedEngine,
+    handover: WeightLoader,
+    manifest: WeightManifest,
+    pace: RollingUpdate,
+    pushes: PushTimings,
+) -> None:
+    """As a run's pusher does."""
+    await engine.stage_with(handover, manifest, _DEADLINE_S)
+    async with pace.update_slot() as took:
+        report = await engine.load_weights(manifest, _DEADLINE_S)
+        took(report)
+    pushes.stall_ms.append(report.pause_ms)
+
+
+async def _update_engine_directly(
+    engine: InstrumentedEngine, manifest: WeightManifest, pace: RollingUpdate, floor: list[float]
+) -> None:
+    """As far from the other engines' as a push is: what one has just read another reads sooner."""
+    async with pace.update_slot() as took:
+        stall_ms = await engine.update_directly(manifest)
+        took(
+            WeightLoadReport(
+                version=manifest.version, pause_ms=stall_ms, paused_requests=1, load_ms=stall_ms, prefetch_ms=0.0
+            )
+        )
+    floor.append(stall_ms)
+
+
+async def _sample_forever(engine: InstrumentedEngine, slot: int, tokens: int, first: int) -> None:
+    """The first request is of ``first`` tokens, which differ, so that some are always short and some long."""
+    for count in itertools.chain([first], itertools.repeat(tokens)):
+        await engine.generate(
+            GenerateRequest(
+                input_ids=[slot] * _PROMPT_TOKENS,
+                max_new_tokens=count,
+                temperature=1.0,
+                stop_token_ids=(),
+                seed=None,
+                greedy=False,
+                session=f"bench-{slot}",
+                deadline_s=_DEADLINE_S,
+            )
+        )

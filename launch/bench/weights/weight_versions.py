@@ -1,0 +1,95 @@
+"""What is pushed: a learner's weights before and after one step of reinforcement learning in bfloat16."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from actors.weight_transport.source import WeightSource
+from actors.weight_transport.version_folders import delete_versions_before, version_folder
+from launch.bench.isolated_process import isolate
+from launch.bench.learner.workload import (
+    TEN_MILLION,
+    LearnerWorkload,
+    build_workload_model,
+    encode_batch,
+    initial_lineage,
+)
+from learner.rank import LearnerRank
+from learner.settings import Dtype, LearnerSettings
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+
+CONTEXT_TOKENS = 1024
+"""Of the longest trajectory that is trained."""
+_WORK = LearnerWorkload(TEN_MILLION, (CONTEXT_TOKENS, *[64] * 7))
+"""One group; as long as the model can read is one of its trajectories."""
+_KEPT = 24
+"""Versions; a route's last one is among them when its turn comes again."""
+
+
+class WeightStep(NamedTuple):
+    before: WeightManifest
+    after: WeightManifest
+
+
+class StepPublisher:
+    """Lives in a process of its own, with the learner."""
+
+    def __init__(self, root: Path, context_tokens: int) -> None:
+        self._root = root
+        build_workload_model(_WORK, root / "model", context_tokens)
+
+    def publish_step(self, lr: float) -> WeightStep:
+        """Publish, take the first step at this learning rate, publish again."""
+        rank = LearnerRank(LearnerSettings(str(self._root / "model"), dtype=Dtype.BFLOAT16, lr=lr))
+        rank.setup()
+        before = self._publish(rank, lr, 0)
+        rank.step(1, encode_batch(_WORK), initial_lineage(), WeightVersion(0))
+        after = self._publish(rank, lr, 1)
+        rank.close()
+        return WeightStep(before, after)
+
+    def _publish(self, rank: LearnerRank, lr: float, version: int) -> WeightManifest:
+        folder = version_folder(self._root / f"lr-{lr:g}", version)
+        manifest = rank.publish(WeightVersion(version), version, NO_VERSION, str(folder))
+        assert manifest is not None  # noqa: S101  # one rank, which writes
+        return manifest
+
+
+def publish_steps(root: Path, rates: tuple[float, ...], context_tokens: int) -> dict[float, WeightStep]:
+    """Learning rate → weights before and after its first step, in folders of ``root``, of a model that reads so many
+    tokens."""
+    with isolate(partial(StepPublisher, root, context_tokens)) as learner:
+        return {lr: learner.call(StepPublisher.publish_step, lr) for lr in rates}
+
+
+async def delta_bytes_share(step: WeightStep) -> float:
+    """Bytes of the delta ÷ bytes of the version's files."""
+    source = WeightSource()
+    plan = await source.plan_transfer(step.after, [step.before.version])
+    blocks = [await source.read_delta_block(plan, file, index) for file in plan.files for index in range(file.blocks)]
+    return sum(map(len, blocks)) / plan.bytes
+
+
+class VersionSequence:
+    """Both sides of a step, each time as a new version with a folder of its own."""
+
+    def __init__(self, root: Path, step: WeightStep) -> None:
+        self._root, self._step, self._count = root, step, 0
+        self._turns = Counter[str]()
+
+    def next_version(self, route: str) -> WeightManifest:
+        """The side that ``route`` did not bring last: what changed is a step."""
+        version, of = WeightVersion(self._count), self._step[self._turns[route] % 2]
+        self._turns[route] += 1
+        folder = version_folder(self._root, version)
+        folder.mkdir(parents=True)
+        for path in Path(of.path).iterdir():
+            os.link(path, folder / path.name)
+        delete_versions_before(self._root, version, keep=_KEPT)
+        self._count += 1
+        return replace(of, version=version, step=version, path=str(folder))

@@ -1,0 +1,64 @@
+"""The best checkpoint of a run, by what an evaluation on held-out tasks gave its weights.
+
+Of equals it is the later one.  Only what was evaluated and has a checkpoint comes into question: a step whose
+evaluation was skipped or failed, or whose checkpoint could not be written, does not.  Its weights are exported once
+training has ended, under the version that they have, so that a run that is resumed after its end exports nothing twice;
+what was the best before is removed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.checkpoints.store import Checkpoint, CheckpointStore
+from protocol.errors import InfraError, UserError
+from protocol.events import EventLog
+
+_FOLDER = "best"
+
+
+@dataclass(frozen=True, slots=True)
+class BestCheckpoint:
+    step: int
+    pass_at_1: float
+    """Over all held-out tasks."""
+    checkpoint: Path
+    model: Path | None
+    """Folder with its weights, which ``--model`` takes; None where it could not be written."""
+
+
+async def export_best_checkpoint(
+    run_dir: Path,
+    checkpoints: CheckpointStore,
+    export: Callable[[Checkpoint, Path], Awaitable[None]],
+    events: EventLog,
+) -> BestCheckpoint | None:
+    """None where no checkpoint has a score.  That it cannot be exported is an advisory, and no run ends for it."""
+    found = await asyncio.to_thread(checkpoints.best_scored)
+    if found is None:
+        text = "checkpoint.keep_best: no step that was evaluated has a checkpoint, so none is the best"
+        events.emit("advisory", about="best", text=text)
+        return None
+    checkpoint, score = found
+    step, model = checkpoint.manifest.step, run_dir / _FOLDER / f"v{checkpoint.manifest.version}"
+    try:
+        if not model.exists():
+            await export(checkpoint, model)
+    except (UserError, InfraError, OSError) as error:
+        why = " ".join(str(error).split())
+        text = f"the best checkpoint, {checkpoint.path}, could not be exported: {why}"
+        events.emit("advisory", about="best", text=text)
+        return BestCheckpoint(step, score, checkpoint.path, None)
+    await asyncio.to_thread(_remove_other_exports, model)
+    events.emit("best.exported", step=step, pass_at_1=round(score, 4), path=str(model))
+    return BestCheckpoint(step, score, checkpoint.path, model)
+
+
+def _remove_other_exports(folder: Path) -> None:
+    for other in folder.parent.iterdir():
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)

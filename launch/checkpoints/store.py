@@ -1,0 +1,290 @@
+"""Checkpoints: a folder is one only once its manifest stands in it.
+
+``checkpoints/step-000004/{learner/, ledger.jsonl, manifest.json}``.  The learner's shards come first and are fsynced,
+then the ledger and the manifest, then one rename makes them a checkpoint: a crash at any point leaves the older
+checkpoints or this one too, never half of it.  The manifest is the only truth about what is consumed.  It has the
+checksum of every file, and its own: one that is not as it was written is set aside (``step-000004.torn``), and a run
+goes on from the one before.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import orjson
+import xxhash
+
+from launch.checkpoints.retention import Retention, best_step
+from protocol.errors import UserError
+from protocol.files.digests import FileDigest, digest_file, find_damage
+from protocol.files.filesystem import append_atomically, fsync_path, replace_file
+from protocol.journal import JournalAccounting
+from protocol.weights import Lineage, LineageEntry, WeightVersion
+
+_MANIFEST = "manifest.json"
+_LEDGER = "ledger.jsonl"
+_SHARDS = "learner"
+_UNFINISHED, _TORN = ".unfinished", ".torn"
+_STEP = re.compile(r"step-\d+")
+_SCORES = "scores.json"
+_CHECKSUM = "xxh3"
+"""The manifest's own, of everything else in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLine:
+    """One optimizer step: which trajectories it trained, in the order in which they were given."""
+
+    step: int
+    version: int
+    """The version that the step started from."""
+    trained: tuple[str, ...]
+    dropped: dict[str, str]
+    """Trajectory → reason, of the same batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    step: int
+    version: int
+    """The version published with these weights."""
+    attempt: int
+    cursor: str
+    """State of the task cursor."""
+    accounting: dict[str, object]
+    """What the journal held when this was written; consumed is derived from ``step`` alone."""
+    lineage: list[tuple[int, int, int]]
+    """(version, step, parent)"""
+    files: dict[str, FileDigest]
+    """All others of the folder.  :meth:`CheckpointStore.finish` adds the ledger."""
+
+
+def shard_digests(written: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
+    """What the learner wrote, as the files of a manifest."""
+    return {f"{_SHARDS}/{name}": digest for name, digest in written.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    path: Path
+    manifest: CheckpointManifest
+
+    @property
+    def learner(self) -> Path:
+        return self.path / _SHARDS
+
+    @property
+    def lineage(self) -> Lineage:
+        return Lineage(
+            {
+                version: LineageEntry(WeightVersion(version), step, WeightVersion(parent))
+                for version, step, parent in self.manifest.lineage
+            }
+        )
+
+    def ledger(self) -> Iterator[LedgerLine]:
+        """Every step of the run up to this checkpoint, in order."""
+        with (self.path / _LEDGER).open("rb") as file:
+            for line in map(orjson.loads, file):
+                yield LedgerLine(line["step"], line["version"], tuple(line["trained"]), line["dropped"])
+
+
+def require_journal_covers(journal: Path, accounting: JournalAccounting, manifest: CheckpointManifest) -> None:
+    """Raises UserError where ``journal``, which has ``books`` once it is rewound to the step of ``manifest``, does not
+    know all that it knew when that was written; what a recovery has named as lost it need not know."""
+    acked, trained = (cast("int", manifest.accounting[kind]) for kind in ("acked", "trained"))
+    if accounting.acked + accounting.lost < acked or accounting.trained + accounting.lost < trained:
+        raise UserError(
+            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of {accounting.acked} acknowledged "
+            f"and {accounting.trained} trained trajectories, where there were {acked} and {trained}, and would give some to "
+            f"be trained again. Put the right one back, with its {journal.name}-wal, or move the checkpoints away that "
+            "are newer than it"
+        )
+
+
+def require_intact(checkpoint: Checkpoint) -> None:
+    """Raises UserError where a file is not what was written."""
+    if (damage := find_damage(checkpoint.path, checkpoint.manifest.files)) is not None:
+        raise UserError(f"the checkpoint {checkpoint.path} is damaged: {damage}. Put a good copy of it in its place")
+
+
+class CheckpointStore:
+    """The checkpoints of one run, as many as ``retention`` says."""
+
+    def __init__(self, run_dir: Path, retention: Retention) -> None:
+        self._folder, self._retention = run_dir / "checkpoints", retention
+        self._expected_scores: frozenset[int] = frozenset()
+
+    def begin(self, step: int) -> Path:
+        """An empty folder for the learner's shards of ``step``."""
+        self.abandon()
+        shards = self.shards_folder(step)
+        shards.mkdir(parents=True)
+        return shards
+
+    def shards_folder(self, step: int) -> Path:
+        """Where :meth:`begin` makes it."""
+        return self._unfinished_folder(step) / _SHARDS
+
+    def _unfinished_folder(self, step: int) -> Path:
+        return self._folder / f"step-{step:06d}{_UNFINISHED}"
+
+    def abandon(self) -> None:
+        """Remove what was begun and not finished."""
+        for killed in self._folder.glob(f"step-*{_UNFINISHED}"):
+            shutil.rmtree(killed, ignore_errors=True)
+
+    def finish(self, manifest: CheckpointManifest, ledger: Iterable[LedgerLine]) -> Checkpoint:
+        """Make what :meth:`begin` started a checkpoint.  ``ledger``: the steps since the one before it, behind whose
+        own they are written.  Raises OSError where a shard is not there as the manifest has it."""
+        before = [each.path for each in self.list_checkpoints() if each.manifest.step < manifest.step]
+        unfinished = self._unfinished_folder(manifest.step)
+        _require_written(unfinished, manifest.files)
+        if before:
+            shutil.copyfile(before[-1] / _LEDGER, unfinished / _LEDGER)
+        _append(unfinished / _LEDGER, b"".join(orjson.dumps(asdict(line)) + b"\n" for line in ledger))
+        whole = replace(manifest, files={**manifest.files, _LEDGER: digest_file(unfinished / _LEDGER)})
+        _append(unfinished / _MANIFEST, _encode_manifest(whole))
+        for folder in (unfinished / _SHARDS, unfinished):
+            fsync_path(folder)
+        final = self._folder / f"step-{manifest.step:06d}"
+        shutil.rmtree(final, ignore_errors=True)  # a step that a resume rolled back is taken again
+        unfinished.rename(final)
+        fsync_path(self._folder)
+        return Checkpoint(final, whole)
+
+    def list_checkpoints(self) -> Sequence[Checkpoint]:
+        """Those that can be read, oldest first."""
+        found: list[Checkpoint] = []
+        for path in self._complete_folders():
+            try:
+                found.append(_read_checkpoint(path))
+            except _TornCheckpointError:
+                continue
+        return found
+
+    def newest_intact(self, on_torn: Callable[[Path, str], None]) -> Checkpoint | None:
+        """The newest checkpoint of which every file is as it was written.  Newer ones are set aside, and ``tell`` gets
+        each with what is wrong with it.  None where there is none at all; raises UserError where none is sound."""
+        torn: list[tuple[Path, str]] = []
+        for path in reversed(self._complete_folders()):
+            try:
+                sound = _read_verified(path)
+            except _TornCheckpointError as error:
+                torn.append((path, str(error)))
+                continue
+            for each, why in torn:
+                aside = each.with_name(each.name + _TORN)
+                shutil.rmtree(aside, ignore_errors=True)
+                on_torn(each.rename(aside), why)
+            return sound
+        if not torn:
+            return None
+        newest, why = torn[0]
+        raise UserError(
+            f"none of the {len(torn)} checkpoints in {self._folder} is whole; of {newest.name}, {why}. Put a good copy "
+            "of one in its place and --resume, or start a new run"
+        )
+
+    def _complete_folders(self) -> list[Path]:
+        return [path for path in sorted(self._folder.glob("step-*")) if _STEP.fullmatch(path.name)]
+
+    def prune(self) -> int:
+        """Remove what need not stay; the step of the oldest that a run can go on from.  What a crash leaves of those
+        that were to go, :meth:`begin` removes."""
+        found = self.list_checkpoints()
+        kept = self._retention.steps_to_keep(
+            [each.manifest.step for each in found], self.scores(), self._expected_scores
+        )
+        for old in found:
+            if old.manifest.step not in kept:
+                shutil.rmtree(old.path.rename(f"{old.path}{_UNFINISHED}"))
+        return found[-self._retention.keep :][0].manifest.step
+
+    # -- scores --------------------------------------------------------------------------------------------------
+
+    def scores(self) -> dict[int, float]:
+        """Step → what an evaluation on held-out tasks gave its weights, of those that had one."""
+        try:
+            read: dict[str, float] = orjson.loads((self._folder / _SCORES).read_bytes())
+        except (FileNotFoundError, orjson.JSONDecodeError):
+            return {}
+        return {int(step): score for step, score in read.items()}
+
+    def expect_score(self, step: int | None) -> None:
+        """The weights of ``step``, and of no other, are being evaluated on held-out tasks."""
+        self._expected_scores = frozenset() if step is None else frozenset({step})
+
+    def record_score(self, step: int, score: float) -> None:
+        """The weights of ``step`` were evaluated on held-out tasks."""
+        self._write_scores(self.scores() | {step: score})
+
+    def drop_scores_after(self, step: int) -> None:
+        """The run goes on from ``step``: the scores of later ones are of weights that are gone."""
+        scores = self.scores()
+        if any(each > step for each in scores):
+            self._write_scores({each: score for each, score in scores.items() if each <= step})
+
+    def best_scored(self) -> tuple[Checkpoint, float] | None:
+        """The checkpoint with the best score, the later of equals; None where none has one."""
+        scores, there = self.scores(), {each.manifest.step: each for each in self.list_checkpoints()}
+        step = best_step(there, scores)
+        return None if step is None else (there[step], scores[step])
+
+    def _write_scores(self, scores: Mapping[int, float]) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        replace_file(self._folder / _SCORES, orjson.dumps({str(step): score for step, score in scores.items()}))
+
+
+class _TornCheckpointError(Exception):
+    """A checkpoint is not what was written."""
+
+
+def _encode_manifest(manifest: CheckpointManifest) -> bytes:
+    body = asdict(manifest)
+    return orjson.dumps(body | {_CHECKSUM: _checksum(body)}, option=orjson.OPT_INDENT_2)
+
+
+def _checksum(body: Mapping[str, object]) -> str:
+    return xxhash.xxh3_128_hexdigest(orjson.dumps(dict(body), option=orjson.OPT_SORT_KEYS))
+
+
+def _read_checkpoint(path: Path) -> Checkpoint:
+    """Raises _TornError where the manifest is not what was written."""
+    try:
+        value: dict[str, object] = orjson.loads((path / _MANIFEST).read_bytes())
+        checksum = value.pop(_CHECKSUM)
+        if checksum != _checksum(value):
+            raise _TornCheckpointError(f"{_MANIFEST} is not what was written: its checksum is another")
+        value["lineage"] = [tuple(entry) for entry in cast("list[list[int]]", value["lineage"])]
+        files = cast("dict[str, dict[str, object]]", value["files"])
+        value["files"] = {name: FileDigest(**digest) for name, digest in files.items()}  # pyright: ignore[reportArgumentType]  the checksum says that these are what was written
+        return Checkpoint(path, CheckpointManifest(**value))  # pyright: ignore[reportArgumentType]  as above
+    except (OSError, orjson.JSONDecodeError, TypeError, KeyError) as error:
+        raise _TornCheckpointError(f"{_MANIFEST} cannot be read ({error})") from error
+
+
+def _read_verified(path: Path) -> Checkpoint:
+    """Raises _TornError where a file is not what was written."""
+    found = _read_checkpoint(path)
+    if (damage := find_damage(path, found.manifest.files)) is not None:
+        raise _TornCheckpointError(damage)
+    return found
+
+
+def _require_written(folder: Path, files: Mapping[str, FileDigest]) -> None:
+    """Raises OSError where not all of ``files`` are there whole, or others are; their contents have been read back by
+    who wrote them."""
+    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    if sizes != {name: known.bytes for name, known in files.items()}:
+        raise OSError(f"{folder} does not hold what the learner says it wrote: {sorted(sizes)}, not {sorted(files)}")
+
+
+def _append(path: Path, data: bytes) -> None:
+    append_atomically(path, data)
+    fsync_path(path)

@@ -1,0 +1,122 @@
+"""From a recipe and a command line to a :class:`~launch.config.run.RunConfig`.
+
+A recipe is a TOML file that states what differs from the defaults.  Overrides come last and look like the file:
+``rollout.group_size=4``, ``run.mode=sync``, ``learner.betas=[0.9,0.99]``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias, TypeVar, cast
+
+from pydantic import ValidationError
+
+from launch.config.base import ConfigError, ConfigSection, dotted_fields, explain_errors, suggest_key
+from launch.config.run import RunConfig
+from launch.config.sft import SftConfig
+from protocol.cli.suggestions import did_you_mean
+from protocol.errors import UserError
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+
+_SEE_KEYS = " (to see the keys: `python -m launch.cluster --recipe demo --dry-run`)"
+_SEE_SFT_KEYS = " (to see the keys: `python -m launch.sft --dry-run`)"
+
+C = TypeVar("C", bound=ConfigSection)
+
+Toml: TypeAlias = "str | int | float | bool | list[Toml] | dict[str, Toml]"
+
+
+class RecipeError(UserError):
+    """The recipe is not there."""
+
+
+def recipe_names() -> list[str]:
+    return sorted(path.stem for path in RECIPES.glob("*.toml"))
+
+
+def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a recipe by its name, or by the path of a TOML file.  Raises ConfigError or RecipeError."""
+    path = _recipe_path(name_or_path)
+    return resolve(read_toml(path), overrides, source=f"recipe {name_or_path}")
+
+
+def load_sft(path: Path | None, overrides: Sequence[str] = ()) -> SftConfig:
+    """Read a TOML file of supervised training, if there is one.  Raises ConfigError or RecipeError."""
+    values = {} if path is None else read_toml(path)
+    return resolve_sft(values, overrides, source="options" if path is None else f"recipe {path}")
+
+
+def read_toml(path: Path) -> dict[str, Toml]:
+    """The tables of a recipe; without ``run.name`` it has its file's.  Raises ConfigError or RecipeError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecipeError(f"cannot read the recipe {path}: {error.strerror}; the recipes are {_names()}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 text: {error}") from error
+    try:
+        values: dict[str, Toml] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    run = values.setdefault("run", {})
+    if isinstance(run, dict):
+        run.setdefault("name", path.stem)
+    return values
+
+
+def resolve(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> RunConfig:
+    """Lay ``overrides`` over ``values`` and check the whole.  Raises ConfigError that names ``source``."""
+    return _resolve(RunConfig, _SEE_KEYS, values, overrides, source)
+
+
+def resolve_sft(values: Mapping[str, Toml], overrides: Sequence[str] = (), *, source: str = "config") -> SftConfig:
+    """:func:`resolve` for supervised training."""
+    return _resolve(SftConfig, _SEE_SFT_KEYS, values, overrides, source)
+
+
+def _resolve(model: type[C], see_keys: str, values: Mapping[str, Toml], overrides: Sequence[str], source: str) -> C:
+    merged = {key: dict(value) if isinstance(value, dict) else value for key, value in values.items()}
+    for override in overrides:
+        key, value = parse_override(override, model, see_keys)
+        section, _, field = key.partition(".")
+        table = merged.setdefault(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{source}: '{section}' must be a table, [{section}], not {table!r}")
+        table[field] = value
+    try:
+        return model.model_validate(merged)
+    except ValidationError as error:
+        raise explain_errors(model, error, source, see_keys) from error
+
+
+def parse_override(text: str, model: type[ConfigSection] = RunConfig, see_keys: str = _SEE_KEYS) -> tuple[str, Toml]:
+    """``section.key=value`` → key and value; what is no TOML value is taken as a string."""
+    key, equals, raw = text.partition("=")
+    key, raw = key.strip(), raw.strip()
+    if not equals or not key:
+        raise ConfigError(f"--set {text}: write it as section.key=value, for example --set run.seed=12")
+    if key not in set(dotted_fields(model)):
+        raise ConfigError(f"--set {text}: unknown key '{key}'{suggest_key(model, key)}{see_keys}")
+    try:
+        return key, cast("Toml", tomllib.loads(f"value = {raw}")["value"])
+    except tomllib.TOMLDecodeError:
+        return key, raw
+
+
+def _recipe_path(name_or_path: str) -> Path:
+    if name_or_path.endswith(".toml") or "/" in name_or_path:
+        return Path(name_or_path)
+    known = recipe_names()
+    if name_or_path not in known:
+        raise RecipeError(
+            f"no recipe is called '{name_or_path}'; the recipes are {_names()}, and a file of your own is given by its "
+            f"path, ending in .toml{did_you_mean(name_or_path, known)}"
+        )
+    return RECIPES / f"{name_or_path}.toml"
+
+
+def _names() -> str:
+    return ", ".join(recipe_names()) or "none"

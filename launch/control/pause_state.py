@@ -1,0 +1,34 @@
+"""Whether a run is paused: the one word of a person's that outlives the attempt in which it was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from launch.run_records.run_directory import directory_error, write_json
+from protocol.errors import UserError
+
+PAUSE_FILE = "steering.json"
+_PAUSED = "paused"
+
+
+def is_paused(run_dir: Path) -> bool:
+    """Raises UserError for a file that cannot be read."""
+    path = run_dir / PAUSE_FILE
+    try:
+        return orjson.loads(path.read_bytes())[_PAUSED] is True
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise directory_error(run_dir, error) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} cannot be read ({error}): remove it (rm {path}), and go on") from error
+
+
+def write_paused(run_dir: Path, paused: bool) -> None:
+    """Raises RunDirectoryError."""
+    try:
+        write_json(run_dir / PAUSE_FILE, {_PAUSED: paused})
+    except OSError as error:
+        raise directory_error(run_dir, error) from error

@@ -1,0 +1,166 @@
+"""What a run needs before anything starts: a model folder, tasks to train on, tasks held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from actors.agents.registry import make_agent
+from actors.tokens.chat_format import load_chat_format
+from launch.config import RunConfig
+from launch.data.task_split import split_tasks
+from launch.demo.model import build_demo_model
+from learner.models.qwen import CONFIG_FILE, WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_qwen_config
+from protocol.errors import UserError
+from protocol.files.filesystem import build_folder
+from sandbox.tasks.formats.generated.generator import held_out_tasks, training_tasks
+from sandbox.tasks.formats.terminal_bench import load_task, write_task
+from sandbox.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    model_path: Path
+    """Hugging Face folder with tokenizer; what the learner starts from."""
+    warm_started: bool
+    """The model is already warmed up."""
+    tasks: dict[str, Task] = field(default_factory=dict[str, Task])
+    training_ids: tuple[str, ...] = ()
+    """Task ids in cursor order: families in rotation."""
+    held_out_ids: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """One line for each task that cannot be used."""
+
+
+def prepare_run(config: RunConfig, run_dir: Path) -> PreparedRun:
+    """Build or find the model and the tasks.  The same for the same configuration, so a resume finds the same.
+
+    Raises UserError when there is no usable model or no usable task.
+    """
+    model_path, warm = _model(config, run_dir)
+    found = _generated_tasks if config.data.generated else _data_tasks
+    return _drop_overlong_prompts(config, found(config, PreparedRun(model_path, warm), run_dir))
+
+
+def _generated_tasks(config: RunConfig, prepared: PreparedRun, run_dir: Path) -> PreparedRun:
+    seed, data, count = config.run.seed, config.data, config.evaluation.tasks_per_family
+    folder = run_dir / "tasks"
+    train = _write_and_reload(
+        folder / "training", training_tasks(seed, data.training_tasks, held_out_family=data.held_out_family)
+    )
+    held_out = _write_and_reload(folder / "held-out", held_out_tasks(seed, count, held_out_family=data.held_out_family))
+    return replace(
+        prepared,
+        tasks={task.id: task for task in (*train, *held_out)},
+        training=tuple(task.id for task in train),
+        held_out=tuple(task.id for task in held_out),
+    )
+
+
+def _write_and_reload(parent: Path, tasks: list[Task]) -> list[Task]:
+    """``tasks`` as they come out of Terminal-Bench folders under ``parent``, which anybody can read and run again."""
+    for task in tasks:
+        if not (parent / task.id).exists():
+            write_task(task, parent)
+    return [load_task(parent / task.id) for task in tasks]
+
+
+def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
+    from launch.data.warm_start import find_cached_model
+
+    if config.model.path is not None:
+        require_model_files(config.model.path)
+    if config.warm_start.enabled and (found := find_cached_model(config)) is not None:
+        return found, True
+    if config.model.path is not None:
+        return config.model.path.absolute(), not config.warm_start.enabled
+    folder = run_dir / "model"
+    if not folder.exists():
+        with build_folder(folder) as partial:
+            build_demo_model(partial, config.model, config.run.seed)
+    return folder, False
+
+
+_NEEDED = (
+    (("config.json",), "model's configuration"),
+    (("tokenizer_config.json",), "tokenizer"),
+    (("tokenizer.json", "vocab.json"), "tokenizer's vocabulary"),
+)
+"""Any file of each row, and what it is."""
+
+
+def require_model_files(path: Path) -> Path:
+    """Raise UserError unless ``path`` holds a model that the learner trains, and its tokenizer."""
+    if not path.is_dir():
+        raise UserError(f"{path} is no folder: point --model at one saved with save_pretrained()")
+    for names, what in _NEEDED:
+        if not any((path / name).exists() for name in names):
+            raise UserError(
+                f"{path} has no {' or '.join(names)}, so it holds no {what}: point --model at a folder saved with "
+                "save_pretrained() by both the model and its tokenizer"
+            )
+    read_qwen_config(path)
+    _check_readable(path)
+    if not any((path / name).exists() for name in (WEIGHTS_INDEX_FILE, WEIGHTS_FILE)):
+        raise UserError(
+            f"{path} has no weights ({WEIGHTS_FILE} or {WEIGHTS_INDEX_FILE}): point --model at a folder saved with "
+            "save_pretrained(), which writes safetensors"
+        )
+    return path
+
+
+def _check_readable(path: Path) -> None:
+    """transformers takes its config.json, which a trained model's folder has too."""
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import AutoConfig
+
+    try:
+        AutoConfig.from_pretrained(path)  # pyright: ignore[reportUnknownMemberType]  # untyped library
+    except (StrictDataclassError, OSError, ValueError, KeyError, TypeError) as error:
+        why = str(error).strip().splitlines()[-1].strip()
+        raise UserError(
+            f"{path / CONFIG_FILE}: transformers cannot read it ({why}), nor could it read what was trained: copy or "
+            "download the folder again"
+        ) from error
+
+
+def _data_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> PreparedRun:
+    """The tasks that lie at ``data.path``."""
+    found = split_tasks(config)
+    return replace(
+        prepared,
+        tasks={task.id: task for task in found.tasks},
+        training=found.training_ids,
+        held_out=found.held_out_ids,
+        problems=found.problems,
+    )
+
+
+def _drop_overlong_prompts(config: RunConfig, prepared: PreparedRun) -> PreparedRun:
+    """Without the tasks whose first prompt leaves no room for a reply: no reward of theirs would ever differ.  Raises
+    UserError when no other is left."""
+    settings, agent = config.agent, make_agent(config.agent.settings)
+    chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
+    lengths = {
+        name: len(chat.encode_first_prompt(agent.opening_messages(task))) for name, task in prepared.tasks.items()
+    }
+    misfits = {name for name, length in lengths.items() if length >= settings.context_tokens}
+    problems = tuple(
+        f"{name}: its first prompt has {lengths[name]} tokens, and agent.context_tokens = {settings.context_tokens}"
+        for name in sorted(misfits)
+    )
+    training = tuple(name for name in prepared.training_ids if name not in misfits)
+    if not training:
+        shortest = min(prepared.training_ids, key=lengths.__getitem__)
+        raise UserError(
+            f"no task to train on leaves room for a reply: the shortest first prompt, of {shortest}, has "
+            f"{lengths[shortest]} tokens, and agent.context_tokens = {settings.context_tokens}: --set "
+            f"agent.context_tokens={lengths[shortest] + settings.max_new_tokens} or more"
+        )
+    return replace(
+        prepared,
+        tasks={name: task for name, task in prepared.tasks.items() if name not in misfits},
+        training=training,
+        held_out=tuple(name for name in prepared.held_out_ids if name not in misfits),
+        problems=(*prepared.problems, *problems),
+    )

@@ -1,0 +1,153 @@
+"""summary.json: what an evaluation came to.  Pure.
+
+The keys of SETA's summary have its names (utils/results.py), with three differences: a pass is that all tests passed,
+not that the reward is 1.0; ``pass_ratio`` is of the attempts that have a verdict; and failures of the infrastructure
+are no zero among the rewards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptStage
+from launch.evaluation.pass_at_k import PassAtK, TaskTally, estimate_pass_at_k, reported_ks
+
+
+@dataclass(frozen=True, slots=True)
+class RewardStatistics:
+    mean: float
+    std: float
+    """Of the population."""
+    min: float
+    max: float
+
+    @staticmethod
+    def from_values(values: Sequence[float]) -> RewardStatistics | None:
+        """None of nothing."""
+        if not values:
+            return None
+        mean = math.fsum(values) / len(values)
+        variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
+        return RewardStatistics(mean, math.sqrt(variance), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    agent: str
+    prompt: str
+    max_total_tokens: int
+    max_completion_tokens: int
+    max_iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvalFacts:
+    n_trajs: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationDescription:
+    """What was evaluated."""
+
+    trial_name: str
+    experiment_name: str
+    model_platform: str
+    """``sglang``, ``url``, or none."""
+    model_type: str
+    """The folder, the model's name at its URL, ``oracle`` or ``noop``."""
+    dataset: str
+    agent: AgentFacts
+    eval: EvalFacts
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptTokens:
+    prompt: int
+    completion: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSummary:
+    trial_name: str
+    experiment_name: str
+    model_platform: str
+    model_type: str
+    dataset: str
+    total_trajs: int
+    """Attempts that were tried."""
+    graded: int
+    """Those that have a verdict."""
+    error_count: int
+    """Those that have none."""
+    errors_by_stage: dict[str, int]
+    """Of all failures, those included that came after a verdict."""
+    pass_count: int
+    pass_ratio: float | None
+    """Passes ÷ graded."""
+    reward: RewardStatistics | None
+    pass_at_k: dict[str, PassAtK]
+    tokens: AttemptTokens
+    seconds: float
+    """Of all attempts, one after the other."""
+    agent: AgentFacts
+    eval: EvalFacts
+    planned: int
+    complete: bool
+    """Each attempt that was planned was tried."""
+
+
+def summarise_attempts(
+    about: EvaluationDescription, plan: Sequence[AttemptId], done: Mapping[AttemptId, AttemptRecord], *, seed: int
+) -> EvaluationSummary:
+    """Of the attempts of ``plan`` alone."""
+    records = [done[key] for key in plan if key in done]
+    verdicts = [record.verdict for record in records if record.verdict is not None]
+    passes = sum(verdict.passed for verdict in verdicts)
+    prompt = sum(record.effort.prompt_tokens for record in records)
+    completion = sum(record.effort.completion_tokens for record in records)
+    return EvaluationSummary(
+        trial_name=about.trial_name,
+        experiment_name=about.experiment_name,
+        model_platform=about.model_platform,
+        model_type=about.model_type,
+        dataset=about.dataset,
+        total_trajs=len(records),
+        graded=len(verdicts),
+        error_count=len(records) - len(verdicts),
+        errors_by_stage=count_failures_by_stage(records),
+        pass_count=passes,
+        pass_ratio=passes / len(verdicts) if verdicts else None,
+        reward=RewardStatistics.from_values([verdict.reward for verdict in verdicts]),
+        pass_at_k=_estimate_all_k(records, about.eval.n_trajs, seed),
+        tokens=AttemptTokens(prompt, completion, prompt + completion),
+        seconds=math.fsum(record.seconds for record in records),
+        agent=about.agent,
+        eval=about.eval,
+        planned=len(plan),
+        complete=len(records) == len(plan),
+    )
+
+
+def count_failures_by_stage(records: Sequence[AttemptRecord]) -> dict[str, int]:
+    counts = Counter(record.failure.stage for record in records if record.failure is not None)
+    return {stage.value: counts[stage] for stage in AttemptStage}
+
+
+def tally_tasks(records: Sequence[AttemptRecord]) -> dict[str, TaskTally]:
+    """Task → its attempts that have a verdict, in the order of the tasks' names."""
+    found: dict[str, list[bool]] = {}
+    for record in records:
+        if record.verdict is not None:
+            found.setdefault(record.task, []).append(record.verdict.passed)
+    return {task: TaskTally(len(each), sum(each)) for task, each in sorted(found.items())}
+
+
+def _estimate_all_k(records: Sequence[AttemptRecord], attempts: int, seed: int) -> dict[str, PassAtK]:
+    of_tasks = list(tally_tasks(records).values())
+    found = {str(k): estimate_pass_at_k(of_tasks, k, seed) for k in reported_ks(attempts)}
+    return {k: each for k, each in found.items() if each is not None}

@@ -1,0 +1,96 @@
+"""Who attempts a task: a model by its agent, the task's own solution, or nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from actors.rewards.episode_result import ModelTurn
+from actors.rollout.episode import EpisodeGrade, EpisodeObserver, SandboxDestroyedByAgent
+from actors.rollout.sandbox_terminal import SandboxTerminal
+from launch.evaluation.attempts import AttemptId, AttemptUsage
+from protocol.events import JsonValue
+from protocol.trajectory import EpisodeStatus, Reward
+from sandbox.errors import SandboxDestroyed
+from sandbox.tasks.task import Task
+from sandbox.validation.proofs import run_oracle
+
+
+class SolverRun(Protocol):
+    """One attempt, under way."""
+
+    def run(self) -> Coroutine[None, None, EpisodeStatus]:
+        """Act until it is to be graded.  Raises InfraError and SandboxGone."""
+        ...
+
+    @property
+    def turns(self) -> Sequence[ModelTurn]: ...
+
+    @property
+    def final_answer(self) -> str:
+        """By which a task that asks for an answer is graded."""
+        ...
+
+    @property
+    def effort(self) -> AttemptUsage: ...
+
+    def trajectory_json(self) -> dict[str, JsonValue]:
+        """Its trajectory, for who saves it."""
+        ...
+
+
+Solver = Callable[[Task, AttemptId, SandboxTerminal, EpisodeObserver], SolverRun]
+
+
+class NullObserver:
+    """Nobody watches."""
+
+    def on_turn(self, turn: int, text: str, sampled: int, versions: tuple[int, int], ms: float) -> None: ...
+    def on_call(self, name: str, command: str) -> None: ...
+    def on_output(self, text: str) -> None: ...
+    def on_result(self, output: str) -> None: ...
+    def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None: ...
+
+
+@dataclass(slots=True)
+class ScriptedSolverRun:
+    """Without a model."""
+
+    act: Callable[[], Coroutine[None, None, None]]
+    final_answer: str = ""
+    turns: Sequence[ModelTurn] = ()
+    effort: AttemptUsage = field(default_factory=AttemptUsage)
+
+    async def run(self) -> EpisodeStatus:
+        await self.act()
+        return EpisodeStatus.COMPLETED
+
+    def trajectory_json(self) -> dict[str, JsonValue]:
+        return {"messages": []}
+
+
+def oracle_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    """The task's own solution."""
+    del attempt
+
+    async def act() -> None:
+        if not task.solution:
+            return
+        observer.on_call("solution", task.solution)
+        try:
+            observer.on_result(await run_oracle(terminal.session, task))
+        except SandboxDestroyed as error:
+            raise SandboxDestroyedByAgent(str(error)) from error
+
+    return ScriptedSolverRun(act, rf"\boxed{{{task.answer}}}" if task.answer else "")
+
+
+def noop_solver(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
+    """Nothing at all."""
+    del task, attempt, terminal, observer
+
+    async def act() -> None:
+        return
+
+    return ScriptedSolverRun(act)

@@ -1,0 +1,52 @@
+"""Where attempts are run: this machine's sandboxes, by a run's own settings of agent, limits and reward."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from actors.agents.agent import Agent
+from actors.agents.registry import make_agent
+from actors.rewards.composite import open_reward
+from actors.workers.rollout_worker import WorkerSettings
+from launch.actor_group.actor_settings import WorkerShare, worker_settings
+from launch.config import RunConfig
+from launch.evaluation.solvers.solver import Solver
+from launch.evaluation.standalone.attempt_runner import EvaluationContext
+from launch.hosts.cluster_nodes import ClusterNode
+from launch.run_records.run_directory import RunDirectory
+from sandbox.host import current_host, require_answering_engine
+from sandbox.pool.sandbox_pool import SandboxPool
+
+OpenSolver = Callable[[WorkerSettings, Agent], AbstractAsyncContextManager[Solver]]
+
+
+@asynccontextmanager
+async def open_evaluation_context(
+    config: RunConfig,
+    directory: RunDirectory,
+    concurrency: int,
+    open_solver: OpenSolver,
+    *,
+    terminals: Path | None = None,
+) -> AsyncGenerator[EvaluationContext]:
+    """``directory`` names the sandboxes; ``at_once`` of them.  Raises UserError where no Docker engine answers."""
+    host = require_answering_engine(current_host())
+    settings = worker_settings(
+        config,
+        directory,
+        directory.path,
+        "evaluate",
+        ClusterNode("node-0", "", "127.0.0.1"),
+        endpoint="",
+        keys=None,
+        share=WorkerShare(concurrency, config.sandbox.start_concurrency),
+    )
+    agent = make_agent(settings.agent)
+    async with (
+        open_reward(settings.reward) as rewards,
+        SandboxPool(settings.pool, host) as pool,
+        open_solver(settings, agent) as playing,
+    ):
+        yield EvaluationContext(pool, settings, agent.tools, playing, rewards.without_judge(), terminals)

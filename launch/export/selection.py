@@ -1,0 +1,75 @@
+"""Which trajectories are handed on.  Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin
+from sandbox.tasks.dataset_catalog import matches_patterns
+
+
+class ExclusionReason(StrEnum):
+    """Why a trajectory is not handed on; each for the first reason that it has."""
+
+    TASK = "task"
+    """Its task's name matches no ``--only``, or one that leaves out."""
+    REWARD = "reward"
+    """Below ``--min-reward``."""
+    FAILED = "failed"
+    """Not all of its tests passed, and ``--passed`` asks for that."""
+    NO_REPLY = "no reply"
+    """Nobody said anything: an oracle's, or one whose first prompt left no room."""
+    NOT_REPRESENTABLE = "unfit"
+    """The format cannot say what is in it."""
+
+
+class ExportItem(NamedTuple):
+    recorded: RecordedTrajectory
+    origin: TrajectoryOrigin
+
+
+@dataclass(slots=True)
+class TrajectorySelection:
+    """Chooses, and counts what it leaves out."""
+
+    only: tuple[str, ...] = ()
+    """Globs of tasks' names; ``!GLOB`` leaves out."""
+    min_reward: float | None = None
+    passed: bool = False
+    excluded: Counter[ExclusionReason] = field(default_factory=Counter[ExclusionReason])
+    selected: int = 0
+
+    def accepts(self, task: str, reward: float) -> bool:
+        """What can be said before a trajectory is read."""
+        reason = self._before(task, reward)
+        if reason is not None:
+            self.excluded[reason] += 1
+        return reason is None
+
+    def select(self, items: Iterable[ExportItem], fits: Callable[[RecordedTrajectory], bool]) -> Iterator[ExportItem]:
+        """Of those that are wanted the ones that passed, if that is asked for, and that the format can say."""
+        for item in items:
+            reason = self._after(item.recorded, fits)
+            if reason is None:
+                self.selected += 1
+                yield item
+            else:
+                self.excluded[reason] += 1
+
+    def _before(self, task: str, reward: float) -> ExclusionReason | None:
+        if self.only and not matches_patterns([*self.only], task):
+            return ExclusionReason.TASK
+        return ExclusionReason.REWARD if self.min_reward is not None and reward < self.min_reward else None
+
+    def _after(
+        self, recorded: RecordedTrajectory, fits: Callable[[RecordedTrajectory], bool]
+    ) -> ExclusionReason | None:
+        if self.passed and not (recorded.verdict is not None and recorded.verdict.passed):
+            return ExclusionReason.FAILED
+        if not recorded.replies:
+            return ExclusionReason.NO_REPLY
+        return None if fits(recorded) else ExclusionReason.NOT_REPRESENTABLE

@@ -1,0 +1,126 @@
+"""Puts what was chosen where it was asked for: whole, or not at all.  Nothing is overwritten."""
+
+from __future__ import annotations
+
+import errno
+import shlex
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import msgspec
+
+from launch.export import atif, hugging_face, sharegpt
+from launch.export.selection import ExportItem, TrajectorySelection
+from launch.trajectory_reader.lookup import TrajectorySource
+from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
+from protocol.errors import UserError
+from protocol.files.filesystem import build_folder, fsync_path
+
+
+class ExportFormat(StrEnum):
+    SHAREGPT = "sharegpt"
+    """One file, a conversation a line."""
+    ATIF = "atif"
+    """A folder, a JSON file for each trajectory."""
+    HUGGINGFACE = "huggingface"
+    """A folder with Parquet files and a card."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    format: ExportFormat
+    output: Path
+    filters: str
+    """The filters, for people."""
+
+
+def export_trajectories(sources: Sequence[TrajectorySource], asked: ExportOptions, choice: TrajectorySelection) -> None:
+    """``choice`` counts what was written.  Raises UserError where there is nothing to write, or no place for it."""
+    _check_free(asked.output)
+    chosen = choice.select(_items(sources, choice), _FITS.get(asked.format, _anything))
+    with _explain_write_errors(asked.output):
+        match asked.format:
+            case ExportFormat.SHAREGPT:
+                _conversations(asked.output, _some(chosen, choice))
+            case ExportFormat.ATIF:
+                _trajectories(asked.output, _some(chosen, choice))
+            case ExportFormat.HUGGINGFACE:
+                names = [source.origin.source for source in sources]
+                _data_set(asked, names, _some(chosen, choice))
+
+
+def _anything(recorded: RecordedTrajectory) -> bool:
+    del recorded
+    return True
+
+
+_FITS: dict[ExportFormat, Callable[[RecordedTrajectory], bool]] = {ExportFormat.SHAREGPT: sharegpt.is_representable}
+
+
+def _items(sources: Sequence[TrajectorySource], choice: TrajectorySelection) -> Iterator[ExportItem]:
+    for source in sources:
+        for recorded in source.read_matching(choice.accepts):
+            yield ExportItem(recorded, source.origin)
+
+
+def _some(items: Iterable[ExportItem], choice: TrajectorySelection) -> Iterator[ExportItem]:
+    """``items``.  Raises UserError at their end where there was none."""
+    yield from items
+    if not choice.selected:
+        reasons = ", ".join(f"{count} for {reason}" for reason, count in choice.excluded.items())
+        raise UserError(
+            "nothing is left to export"
+            + (
+                f" ({reasons} left out): ask for more, with other filters"
+                if reasons
+                else ": there is no trajectory yet"
+            )
+        )
+
+
+def _conversations(output: Path, items: Iterator[ExportItem]) -> None:
+    encoder = msgspec.json.Encoder()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(f".{output.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            for item in items:
+                file.write(encoder.encode(sharegpt.to_sharegpt(item)) + b"\n")
+        fsync_path(partial)
+        partial.rename(output)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _trajectories(output: Path, items: Iterator[ExportItem]) -> None:
+    encoder = msgspec.json.Encoder()
+    with build_folder(output) as partial:
+        for item in items:
+            (partial / atif.file_name(item.recorded)).write_bytes(encoder.encode(atif.to_atif(item)) + b"\n")
+
+
+def _data_set(asked: ExportOptions, sources: Sequence[str], items: Iterator[ExportItem]) -> None:
+    with build_folder(asked.output) as partial:
+        rows = hugging_face.write_dataset(partial, items)
+        text = hugging_face.render_dataset_card(asked.output.name, sources, rows, asked.filters)
+        (partial / "README.md").write_text(text, encoding="utf-8")
+
+
+def _check_free(output: Path) -> None:
+    if output.exists():
+        raise UserError(
+            f"{output} exists, and nothing is overwritten: give another place, --output PATH, or remove it "
+            f"(rm -r {shlex.quote(str(output))})"
+        )
+
+
+@contextmanager
+def _explain_write_errors(output: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        room = ", after freeing some room" if error.errno == errno.ENOSPC else ""
+        raise UserError(f"cannot write {output}: {error.strerror}; name another place, --output PATH{room}") from error

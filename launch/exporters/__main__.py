@@ -1,0 +1,168 @@
+"""``python -m launch.exporters RUN …``: hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.
+
+A run does so itself where ``metrics.prometheus`` or ``metrics.sinks`` say so, by this command with ``--follow``; by
+hand it sends what a run has written, for example where a tracker was not to be reached.  With ``--follow`` or
+``--prometheus`` one line on standard output says where the figures are, once all are opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import cast
+
+from launch.config.metrics import BUILTIN_SINKS
+from launch.exporters.exporter_thread import POLL_INTERVAL_S, ExporterThread
+from launch.exporters.metric_exporter import ExporterSettings, open_exporter
+from launch.exporters.prometheus import PrometheusServer
+from launch.exporters.step_metrics import STEP_FILES
+from launch.run_records.run_directory import load_stored_tables
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
+from protocol.cli.numbers import integer_between
+from protocol.cli.output import error_console
+from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.errors import UserError
+from protocol.events import EventLog, JsonValue
+from protocol.run_directory.jsonl_tail import Cursor
+
+_PATIENCE_S = 8.0
+"""With takers, at the end of a run."""
+_LAST_PORT = 65_535
+_NICE = 10
+
+
+def parser() -> CommandLineParser:
+    made = CommandLineParser(
+        prog="python -m launch.exporters",
+        description="Hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.",
+        epilog="Example: python -m launch.exporters runs/my-run --to wandb",
+    )
+    add = made.add_argument
+    add("run", type=Path, metavar="RUN", help="the run's directory")
+    names = ", ".join(BUILTIN_SINKS)
+    add(
+        "--to",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help=f"{names}, or one that a package adds; may be repeated",
+    )
+    add(
+        "--prometheus",
+        type=integer_between(0, _LAST_PORT),
+        metavar="PORT",
+        help="serve them on 127.0.0.1; 0 for a free port",
+    )
+    add("--project", default="longshore", help="under which wandb and trackio file the run")
+    add("--follow", action="store_true", help="only what is written from now on, until this is ended")
+    add("--json", action="store_true", help="at the end, print what was sent as one JSON object")
+    return made
+
+
+def main() -> int:
+    """Send, or follow until it is ended."""
+    with parse_command_line(parser()) as (given, out), _own_stdout() as announce:
+        if not given.to and given.prometheus is None:
+            raise UserError("nobody is named to hand the figures to: --to wandb, say, or --prometheus 0")
+        if given.follow:
+            os.nice(_NICE)  # the run's own processes come first, also on a machine of two cores
+        settings = _settings(given.run, given.project)
+        begin = _ends(given.run) if given.follow else {}
+        endpoint = None
+        if given.prometheus is not None:
+            endpoint = PrometheusServer(settings.run_id, settings.run_dir, begin, given.prometheus)
+        followers = _followers(given.to, settings, begin)
+        if given.follow or endpoint is not None:
+            names = " and ".join([*given.to, *([endpoint.url] if endpoint else [])])
+            _follow(followers, endpoint, lambda: announce(names))
+        else:
+            for follower in followers:
+                follower.send_all()
+        result: dict[str, JsonValue] = {
+            each.name: {"sent": each.sent_steps, "failed": each.failed_calls} for each in followers
+        }
+        out.set_result({"run": settings.run_id, "sinks": result})
+        for each in followers:
+            error_console().print(f"{each.name}: {each.sent_steps} steps sent, {each.failed_calls} calls failed")
+        return EXIT_FAILED if any(each.failed_calls for each in followers) else EXIT_OK
+
+
+@contextlib.contextmanager
+def _own_stdout() -> Generator[Callable[[str], None]]:
+    """What trackers print goes to standard error, so that the one line on standard output is ours."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield lambda line: _write(stdout, line)
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)
+
+
+def _write(descriptor: int, line: str) -> None:
+    os.write(descriptor, f"{line}\n".encode())
+
+
+def _settings(run: Path, project: str) -> ExporterSettings:
+    tables = load_stored_tables(run)
+    config = {
+        f"{table}.{key}": cast("JsonValue", value) for table, keys in tables.items() for key, value in keys.items()
+    }
+    return ExporterSettings(run.absolute().name, run.absolute(), project, config)
+
+
+def _ends(run: Path) -> Cursor:
+    """Where the run's files end now."""
+    paths = [*run.glob("events/*.jsonl"), *(run / name for name in STEP_FILES)]
+    return {path.relative_to(run).with_suffix("").as_posix(): path.stat().st_size for path in paths if path.exists()}
+
+
+def _followers(names: Sequence[str], settings: ExporterSettings, begin: Cursor) -> list[ExporterThread]:
+    """One for each name, opened.  Raises UserError where one cannot be."""
+    made: list[ExporterThread] = []
+    for name in names:
+        sink = open_exporter(name, settings)
+        made.append(
+            ExporterThread(name, sink, settings.run_dir, lambda why, name=name: _say(settings, name, why), begin)
+        )
+    return made
+
+
+def _say(settings: ExporterSettings, name: str, why: str) -> None:
+    """Once for each taker, where the run's panel and page find it."""
+    log = EventLog(settings.run_dir, f"fanout-{name}", "node-0")
+    text = (
+        f"{name} did not take a step ({why}): the run goes on, and metrics.jsonl has all; later failures are only "
+        f"counted. To send them again: python -m launch.exporters {settings.run_dir} --to {name}"
+    )
+    log.emit("advisory", about="metrics", text=text)
+    log.close()
+
+
+def _follow(
+    followers: Sequence[ExporterThread], endpoint: PrometheusServer | None, announce: Callable[[], None]
+) -> None:
+    """Until this process is told to end, which may be as soon as it is announced, and then for as long as it has
+    patience with takers."""
+    for follower in followers:
+        follower.start()
+    with contextlib.suppress(KeyboardInterrupt):  # of SIGTERM too
+        announce()
+        while True:
+            time.sleep(POLL_INTERVAL_S)
+            if endpoint is not None:
+                endpoint.observe_new_events()
+    for follower in followers:
+        follower.request_stop()
+    for follower in followers:
+        follower.join(_PATIENCE_S)
+    if endpoint is not None:
+        endpoint.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main_guard(main))

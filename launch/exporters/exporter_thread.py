@@ -1,0 +1,73 @@
+"""One taker and its thread: reads what is new, hands it on, counts what failed, and says the first failure once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launch.exporters.metric_exporter import MetricExporter
+from launch.exporters.step_metrics import STEP_FILES, read_new_steps
+from protocol.run_directory.jsonl_tail import Cursor, RunTail
+
+POLL_INTERVAL_S = 2.0
+
+
+@dataclass(slots=True)
+class ExporterThread:
+    name: str
+    exporter: MetricExporter
+    run_dir: Path
+    on_first_failure: Callable[[str], None]
+    """Hears the first failure."""
+    start_cursor: Cursor = field(default_factory=dict[str, int])
+    """From where in the run's files."""
+    sent_steps: int = 0
+    failed_calls: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """A daemon: a process that ends waits for it no longer than :meth:`stop` does."""
+        self._thread = threading.Thread(target=self.run, name=f"fanout-{self.name}", daemon=True)
+        self._thread.start()
+
+    def run(self) -> None:
+        """Until :meth:`ask_to_stop`, and then all that there is once more."""
+        reader = RunTail(self.run_dir, STEP_FILES, self.start_cursor)
+        while not self._stop.wait(POLL_INTERVAL_S):
+            self._send_new(reader)
+        self._send_new(reader)
+        self._guarded(self.exporter.close)
+
+    def send_all(self) -> None:
+        """All that there is now, in this thread."""
+        self.request_stop()
+        self.run()
+
+    def _send_new(self, reader: RunTail) -> None:
+        """What is new."""
+        for step, values in read_new_steps(reader):
+            if self._guarded(lambda step=step, values=values: self.exporter.step(step, values)):
+                self.sent_steps += 1
+
+    def request_stop(self) -> None:
+        self._stop.set()
+
+    def join(self, timeout_s: float) -> bool:
+        """Whether it has ended."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            return not self._thread.is_alive()
+        return True
+
+    def _guarded(self, call: Callable[[], None]) -> bool:
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001  # the boundary: whatever a tracker does, the run goes on
+            self.failed_calls += 1
+            if self.failed_calls == 1:
+                self.on_first_failure(f"{type(error).__name__}: {error}")
+            return False
+        return True

@@ -1,0 +1,202 @@
+"""A run's figures in Prometheus' text format, and the server that gives them on loopback.
+
+Figures of a step are gauges, by their names in ``metrics.jsonl``; what events tell between two steps stands beside
+them.  Each is given only once there is something to give.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from socketserver import ThreadingMixIn
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, make_wsgi_app  # pyright: ignore[reportUnknownVariableType]  its type is not whole
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from launch.exporters.step_metrics import numeric_metrics
+from protocol.errors import UserError
+from protocol.run_directory.jsonl_tail import Cursor, Event, RunTail, get_list, get_mapping, get_number, get_text
+
+PREFIX = "longshore_"
+_FILES = ("events/*.jsonl",)
+
+STEP_METRIC_HELP = {
+    "age_max": "oldest token with loss, in optimizer steps",
+    "age_mean": "mean age of the tokens with loss",
+    "clip_dual": "share of tokens that the dual clip bounded",
+    "clip_high": "share of tokens clipped above",
+    "clip_low": "share of tokens clipped below",
+    "cut_turns": "turns whose engine was lost while it sampled them",
+    "elapsed_s": "seconds from the step before to this one",
+    "engine_tokens": "tokens that engines sampled since the step before",
+    "entropy": "of the policy, mean over tokens",
+    "episodes": "episodes whose group closed since the step before",
+    "ess": "effective sample size of tokens, as a share",
+    "ess_sequence": "effective sample size of sequences, as a share",
+    "grad_norm": "before clipping",
+    "groups": "in the batch",
+    "kl_k1": "estimate k1 of the policy's distance from what sampled",
+    "kl_k3": "estimate k3 of the same",
+    "loss": "of the batch",
+    "lr": "learning rate",
+    "masked_tokens": "tokens too old to have loss",
+    "mismatch_max": "largest gap of a token's log-probability between engine and learner",
+    "mixed_prefix_turns": "turns whose prefix older weights had computed",
+    "parity_k3": "engine's log-probabilities against the learner's, by the same weights",
+    "parity_probe_k3": "the same, of the last probe",
+    "pass_rate": "episodes whose tests all passed",
+    "pause_ms": "an engine's last pause for weights",
+    "reward_mean": "of the episodes whose group closed since the step before",
+    "sampled_tokens": "in the batch",
+    "step_s": "seconds of the step itself",
+    "tokens_per_s": "of the learner, within a step",
+    "tokens_per_s_sampled": "of all engines since the step before",
+    "tokens_per_s_trained": "tokens with loss since the step before",
+    "trained_share": "sampled tokens of the batch that have loss",
+    "trained_tokens": "in the batch",
+    "trained_trajectories": "in the batch",
+    "updated": "1 where the step changed the weights",
+    "wait_s": "seconds that the learner waited for the batch",
+    "zero_variance_groups": "groups without anything to train on since the step before",
+}
+"""Key of a step's line → what it is; others are given without a word."""
+
+
+class PrometheusCollector(Collector):
+    """What is known so far.  Told in one thread, asked in others."""
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._lock = threading.Lock()
+        self._step = 0
+        self._values: dict[str, float] = {}
+        self._ages: list[float] = []
+        self._dropped: Counter[str] = Counter()
+        self._episodes: Counter[str] = Counter()
+        self._failed: Counter[str] = Counter()
+        self._advisories: Counter[str] = Counter()
+        self._deaths: Counter[str] = Counter()
+        self._sandboxes: dict[tuple[str, ...], float] = {}
+        self._pauses: dict[str, float] = {}
+        self._loads: Counter[str] = Counter()
+
+    def observe_event(self, event: Event) -> None:
+        """One event of the run."""
+        with self._lock:
+            match get_text(event, "kind"):
+                case "learner.training.trainer":
+                    self._stepped(event)
+                case "episode.finished":
+                    self._episodes[get_text(event, "status")] += 1
+                case "episode.failed":
+                    self._failed[get_text(event, "reason")] += 1
+                case "advisory":
+                    self._advisories[get_text(event, "about")] += 1
+                case "process.died" | "engine.died":
+                    self._deaths[get_text(event, "what") or get_text(event, "engine")] += 1
+                case "engine.load":
+                    self._pauses[get_text(event, "engine")] = get_number(event, "pause_ms") or 0.0
+                    self._loads[get_text(event, "engine")] += 1
+                case "sandbox.stats":
+                    for state in ("live", "starting", "waiting"):
+                        self._sandboxes[get_text(event, "worker"), state] = get_number(event, state) or 0.0
+                case _:
+                    pass
+
+    def _stepped(self, event: Event) -> None:
+        self._step = int(get_number(event, "step") or 0)
+        self._values = {
+            name: value for name, value in numeric_metrics(event).items() if "/" not in name and name != "seq"
+        }
+        self._ages = [float(str(tokens)) for tokens in get_list(event, "age_histogram")]
+        dropped = get_mapping(event, "dropped")
+        self._dropped.update({reason: int(get_number(dropped, reason) or 0) for reason in dropped})
+
+    def collect(self) -> Iterator[Metric]:
+        with self._lock:
+            yield from [*self._collected()]
+
+    def _collected(self) -> Iterator[Metric]:
+        yield self._gauge("run_info", "1, of the run that is told of", (), {(): 1.0})
+        yield self._gauge("step", "newest optimizer step", (), {(): float(self._step)})
+        for name, value in sorted(self._values.items()):
+            yield self._gauge(name, STEP_METRIC_HELP.get(name, "of the newest step"), (), {(): value})
+        ages = {(str(age),): tokens for age, tokens in enumerate(self._ages)}
+        yield self._gauge("tokens_by_age", "tokens with loss in the newest step", ("age",), ages)
+        yield self._gauge("sandboxes", "by worker and state", ("worker", "state"), self._sandboxes)
+        pauses = {(engine,): value for engine, value in self._pauses.items()}
+        yield self._gauge("engine_pause_ms", "an engine's last pause for weights", ("engine",), pauses)
+        yield self._counter("engine_loads", "versions that an engine has taken", "engine", self._loads)
+        yield self._counter("episodes_finished", "by how they ended", "status", self._episodes)
+        yield self._counter("episodes_failed", "attempts that infrastructure lost", "reason", self._failed)
+        yield self._counter("trajectories_dropped", "by steps that could not train them", "reason", self._dropped)
+        yield self._counter("advisories", "words for a person", "about", self._advisories)
+        yield self._counter("deaths", "processes that died or were killed", "what", self._deaths)
+
+    def _gauge(
+        self, name: str, about: str, labels: tuple[str, ...], values: Mapping[tuple[str, ...], float]
+    ) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(f"{PREFIX}{name}", about, labels=["run", *labels])
+        for of, value in sorted(values.items()):
+            family.add_metric([self._run_id, *of], value)
+        return family
+
+    def _counter(self, name: str, about: str, label: str, counts: Counter[str]) -> CounterMetricFamily:
+        family = CounterMetricFamily(f"{PREFIX}{name}", about, labels=["run", label])
+        for value, count in sorted(counts.items()):
+            family.add_metric([self._run_id, value], count)
+        return family
+
+
+class PrometheusServer:
+    """``http://127.0.0.1:PORT/metrics``, and the thread that follows the run's events."""
+
+    def __init__(self, run_id: str, run_dir: Path, begin: Cursor, port: int) -> None:
+        """Raises UserError where the port is taken."""
+        self._figures, self._reader = PrometheusCollector(run_id), RunTail(run_dir, _FILES, begin)
+        registry = CollectorRegistry()
+        registry.register(self._figures)
+        try:
+            self._server = _Server(("127.0.0.1", port), _Silent)
+        except OSError as error:
+            raise UserError(
+                f"port {port} cannot be used ({error.strerror}): set metrics.port to another, or 0 for a free one"
+            ) from error
+        self._server.set_app(make_wsgi_app(registry))  # pyright: ignore[reportUnknownArgumentType]  as above
+        self.url = f"http://127.0.0.1:{self._server.server_port}/metrics"
+        threading.Thread(target=self._server.serve_forever, daemon=True, name="prometheus").start()
+
+    def observe_new_events(self) -> None:
+        """Take in what has been written."""
+        observe_all(self._figures, self._reader)
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def observe_all(told: PrometheusCollector, reader: RunTail) -> None:
+    while lines := reader.read():
+        for event in _events(line.value for line in lines):
+            told.observe_event(event)
+
+
+def _events(values: Iterable[Event | None]) -> Iterator[Event]:
+    return (value for value in values if value is not None)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    address_family = socket.AF_INET
+
+
+class _Silent(WSGIRequestHandler):
+    """Says nothing of each request."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  its name in the standard library
+        del format, args

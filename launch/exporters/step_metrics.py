@@ -1,0 +1,43 @@
+"""Lines of ``metrics.jsonl`` as figures of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from protocol.events import JsonValue
+from protocol.run_directory.jsonl_tail import Event, RunTail, get_number
+
+STEP_FILES = ("metrics.jsonl",)
+_NOT_FIGURES = frozenset({"step", "t"})
+
+
+class StepMetrics(NamedTuple):
+    step: int
+    values: Mapping[str, float]
+    """Every number of the line, those of its tables as ``table/key``."""
+
+
+def read_new_steps(reader: RunTail) -> Iterator[StepMetrics]:
+    """What has been written since the last look; a line that says that steps are taken anew has no figures."""
+    while lines := reader.read():
+        for line in lines:
+            step = get_number(line.value, "step") if line.value is not None else None
+            if line.value is not None and step is not None:
+                yield StepMetrics(int(step), numeric_metrics(line.value))
+
+
+def numeric_metrics(line: Event) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, value in line.items():
+        if key in _NOT_FIGURES:
+            continue
+        if _is_number(value):
+            found[key] = float(str(value))
+        elif isinstance(value, dict):
+            found |= {f"{key}/{name}": float(str(each)) for name, each in value.items() if _is_number(each)}
+    return found
+
+
+def _is_number(value: JsonValue) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

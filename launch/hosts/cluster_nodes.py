@@ -1,0 +1,309 @@
+"""Ray nodes: a cluster to join, or N local ones that stand in for it.
+
+Nodes of one address are on one machine.  Those on another than the driver's have no way to the run's directory
+(:mod:`launch.hosts`).  Local nodes listen on loopback (see ``LOCAL_RAY`` in :mod:`launch.hosts.ray_environment`), carry the
+run's token (see :mod:`launch.processes.process_reaper`) and end with the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from protocol.cli.suggestions import did_you_mean
+from protocol.errors import InfraError, UserError
+from protocol.processes.cancellation import temporary_resource
+
+_OBJECT_STORE_BYTES = 80 << 20
+_POLL_S = 1.0
+_TRIES = 4
+_LOCAL_WAIT_S = 120.0
+_DEFAULT_FOLDER = "RAY_TMPDIR"
+ROLES_LABEL = "longshore/roles"
+"""Label of a node (``ray start --labels``) that says what it is for; several are joined by dots."""
+
+
+class NodesMissingError(InfraError):
+    """The cluster did not reach the wanted size in time."""
+
+
+class RayStartError(InfraError):
+    """Ray did not start here."""
+
+
+class NodeRole(StrEnum):
+    """What may be put on a node.  The learner, buffer and conductor are always on the driver's."""
+
+    ENGINE = "engine"
+    WORKER = "worker"
+    """Agents, with their sandboxes."""
+
+
+ALL_ROLES = frozenset(NodeRole)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNode:
+    """``name`` for people (``node-0`` is the head), ``ray_id`` for placement."""
+
+    name: str
+    ray_id: str
+    address: str
+    gpus: int = 0
+    cpus: int = 0
+    remote: bool = False
+    """On another machine than the driver's."""
+    roles: frozenset[NodeRole] = ALL_ROLES
+    """What it may be used for."""
+    labelled_roles: frozenset[NodeRole] = field(default_factory=frozenset[NodeRole])
+    """What its label says that it is for; empty where it has none."""
+
+
+@asynccontextmanager
+async def start_local_nodes(count: int, temporary: Path, cpus: int = 64) -> AsyncGenerator[list[ClusterNode]]:
+    """Start ``count`` Ray nodes here.  Their processors are nominal: they only say how many actors fit.
+
+    Raises :class:`NodesNotStarted`.
+    """
+    with _own_default_address(temporary):
+        async with temporary_resource(
+            lambda: asyncio.to_thread(_start_connected, count, temporary, cpus),
+            lambda cluster: asyncio.to_thread(_end, cluster),
+        ):
+            _keep_terminable()
+            yield await _wait_alive(count, _LOCAL_WAIT_S, lambda _: None, "this machine may be too busy for so many")
+
+
+def _start_connected(count: int, temporary: Path, cpus: int) -> Any:
+    cluster = _start(count, temporary, cpus)
+    try:
+        _connect(str(cluster.address))
+    except BaseException:
+        _end(cluster)
+        raise
+    return cluster
+
+
+def _end(cluster: Any) -> None:
+    _disconnect()
+    cluster.shutdown()
+
+
+def _start(count: int, temporary: Path, cpus: int) -> Any:
+    """A cluster of Ray's, at a later try if need be: Ray gives a node 30 s, which a machine can be too busy for."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return _start_once(count, temporary, cpus)
+        except _NotUp as error:
+            if not left:
+                why = " ".join(str(error.__cause__).split())
+                raise RayStartError(
+                    f"Ray did not start on this machine at {_TRIES} tries ({why}). If the machine is busy or short of "
+                    "memory, end what else runs here (`top` shows it) or ask for fewer --nodes; if a path is too long, "
+                    "set TMPDIR to a short one"
+                ) from error
+    raise AssertionError("unreachable")
+
+
+class _NotUp(Exception):
+    """One try failed, and nothing of it is left."""
+
+
+def _start_once(count: int, temporary: Path, cpus: int) -> Any:
+    from ray import cluster_utils
+
+    untyped: Any = cluster_utils
+    cluster = untyped.Cluster(initialize_head=False, shutdown_at_exit=False)
+    try:
+        cluster.add_node(temp_dir=str(temporary), **_node_options(cpus))
+        for _ in range(count - 1):
+            cluster.add_node(wait=False, **_node_options(cpus) | {"num_gpus": 0})  # the machine's are the head's
+    except Exception as error:  # Ray raises the bare class for a node that is late
+        for pid in _processes(temporary):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        raise _NotUp from error
+    return cluster
+
+
+def _processes(temporary: Path) -> list[int]:
+    """Ray's processes of the sessions in ``temporary``, also of a node that Ray gave up and forgot.  Each is told its
+    session's folder."""
+    mark, found = f"{temporary}/session_".encode(), list[int]()
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and mark in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def ray_head_processes(temporary: Path) -> list[int]:
+    """Of Ray, whose session is in ``temporary``: those without which there is no cluster, or no node for the driver."""
+    found: list[int] = []
+    for pid in _processes(temporary):
+        with contextlib.suppress(OSError):
+            program, *options = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if program.endswith(b"/gcs_server") or (program.endswith(b"/raylet") and b"--head" in options):
+                found.append(pid)
+    return found
+
+
+@contextmanager
+def _own_default_address(temporary: Path) -> Generator[None]:
+    """Ray's test cluster writes its address, and removes it at its end, where every other ``ray.init()`` of this
+    machine looks for one to join.  Here it does so in ``temporary``."""
+    before = os.environ.get(_DEFAULT_FOLDER)
+    (temporary / "ray").mkdir(parents=True, exist_ok=True)
+    os.environ[_DEFAULT_FOLDER] = str(temporary)
+    try:
+        yield
+    finally:
+        del os.environ[_DEFAULT_FOLDER]
+        if before is not None:
+            os.environ[_DEFAULT_FOLDER] = before
+
+
+def _node_options(cpus: int) -> dict[str, Any]:
+    return {
+        "num_cpus": cpus,
+        "num_gpus": None,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+        "node_ip_address": "127.0.0.1",
+    }
+
+
+@asynccontextmanager
+async def join_cluster_nodes(
+    address: str, count: int, wait_s: float, env: Mapping[str, str], progress: Callable[[int], None]
+) -> AsyncGenerator[list[ClusterNode]]:
+    """Join the cluster at ``address`` and wait until ``count`` nodes are alive; ``progress`` gets how many are, at each
+    change.  ``env`` is set for every actor that is started then.
+
+    Raises :class:`NodesMissing` after ``wait_s``, UserError for a label that means nothing.
+    """
+
+    await asyncio.to_thread(_connect, address, dict(env))
+    _keep_terminable()
+    try:
+        yield await _wait_alive(count, wait_s, progress, "start the others with `ray start --address=HEAD:6379`")
+    finally:
+        await asyncio.to_thread(_disconnect)
+
+
+def _connect(address: str, env: dict[str, str] | None = None) -> None:
+    import ray
+
+    runtime_env = {"env_vars": env} if env else None
+    ray.init(address=address, runtime_env=runtime_env, logging_level=logging.ERROR, log_to_driver=False)  # pyright: ignore[reportUnknownMemberType]  # untyped
+
+
+def _keep_terminable() -> None:
+    """Ray's core puts a handler for SIGTERM in the place of Python's that ends the process 3 s later: put it back."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+
+def _disconnect() -> None:
+    import ray
+
+    ray.shutdown()  # pyright: ignore[reportUnknownMemberType]  # untyped
+
+
+def _nodes() -> list[dict[str, Any]]:
+    import ray
+
+    return list(ray.nodes())  # pyright: ignore[reportUnknownArgumentType]  # untyped
+
+
+def list_alive_nodes() -> list[RayNode]:
+    """Who is in the cluster, as Ray tells it.  Blocking: where the cluster is gone, for long."""
+    return [_read(node) for node in _nodes() if node["Alive"]]
+
+
+@dataclass(frozen=True, slots=True)
+class RayNode:
+    """A node as Ray lists it."""
+
+    ray_id: str
+    address: str
+    gpus: int
+    cpus: int
+    roles: str
+    """The value of its label, if it has one."""
+
+
+def _read(node: Mapping[str, Any]) -> RayNode:
+    resources: Mapping[str, float] = node["Resources"]
+    labels: Mapping[str, str] = node.get("Labels") or {}
+    return RayNode(
+        str(node["NodeID"]),
+        str(node["NodeManagerAddress"]),
+        int(resources.get("GPU", 0)),
+        int(resources.get("CPU", 0)),
+        labels.get(ROLES_LABEL, ""),
+    )
+
+
+def make_cluster_node(node: RayNode, number: int, *, head: str) -> ClusterNode:
+    """``head``: the address of the driver's machine.  Raises UserError for a label that means nothing."""
+    labelled = _parse_roles_label(node)
+    return ClusterNode(
+        f"node-{number}",
+        node.ray_id,
+        node.address,
+        node.gpus,
+        node.cpus,
+        remote=node.address != head,
+        roles=labelled or ALL_ROLES,
+        labelled_roles=labelled,
+    )
+
+
+def _parse_roles_label(node: RayNode) -> frozenset[NodeRole]:
+    words = [word for word in node.roles.split(".") if word]
+    for word in words:
+        if word not in set(NodeRole):
+            raise UserError(
+                f"the node at {node.address} has the label {ROLES_LABEL}={node.roles}, and '{word}' is no role"
+                f"{did_you_mean(word, list(NodeRole))}: start it with --labels {ROLES_LABEL}={'.'.join(NodeRole)}, with one of "
+                "the two, or without a label"
+            )
+    return frozenset(map(NodeRole, words))
+
+
+async def _wait_alive(count: int, wait_s: float, progress: Callable[[int], None], advice: str) -> list[ClusterNode]:
+    alive: list[RayNode] = []
+    try:
+        async with asyncio.timeout(wait_s):
+            while True:
+                before, alive = len(alive), await asyncio.to_thread(list_alive_nodes)
+                if len(alive) != before:
+                    progress(len(alive))
+                nodes = _ordered(alive)[:count]
+                if len(nodes) == count:
+                    return [make_cluster_node(node, number, head=nodes[0].address) for number, node in enumerate(nodes)]
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError as error:
+        raise NodesMissingError(
+            f"{len(alive)} of {count} nodes were alive after {wait_s:g} s: {advice}, or ask for fewer with --nodes"
+        ) from error
+
+
+def _ordered(alive: Sequence[RayNode]) -> list[RayNode]:
+    """This process's node first, then others of its machine."""
+    import ray
+
+    mine = ray.get_runtime_context().get_node_id()
+    here = {node.address for node in alive if node.ray_id == mine}
+    return sorted(alive, key=lambda node: (node.ray_id != mine, node.address not in here, node.ray_id))

@@ -1,0 +1,174 @@
+"""What engines, workers and the learner were at over a span of time, from the running sums in ``lanes/``.
+
+Sums are exact between any two lines, so that a long span needs no more lines than slots: of a large file so many are
+read at even distances.  A process that began anew counts from 0 again, and its ``begun`` says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+import numpy as np
+
+from launch.monitor.api_types import ActivityLane, ActivityLanes
+from protocol.activity import ACTIVITY_FOLDER
+
+MAX_SLOTS = 1_000
+MAX_ACTIVITY_FILES = 512
+_WHOLE_BYTES = 1 << 20
+"""Of a span: so much is read line by line."""
+_LINE_BYTES = 4_096
+"""No line of ours is longer."""
+
+
+class _Line(msgspec.Struct):
+    t: float
+    kind: str
+    begun: float
+    seconds: dict[str, float]
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSlots:
+    since: float
+    until: float
+    slots: int
+
+    @property
+    def slot_s(self) -> float:
+        return (self.until - self.since) / self.slots
+
+
+class _Ends(NamedTuple):
+    first: float
+    last: float
+
+
+def read_activity(run_dir: Path, since: float | None, until: float | None, slots: int) -> ActivityLanes:
+    """Of every process that keeps one; without ``since`` or ``until`` from the first line, to the last."""
+    paths = sorted((run_dir / ACTIVITY_FOLDER).glob("*.jsonl"))[:MAX_ACTIVITY_FILES]
+    ends = {path: found for path in paths if (found := _ends(path)) is not None}
+    if not ends:
+        return ActivityLanes(since or 0.0, until or 0.0, 0.0)
+    since = min(each.first for each in ends.values()) if since is None else since
+    until = max(each.last for each in ends.values()) if until is None else until
+    span = TimeSlots(since, max(until, since + 1e-3), slots)
+    lanes = [lane for path in ends if (lane := _lane(path, span)) is not None]
+    return ActivityLanes(round(span.since, 3), round(span.until, 3), span.slot_s, sorted(lanes, key=_by_kind))
+
+
+def _by_kind(lane: ActivityLane) -> tuple[int, str]:
+    order = ("learner", "engine", "worker")
+    return order.index(lane.kind) if lane.kind in order else len(order), lane.name
+
+
+def _lane(path: Path, span: TimeSlots) -> ActivityLane | None:
+    lines = list(_lines(path, span))
+    if not lines:
+        return None
+    return ActivityLane(path.stem, lines[-1].kind, mean_activity(lines, span))
+
+
+def mean_activity(lines: Sequence[_Line], span: TimeSlots) -> dict[str, list[float]]:
+    """State → mean number of things in it, slot by slot, of lines in their order."""
+    edges = np.linspace(span.since, span.until, span.slots + 1)
+    found: dict[str, list[float]] = {}
+    times, sums = _running(lines)
+    for state, running in sums.items():
+        values = np.diff(np.interp(edges, times, running)) / span.slot_s
+        if values.any():
+            found[state] = [round(value, 4) for value in values.tolist()]
+    return found
+
+
+def _running(lines: Sequence[_Line]) -> tuple[list[float], Mapping[str, list[float]]]:
+    """Times, and for each state sums that never fall: what began anew goes on from where the one before it was."""
+    times: list[float] = []
+    sums: dict[str, list[float]] = {state: [] for line in lines for state in line.seconds}
+    base, last, begun = dict.fromkeys(sums, 0.0), dict.fromkeys(sums, 0.0), lines[0].begun
+    for line in lines:
+        if line.begun != begun:
+            base, begun = dict(last), line.begun
+            _append(times, sums, max(begun, times[-1]) if times else begun, base)
+        last = {state: base[state] + line.seconds.get(state, 0.0) for state in sums}
+        _append(times, sums, max(line.t, times[-1]) if times else line.t, last)
+    return times, sums
+
+
+def _append(times: list[float], sums: Mapping[str, list[float]], t: float, values: Mapping[str, float]) -> None:
+    times.append(t)
+    for state, column in sums.items():
+        column.append(values[state])
+
+
+def _ends(path: Path) -> _Ends | None:
+    """Times of the first line and of the last."""
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        first, last = _line_after(file, 0), _line_before(file, size)
+        if first is not None and last is not None:
+            return _Ends(min(first.begun, first.t), last.t)
+    return None
+
+
+def _lines(path: Path, span: TimeSlots) -> Iterator[_Line]:
+    """Those of the span and one on either side of it, or of so many as there are slots."""
+    with suppress(OSError), path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, _offset_of(file, size, span.since) - _LINE_BYTES)
+        end = min(size, _offset_of(file, size, span.until) + _LINE_BYTES)
+        if end - start <= _WHOLE_BYTES:
+            file.seek(start)
+            data = file.read(end - start)
+            body = data[data.find(b"\n") + 1 if start else 0 : data.rfind(b"\n") + 1]
+            yield from filter(None, map(_decoded, body.splitlines()))
+            return
+        for offset in np.linspace(start, end - _LINE_BYTES, 2 * span.slots).astype(int).tolist():
+            if (line := _line_after(file, offset)) is not None:
+                yield line
+        if (line := _line_before(file, end)) is not None:
+            yield line
+
+
+def _offset_of(file: BinaryIO, size: int, t: float) -> int:
+    """Near the first line that is not before ``t``: lines ascend."""
+    low, high = 0, size
+    while high - low > _LINE_BYTES:
+        middle = (low + high) // 2
+        line = _line_after(file, middle)
+        low, high = (middle, high) if line is not None and line.t < t else (low, middle)
+    return low
+
+
+def _line_after(file: BinaryIO, offset: int) -> _Line | None:
+    """The first whole line that begins at or behind ``offset``, of those that are not damaged."""
+    file.seek(max(0, offset - 1))
+    data = file.read(2 * _LINE_BYTES)
+    start = data.find(b"\n") + 1 if offset else 0
+    whole = data[start : data.rfind(b"\n") + 1]
+    return next((line for raw in whole.splitlines() if (line := _decoded(raw)) is not None), None)
+
+
+def _line_before(file: BinaryIO, offset: int) -> _Line | None:
+    """The last whole line that ends at or before ``offset``."""
+    start = max(0, offset - 2 * _LINE_BYTES)
+    file.seek(start)
+    data = file.read(offset - start)
+    data = data[: data.rfind(b"\n") + 1]
+    return next((line for raw in reversed(data.splitlines()) if (line := _decoded(raw)) is not None), None)
+
+
+def _decoded(raw: bytes) -> _Line | None:
+    try:
+        return _DECODER.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,88 @@
+"""What became of each token of a segment."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from launch.monitor.api_types import Number, TokenFate, TokenPage, TrajectoryState
+from launch.monitor.archive.step_table import finite_or_none
+from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext, TokenArrays, read_trajectory_record
+from launch.monitor.archive.trajectory_table import Array
+from protocol.run_directory.trained_log import TokenLossFlag
+from protocol.trajectory import DropReason, Segment, TurnKind
+from protocol.weights import format_version
+
+MAX_TOKENS = 4_000
+"""Of a page."""
+
+
+def read_token_page(
+    known: ReadContext, where: LocatedTrajectory, segment: int, start: int, limit: int
+) -> TokenPage | None:
+    """None where there is no such segment.  Raises UnreadableError."""
+    read = read_trajectory_record(known, where)
+    if not 0 <= segment < len(read.trajectory.segments):
+        return None
+    own, tokens = read.trajectory.segments[segment], read.tokens[segment]
+    end = min(len(own), start + min(limit, MAX_TOKENS))
+    here = slice(min(start, end), end)
+    sampled = own.loss_mask[here] == 1
+    logprobs = np.where(sampled, own.logprobs[here], np.nan)
+    ids = own.token_ids[here].tolist()
+    return TokenPage(
+        segment=segment,
+        start=here.start,
+        end=end,
+        total=len(own),
+        id=ids,
+        text=known.vocabulary.decode_each(ids),
+        logprob=to_json_numbers(logprobs),
+        probability=to_json_numbers(np.exp(logprobs)),
+        version=[format_version(version) if version >= 0 else "" for version in own.versions[here].tolist()],
+        age=[age if age >= 0 else None for age in tokens.ages[here].tolist()],
+        fate=_fates(own, tokens, where, known.age_bound)[here],
+        learner_logprob=to_json_numbers(tokens.logprobs[here]),
+        gap=to_json_numbers(tokens.logprobs[here] - logprobs),
+        advantage=to_json_numbers(tokens.advantages[here]),
+    )
+
+
+def _fates(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, bound: Number) -> list[TokenFate]:
+    """What became of each token, the strongest word last."""
+    found = np.full(len(segment), TokenFate.PROMPT, object)
+    for turn in segment.turns:
+        if turn.kind is TurnKind.OBSERVATION:
+            found[turn.start : turn.end] = TokenFate.OBSERVATION
+    sampled, stale = segment.loss_mask == 1, tokens.ages > (np.inf if bound is None else bound)
+    match where.row.state:
+        case TrajectoryState.HELD:
+            found[sampled] = TokenFate.WAITING
+        case TrajectoryState.DROPPED:
+            found[sampled] = TokenFate.DROPPED
+            if where.row.reason == DropReason.ALL_STALE:
+                found[sampled & stale] = TokenFate.STALE
+        case TrajectoryState.TRAINED:
+            has_loss = ~np.isnan(tokens.logprobs) if where.used.segment else sampled & ~stale
+            found[sampled] = TokenFate.UNTRAINED
+            found[sampled & stale] = TokenFate.STALE
+            found[has_loss] = TokenFate.TRAINED
+            for mark, fate in _FATE_OF_MARK.items():
+                found[(tokens.marks & mark.value) > 0] = fate
+    return found.tolist()
+
+
+_FATE_OF_MARK = {
+    TokenLossFlag.LOW: TokenFate.CLIP_LOW,
+    TokenLossFlag.HIGH: TokenFate.CLIP_HIGH,
+    TokenLossFlag.DUAL: TokenFate.CLIP_DUAL,
+    TokenLossFlag.CORRECTED: TokenFate.CORRECTED,
+}
+
+
+def to_json_numbers(values: Array) -> list[Number]:
+    return [None if value != value else round_for_display(value) for value in values.tolist()]  # noqa: PLR0124  NaN is not itself
+
+
+def round_for_display(value: float) -> float | None:
+    """As far as anybody reads it."""
+    return finite_or_none(float(f"{value:.5g}"))

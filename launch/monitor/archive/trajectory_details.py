@@ -1,0 +1,132 @@
+"""One trajectory's page: its turns with their text, and its group's members side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from launch.monitor.api_types import GroupMemberDetail, RecordingView, SegmentView, TestView, TrajectoryDetail, TurnView
+from launch.monitor.archive.recordings import TurnPosition, find_turn_positions, read_recording_title
+from launch.monitor.archive.step_table import finite_or_none
+from launch.monitor.archive.token_pages import round_for_display
+from launch.monitor.archive.trajectory_reader import (
+    LocatedTrajectory,
+    ReadContext,
+    TokenArrays,
+    TrajectoryRecord,
+    UnreadableTrajectoryError,
+    read_trajectory,
+    read_trajectory_record,
+)
+from launch.monitor.run_state.sanitize import sanitize_text
+from protocol.cli.output import display_path
+from protocol.run_directory.recording_reader import recording_path
+from protocol.trajectory import Segment, Turn, TurnKind
+from protocol.weights import NO_VERSION, format_version
+
+_TEXT_CHARS = 8_000
+
+
+def read_trajectory_detail(known: ReadContext, where: LocatedTrajectory) -> TrajectoryDetail:
+    """Raises UnreadableError."""
+    read = read_trajectory_record(known, where)
+    trajectory = read.trajectory
+    path = recording_path(known.run_dir, where.row.recording)
+    places = find_turn_positions(path) if path is not None else {}
+    return TrajectoryDetail(
+        row=where.row,
+        directory=str(display_path(known.run_dir)),
+        size=trajectory.request.group_size,
+        seed=trajectory.request.seed,
+        parts=trajectory.reward.parts,
+        tests=[TestView(sanitize_text(test.name), test.passed, test.weight) for test in trajectory.tests],
+        error=sanitize_text(trajectory.error),
+        instruction=read_recording_title(path) if path is not None else "",
+        engine=trajectory.engine,
+        node=trajectory.node,
+        worker=trajectory.worker,
+        started_at=trajectory.started_at,
+        ms=trajectory.timings_ms,
+        trained_version="" if where.version == NO_VERSION else format_version(where.version),
+        age_bound=known.age_bound,
+        segments=_segments(known, read, places),
+        recording=_recording(known, where.row.recording, path),
+    )
+
+
+def read_group_member(known: ReadContext, where: LocatedTrajectory) -> GroupMemberDetail:
+    """Beside the others of its group, also where its record is damaged."""
+    try:
+        trajectory = read_trajectory(known.run_dir, where)
+    except UnreadableTrajectoryError as error:
+        return GroupMemberDetail(where.row, {}, 0, 0, 0, {}, "", problem=str(error))
+    return GroupMemberDetail(
+        row=where.row,
+        parts=trajectory.reward.parts,
+        turns=sum(turn.kind is TurnKind.MODEL for segment in trajectory.segments for turn in segment.turns),
+        tests_passed=sum(test.passed for test in trajectory.tests),
+        tests=len(trajectory.tests),
+        ms=trajectory.timings_ms,
+        error=sanitize_text(trajectory.error),
+    )
+
+
+def _segments(known: ReadContext, read: TrajectoryRecord, places: dict[int, TurnPosition]) -> list[SegmentView]:
+    found: list[SegmentView] = []
+    index = 0
+    for segment, tokens in zip(read.trajectory.segments, read.tokens, strict=True):
+        turns: list[TurnView] = []
+        for turn in segment.turns:
+            is_model = turn.kind is TurnKind.MODEL
+            number, place = (index, places.get(index)) if is_model else (-1, None)
+            turns.append(_turn(known, (segment, tokens), turn, number, place))
+            index += is_model
+        found.append(SegmentView(len(segment), segment.parent, segment.offset, turns))
+    return found
+
+
+def _turn(
+    known: ReadContext, whole: tuple[Segment, TokenArrays], turn: Turn, index: int, place: TurnPosition | None
+) -> TurnView:
+    segment, tokens = whole
+    here = slice(turn.start, turn.end)
+    sampled = segment.loss_mask[here] == 1
+    gaps = np.abs(tokens.logprobs[here] - segment.logprobs[here])[sampled]
+    gaps, ages = gaps[~np.isnan(gaps)], tokens.ages[here][sampled]
+    own = segment.logprobs[here][sampled]
+    text = known.vocabulary.decode(segment.token_ids[here].tolist())
+    cut = max(0, len(text) - _TEXT_CHARS)
+    half = _TEXT_CHARS // 2
+    return TurnView(
+        kind=turn.kind.value,
+        index=index,
+        start=turn.start,
+        end=turn.end,
+        text=f"{text[:half]}\n…\n{text[-half:]}" if cut else text,
+        cut_chars=cut,
+        tool=sanitize_text(turn.tool),
+        exit_code=turn.exit_code,
+        ms=turn.ms,
+        malformed=turn.malformed,
+        mixed_prefix=turn.mixed_prefix,
+        cuts=turn.cuts,
+        reward=turn.reward,
+        version=format_version(turn.key_version) if turn.key_version >= 0 else "",
+        sampled=int(sampled.sum()),
+        trained=len(gaps),
+        logprob_mean=finite_or_none(float(own.mean())) if own.size else None,
+        gap_mean=round_for_display(float(gaps.mean())) if gaps.size else None,
+        gap_max=round_for_display(float(gaps.max())) if gaps.size else None,
+        age_max=int(ages.max()) if ages.size and ages.max() >= 0 else None,
+        at_s=place.at_s if place else None,
+        recording_offset=place.offset if place else None,
+    )
+
+
+def _recording(known: ReadContext, name: str, path: Path | None) -> RecordingView | None:
+    try:
+        size = path.stat().st_size if path is not None else 0
+    except OSError:  # recordings may be deleted at any time
+        return None
+    return RecordingView(name, size, name in known.live) if size else None

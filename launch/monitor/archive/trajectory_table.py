@@ -1,0 +1,207 @@
+"""What every trajectory came to, as columns: a hundred thousand take ten megabytes.
+
+Rows are only appended, in the order of arrival; their later columns are filled when a step has used them.  Strings that
+repeat (tasks, statuses, reasons, segments) are numbers into a list of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.run_directory.trained_log import TrainedTrajectoryEntry
+from protocol.run_directory.trajectory_export import ExportIndexEntry
+from protocol.trajectory import make_trajectory_id
+
+Array: TypeAlias = npt.NDArray[Any]
+
+HELD, TRAINED, DROPPED = 0, 1, 2
+"""Values of the column ``state``."""
+UNKNOWN = -1
+"""In columns of whole numbers; in others it is NaN."""
+_MOST = 1 << 40
+"""Of a group's number; a damaged line may have any."""
+_DTYPES: Mapping[str, npt.DTypeLike] = {
+    **dict.fromkeys(("group", "offset", "facts_offset"), np.int64),
+    **dict.fromkeys(("sample", "task", "status", "reason", "length", "tokens", "sampled", "step"), np.int32),
+    **dict.fromkeys(("segment", "facts_segment", "facts_length", "attempt"), np.int32),
+    **dict.fromkeys(("state", "passed"), np.int8),
+    **dict.fromkeys(("reward", "at"), np.float64),
+    **dict.fromkeys(("advantage", "gap"), np.float32),
+    "version": np.int32,
+}
+
+
+class TrajectoryUse(NamedTuple):
+    """What a step made of a trajectory."""
+
+    entry: TrainedTrajectoryEntry
+    step: int | None
+    """None: of a batch that made no step."""
+    version: int
+    """Of the weights that it updated."""
+
+
+class StringTable:
+    """Strings as numbers, in the order in which they came."""
+
+    def __init__(self, first: Sequence[str] = ()) -> None:
+        self._numbers = {name: number for number, name in enumerate(first)}
+        self.strings = list(first)
+
+    def intern(self, name: str) -> int:
+        found = self._numbers.get(name)
+        if found is None:
+            found = self._numbers[name] = len(self.strings)
+            self.strings.append(name)
+        return found
+
+    def find_numbers(self, names: Sequence[str]) -> list[int]:
+        """Numbers of those that ever came."""
+        return [self._numbers[name] for name in names if name in self._numbers]
+
+
+def _within(values: Sequence[float], dtype: np.dtype[Any]) -> Array:
+    """As the column's type: a damaged line may have any number."""
+    if dtype.kind == "f":
+        return np.array(values, dtype)
+    bounds = np.iinfo(dtype)
+    return np.array(values, np.int64).clip(bounds.min, bounds.max).astype(dtype)
+
+
+class TrajectoryTable:
+    """See the module.  Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._columns: dict[str, Array] = {name: np.zeros(1024, dtype) for name, dtype in _DTYPES.items()}
+        self._by_name: dict[str, int] = {}
+        self.tasks, self.statuses, self.reasons = StringTable(), StringTable(), StringTable([""])
+        self.segments, self.facts_segments = StringTable(), StringTable([""])
+
+    def __getitem__(self, column: str) -> Array:
+        """A column as it is now; valid until rows are added."""
+        return self._columns[column][: self.count]
+
+    def integer_at(self, column: str, row: int) -> int:
+        """One value of a column of whole numbers."""
+        return int(self._columns[column][row])
+
+    def float_at(self, column: str, row: int) -> float:
+        return float(self._columns[column][row])
+
+    def task_of(self, row: int) -> str:
+        return self.tasks.strings[self.integer_at("task", row)]
+
+    def status_of(self, row: int) -> str:
+        return self.statuses.strings[self.integer_at("status", row)]
+
+    def drop_reason_of(self, row: int) -> str:
+        """Why it was dropped; empty where it was not."""
+        return self.reasons.strings[self.integer_at("reason", row)]
+
+    def export_entry(self, row: int) -> ExportIndexEntry:
+        """Where its record is, as the index has it."""
+        group, sample = self.integer_at("group", row), self.integer_at("sample", row)
+        return ExportIndexEntry(
+            make_trajectory_id(group, sample),
+            group,
+            sample,
+            self.task_of(row),
+            self.segments.strings[self.integer_at("segment", row)],
+            self.integer_at("offset", row),
+            self.integer_at("length", row),
+            self.status_of(row),
+            self.float_at("reward", row),
+        )
+
+    def trained_entry(self, row: int) -> TrainedTrajectoryEntry:
+        """Where the facts of its tokens are."""
+        return TrainedTrajectoryEntry(
+            make_trajectory_id(self.integer_at("group", row), self.integer_at("sample", row)),
+            segment=self.facts_segments.strings[self.integer_at("facts_segment", row)],
+            offset=self.integer_at("facts_offset", row),
+            length=self.integer_at("facts_length", row),
+        )
+
+    def find_row(self, trajectory: str) -> int | None:
+        """The row of a trajectory."""
+        return self._by_name.get(trajectory)
+
+    def append_entries(self, entries: Sequence[ExportIndexEntry]) -> None:
+        """Append trajectories; one that is there already (exported twice) is passed over."""
+        fresh: list[ExportIndexEntry] = []
+        for entry in entries:
+            if entry.trajectory not in self._by_name and 0 <= entry.group < _MOST:
+                self._by_name[entry.trajectory] = self.count + len(fresh)
+                fresh.append(entry)
+        if fresh:
+            self._append(fresh)
+
+    def _append(self, fresh: Sequence[ExportIndexEntry]) -> None:
+        first, self.count = self.count, self.count + len(fresh)
+        self._make_room()
+        values: dict[str, Sequence[float]] = {
+            "group": [entry.group for entry in fresh],
+            "sample": [entry.sample for entry in fresh],
+            "task": [self.tasks.intern(entry.task) for entry in fresh],
+            "segment": [self.segments.intern(entry.segment) for entry in fresh],
+            "offset": [entry.offset for entry in fresh],
+            "length": [entry.length for entry in fresh],
+            "status": [self.statuses.intern(entry.status) for entry in fresh],
+            "reward": [entry.reward for entry in fresh],
+            "attempt": [entry.attempt for entry in fresh],
+            "passed": [UNKNOWN if entry.passed is None else entry.passed for entry in fresh],
+            "tokens": [entry.tokens for entry in fresh],
+            "sampled": [entry.sampled for entry in fresh],
+            "at": [np.nan if entry.at is None else entry.at for entry in fresh],
+        }
+        for name, column in values.items():
+            self._columns[name][first : self.count] = _within(column, self._columns[name].dtype)
+        self._reset(slice(first, self.count))
+
+    def _make_room(self) -> None:
+        if self.count > len(self._columns["group"]):
+            size = max(self.count, 2 * len(self._columns["group"]))
+            for name, column in self._columns.items():
+                larger = np.zeros(size, column.dtype)
+                larger[: len(column)] = column
+                self._columns[name] = larger
+
+    def _reset(self, which: slice | Array) -> None:
+        """No step has used these."""
+        for name, value in {"state": HELD, "reason": 0, "step": UNKNOWN, "version": UNKNOWN}.items():
+            self._columns[name][which] = value
+        for name in ("advantage", "gap"):
+            self._columns[name][which] = np.nan
+        for name in ("facts_segment", "facts_offset", "facts_length"):
+            self._columns[name][which] = 0
+
+    def mark_used(self, rows: Sequence[int], uses: Sequence[TrajectoryUse]) -> None:
+        """What steps made of them."""
+        entries = [use.entry for use in uses]
+        values: Mapping[str, Sequence[float]] = {
+            "state": [DROPPED if entry.reason else TRAINED for entry in entries],
+            "reason": [self.reasons.intern(entry.reason) for entry in entries],
+            "advantage": [np.nan if entry.advantage is None else entry.advantage for entry in entries],
+            "gap": [np.nan if entry.gap is None else entry.gap for entry in entries],
+            "facts_segment": [self.facts_segments.intern(entry.segment) for entry in entries],
+            "facts_offset": [entry.offset for entry in entries],
+            "facts_length": [entry.length for entry in entries],
+            "step": [UNKNOWN if use.step is None else use.step for use in uses],
+            "version": [use.version for use in uses],
+        }
+        for name, column in values.items():
+            self._columns[name][list(rows)] = _within(column, self._columns[name].dtype)
+
+    def mark_dropped(self, rows: Sequence[int], reason: str) -> None:
+        """Their group closed without anything to train."""
+        self._columns["state"][list(rows)] = DROPPED
+        self._columns["reason"][list(rows)] = self.reasons.intern(reason)
+
+    def rewind_to(self, step: int) -> None:
+        """What later steps did was taken back."""
+        self._reset(np.flatnonzero(self["step"] > step))

@@ -1,0 +1,390 @@
+"""What the report says, as text and numbers: a view and a summary in, facts out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from launch.monitor.run_state.model import EvaluationScore
+from launch.monitor.run_state.view import RunView
+from protocol.journal import TrajectoryAccounting
+from protocol.run_directory.jsonl_tail import (
+    Event,
+    get_integer,
+    get_list,
+    get_mapping,
+    get_number,
+    get_numbers,
+    get_text,
+)
+
+
+class ReportFigure(NamedTuple):
+    label: str
+    value: str
+    note: str = ""
+
+
+class GuaranteeCheck(NamedTuple):
+    name: str
+    kind: str
+    """``kept``, ``broken`` or ``unknown``."""
+    statement: str
+
+
+_NOT_BESIDE = {"before", "after"}
+"""Evaluations that are before training and after it."""
+
+
+@dataclass(slots=True)
+class ReportFacts:
+    run: str
+    verdict: str
+    verdict_kind: str
+    subtitle: list[str]
+    source: str
+    steps: int
+    age_bound: float | None
+    headline: list[ReportFigure] = field(default_factory=list[ReportFigure])
+    guarantees: list[GuaranteeCheck] = field(default_factory=list[GuaranteeCheck])
+    marks: list[dict[str, str | float | None]] = field(default_factory=list[dict[str, str | float | None]])
+    evaluation_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    evaluation_total: tuple[str, ...] | None = None
+    held_out_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    step_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    """Of evaluations beside training: step, pass@1, greedy, episodes, and whether its checkpoint is the best."""
+    drops: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+
+
+def collect_report_facts(
+    view: RunView, summary: Event | None, config: Event | None = None, families: Event | None = None
+) -> ReportFacts:
+    """``summary`` is summary.json, ``config`` config.json; None when the run has none.  ``families`` is the table of
+    its evaluations by family, for a run without a summary."""
+    known: Event = summary or {}
+    age = get_mapping(known, "token_age")
+    bound = get_number(age, "bound")
+    verdict, kind = _verdict(view, summary)
+    facts = ReportFacts(
+        run=view.run.id,
+        verdict=verdict,
+        verdict_kind=kind,
+        subtitle=_subtitle(view, known),
+        source="its summary, events and metrics" if summary else "its events and metrics; it left no summary",
+        steps=view.step or view.run.steps,
+        age_bound=view.run.age_bound if bound is None else bound,
+    )
+    books = _trajectory_accounting(view, known)
+    before, after = _evaluations(view, known)
+    facts.headline = _headline(view, known, before, after)
+    facts.guarantees = [
+        _check_no_loss(books, measured=bool(get_mapping(known, "trajectories"))),
+        _check_freshness(view, age, facts.age_bound),
+        _check_colocation(view, get_mapping(known, "placement"))
+        or _check_pauses(
+            view,
+            get_mapping(known, "weights"),
+            _pause_bound_ms(config or {}),
+            get_number(get_mapping(known, "trajectories"), "spanning_versions"),
+        ),
+    ]
+    facts.marks = [_mark(found, at) for found, at in ((before, "start"), (after, "end")) if found is not None]
+    told: Event = get_mapping(known, "eval") if summary is not None else {"families": families or {}}
+    _fill_evaluation(facts, told, before, after, held_out=get_held_out_family(config) != "")
+    beside, best = _beside(view, known), get_number(get_mapping(known, "best"), "step")
+    facts.step_rows = [_step_row(row, best) for row in beside]
+    facts.marks += [_step_mark(row) for row in beside]
+    failures = [
+        (f"{humanize_name(reason)}: issued again", format_count(n)) for reason, n in sorted(view.totals.failed.items())
+    ]
+    facts.drops = [(humanize_name(reason), format_count(n)) for reason, n in sorted(books.dropped.items())] + failures
+    facts.machines = _machines(view, known)
+    return facts
+
+
+def _verdict(view: RunView, summary: Event | None) -> tuple[str, str]:
+    if summary is not None:
+        if summary.get("ok") is True:
+            return "finished", "live"
+        return ("finished, a check failed", "bad") if summary.get("finished") is True else ("stopped early", "bad")
+    if view.run.ok is None:
+        return "not finished", "warn"
+    return ("finished", "live") if view.run.ok else ("stopped", "bad")
+
+
+def _subtitle(view: RunView, known: Event) -> list[str]:
+    seconds = get_number(known, "seconds")
+    if seconds is None and view.run.started_at is not None and view.last_event_at is not None:
+        seconds = view.last_event_at - view.run.started_at
+    control = get_text(known, "control", "none")
+    parts = [
+        f"recipe {view.run.recipe}" if view.run.recipe else "",
+        humanize_name(view.run.mode),
+        f"control {control}" if control != "none" else "",
+        f"{view.run.nodes} node{'s' if view.run.nodes != 1 else ''}" if view.run.nodes else "",
+        f"seed {view.run.seed}" if view.run.seed is not None else "",
+        f"{get_integer(known, 'steps', view.step)} steps",
+        format_duration(seconds) if seconds is not None else "",
+    ]
+    return [part for part in parts if part]
+
+
+def _trajectory_accounting(view: RunView, known: Event) -> TrajectoryAccounting[str]:
+    told = get_mapping(known, "trajectories")
+    if told:
+        dropped = {reason: int(n) for reason, n in get_mapping(told, "dropped").items() if isinstance(n, int) and n}
+        superseded, buffered = get_integer(told, "superseded"), get_integer(told, "in_buffer")
+        return TrajectoryAccounting(
+            get_integer(told, "acked"), get_integer(told, "trained"), dropped, superseded, buffered
+        )
+    totals = view.totals
+    buffered = max(0, totals.acked - sum(totals.dropped.values()) - totals.superseded - totals.trained)
+    return TrajectoryAccounting(totals.acked, totals.trained, dict(totals.dropped), totals.superseded, buffered)
+
+
+def _check_no_loss(books: TrajectoryAccounting[str], *, measured: bool) -> GuaranteeCheck:
+    out = f"{format_count(books.trained)} trained + {format_count(sum(books.dropped.values()))} dropped"
+    rest = f"{format_count(books.superseded)} superseded + {format_count(books.in_buffer)} in the buffer"
+    said = f"{format_count(books.acked)} acknowledged = {out} + {rest}."
+    if not measured:
+        return GuaranteeCheck(
+            "Lossless", "unknown", f"{format_count(books.acked)} acknowledged; the run left no books to check."
+        )
+    return GuaranteeCheck("Lossless", "kept" if books.balanced else "broken", said)
+
+
+def _check_freshness(view: RunView, age: Event, bound: float | None) -> GuaranteeCheck:
+    known = [value for value in view.curves["age_max"] if value is not None]
+    oldest = get_number(age, "max")
+    oldest = max(known, default=None) if oldest is None else oldest
+    if oldest is None or bound is None:
+        return GuaranteeCheck("Fresh", "unknown", "No token was trained, or no bound was set.")
+    steps = "step" if oldest == 1 else "steps"
+    masked = f"; {format_count(view.tokens.masked)} older tokens were masked" if view.tokens.masked else ""
+    said = f"The oldest trained token was {oldest:g} {steps} old; the bound is {bound:g}{masked}."
+    return GuaranteeCheck("Fresh", "kept" if oldest <= bound else "broken", said)
+
+
+def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
+    """What blocked a run whose learner and engines share a device; None for one that did not give the promise up."""
+    share = get_number(placement, "blocked_share") if placement else view.blocked_share
+    if share is None or get_text(placement, "kind", "shared") != "shared":
+        return None
+    turns = get_integer(placement, "turns")
+    times = f" in {format_count(turns)} turns" if turns else ""
+    return GuaranteeCheck(
+        "Never blocking",
+        "broken",
+        "Learner and engines shared a device (cluster.placement = shared): rollout stood still while the learner "
+        f"computed and its weights were loaded,{times} {format_percent(share)} of the time.",
+    )
+
+
+def _pause_bound_ms(config: Event) -> float | None:
+    """How long the run's configuration lets an engine stand still for a load."""
+    seconds = get_number(get_mapping(get_mapping(config, "config"), "engine"), "update_timeout_s")
+    return None if seconds is None else 1000 * seconds
+
+
+def _check_pauses(view: RunView, weights: Event, bound_ms: float | None, spanning: float | None) -> GuaranteeCheck:
+    """``spanning``: trajectories that more than one version sampled.  Kept while no engine stood still longer than the
+    run allows a load to take, loads that failed included."""
+    longest = max([get_number(weights, "pause_ms_max") or 0.0, *(engine.pause_ms_max for engine in view.engines)])
+    loads = get_integer(weights, "loads", sum(engine.loads for engine in view.engines))
+    if not loads and not longest:
+        return GuaranteeCheck("Never blocking", "unknown", "No engine loaded new weights.")
+    if not longest:
+        return GuaranteeCheck(
+            "Never blocking", "kept", f"Engines loaded weights {format_count(loads)} times and never stood still."
+        )
+    middle = get_number(weights, "pause_ms_p50")
+    median = "" if middle is None else f", half of them below {format_milliseconds(middle)}"
+    share = get_number(weights, "paused_share")
+    total = "" if share is None else f", {100 * share:.2g} % of the time"
+    said = f"Engines stood still {format_count(loads)} times, to load weights: at most {format_milliseconds(longest)}{median}{total}"
+    if bound_ms is None:
+        return GuaranteeCheck("Never blocking", "unknown", f"{said}; the run left no bound to hold it to.")
+    kind = "kept" if longest <= bound_ms else "broken"
+    through = "" if spanning is None else f" {format_count(spanning)} trajectories went on through a load."
+    return GuaranteeCheck(
+        "Never blocking", kind, f"{said}. engine.update_timeout_s allows {format_milliseconds(bound_ms)}.{through}"
+    )
+
+
+def _evaluations(view: RunView, known: Event) -> tuple[EvaluationScore | None, EvaluationScore | None]:
+    told = get_mapping(known, "eval")
+    found = {evaluation.name: evaluation for evaluation in view.evaluations}
+    for name in ("before", "after"):
+        if row := get_mapping(told, name):
+            score, spread = get_number(row, "pass_at_1") or 0.0, get_number(row, "stderr")
+            found[name] = EvaluationScore(name, score, spread, get_integer(row, "n"), get_number(row, "greedy"))
+    return found.get("before"), found.get("after")
+
+
+def _headline(
+    view: RunView, known: Event, before: EvaluationScore | None, after: EvaluationScore | None
+) -> list[ReportFigure]:
+    figures: list[ReportFigure] = []
+    told = get_mapping(known, "eval")
+    if before is not None and after is not None:
+        change = get_number(told, "difference")
+        change = after.pass_at_1 - before.pass_at_1 if change is None else change
+        interval = get_numbers(told, "ci95")
+        note = (
+            f"95 % interval {format_points(interval[0])} to {format_points(interval[1])}" if len(interval) == 2 else ""
+        )
+        figures.append(ReportFigure("Change in pass@1", f"{format_points(change)} points", note))
+    figures += [
+        ReportFigure(f"pass@1 {found.name}", format_percent(found.pass_at_1), _evaluation_note(found))
+        for found in (before, after)
+        if found is not None
+    ]
+    rate = get_mapping(known, "tokens_per_s")
+    sampled = get_number(rate, "sampled") or view.latest.get("tokens_per_s_sampled")
+    trained = get_number(rate, "trained") or view.latest.get("tokens_per_s_trained")
+    figures.append(ReportFigure("Tokens sampled", f"{format_count(sampled)} /s", f"{format_count(trained)} /s trained"))
+    figures.append(
+        ReportFigure("Tokens trained", format_count(view.tokens.trained), f"{format_count(view.tokens.masked)} masked")
+    )
+    return figures
+
+
+def _evaluation_note(found: EvaluationScore) -> str:
+    spread = "" if found.stderr is None else f"± {100 * found.stderr:.1f}, "
+    greedy = "" if found.greedy is None else f", greedy {format_percent(found.greedy)}"
+    return f"{spread}{format_count(found.n)} episodes{greedy}"
+
+
+def _mark(found: EvaluationScore, at: str) -> dict[str, str | float | None]:
+    label = f"evaluation {found.name} {format_percent(found.pass_at_1)}"
+    return {"at": at, "value": found.pass_at_1, "stderr": found.stderr, "label": label}
+
+
+def get_held_out_family(config: Event | None) -> str:
+    """The family that pass@1 leaves out; empty when there is none."""
+    return get_text(get_mapping(get_mapping(config or {}, "config"), "data"), "held_out_family")
+
+
+def _fill_evaluation(
+    facts: ReportFacts, told: Event, before: EvaluationScore | None, after: EvaluationScore | None, *, held_out: bool
+) -> None:
+    families = {name: row for name, row in get_mapping(told, "families").items() if isinstance(row, dict)}
+    for name, row in families.items():
+        rows = facts.held_out_rows if row.get("held_out") is True else facts.evaluation_rows
+        rows.append((humanize_name(name), *_scores(row)))
+    if before is not None or after is not None:
+        sides: Event = {side: get_mapping(told, side) for side in ("before", "after")}
+        for found in (before, after):
+            if found is not None and not sides[found.name]:
+                scores: Event = {"pass_at_1": found.pass_at_1, "stderr": found.stderr, "n": found.n}
+                sides[found.name] = scores | {"greedy": found.greedy}
+        change: Event = {key: told[key] for key in ("difference", "difference_stderr") if key in told}
+        facts.evaluation_total = (
+            "all but the held-out family" if held_out or facts.held_out_rows else "all",
+            *_scores(sides | change),
+        )
+        facts.evaluation_rows = facts.evaluation_rows or [facts.evaluation_total]
+        if facts.evaluation_rows == [facts.evaluation_total]:
+            facts.evaluation_total = None
+
+
+def _beside(view: RunView, known: Event) -> list[Event]:
+    """Evaluations beside training: by the summary, else what the events told last of each."""
+    if told := [row for row in get_list(get_mapping(known, "eval"), "steps") if isinstance(row, dict)]:
+        return told
+    found = {each.step: each for each in view.evaluations if each.step is not None and each.name not in _NOT_BESIDE}
+    return [
+        {"step": step, "pass_at_1": each.pass_at_1, "stderr": each.stderr, "n": each.n, "greedy": each.greedy}
+        for step, each in sorted(found.items())
+    ]
+
+
+def _step_row(row: Event, best: float | None) -> tuple[str, ...]:
+    step, greedy = get_number(row, "step"), get_number(row, "greedy")
+    likeliest = "–" if greedy is None else format_percent(greedy)
+    is_best = best is not None and step == best
+    return format_count(step), _score(row), likeliest, format_count(get_integer(row, "n")), "best" if is_best else ""
+
+
+def _step_mark(row: Event) -> dict[str, str | float | None]:
+    value = get_number(row, "pass_at_1") or 0.0
+    return {
+        "at": get_number(row, "step"),
+        "value": value,
+        "stderr": get_number(row, "stderr"),
+        "label": format_percent(value),
+    }
+
+
+def _scores(row: Event) -> tuple[str, ...]:
+    """Before, after, difference, greedy before and after, number of episodes, as text."""
+    before, after = get_mapping(row, "before"), get_mapping(row, "after")
+    change, spread = get_number(row, "difference"), get_number(row, "difference_stderr")
+    difference = "–" if change is None else format_points(change) + ("" if spread is None else f" ± {100 * spread:.1f}")
+    return (
+        _score(before),
+        _score(after),
+        difference,
+        _greedy(before, after),
+        format_count(get_integer(after or before, "n")),
+    )
+
+
+def _greedy(before: Event, after: Event) -> str:
+    known = [format_percent(value) for side in (before, after) if (value := get_number(side, "greedy")) is not None]
+    return " → ".join(known) or "–"
+
+
+def _score(side: Event) -> str:
+    value, spread = get_number(side, "pass_at_1"), get_number(side, "stderr")
+    if value is None:
+        return "–"
+    return format_percent(value) + ("" if spread is None else f" ± {100 * spread:.1f}")
+
+
+def _machines(view: RunView, known: Event) -> list[tuple[str, str]]:
+    weights, sandbox = get_mapping(known, "weights"), get_mapping(known, "sandbox")
+    restarts = sum(engine.restarts for engine in view.engines)
+    facts = [
+        ("Engines", format_count(len(view.engines))),
+        ("Weights pushed", format_count(get_integer(weights, "pushes", view.published))),
+        ("Loads in place", format_count(get_integer(weights, "loads", sum(engine.loads for engine in view.engines)))),
+        ("Engine restarts", format_count(restarts)),
+        ("Sandboxes started", format_count(get_integer(sandbox, "started", view.sandboxes.started))),
+    ]
+    if (leaked := get_number(sandbox, "leaked")) is not None:
+        facts.append(("Sandboxes left behind", format_count(leaked)))
+    facts += [
+        ("Process deaths", format_count(view.totals.deaths)),
+        ("Events lost", format_count(get_number(get_mapping(known, "events"), "lost"))),
+        ("Messages refused", format_count(view.totals.refused_messages)),
+        ("Damaged lines left out", format_count(view.reading.get("damaged", 0))),
+    ]
+    return facts
+
+
+def humanize_name(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def format_count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def format_percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+def format_points(value: float) -> str:
+    return f"{'−' if value < 0 else '+'}{abs(100 * value):.1f}"
+
+
+def format_milliseconds(value: float) -> str:
+    return f"{value:,.0f} ms" if value < 10_000 else f"{value / 1000:,.1f} s"
+
+
+def format_duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,235 @@
+"""One run as the server has it: followed by one poller, asked by any number of readers.
+
+Whoever asks waits for the poller's present piece of work, some milliseconds, and for nothing else: what takes reading
+(one trajectory's record, lanes, a recording) is read without the lock.  The run itself never waits for any of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+import orjson
+
+from launch.monitor.api_types import GroupDetail, RunProgress, RunStatus
+from launch.monitor.archive import query
+from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.archive.query import build_trajectory_row, newest_step
+from launch.monitor.archive.run_cards import read_run_status
+from launch.monitor.archive.trajectory_details import read_group_member
+from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext
+from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary, read_vocabulary
+from launch.monitor.run_state.event_text import RUN_FLOWS
+from launch.monitor.run_state.store import RunStore
+from launch.monitor.run_state.view import RunView, as_stopped, encode_run_view
+from protocol.cli.output import display_path
+from protocol.run_directory.jsonl_tail import Cursor, get_mapping, get_text
+from protocol.run_directory.layout import CONFIG_FILE, SFT_TABLE, resume_command
+from protocol.run_directory.lineage_log import LineageLog
+from protocol.weights import Lineage
+
+T = TypeVar("T")
+
+_LINES = 5_000
+"""Of events, that are taken in while others wait."""
+_MOST = 1 << 12
+"""Samples of a group that are named as missing; a damaged line may say any size."""
+_STANDING_S = 2.0
+"""For so long it is not looked again whether the driver lives."""
+
+
+class RunFollower:
+    """See the module.  Raises NoSuchRunError where ``run_dir`` is no folder."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self._store, self._catalog, self._lock = RunStore(run_dir), RunCatalog(run_dir), Lock()
+        self._inode = run_dir.stat().st_ino
+        self._status, self._looked_at = RunStatus.STOPPED, 0.0
+        self._lineage, self._lineage_bytes = Lineage(), -1
+        self._vocabulary = EMPTY_VOCABULARY
+        self.revision = 0
+        """Changes whenever anything may have."""
+        self.is_gone = False
+        """Its directory was removed, or is another one: nothing is followed any more."""
+
+    @property
+    def name(self) -> str:
+        return self.run_dir.resolve().name
+
+    def poll(self) -> bool:
+        """Take in what is new, or a piece of it; whether there may be more."""
+        with self._lock:
+            if self._is_gone():
+                return False
+            before = self._status
+            listed = self._catalog.poll()
+            taken = self._store.poll(_LINES)
+            self._refresh_status()
+            self._catalog.set_ended(self._store.state.header.ok is True)
+            if listed or taken or before is not self._status:
+                self.revision += 1
+            return listed or taken > 0
+
+    def load_initial(self) -> None:
+        """Take in all that lists are made of, and the newest events: before it is asked for the first time, so that no
+        list is half there and no run looks empty."""
+        while not self.is_gone:
+            with self._lock:
+                if self._is_gone() or not self._catalog.poll():
+                    break
+        self.poll()
+
+    def _is_gone(self) -> bool:
+        try:
+            there = self.run_dir.stat().st_ino == self._inode
+        except OSError:
+            there = False
+        if not there and not self.is_gone:
+            self.is_gone = True
+            self.revision += 1
+        return self.is_gone
+
+    def _refresh_status(self) -> None:
+        if time.monotonic() - self._looked_at > _STANDING_S:
+            self._status, self._looked_at = read_run_status(self.run_dir), time.monotonic()
+
+    # -- what is asked ---------------------------------------------------------------------------------------------
+
+    def query_catalog(self, question: Callable[[RunCatalog], T]) -> T:
+        """An answer from the catalog."""
+        with self._lock:
+            return question(self._catalog)
+
+    @property
+    def cursor(self) -> Cursor:
+        """Up to where events are taken in: what a stream tells, lists know."""
+        with self._lock:
+            return self._store.cursor
+
+    @property
+    def live_recordings(self) -> frozenset[str]:
+        """Recordings that are being made."""
+        with self._lock:
+            return self._live_recordings
+
+    @property
+    def _live_recordings(self) -> frozenset[str]:
+        return frozenset(self._store.state.running) if self._is_running else frozenset()
+
+    @property
+    def _is_running(self) -> bool:
+        return self._status is RunStatus.RUNNING
+
+    def view(self) -> RunView:
+        with self._lock:
+            view = self._store.view()
+            return view if self._is_running else as_stopped(view)
+
+    def encode_view(self) -> bytes:
+        """The state, as ``/state`` answers it."""
+        return encode_run_view(self.view())
+
+    def head(self) -> RunProgress:
+        with self._lock:
+            state, catalog = self._store.state, self._catalog
+            last = state.curve.last
+            values = last.values if last else {}
+            asked = self._is_running and state.header.flow != "run"
+            return RunProgress(
+                run=self.name,
+                revision=self.revision,
+                standing=self._status,
+                phase=state.phases[-1].name if state.phases else "",
+                step=newest_step(catalog) or 0,
+                steps=state.header.steps,
+                running=len(state.running) if self._is_running else 0,
+                trajectories=catalog.trajectories.count,
+                groups=len(catalog.groups),
+                reward_mean=values.get("reward_mean"),
+                pass_rate=values.get("pass_rate"),
+                last_event_at=state.last_event_at,
+                behind_bytes=self._store.behind_bytes + catalog.unread_bytes,
+                problem=self._problem(),
+                flow=RUN_FLOWS.get(state.header.flow, "") if asked else "",
+                directory=str(display_path(self.run_dir)),
+                go_on=self._resume_command(),
+            )
+
+    def _resume_command(self) -> str:
+        if self.is_gone or self._status is not RunStatus.STOPPED:
+            return ""
+        record = self._store.read_json_object(CONFIG_FILE) or {}
+        return resume_command(self.run_dir, supervised=SFT_TABLE in get_mapping(record, "config"))
+
+    def _problem(self) -> str:
+        if self.is_gone:
+            return f"{self.run_dir} is gone: it was removed while this monitor watched it"
+        if lost := self._catalog.damaged_lines + self._catalog.steps.damaged:
+            return f"{lost} lines of this run's files are damaged and were left out"
+        return ""
+
+    def locate(self, trajectory: str) -> LocatedTrajectory | None:
+        """A trajectory that was acknowledged; None for any other."""
+        with self._lock:
+            row = self._catalog.trajectories.find_row(trajectory)
+            return None if row is None else _located(self._catalog, row)
+
+    def members(self, group: int) -> list[LocatedTrajectory]:
+        """Of a group, by sample."""
+        with self._lock:
+            return [_located(self._catalog, row) for row in self._catalog.group_rows(group)]
+
+    def group(self, number: int) -> GroupDetail | None:
+        """Its members side by side; None where there is no such group."""
+        row = self.query_catalog(lambda catalog: query.find_group(catalog, number))
+        if row is None:
+            return None
+        known = self.read_context()
+        members = [read_group_member(known, where) for where in self.members(number)]
+        here = {each.row.sample for each in members}
+        return GroupDetail(row, members, [sample for sample in range(min(row.size, _MOST)) if sample not in here])
+
+    def read_context(self) -> ReadContext:
+        """What details are read with."""
+        with self._lock:
+            bound, live = self._store.state.header.age_bound, self._live_recordings
+        lineage, vocabulary = self._read_lineage(), self._read_vocabulary()
+        return ReadContext(self.run_dir, lineage, vocabulary, bound, live)
+
+    def _read_lineage(self) -> Lineage:
+        """Again whenever the file has grown; one that cannot be read leaves what was known."""
+        try:
+            size = (self.run_dir / "lineage.jsonl").stat().st_size
+            if size != self._lineage_bytes:
+                self._lineage, self._lineage_bytes = LineageLog(self.run_dir).read(), size
+        except (OSError, KeyError, TypeError):
+            pass
+        return self._lineage
+
+    def _read_vocabulary(self) -> TokenVocabulary:
+        if self._vocabulary is EMPTY_VOCABULARY:  # the model may be yet to come
+            config = get_mapping(self._store.read_json_object(CONFIG_FILE) or {}, "config")
+            model = get_text(get_mapping(config, "model"), "path")
+            weights = sorted((self.run_dir / "weights").glob("v*"))[-1:]
+            folders = [self.run_dir / "model", *([Path(model)] if model else []), *weights]
+            self._vocabulary = read_vocabulary(folders)
+        return self._vocabulary
+
+    def read_object(self, name: str) -> bytes | None:
+        """``config.json`` or ``summary.json`` as JSON; None while there is none."""
+        value = self._store.read_json_object(name)
+        return None if value is None else orjson.dumps(value)
+
+
+def _located(catalog: RunCatalog, row: int) -> LocatedTrajectory:
+    found = build_trajectory_row(catalog, row)
+    return LocatedTrajectory(
+        found,
+        catalog.trajectories.export_entry(row),
+        catalog.trajectories.trained_entry(row),
+        catalog.trajectories.integer_at("version", row),
+    )

@@ -1,0 +1,296 @@
+"""What a run looks like.  Every field is bounded, whatever the run's length; :mod:`launch.monitor.run_state.event_rules` fills it."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+from launch.monitor.run_state.event_text import LogLine
+from protocol.run_directory.jsonl_tail import Event, get_integer, get_text
+from protocol.trajectory import TRAIN_PURPOSE
+
+PHASES = ("nodes", "engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")
+MAX_RUNNING, MAX_RECENT, MAX_GROUPS, MAX_LOG, MAX_POINTS = 4_096, 400, 60, 120, 4_096
+
+
+@dataclass(slots=True)
+class RunHeader:
+    id: str = ""
+    recipe: str = ""
+    mode: str = ""
+    nodes: int = 0
+    seed: int | None = None
+    steps: int = 0
+    """Steps that the run is to take; 0 while unknown."""
+    url: str = ""
+    age_bound: float | None = None
+    started_at: float | None = None
+    attempt_at: float = 0.0
+    """When the newest attempt began."""
+    finished_at: float | None = None
+    ok: bool | None = None
+    reason: str = ""
+    attempts: int = 0
+    flow: str = "run"
+    """What a person asks of it: ``run``, ``pause`` or ``drain``."""
+    evaluates: bool = True
+
+
+@dataclass(slots=True)
+class PhaseSpan:
+    name: str
+    since: float
+    until: float | None = None
+    detail: str = ""
+    done: float = 0.0
+    total: float = 0.0
+    """``done`` of ``total`` in the phase's own unit; a total of 0 means that it has no measure."""
+
+
+@dataclass(slots=True)
+class EpisodeProgress:
+    """One episode, as far as it got."""
+
+    trajectory: str
+    purpose: str
+    group: int = -1
+    sample: int = -1
+    task: str = ""
+    family: str = ""
+    instruction: str = ""
+    worker: str = ""
+    started_at: float = 0.0
+    turn: int = 0
+    """That it is at, from 1; 0 before the model has said anything."""
+    sampled: int = 0
+    versions: tuple[int, int] = (-1, -1)
+    tool: str = ""
+    command: str = ""
+    status: str = "running"
+    reward: float | None = None
+    ended_at: float | None = None
+    ms: dict[str, float] = field(default_factory=dict[str, float])
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class GroupMember:
+    sample: int
+    trajectory: str = ""
+    reward: float | None = None
+    status: str = ""
+
+
+@dataclass(slots=True)
+class GroupState:
+    group: int
+    task: str = ""
+    size: int = 0
+    outcome: str = "open"
+    members: dict[int, GroupMember] = field(default_factory=dict[int, GroupMember])
+
+
+@dataclass(slots=True)
+class MonitoredEngine:
+    name: str
+    node: str = ""
+    state: str = "serving"
+    version: int = -1
+    pause_ms: float | None = None
+    load_ms: float | None = None
+    pause_ms_max: float = 0.0
+    lent_s: float = 0.0
+    """How long the learner had its device."""
+    loads: int = 0
+    restarts: int = 0
+
+
+@dataclass(slots=True)
+class SandboxCounts:
+    live: int = 0
+    started: int = 0
+    waiting: int = 0
+
+
+@dataclass(slots=True)
+class EvaluationProgress:
+    done: int = 0
+    total: int = 0
+    passed: int = 0
+
+
+@dataclass(slots=True)
+class EvaluationScore:
+    name: str
+    pass_at_1: float
+    stderr: float | None = None
+    n: int = 0
+    greedy: float | None = None
+    """pass@1 of the likeliest tokens, where it was measured too."""
+    at: float = 0.0
+    """When it was finished."""
+    step: int | None = None
+    """Of its weights, where that was told."""
+
+
+@dataclass(slots=True)
+class RunTotals:
+    finished: int = 0
+    acked: int = 0
+    superseded: int = 0
+    failed: dict[str, int] = field(default_factory=dict[str, int])
+    """Infrastructure failures by reason; their tickets were issued again."""
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    """Acknowledged trajectories that were dropped, by reason.  Those of the learner's steps are in the curve."""
+    trained: int = 0
+    """Trajectories.  From the curve, as a step may be taken back."""
+    published: int = 0
+    """Sets of weights that the learner gave out."""
+    refused_messages: int = 0
+    lost_events: int = 0
+    """That a process could not write, by its own word."""
+    deaths: int = 0
+    rewinds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StepSums:
+    """What a step adds to the books of its lineage, or all steps up to one."""
+
+    trained: int = 0
+    """Trajectories."""
+    dropped: dict[str, int] = field(default_factory=dict[str, int])
+    """Trajectories in trained batches that were not trained, by reason."""
+    ages: tuple[float, ...] = ()
+    """Tokens with loss, by age in steps."""
+
+    def __add__(self, other: StepSums) -> StepSums:
+        ages = tuple(map(sum, zip_longest(self.ages, other.ages, fillvalue=0.0)))
+        return StepSums(self.trained + other.trained, add_counts(self.dropped, other.dropped), ages)
+
+
+def add_counts(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
+    """Counts by reason, added up; reasons that never came are left out."""
+    return dict(Counter(some) + Counter(more))
+
+
+@dataclass(slots=True)
+class CurvePoint:
+    """One learner step, with running sums up to it."""
+
+    step: int
+    values: dict[str, float]
+    trained_tokens: int
+    masked_tokens: int
+    sampled_tokens: int
+    sums: StepSums
+
+
+@dataclass(slots=True)
+class MetricCurve:
+    """The metrics of the current lineage; thinned evenly when long, the last point always kept."""
+
+    points: list[CurvePoint] = field(default_factory=list[CurvePoint])
+    _every: int = 1
+
+    def rewind(self, step: int) -> None:
+        """Forget the steps after ``step``: they are taken again."""
+        while self.points and self.points[-1].step > step:
+            self.points.pop()
+
+    def append_step(self, step: int, values: dict[str, float], sums: StepSums) -> None:
+        """Append a step; one that was taken before replaces it and all after it."""
+        self.rewind(step - 1)
+        last = self.points[-1] if self.points else None
+        if len(self.points) >= MAX_POINTS:
+            self._every *= 2
+            self.points = [point for index, point in enumerate(self.points[:-1]) if index % 2 == 0]
+        elif last is not None and len(self.points) > 1 and self._every > 1 and last.step % self._every:
+            self.points.pop()
+        self.points.append(
+            CurvePoint(
+                step,
+                values,
+                (last.trained_tokens if last else 0) + int(values.get("trained_tokens", 0)),
+                (last.masked_tokens if last else 0) + int(values.get("masked_tokens", 0)),
+                (last.sampled_tokens if last else 0) + int(values.get("sampled_tokens", 0)),
+                last.sums + sums if last else sums,
+            )
+        )
+
+    @property
+    def last(self) -> CurvePoint | None:
+        return self.points[-1] if self.points else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenAlert:
+    """What the run said that a person should know, and has not taken back."""
+
+    about: str
+    text: str
+    health: bool
+    """Something is wrong; else something could be better."""
+    since: float
+
+
+@dataclass(slots=True)
+class MonitorState:
+    header: RunHeader = field(default_factory=RunHeader)
+    phases: list[PhaseSpan] = field(default_factory=list[PhaseSpan])
+    running: dict[str, EpisodeProgress] = field(default_factory=dict[str, EpisodeProgress])
+    recent: deque[EpisodeProgress] = field(default_factory=lambda: deque[EpisodeProgress](maxlen=MAX_RECENT))
+    groups: dict[int, GroupState] = field(default_factory=dict[int, GroupState])
+    curve: MetricCurve = field(default_factory=MetricCurve)
+    evaluations: dict[str, EvaluationScore] = field(default_factory=dict[str, EvaluationScore])
+    evaluating: dict[str, EvaluationProgress] = field(default_factory=dict[str, EvaluationProgress])
+    engines: dict[str, MonitoredEngine] = field(default_factory=dict[str, MonitoredEngine])
+    nodes: set[str] = field(default_factory=set[str])
+    workers: set[str] = field(default_factory=set[str])
+    sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
+    """By the writer of ``sandbox.stats``."""
+    node_of_worker: dict[str, str] = field(default_factory=dict[str, str])
+    """The same writer → its node."""
+    totals: RunTotals = field(default_factory=RunTotals)
+    advisories: dict[str, OpenAlert] = field(default_factory=dict[str, OpenAlert])
+    """By what they are about."""
+    log: deque[LogLine] = field(default_factory=lambda: deque[LogLine](maxlen=MAX_LOG))
+    last_event_at: float | None = None
+
+    def find_phase(self, name: str) -> PhaseSpan | None:
+        return next((span for span in reversed(self.phases) if span.name == name), None)
+
+    def set_phase_progress(self, name: str, done: float, total: float) -> None:
+        if (span := self.find_phase(name)) is not None:
+            span.done, span.total = done, total
+
+    def open_episode(self, event: Event, t: float) -> EpisodeProgress:
+        name = get_text(event, "trajectory")
+        if name not in self.running:
+            self.running[name] = EpisodeProgress(name, name.rpartition("-g")[0] or TRAIN_PURPOSE, started_at=t)
+            if len(self.running) > MAX_RUNNING:
+                self.running.pop(next(iter(self.running)))
+        return self.running[name]
+
+    def group(self, event: Event) -> GroupState:
+        number_ = get_integer(event, "group", -1)
+        group = self.groups.get(number_)
+        if group is None:
+            group = self.groups[number_] = GroupState(number_)
+            if len(self.groups) > MAX_GROUPS:
+                self.groups.pop(min(self.groups))  # this one, where an old group has a straggler
+        return group
+
+    def end_episode(self, event: Event, t: float, status: str) -> EpisodeProgress:
+        session = self.open_episode(event, t)
+        self.running.pop(session.trajectory, None)
+        session.status, session.ended_at = status, t
+        self.recent.append(session)
+        return session
+
+    def engine(self, event: Event) -> MonitoredEngine:
+        name = get_text(event, "engine") or get_text(event, "writer")
+        engine = self.engines.setdefault(name, MonitoredEngine(name))
+        engine.node = get_text(event, "node", engine.node)
+        return engine

@@ -1,0 +1,108 @@
+"""The long past of a run, for its totals alone, read beside the present.
+
+Of files that grow with every episode a reader begins near the end, so that a run of a hundred thousand episodes is on
+the screen at once.  What lies before is counted here, a piece at a time, from the lines that the totals are of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from launch.monitor.run_state.event_rules import apply_event
+from launch.monitor.run_state.model import MonitorState, RunTotals, add_counts
+from protocol.run_directory.jsonl_tail import Cursor, parse_json_object
+
+RECENT_BYTES = 2 << 20
+"""Of such a file, what is read as the present."""
+_CHUNK_BYTES = 1 << 20
+_EPISODIC = ("events/worker-", "events/buffer", "events/conductor")
+_COUNTED = tuple(
+    f'"kind":"{kind}"'.encode()
+    for kind in (
+        *("episode.finished", "episode.failed", "trajectory.stored", "group.closed", "message.refused"),
+        *("events.dropped", "worker.started", "batch.passed_over", "process.died", "process.hung"),
+    )
+)
+
+
+def find_recent_offsets(run_dir: Path) -> Cursor:
+    """Where the present begins in files that are long."""
+    found: Cursor = {}
+    for path in (run_dir / "events").glob("*.jsonl"):
+        source = path.relative_to(run_dir).with_suffix("").as_posix()
+        if source.startswith(_EPISODIC) and (start := _line_near_end(path)):
+            found[source] = start
+    return found
+
+
+def _line_near_end(path: Path) -> int:
+    """Offset of a line about :data:`RECENT_BYTES` before the end; 0 in a shorter file."""
+    try:
+        with path.open("rb") as file:
+            start = file.seek(0, 2) - RECENT_BYTES
+            if start <= 0:
+                return 0
+            file.seek(start)
+            return start + len(file.readline())
+    except OSError:
+        return 0
+
+
+class PastTotals:
+    """What lies before ``present`` in its files.  Not thread-safe."""
+
+    def __init__(self, run_dir: Path, present: Cursor) -> None:
+        self._run_dir, self._left = run_dir, {source: (0, end) for source, end in present.items()}
+        self.state = MonitorState()
+        """Of which totals and workers alone mean anything."""
+
+    @property
+    def remaining_bytes(self) -> int:
+        """Bytes that are not counted yet."""
+        return sum(end - at for at, end in self._left.values())
+
+    def count_next_chunk(self) -> int:
+        """Count a piece of one file; the lines in it, 0 when nothing is left."""
+        for source, (at, end) in list(self._left.items()):
+            data = self._piece(source, at, end)
+            whole = data.rfind(b"\n") + 1
+            if not whole:
+                del self._left[source]
+                continue
+            self._left[source] = (at + whole, end)
+            return self._count(data[:whole])
+        return 0
+
+    def _piece(self, source: str, at: int, end: int) -> bytes:
+        try:
+            with (self._run_dir / f"{source}.jsonl").open("rb") as file:
+                file.seek(at)
+                return file.read(min(_CHUNK_BYTES, end - at))
+        except OSError:
+            return b""
+
+    def _count(self, data: bytes) -> int:
+        lines = data.split(b"\n")
+        for raw in lines:
+            if any(kind in raw for kind in _COUNTED) and (event := parse_json_object(raw)) is not None:
+                apply_event(self.state, event)
+        self.state.running.clear()
+        return len(lines) - 1
+
+
+def add_totals(past: RunTotals, present: RunTotals) -> RunTotals:
+    """Of both."""
+    values: Mapping[str, int | dict[str, int]] = {
+        field.name: _sum(getattr(past, field.name), getattr(present, field.name)) for field in fields(RunTotals)
+    }
+    return RunTotals(**values)  # pyright: ignore[reportArgumentType]  each field with its own type
+
+
+def _sum(past: int | dict[str, int], present: int | dict[str, int]) -> int | dict[str, int]:
+    if isinstance(past, dict) and isinstance(present, dict):
+        return add_counts(past, present)
+    assert isinstance(past, int)  # noqa: S101  # a field has one type
+    assert isinstance(present, int)  # noqa: S101  # as above
+    return past + present

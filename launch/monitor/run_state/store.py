@@ -1,0 +1,104 @@
+"""A run directory as a reader sees it: the files in, a view out.
+
+``RunStore`` only reads, and holds no state that the files do not give back: a new one at the same directory shows the
+same, once it has counted what a long run did long ago (:mod:`launch.monitor.run_state.past_totals`).  It is not thread-safe; one
+owner polls it and hands out immutable views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from launch.monitor.run_state.event_rules import apply_event, apply_metrics
+from launch.monitor.run_state.model import MonitorState
+from launch.monitor.run_state.past_totals import PastTotals, add_totals, find_recent_offsets
+from launch.monitor.run_state.view import RunView, build_run_view
+from protocol.run_directory.jsonl_tail import (
+    Cursor,
+    Event,
+    RunTail,
+    format_cursor,
+    get_mapping,
+    get_number,
+    parse_json_object,
+)
+from protocol.run_directory.layout import NoSuchRunError
+
+EVENT_FILES = ("events/*.jsonl",)
+_METRICS = "metrics"
+
+
+class RunStore:
+    """Follows one run.  Raises NoSuchRunError if ``run_dir`` is not a folder; an empty or damaged one is fine."""
+
+    def __init__(self, run_dir: Path) -> None:
+        if not run_dir.is_dir():
+            raise NoSuchRunError(run_dir)
+        self.run_dir = run_dir
+        self.state = MonitorState()
+        self.state.header.id = run_dir.resolve().name
+        present = find_recent_offsets(run_dir)
+        self._history = PastTotals(run_dir, present)
+        self._reader = RunTail(run_dir, (*EVENT_FILES, f"{_METRICS}.jsonl"), present)
+        self._config_read = False
+
+    def poll(self, limit: int = 20_000) -> int:
+        """Take in what was appended since the last call, at most ``limit`` lines, or else a piece of the long past; 0
+        when there is neither."""
+        if not self._config_read:
+            self._read_config()
+        lines = self._reader.read(limit)
+        for line in lines:
+            if line.value is None:
+                continue
+            if line.source == _METRICS:
+                apply_metrics(self.state, line.value)
+            else:
+                apply_event(self.state, line.value)
+        return len(lines) or self._history.count_next_chunk()
+
+    @property
+    def cursor(self) -> Cursor:
+        """Up to where events are taken in."""
+        return {source: at for source, at in self._reader.cursor.items() if source != _METRICS}
+
+    @property
+    def behind_bytes(self) -> int:
+        """Of the long past."""
+        return self._history.remaining_bytes
+
+    def catch_up(self) -> None:
+        """Poll until nothing is left."""
+        while self.poll():
+            pass
+
+    def view(self) -> RunView:
+        past, present = self._history.state, self.state
+        whole = replace(present, totals=add_totals(past.totals, present.totals), workers=past.workers | present.workers)
+        return build_run_view(whole, self._reader.statistics(), format_cursor(self.cursor))
+
+    def read_json_object(self, name: str) -> Event | None:
+        """``config.json`` or ``summary.json``; None while it is absent or damaged."""
+        return read_json_object(self.run_dir / name)
+
+    def _read_config(self) -> None:
+        """The age bound and the number of steps, from before the run says that it started."""
+        if (config := self.read_json_object("config.json")) is None:
+            return
+        self._config_read = True
+        inner = get_mapping(config, "config") or config
+        header = self.state.header
+        bound = get_number(get_mapping(inner, "staleness"), "eta")
+        header.age_bound = bound if header.age_bound is None else header.age_bound
+        header.steps = header.steps or int(get_number(get_mapping(inner, "run"), "steps") or 0)
+        mode = get_mapping(inner, "run").get("mode")
+        header.mode = header.mode or (mode if isinstance(mode, str) else "")
+
+
+def read_json_object(path: Path) -> Event | None:
+    """The JSON object in a file; None if it is absent or damaged."""
+    try:
+        return parse_json_object(path.read_bytes())
+    except OSError:
+        return None

@@ -1,0 +1,237 @@
+"""A :class:`RunState` as readers get it: what ``/api/runs/RUN/state`` and ``--json`` answer, and the panel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import orjson
+
+from launch.monitor.run_state.event_text import LogLine
+from launch.monitor.run_state.model import (
+    PHASES,
+    CurvePoint,
+    EpisodeProgress,
+    EvaluationProgress,
+    EvaluationScore,
+    GroupMember,
+    GroupState,
+    MonitoredEngine,
+    MonitorState,
+    OpenAlert,
+    PhaseSpan,
+    RunHeader,
+    RunTotals,
+    SandboxCounts,
+    StepSums,
+    add_counts,
+)
+from protocol.run_directory.jsonl_tail import TailStatistics
+from protocol.weights import format_version
+
+SHOWN_RUNNING, SHOWN_RECENT, SHOWN_GROUPS, SHOWN_POINTS = 64, 40, 24, 480
+CURVES = (
+    "reward_mean",
+    "pass_rate",
+    "loss",
+    "grad_norm",
+    "entropy",
+    "kl_k1",
+    "kl_k3",
+    "parity_k3",
+    "parity_probe_k3",
+    "clip_high",
+    "clip_low",
+    "clip_dual",
+    "age_mean",
+    "age_max",
+    "trained_share",
+    "tokens_per_s_sampled",
+    "tokens_per_s_trained",
+    "step_s",
+    "wait_s",
+    "pause_ms",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSummary:
+    group: int
+    task: str
+    size: int
+    outcome: str
+    members: list[GroupMember]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSummary:
+    name: str
+    node: str
+    state: str
+    version: str
+    pause_ms: float | None
+    load_ms: float | None
+    pause_ms_max: float
+    lent_s: float
+    loads: int
+    restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenTotals:
+    sampled: int
+    trained: int
+    masked: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    run: RunHeader
+    phase: str
+    phases: list[PhaseSpan]
+    order: Sequence[str]
+    """Every phase in order, so that a page can draw those to come."""
+    step: int
+    latest: dict[str, float]
+    """The last step's metrics."""
+    curves: dict[str, list[float | None]]
+    """Columns of equal length, ``step`` first; thinned evenly."""
+    age_histogram: list[float]
+    """Tokens with loss, by age in steps, over the steps that stand."""
+    evaluations: list[EvaluationScore]
+    evaluating: dict[str, EvaluationProgress]
+    running: list[EpisodeProgress]
+    running_count: int
+    recent: list[EpisodeProgress]
+    """Newest first."""
+    groups: list[GroupSummary]
+    """Newest first."""
+    tokens: TokenTotals
+    totals: RunTotals
+    engines: list[EngineSummary]
+    blocked_share: float | None
+    """Of the training so far, for how much of it the engines stood aside for the learner; None where they never did."""
+    published: int
+    """Sets of weights that the learner gave out."""
+    nodes: int
+    workers: int
+    sandboxes: SandboxCounts
+    advisories: list[OpenAlert]
+    """Health first, then the oldest first."""
+    log: list[LogLine]
+    """Oldest first."""
+    last_event_at: float | None
+    reading: dict[str, int]
+    cursor: str
+    """Where ``/api/runs/RUN/events?cursor=`` goes on from."""
+    empty: bool
+    """The run directory holds nothing to show yet."""
+
+
+def as_stopped(view: RunView) -> RunView:
+    """Of a run that nobody drives: nothing runs, whatever its last events say."""
+    return replace(view, running=[], running_count=0, sandboxes=replace(view.sandboxes, live=0, waiting=0))
+
+
+def encode_run_view(view: RunView) -> bytes:
+    return orjson.dumps(view, option=orjson.OPT_NON_STR_KEYS)
+
+
+def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str) -> RunView:
+    last = state.curve.last
+    sums = last.sums if last else StepSums()
+    return RunView(
+        run=state.header,
+        phase=_phase(state),
+        phases=list(state.phases),
+        order=_order(state),
+        step=last.step if last else 0,
+        latest=last.values if last else {},
+        curves=_curves(state.curve.points),
+        age_histogram=list(sums.ages),
+        evaluations=list(state.evaluations.values()),
+        evaluating=dict(state.evaluating),
+        running=list(state.running.values())[-SHOWN_RUNNING:],
+        running_count=len(state.running),
+        recent=list(state.recent)[: -SHOWN_RECENT - 1 : -1],
+        groups=[_group(state.groups[key]) for key in sorted(state.groups, reverse=True)[:SHOWN_GROUPS]],
+        tokens=TokenTotals(
+            last.sampled_tokens if last else 0, last.trained_tokens if last else 0, last.masked_tokens if last else 0
+        ),
+        totals=replace(state.totals, trained=sums.trained, dropped=add_counts(state.totals.dropped, sums.dropped)),
+        engines=[_engine(engine) for _, engine in sorted(state.engines.items())],
+        blocked_share=_blocked_share(state),
+        published=state.totals.published,
+        nodes=len(state.nodes),
+        workers=len(state.workers),
+        sandboxes=_sandboxes(state),
+        advisories=sorted(state.advisories.values(), key=lambda advice: (not advice.health, advice.since)),
+        log=list(state.log),
+        last_event_at=state.last_event_at,
+        reading=statistics._asdict(),
+        cursor=cursor,
+        empty=statistics.lines == statistics.damaged,
+    )
+
+
+def _phase(state: MonitorState) -> str:
+    if state.header.ok is not None:
+        return "done" if state.header.ok else "stopped"
+    return state.phases[-1].name if state.phases else "waiting"
+
+
+def _order(state: MonitorState) -> list[str]:
+    """Phases as they came, then those that are still to come."""
+    visited = list(dict.fromkeys(span.name for span in state.phases))
+    last = max((PHASES.index(name) for name in visited if name in PHASES), default=-1)
+    coming = [name for name in PHASES[last + 1 :] if state.header.evaluates or not name.startswith("eval")]
+    return visited + [name for name in coming if name not in visited]
+
+
+def _curves(points: list[CurvePoint]) -> dict[str, list[float | None]]:
+    stride = max(1, -(-len(points) // SHOWN_POINTS))
+    shown = points[::-1][::stride][::-1]
+    columns: dict[str, list[float | None]] = {"step": [float(point.step) for point in shown]}
+    for name in CURVES:
+        columns[name] = [_short(point.values.get(name)) for point in shown]
+    return columns
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.5g}")
+
+
+def _group(group: GroupState) -> GroupSummary:
+    members = [group.members[sample] for sample in sorted(group.members)]
+    return GroupSummary(group.group, group.task, group.size, group.outcome, members)
+
+
+def _engine(engine: MonitoredEngine) -> EngineSummary:
+    return EngineSummary(
+        engine.name,
+        engine.node,
+        engine.state,
+        format_version(engine.version),
+        engine.pause_ms,
+        engine.load_ms,
+        engine.pause_ms_max,
+        round(engine.lent_s, 3),
+        engine.loads,
+        engine.restarts,
+    )
+
+
+def _blocked_share(state: MonitorState) -> float | None:
+    lent = [engine.lent_s for engine in state.engines.values()]
+    span = next((span for span in state.phases if span.name == "training"), None)
+    if span is None or not any(lent):
+        return None
+    seconds = (span.until or state.last_event_at or span.since) - span.since
+    return _short(min(1.0, sum(lent) / len(lent) / seconds)) if seconds > 0 else None
+
+
+def _sandboxes(state: MonitorState) -> SandboxCounts:
+    counts = state.sandboxes.values()
+    return SandboxCounts(
+        sum(count.live for count in counts), sum(count.started for count in counts), sum(c.waiting for c in counts)
+    )

@@ -1,0 +1,52 @@
+"""What the learner, the engines and the workers were at, as lines of colour.  Pure."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from launch.monitor.api_types import ActivityLane, ActivityLanes
+from launch.monitor.tui.drawing import formatting
+
+SHOWN = 10
+_LABEL = 12
+_COLORS = {
+    **dict.fromkeys(("generating", "training"), "green"),
+    **dict.fromkeys(("tool", "publishing"), "cyan"),
+    **dict.fromkeys(("grading", "saving"), "blue"),
+    **dict.fromkeys(("starting", "loading", "delivering"), "yellow"),
+    **dict.fromkeys(("paused", "down"), "red"),
+    **dict.fromkeys(("waiting", "lent"), "dim"),
+}
+_FULL, _HALF, _LITTLE = "█", "▌", "▏"
+
+
+def render_activity(lanes: ActivityLanes) -> Text:
+    """A line a process, a character a slot: coloured by what it was at most, dark where it was at nothing."""
+    shown = lanes.lanes[:SHOWN]
+    if not shown:
+        return Text("No process has told what it is at.", formatting.QUIET)
+    lines = [*map(_line, shown), _legend(lanes)]
+    if more := len(lanes.lanes) - len(shown):
+        lines.append(Text(f"and {more} more processes", formatting.QUIET))
+    return Text("\n").join(lines)
+
+
+def _line(lane: ActivityLane) -> Text:
+    line = Text(f"{formatting.truncate_text(lane.name, _LABEL):<{_LABEL}} ", "bold")
+    for at in range(max(map(len, lane.states.values()), default=0)):
+        state = max(lane.states, key=lambda name: lane.states[name][at])
+        value = lane.states[state][at]
+        block = _FULL if value > 0.5 else _HALF if value > 0.1 else _LITTLE if value > 0 else " "
+        line.append(block, _COLORS.get(state, ""))
+    return line
+
+
+def _legend(lanes: ActivityLanes) -> Text:
+    """Each colour with the states that have it, and over which time."""
+    here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
+    by_color = dict[str, list[str]]()
+    for name in [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys()):
+        by_color.setdefault(_COLORS.get(name, ""), []).append(name)
+    parts = [(f"{'/'.join(names)}  ", color) for color, names in by_color.items()]
+    span = f"{formatting.format_time_of_day(lanes.since)}–{formatting.format_time_of_day(lanes.until)}"
+    return Text.assemble(*parts, (span, formatting.QUIET))

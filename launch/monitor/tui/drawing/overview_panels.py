@@ -1,0 +1,203 @@
+"""What the overview shows, panel by panel.  Pure: a view of the run and a width in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from launch.monitor.run_state.model import EpisodeProgress, EvaluationScore
+from launch.monitor.run_state.view import EngineSummary, RunView
+from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing.formatting import ACCENT, BAD, GOOD, QUIET, WARN
+from launch.monitor.tui.drawing.text_plots import braille_curve, sparkline
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewMetric:
+    name: str
+    title: str
+    share: bool = False
+    """Of one, told as a percentage."""
+
+
+MAIN_METRICS = (
+    OverviewMetric("reward_mean", "reward"),
+    OverviewMetric("pass_rate", "pass rate", share=True),
+    OverviewMetric("loss", "loss"),
+    OverviewMetric("entropy", "entropy"),
+    OverviewMetric("kl_k3", "KL"),
+    OverviewMetric("clip_high", "clipped above", share=True),
+    OverviewMetric("age_mean", "token age"),
+    OverviewMetric("trained_share", "trained share", share=True),
+    OverviewMetric("tokens_per_s_sampled", "tokens/s"),
+    OverviewMetric("step_s", "step, s"),
+    OverviewMetric("wait_s", "learner waits, s"),
+    OverviewMetric("pause_ms", "engine pause, ms"),
+)
+_CELL = 22
+"""Columns that a figure wants."""
+_ROOMY = 100
+"""Columns of a screen that has lines to spare."""
+_PLOT_WIDTH, _PLOT_HEIGHT = 36, 2
+_LABEL = 12
+_SHOWN_SESSIONS, _SHOWN_ADVICE = 6, 6
+
+
+def render_facts(view: RunView, width: int) -> Text:
+    """The head figures, as many beside each other as there is room for."""
+    age = f"{formatting.format_decimal(view.latest.get('age_mean'), 1)}, oldest {formatting.format_decimal(view.latest.get('age_max'), 0)}"
+    bound = "" if view.run.age_bound is None else f"of {view.run.age_bound:.0f}"
+    pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
+    dropped, failed = sum(view.totals.dropped.values()), sum(view.totals.failed.values())
+    cells = [
+        _figure("reward", formatting.format_decimal(view.latest.get("reward_mean")), _trend(view, "reward_mean")),
+        _figure("pass rate", formatting.format_percent(view.latest.get("pass_rate")), _trend(view, "pass_rate")),
+        _figure(
+            "tokens/s",
+            formatting.format_short(view.latest.get("tokens_per_s_sampled")),
+            _trend(view, "tokens_per_s_sampled"),
+        ),
+        _figure("token age", age, bound),
+        _figure("episodes running", f"{view.running_count}", f"{view.totals.finished:,} finished"),
+        _figure("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
+        _figure(
+            "engine pause", formatting.format_duration(max(pauses)) if pauses else formatting.MISSING, "longest now"
+        ),
+        _figure("sandboxes", f"{view.sandboxes.live}", f"{view.sandboxes.waiting} waiting"),
+        _figure("trajectories", f"{view.totals.acked:,}", f"{dropped:,} dropped"),
+        _figure("infra failures", f"{failed:,}", f"{view.totals.deaths:,} deaths", BAD if failed else ""),
+    ]
+    return arrange_blocks(cells, width, _CELL, apart=width >= _ROOMY)
+
+
+def _figure(label: str, value: str, beside: str, style: str = "") -> list[Text]:
+    beside_style = ACCENT if beside[:1] in "▁▂▃▄▅▆▇█" else QUIET
+    return [Text(label, QUIET), Text.assemble((value, f"bold {style}".strip()), "  ", (beside, beside_style))]
+
+
+def _trend(view: RunView, name: str) -> str:
+    known = [value for value in view.curves.get(name, []) if value is not None]
+    return sparkline(known, 10) if len(known) > 1 else ""
+
+
+def arrange_blocks(cells: Sequence[Sequence[Text]], width: int, least: int, *, apart: bool = True) -> Text:
+    """Blocks of equal height beside each other, each at least so wide, row upon row; ``apart``: a line between."""
+    count = min(len(cells), max(1, width // least)) if cells else 1
+    room = max(1, width // count)
+    lines: list[Text] = []
+    for first in range(0, len(cells), count):
+        row = cells[first : first + count]
+        lines += [Text.assemble(*(_fitted(part, room) for part in line)) for line in zip(*row, strict=True)]
+        if apart and first + count < len(cells):
+            lines.append(Text())
+    return Text("\n").join(lines)
+
+
+def _fitted(text: Text, width: int) -> Text:
+    shown = text.copy()
+    shown.truncate(width - 1, overflow="ellipsis", pad=True)
+    return shown.append(" ")
+
+
+def render_alerts(view: RunView) -> Text:
+    """Health first.  One line says that there is none."""
+    if not view.advisories:
+        return Text("Nothing to say: no advisory is open.", QUIET)
+    shown = view.advisories[:_SHOWN_ADVICE]
+    lines = [
+        Text.assemble(("■ " if each.health else "□ ", BAD if each.health else WARN), formatting.one_line(each.text))
+        for each in shown
+    ]
+    if more := len(view.advisories) - len(shown):
+        lines.append(Text(f"and {more} more, in the log", QUIET))
+    return Text("\n").join(lines)
+
+
+def render_curves(view: RunView, width: int) -> Text:
+    """The main metrics over the steps, those that the run has."""
+    steps = view.curves["step"]
+    if not steps:
+        return Text("No step was taken yet.", QUIET)
+    known = [metric for metric in MAIN_METRICS if any(each is not None for each in view.curves.get(metric.name, []))]
+    count = max(1, width // _PLOT_WIDTH)
+    room = max(12, width // count - 3)
+    return arrange_blocks([render_metric(metric, view.curves[metric.name], room) for metric in known], width, room + 3)
+
+
+def render_metric(metric: OverviewMetric, values: Sequence[float | None], width: int) -> list[Text]:
+    """Its title with the last value and its bounds, and its line."""
+    told = formatting.format_percent if metric.share else formatting.format_short
+    known = [value for value in values if value is not None]
+    bounds = f"{told(min(known))} … {told(max(known))}" if known else ""
+    title = Text.assemble((metric.title, QUIET), "  ", (told(known[-1] if known else None), "bold"))
+    title.truncate(max(1, width - len(bounds) - 1), pad=True)
+    return [
+        title.append(f" {bounds}", QUIET),
+        *(Text(line, ACCENT) for line in braille_curve(values, width, _PLOT_HEIGHT)),
+    ]
+
+
+def render_engines(view: RunView) -> Text:
+    if not view.engines:
+        return Text("No engine has spoken yet.", QUIET)
+    return Text("\n").join(map(_engine, view.engines))
+
+
+def _engine(engine: EngineSummary) -> Text:
+    parts: list[str | Text | tuple[str, str]] = [
+        _label(engine.name),
+        formatting.render_state(engine.state),
+        (f"  v{engine.version or formatting.MISSING}", ""),
+        (f"  {engine.loads} loads, {formatting.format_duration(engine.pause_ms)}", QUIET),
+    ]
+    if engine.restarts:
+        parts.append((f"  {engine.restarts} restarts", WARN))
+    return Text.assemble(*parts)
+
+
+def render_evaluations(view: RunView) -> Text:
+    """Evaluations, and those that are under way."""
+    lines = [_evaluation(each) for each in view.evaluations]
+    lines += [
+        Text.assemble(_label(name), f"{each.done} of {each.total}", (f"  {each.passed} passed", QUIET))
+        for name, each in view.evaluating.items()
+    ]
+    return Text("\n").join(lines) if lines else Text("None yet.", QUIET)
+
+
+def _evaluation(each: EvaluationScore) -> Text:
+    spread = "" if each.stderr is None else f" ± {100 * each.stderr:.1f}"
+    return Text.assemble(
+        _label(each.name), (formatting.format_percent(each.pass_at_1), GOOD), (f"{spread}  of {each.n}", QUIET)
+    )
+
+
+def _label(name: str) -> tuple[str, str]:
+    return f"{formatting.truncate_text(name, _LABEL):<{_LABEL}} ", "bold"
+
+
+def render_episodes(view: RunView, width: int) -> Text:
+    """The episodes that run longest, by the time of the newest event."""
+    if not view.running:
+        return Text("No episode is running.", QUIET)
+    longest = sorted(view.running, key=lambda each: each.started_at)[:_SHOWN_SESSIONS]
+    lines = [_session(each, width, view.last_event_at or 0.0) for each in longest]
+    if more := view.running_count - len(longest):
+        lines.append(Text(f"and {more} more: 4 shows their terminals", QUIET))
+    return Text("\n").join(lines)
+
+
+def _session(session: EpisodeProgress, width: int, now: float) -> Text:
+    age = (
+        formatting.format_duration(1000 * max(0.0, now - session.started_at))
+        if session.started_at
+        else formatting.MISSING
+    )
+    line = Text.assemble(
+        (f"{formatting.truncate_text(session.task, 18):<18} ", "bold"), f"{session.worker:<11} ", f"turn {session.turn:<3}",
+        (f"{age:>8}  ", QUIET), (formatting.one_line(session.command or session.tool), ACCENT),
+    )  # fmt: skip
+    line.truncate(max(10, width), overflow="ellipsis")
+    return line

@@ -1,0 +1,171 @@
+"""Tokens as text in colours, and a sentence about one of them.  Pure.
+
+A token is coloured by one thing at a time.  What the policy did not sample is dim under each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from launch.monitor.api_types import TokenFate, TokenPage
+from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing.formatting import BAD, GOOD, QUIET, WARN
+
+
+class TokenColouring(StrEnum):
+    """What a token's colour tells."""
+
+    PROBABILITY = "probability"
+    AGE = "age"
+    FATE = "what became of it"
+    GAP = "gap between learner and engine"
+    ADVANTAGE = "advantage"
+
+
+_UNLIKELY = "bold bright_red"
+_FATES: Mapping[TokenFate, str] = {
+    TokenFate.TRAINED: GOOD,
+    TokenFate.WAITING: "cyan",
+    TokenFate.STALE: WARN,
+    TokenFate.DROPPED: BAD,
+    TokenFate.UNTRAINED: QUIET,
+    TokenFate.CLIP_HIGH: "blue",
+    TokenFate.CLIP_LOW: "blue",
+    TokenFate.CLIP_DUAL: "bold blue",
+    TokenFate.CORRECTED: "underline blue",
+}
+LEGENDS: Mapping[TokenColouring, tuple[tuple[str, str], ...]] = {
+    TokenColouring.PROBABILITY: ((GOOD, "≥ 0.9"), ("cyan", "≥ 0.5"), (WARN, "≥ 0.1"), (_UNLIKELY, "less")),
+    TokenColouring.AGE: ((GOOD, "0 steps"), ("cyan", "1"), (WARN, "2"), (BAD, "more"), ("", "not used")),
+    TokenColouring.FATE: ((GOOD, "trained"), ("cyan", "waiting"), (WARN, "stale"), (BAD, "dropped"), ("blue", "clipped"),
+              ("underline blue", "corrected")),
+    TokenColouring.GAP: ((GOOD, "≤ 0.01"), ("cyan", "≤ 0.1"), (WARN, "≤ 0.5"), (_UNLIKELY, "more"), ("", "unknown")),
+    TokenColouring.ADVANTAGE: ((GOOD, "above 0"), ("", "0 or none"), (BAD, "below 0")),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPiece:
+    """A part of a line that is of one token."""
+
+    token: int
+    """Its place in the page."""
+    text: str
+
+
+def token_style(page: TokenPage, at: int, by: TokenColouring) -> str:
+    if page.fate[at] in (TokenFate.PROMPT, TokenFate.OBSERVATION):
+        return QUIET
+    return _STYLES[by](page, at)
+
+
+def _probability(page: TokenPage, at: int) -> str:
+    return _step(page.probability[at], ((0.9, GOOD), (0.5, "cyan"), (0.1, WARN)), _UNLIKELY)
+
+
+def _age(page: TokenPage, at: int) -> str:
+    age = page.age[at]
+    return "" if age is None else (GOOD, "cyan", WARN, BAD)[min(age, 3)]
+
+
+def _gap(page: TokenPage, at: int) -> str:
+    gap = page.gap[at]
+    return _step(None if gap is None else -abs(gap), ((-0.01, GOOD), (-0.1, "cyan"), (-0.5, WARN)), _UNLIKELY)
+
+
+def _advantage(page: TokenPage, at: int) -> str:
+    value = page.advantage[at]
+    return "" if not value else GOOD if value > 0 else BAD
+
+
+_STYLES: Mapping[TokenColouring, Callable[[TokenPage, int], str]] = {
+    TokenColouring.PROBABILITY: _probability,
+    TokenColouring.AGE: _age,
+    TokenColouring.FATE: lambda page, at: _FATES.get(page.fate[at], ""),
+    TokenColouring.GAP: _gap,
+    TokenColouring.ADVANTAGE: _advantage,
+}
+
+
+def _step(value: float | None, bounds: tuple[tuple[float, str], ...], least: str) -> str:
+    """The style of the first bound that is reached."""
+    return "" if value is None else next((found for bound, found in bounds if value >= bound), least)
+
+
+def wrap_tokens(page: TokenPage, width: int) -> list[list[TokenPiece]]:
+    """Lines of at most ``width`` cells; every token in at least one of them, in order."""
+    lines: list[list[TokenPiece]] = [[]]
+    room = width
+    for token, text in enumerate(page.text):
+        for line in _shown(text).splitlines(keepends=True):
+            for part in _parts(line.removesuffix("\n"), room, width):
+                if lines[-1] and cell_len(part) > room:
+                    lines.append([])
+                    room = width
+                lines[-1].append(TokenPiece(token, part))
+                room -= cell_len(part)
+            if line.endswith("\n"):
+                lines.append([])
+                room = width
+    return lines
+
+
+def _shown(text: str) -> str:
+    """A token that is nothing to see, and the end of a line, have a sign of their own."""
+    return text.replace("\t", "→   ").replace("\n", "⏎\n") or "·"
+
+
+def _parts(text: str, room: int, width: int) -> Iterator[str]:
+    """The first fits into ``room``, the others into ``width``, as far as one character does."""
+    part, left = "", room
+    for char in text:
+        cells = cell_len(char)
+        if cells > left and part:
+            yield part
+            part, left = "", width
+        elif cells > left:
+            left = width
+        part, left = part + char, left - cells
+    if part:
+        yield part
+
+
+def render_tokens(page: TokenPage, lines: list[list[TokenPiece]], by: TokenColouring, cursor: int) -> Text:
+    """All lines; the token under the cursor stands out."""
+    return Text("\n", no_wrap=True).join(
+        Text.assemble(
+            *((piece.text, _cursor(token_style(page, piece.token, by), piece.token == cursor)) for piece in line)
+        )
+        for line in lines
+    )
+
+
+def _cursor(found: str, here: bool) -> str:
+    return f"{found} reverse bold".strip() if here else found
+
+
+def render_legend(by: TokenColouring) -> Text:
+    parts = [part for found, told in LEGENDS[by] for part in (("██ ", found), (f"{told}  ", QUIET))]
+    return Text.assemble((f"{by.value}  ", "bold"), *parts)
+
+
+def describe_token(page: TokenPage, at: int) -> Text:
+    """Everything that is known of one token."""
+    if not page.id:
+        return Text("no tokens", QUIET)
+    known = [
+        ("", f"token {page.start + at} of {page.total}"),
+        ("", repr(page.text[at])),
+        ("p ", formatting.format_decimal(page.probability[at], 3)),
+        ("", formatting.humanize_name(page.fate[at])),
+        ("age ", formatting.MISSING if page.age[at] is None else str(page.age[at])),
+        ("version ", page.version[at] or formatting.MISSING),
+        ("gap ", formatting.format_short(page.gap[at])),
+        ("advantage ", formatting.format_decimal(page.advantage[at], 3)),
+    ]
+    return Text("  ").join(Text.assemble((label, QUIET), value) for label, value in known)

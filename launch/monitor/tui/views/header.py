@@ -1,0 +1,138 @@
+"""The two lines at the top of every page: where the run stands, and where the person is in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.style import Style
+from rich.text import Text
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Static
+
+from launch.monitor.api_types import RunProgress, RunStatus
+from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.drawing.formatting import ACCENT, BAD, QUIET
+
+_BAR, _ROOMY = 16, 100
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    key: str
+    name: str
+    title: str
+
+
+class HeadLine(Static):
+    """Where the run stands; a second line says what is wrong with its directory."""
+
+    DEFAULT_CSS = "HeadLine { height: auto; padding: 0 1; background: $panel; }"
+
+    head: reactive[RunProgress | None] = reactive(None)
+
+    def on_mount(self) -> None:
+        self.set_interval(1.0, self._show)
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def watch_head(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        if self.head is not None:
+            self.update(render_head_line(self.head, max(20, self.size.width), time.time()))
+
+
+def render_head_line(head: RunProgress, width: int, now: float) -> Text:
+    """Pure: as much of it as there is room for."""
+    parts = [
+        Text.assemble(("longshore ", f"bold {ACCENT}"), (formatting.truncate_text(head.run, 24), "bold")),
+        formatting.render_run_status(head.standing, head.flow),
+        _step(head, _BAR if width >= _ROOMY else _BAR // 2),
+        Text.assemble(
+            ("reward ", QUIET),
+            formatting.format_decimal(head.reward_mean),
+            ("  pass ", QUIET),
+            formatting.format_percent(head.pass_rate),
+        ),
+        Text(f"{head.running} running"),
+        Text(_news(head, now), QUIET),
+    ]
+    line = parts[0]
+    for part in parts[1:]:
+        if part.plain and line.cell_len + 3 + part.cell_len <= width:
+            line = Text.assemble(line, "   ", part)
+    if head.problem:
+        line = Text.assemble(line, "\n", (head.problem, f"bold {BAD}"))
+    elif head.behind_bytes:
+        line = Text.assemble(
+            line, "\n", (f"{head.behind_bytes / 1e6:,.1f} MB of its past are yet to be counted", QUIET)
+        )
+    return line
+
+
+def _step(head: RunProgress, width: int) -> Text:
+    if not head.step:
+        return Text(formatting.humanize_name(head.phase) or "waiting for the first event", ACCENT)
+    if not head.steps:
+        return Text(f"step {head.step}", ACCENT)
+    done = min(width, round(width * head.step / head.steps))
+    bar = (("━" * done, ACCENT), ("━" * (width - done), QUIET))
+    return Text.assemble((f"step {head.step}/{head.steps} ", ACCENT), *bar)
+
+
+def _news(head: RunProgress, now: float) -> str:
+    if head.last_event_at is None or head.standing is not RunStatus.RUNNING:
+        return ""
+    return f"news {formatting.format_age(now - head.last_event_at)}"
+
+
+class TabLine(Static):
+    """What there is to go to, by key or by mouse."""
+
+    DEFAULT_CSS = """
+    TabLine { height: 1; padding: 0 1; background: $panel; link-style: none; link-color: $text;
+      link-style-hover: underline; link-color-hover: $text; link-background-hover: $panel; }
+    """
+
+    @dataclass
+    class Chosen(Message):
+        """By the mouse."""
+
+        name: str
+
+    def __init__(self, tabs: Sequence[Tab]) -> None:
+        super().__init__()
+        self._tabs = tabs
+        self._current, self._beside = tabs[0].name, dict[str, str]()
+
+    def on_mount(self) -> None:
+        self._show()
+
+    def select(self, name: str) -> None:
+        self._current = name
+        self._show()
+
+    def note(self, name: str, beside: str) -> None:
+        """A few characters beside a title."""
+        if self._beside.get(name, "") != beside:
+            self._beside[name] = beside
+            self._show()
+
+    def _show(self) -> None:
+        line = Text()
+        for tab in self._tabs:
+            here = tab.name == self._current
+            shown = Text.assemble((f" {tab.key} ", QUIET), (tab.title, f"bold {ACCENT} reverse" if here else ""))
+            if beside := self._beside.get(tab.name):
+                shown.append(f" {beside}", QUIET)
+            shown.stylize(Style.from_meta({"@click": f"choose('{tab.name}')"}))
+            line.append_text(shown.append(" "))
+        self.update(line)
+
+    def action_choose(self, name: str) -> None:
+        self.post_message(self.Chosen(name))

@@ -1,0 +1,112 @@
+"""What happened, as sentences: the newest first."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+
+from launch.monitor.api_types import ResultPage
+from launch.monitor.run_follower import RunFollower
+from launch.monitor.run_state.event_text import LogLine, describe_event
+from launch.monitor.run_state.store import EVENT_FILES
+from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.views.base import TrajectoryRequested
+from launch.monitor.tui.views.listing import STRETCHED, ListColumn, Listing
+from protocol.run_directory.jsonl_tail import RunTail, cursor_at_end
+
+_KEPT = 20_000
+_PAST_BYTES = 512 << 10
+"""Of each process's events, before the log was opened."""
+_BATCH = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedLogLine:
+    number: int
+    line: LogLine
+
+
+class EventLogReader:
+    """The last lines of a run's events; one reader at a time, in any thread."""
+
+    def __init__(self, run_dir: Path) -> None:
+        past = {source: max(0, end - _PAST_BYTES) for source, end in cursor_at_end(run_dir, EVENT_FILES).items()}
+        self._reader = RunTail(run_dir, EVENT_FILES, past)
+        self._lines: deque[NumberedLogLine] = deque(maxlen=_KEPT)
+        self._count = 0
+        self._lock = Lock()
+
+    def read_page(
+        self, asked: str, levels: Sequence[str], before: int | None, limit: int
+    ) -> ResultPage[NumberedLogLine]:
+        """Of lines that have all words in them, newest first, those before a number."""
+        with self._lock:
+            self._read_new()
+            found = [each for each in reversed(self._lines) if each.line.level in levels and _has(each.line, asked)]
+        shown = list(islice((each for each in found if before is None or each.number < before), limit))
+        left = bool(shown) and shown[-1].number > found[-1].number
+        return ResultPage(shown, str(shown[-1].number) if left else None, len(found))
+
+    def _read_new(self) -> None:
+        while events := self._reader.read(_BATCH):
+            for event in events:
+                if event.value is not None and (line := describe_event(event.value)) is not None:
+                    self._count += 1
+                    self._lines.append(NumberedLogLine(self._count, line))
+
+
+def _has(line: LogLine, asked: str) -> bool:
+    text = f"{line.kind} {line.node} {line.text}".casefold()
+    return all(word in text for word in asked.casefold().split())
+
+
+def _sentence(row: NumberedLogLine) -> Text:
+    return Text(formatting.one_line(row.line.text), formatting.level_style(row.line.level))
+
+
+_COLUMNS: Sequence[ListColumn[NumberedLogLine]] = (
+    ListColumn("at", 8, lambda row: Text(formatting.format_time_of_day(row.line.t), formatting.QUIET)),
+    ListColumn("node", 10, lambda row: Text(row.line.node, formatting.QUIET), wide=True),
+    ListColumn("what happened", STRETCHED, _sentence),
+)
+_LEVELS = {
+    "all but details": ("info", "good", "warn", "bad"),
+    "details too": ("detail", "info", "good", "warn", "bad"),
+    "mishaps": ("warn", "bad"),
+}
+
+
+class LogList(Listing[NumberedLogLine]):
+    """See the module.  Its orders are how much of it is told."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("s", "order", "How much")]
+    SORTS = tuple(_LEVELS)
+    HINT = "words that a line has in it"
+    NOUN = "lines"
+
+    def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
+        super().__init__(follower, id=id)
+        self._sentences: EventLogReader | None = None
+
+    def columns(self) -> Sequence[ListColumn[NumberedLogLine]]:
+        return _COLUMNS
+
+    def key(self, row: NumberedLogLine) -> str:
+        return str(row.number)
+
+    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[NumberedLogLine]:
+        if self._sentences is None:
+            self._sentences = EventLogReader(self.follower.run_dir)
+        return self._sentences.read_page(asked, _LEVELS[sort], None if cursor is None else int(cursor), limit)
+
+    def open(self, row: NumberedLogLine) -> None:
+        if row.line.trajectory:
+            self.post_message(TrajectoryRequested(row.line.trajectory))

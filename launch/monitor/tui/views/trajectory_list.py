@@ -1,0 +1,74 @@
+"""Every acknowledged trajectory, by the filters and the orders that the API has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from launch.monitor.api_types import ResultPage, TrajectoryRow, TrajectoryState
+from launch.monitor.archive import query
+from launch.monitor.archive.catalog import RunCatalog
+from launch.monitor.tui.drawing import formatting
+from launch.monitor.tui.views import search_line
+from launch.monitor.tui.views.base import GroupRequested, TrajectoryRequested
+from launch.monitor.tui.views.listing import STRETCHED, ListColumn, Listing
+
+_STATES = ("", *TrajectoryState)
+_COLUMNS: Sequence[ListColumn[TrajectoryRow]] = (
+    ListColumn("trajectory", 11, lambda row: row.id.removeprefix("train-")),
+    ListColumn("task", STRETCHED, lambda row: row.task),
+    ListColumn("state", 13, lambda row: formatting.render_state(row.state, row.reason)),
+    ListColumn("ended by", 13, lambda row: formatting.humanize_name(row.status)),
+    ListColumn("reward", 6, lambda row: formatting.render_reward(row.reward)),
+    ListColumn("", 1, lambda row: formatting.render_passed(row.passed)),
+    ListColumn("tokens", 6, lambda row: f"{row.sampled:,}"),
+    ListColumn("step", 5, lambda row: formatting.MISSING if row.step is None else str(row.step)),
+    ListColumn("advantage", 9, lambda row: formatting.format_decimal(row.advantage), wide=True),
+    ListColumn("gap", 7, lambda row: formatting.format_short(row.gap), wide=True),
+    ListColumn("at", 8, lambda row: formatting.format_time_of_day(row.at), wide=True),
+)
+
+
+class TrajectoryList(Listing[TrajectoryRow]):
+    """See the module."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("t", "state", "State"),
+        Binding("w", "worst", "Worst"),
+        Binding("u", "group", "Group"),
+    ]
+    SORTS = query.TRAJECTORY_SORTS
+    HINT = "words, and step=last state=dropped status=… reason=… task=… passed=false reward_max=0.5 sampled_min=100"
+    NOUN = "trajectories"
+
+    def columns(self) -> Sequence[ListColumn[TrajectoryRow]]:
+        return _COLUMNS
+
+    def key(self, row: TrajectoryRow) -> str:
+        return row.id
+
+    def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[TrajectoryRow]:
+        def found(catalog: RunCatalog) -> ResultPage[TrajectoryRow]:
+            wanted = search_line.parse_trajectory_search(asked, query.newest_step(catalog))
+            return query.list_trajectories(catalog, wanted, search_line.build_page_request(sort, cursor, limit))
+
+        return self.follower.query_catalog(found)
+
+    def open(self, row: TrajectoryRow) -> None:
+        self.post_message(TrajectoryRequested(row.id))
+
+    def action_state(self) -> None:
+        """The next state; what else is asked for stays."""
+        kept = [word for word in self.words.split() if not word.startswith("state=")]
+        here = next((word.removeprefix("state=") for word in self.words.split() if word.startswith("state=")), "")
+        wanted = _STATES[(_STATES.index(here) + 1) % len(_STATES)] if here in _STATES else ""
+        self.search(" ".join([*kept, *([f"state={wanted}"] if wanted else [])]))
+
+    def action_worst(self) -> None:
+        self.search("step=last", "worst")
+
+    def action_group(self) -> None:
+        if (row := self.chosen) is not None:
+            self.post_message(GroupRequested(row.group))

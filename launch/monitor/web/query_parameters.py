@@ -1,0 +1,147 @@
+"""What a request asks for.  Pure: query parameters in, filters out, or a line that says which makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from launch.monitor.api_types import TrajectoryState
+from launch.monitor.archive.query import (
+    GROUP_SORTS,
+    TRAJECTORY_SORTS,
+    GroupFilter,
+    PageRequest,
+    TrajectoryFilter,
+    ValueRange,
+    parse_page_cursor,
+)
+from launch.monitor.web.responses import ApiError
+from protocol.cli.suggestions import did_you_mean
+
+T = TypeVar("T")
+Parameters = Mapping[str, str]
+
+MAX_ROWS = 500
+_PAGE = ("limit", "cursor", "sort")
+_TRAJECTORIES = (
+    *("step", "group", "state", "status", "reason", "task", "q", "passed"),
+    *("reward_min", "reward_max", "sampled_min", "sampled_max"),
+)
+_GROUPS = ("step", "state", "reason", "task", "q", "reward_min", "reward_max")
+_GROUP_STATES = ("open", "held", "trained", "dropped", "mixed")
+
+
+def parse_integer(given: Parameters, name: str, default: int, *, low: int = 0, high: int = (1 << 53) - 1) -> int:
+    """A whole number within bounds.  Raises RefusedError, as everything here does."""
+    text = given.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 17 and low <= int(text) <= high):
+        raise ApiError(400, f"{name}={text[:40]!r}: a whole number from {low} to {high}")
+    return int(text)
+
+
+def parse_number(given: Parameters, name: str) -> float | None:
+    """A number; None where none is given."""
+    text = given.get(name, "")
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        value = np.nan
+    if value is not None and not np.isfinite(value):
+        raise ApiError(400, f"{name}={text[:40]!r} is not a number")
+    return value
+
+
+def reject_unknown(given: Parameters, known: Sequence[str]) -> None:
+    """Refuse parameters that mean nothing here: a filter that is spelt wrong would show everything."""
+    for name in given:
+        if name not in known:
+            raise ApiError(400, f"there is no parameter {name[:40]!r} here{did_you_mean(name, known)}")
+
+
+def parse_trajectory_page(given: Parameters) -> PageRequest:
+    reject_unknown(given, (*_PAGE, *_TRAJECTORIES))
+    return _parse_page(given, TRAJECTORY_SORTS)
+
+
+def parse_group_page(given: Parameters) -> PageRequest:
+    reject_unknown(given, (*_PAGE, *_GROUPS))
+    return _parse_page(given, GROUP_SORTS)
+
+
+def parse_step_page(given: Parameters) -> PageRequest:
+    reject_unknown(given, ("limit", "cursor"))
+    return _parse_page(given, GROUP_SORTS)
+
+
+def parse_trajectory_filter(given: Parameters, last_step: int | None) -> TrajectoryFilter:
+    """``last_step``: what ``step=last`` means."""
+    return TrajectoryFilter(
+        step=_step(given, last_step),
+        group=parse_integer(given, "group", 0) if given.get("group") else None,
+        states=_several(given, "state", tuple(TrajectoryState), TrajectoryState),
+        statuses=_words(given, "status"),
+        reasons=_words(given, "reason"),
+        task=given.get("task", ""),
+        words=given.get("q", ""),
+        reward=_bounds(given, "reward"),
+        sampled=_bounds(given, "sampled"),
+        passed=_passed(given),
+    )
+
+
+def parse_group_filter(given: Parameters, last_step: int | None) -> GroupFilter:
+    return GroupFilter(
+        step=_step(given, last_step),
+        states=_several(given, "state", _GROUP_STATES, str),
+        reasons=_words(given, "reason"),
+        task=given.get("task", ""),
+        words=given.get("q", ""),
+        reward=_bounds(given, "reward"),
+    )
+
+
+def _parse_page(given: Parameters, sorts: Sequence[str]) -> PageRequest:
+    sort, cursor = given.get("sort", sorts[0]), given.get("cursor", "")
+    if sort not in sorts:
+        raise ApiError(400, f"sort={sort[:40]!r}: one of {', '.join(sorts)}")
+    try:
+        after = parse_page_cursor(cursor) if cursor else None
+    except ValueError:
+        raise ApiError(400, f"cursor={cursor[:40]!r} is not one of ours: leave it out for the first page") from None
+    return PageRequest(sort, parse_integer(given, "limit", 100, low=1, high=MAX_ROWS), after)
+
+
+def _step(given: Parameters, last_step: int | None) -> int | None:
+    if not given.get("step"):
+        return None
+    if given["step"] == "last":
+        return -2 if last_step is None else last_step  # before the first step nothing is of the last
+    return parse_integer(given, "step", 0)
+
+
+def _words(given: Parameters, name: str) -> tuple[str, ...]:
+    return tuple(filter(None, given.get(name, "").split(",")))
+
+
+def _several(given: Parameters, name: str, known: Sequence[str], kind: Callable[[str], T]) -> tuple[T, ...]:
+    words = _words(given, name)
+    for word in words:
+        if word not in known:
+            raise ApiError(400, f"{name}={word[:40]!r}: of {', '.join(known)}")
+    return tuple(map(kind, words))
+
+
+def _bounds(given: Parameters, name: str) -> ValueRange:
+    low, high = parse_number(given, f"{name}_min"), parse_number(given, f"{name}_max")
+    return ValueRange(-np.inf if low is None else low, np.inf if high is None else high)
+
+
+def _passed(given: Parameters) -> bool | None:
+    text = given.get("passed", "")
+    if text not in {"", "true", "false"}:
+        raise ApiError(400, f"passed={text[:40]!r}: true or false")
+    return None if not text else text == "true"

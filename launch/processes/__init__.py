@@ -1,0 +1,1 @@
+"""Processes and tasks that a command starts beside its own work, and that never outlive it: background tasks, child processes, and the reaper that ends all processes of a run. It imports nothing else of launch."""

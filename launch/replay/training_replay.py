@@ -1,0 +1,129 @@
+"""A run's training again: on what it recorded, and then the weights are compared.
+
+The replay starts from the oldest checkpoint that is kept, takes the same optimizer steps on the same trajectories in
+the same order, and compares the weights with those of the newest checkpoint, bit by bit. With the run's own settings,
+in each step those of the attempt that took it, they are equal (on the same kind of machine and number of threads); with
+another clip range they are not, wherever the clip was at work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE as ADAPTER_CONFIG
+from launch.actor_group.actor_settings import learner_settings
+from launch.checkpoints.retention import Retention
+from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, require_intact
+from launch.config import resolve
+from launch.run_records.config_changes import read_changes
+from launch.run_records.retunable_keys import LEARNING_RATE_KEY
+from launch.run_records.run_directory import CONFIG_FILE, NoSuchRunError, config_tables, load_stored_config
+from launch.training.loop import REFERENCE_FOLDER
+from learner.rank import LearnerRank
+from protocol.errors import UserError
+from protocol.run_directory.trajectory_export import (
+    TRAJECTORIES_FOLDER,
+    ExportIndexEntry,
+    read_export_index,
+    read_exported_blob,
+)
+from protocol.weights import WeightVersion, version_attempt
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReplay:
+    """``equal`` is whether the replayed weights are those of the run's newest checkpoint."""
+
+    steps: tuple[int, ...]
+    digest: str
+    recorded: str
+
+    @property
+    def equal(self) -> bool:
+        return self.digest == self.recorded
+
+
+def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingReplay:
+    """Train again, on one rank.  Raises UserError when there is no such run, it has fewer than two checkpoints, or it
+    was trained on several ranks."""
+    if not (run_dir / CONFIG_FILE).is_file():
+        raise NoSuchRunError(run_dir)
+    found = CheckpointStore(run_dir, Retention(1)).list_checkpoints()
+    if len(found) < 2:
+        raise UserError(
+            f"{run_dir} holds {'one checkpoint' if found else 'no checkpoint'}, and a replay needs two: run with a "
+            "smaller checkpoint.every_steps"
+        )
+    first, last = found[0], found[-1]
+    for used in (first, last):
+        require_intact(used)
+    model = _model_of(first, run_dir)
+
+    changes = _lr_changes(run_dir)
+
+    def rank_of(attempt: int, state: Path) -> LearnerRank:
+        stored = load_stored_config(run_dir / "attempts" / str(attempt))
+        config = resolve(config_tables(stored), overrides, source=f"attempt {attempt} of run {run_dir.name}")
+        if config.learner.ranks > 1:
+            raise UserError(
+                f"{run_dir} was trained on {config.learner.ranks} ranks, and a replay computes on one, which adds in "
+                "another order: replay a run with learner.ranks = 1"
+            )
+        rank = LearnerRank(replace(learner_settings(config, model), lr_changes=changes.get(attempt, ())))
+        rank.setup()
+        rank.load(str(state))
+        if config.kl.coefficient:
+            rank.freeze_reference(str(run_dir / REFERENCE_FOLDER), False)
+        return rank
+
+    with closing(rank_of(last.manifest.attempt, last.learner)) as rank:
+        recorded = rank.weights_digest()
+    lines = [line for line in last.ledger() if line.step > first.manifest.step]
+    exported = {entry.trajectory: entry for entry in read_export_index(run_dir)}
+    digest, state = "", first.learner
+    with TemporaryDirectory() as temporary:
+        for attempt, steps in groupby(lines, lambda line: version_attempt(line.version)):
+            with closing(rank_of(attempt, state)) as rank:
+                for line in steps:
+                    rank.step(line.step, _payload(run_dir, exported, line), last.lineage, WeightVersion(line.version))
+                digest, state = rank.weights_digest(), Path(temporary) / str(attempt)
+                rank.save(str(state))
+    return TrainingReplay(tuple(line.step for line in lines), digest, recorded)
+
+
+def _lr_changes(run_dir: Path) -> dict[int, tuple[tuple[int, float], ...]]:
+    """Attempt → (first step, rate) of each learning rate that a person asked for while it went on."""
+    found: dict[int, tuple[tuple[int, float], ...]] = {}
+    for change in read_changes(run_dir):
+        if change.key == LEARNING_RATE_KEY and isinstance(change.after, int | float):
+            found[change.attempt] = (*found.get(change.attempt, ()), (change.first_step, float(change.after)))
+    return found
+
+
+def _payload(run_dir: Path, exported: Mapping[str, ExportIndexEntry], line: LedgerLine) -> list[bytes]:
+    """The step's trajectories in the order in which the learner got them: by group and sample."""
+    names = (*line.trained, *line.dropped)
+    if missing := [name for name in names if name not in exported]:
+        raise UserError(
+            f"{run_dir / TRAJECTORIES_FOLDER} lacks {len(missing)} trajectories of step {line.step}, {missing[0]} among them: they "
+            "could not be exported (for want of space, say), so this run cannot be replayed"
+        )
+    entries = sorted((exported[name] for name in names), key=lambda entry: (entry.group, entry.sample))
+    return [read_exported_blob(run_dir, entry) for entry in entries]
+
+
+def _model_of(checkpoint: Checkpoint, run_dir: Path) -> Path:
+    """Any weights folder of the run, or the base of any adapter: it has the model's configuration; the weights come
+    from the checkpoint."""
+    weights = run_dir / "weights"
+    if folders := sorted(weights.glob("v*/config.json")):
+        return folders[-1].parent
+    if adapters := sorted(weights.glob(f"v*/{ADAPTER_CONFIG}")):
+        return Path(json.loads(adapters[-1].read_bytes())["base_model_name_or_path"])
+    raise UserError(f"{run_dir} has no weights folder, so {checkpoint.path} cannot be loaded")

@@ -1,0 +1,102 @@
+"""What can be known to be wrong before anything starts: each check takes moments, and raises a UserError that says what
+is wrong, why it matters, and what to do.  Nothing is left behind by a run that is refused here.
+
+What a machine has to be is :mod:`launch.doctor`'s to say; here is what a configuration asks for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from actors.agents.registry import make_agent
+from actors.engines.server.process import RESERVED_TOKENS
+from actors.tokens.chat_format import load_chat_format
+from launch.actor_group.reward_settings import make_reward_settings
+from launch.actor_group.sandbox_providers import check_provider
+from launch.config import RunConfig
+from launch.config.policy import TrainerSection
+from launch.data.preparation import require_model_files
+from launch.data.task_split import load_usable_tasks
+from launch.demo.model import CONTEXT_TOKENS
+from launch.doctor.host_checks import require_host
+from launch.doctor.requirements import host_requirements
+from launch.exporters.metric_exporter import check_exporters
+from launch.sft.examples import check_sources
+from learner.models.qwen import read_qwen_config
+from protocol.errors import UserError
+from sandbox.tasks.formats.generated.generator import training_families
+
+
+def run_preflight_checks(config: RunConfig) -> None:
+    """Raise UserError for the first thing that would stop the run described by ``config``."""
+    for check in list_recipe_checks(config):
+        check()
+    require_host(host_requirements(config))
+
+
+def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
+    """Of what ``config`` itself asks for, on whatever machine.  Each raises UserError."""
+    settings = config.agent.settings
+    return (
+        lambda: _check_policy(config),
+        lambda: make_reward_settings(config),
+        lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
+        lambda: training_families(config.data.held_out_family) if config.data.generated else load_usable_tasks(config),
+        lambda: check_memory_saver(config),
+        lambda: check_exporters(config.metrics.sinks),
+        lambda: None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(settings), os.environ),
+    )
+
+
+def _check_policy(config: RunConfig) -> None:
+    """The agent is there, and the model is one that can be trained and prompted, with room for what is asked."""
+    settings, model = config.agent.settings, config.model.path
+    agent = make_agent(settings)
+    if model is not None:
+        require_model_files(model)
+        check_parallel_layout(model, config.learner)
+        load_chat_format(str(model), agent.offered_tools, thinking=settings.thinking.template_argument)
+    check_context(config)
+
+
+def check_parallel_layout(model: Path, learner: TrainerSection) -> None:
+    """The learner's ranks can share the heads, inner rows and layers of ``model``."""
+    shape, tp, pp = read_qwen_config(model), learner.tp, learner.pp
+    heads, inner, layers = shape.num_key_value_heads, shape.intermediate_size, shape.num_hidden_layers
+    if heads % tp or inner % tp:
+        fitting = [size for size in range(1, heads + 1) if heads % size == inner % size == 0]
+        raise UserError(
+            f"learner.tp = {tp} does not divide the {heads} key-value heads and the {inner} inner rows of {model}: "
+            f"set it to one of {', '.join(map(str, fitting))}"
+        )
+    if layers % pp:
+        raise UserError(
+            f"learner.pp = {pp} does not divide the {layers} layers of {model}: set it to one of "
+            f"{', '.join(str(size) for size in range(1, layers + 1) if layers % size == 0)}"
+        )
+
+
+_MEMORY_SAVER = "torch_memory_saver"
+
+
+def check_memory_saver(config: RunConfig) -> None:
+    """SGLang can give a GPU's memory away, where ``config`` has it take turns."""
+    if config.colocated and config.engine.device == "cuda" and importlib.util.find_spec(_MEMORY_SAVER) is None:
+        raise UserError(
+            "cluster.placement = shared on a GPU needs SGLang's memory saver, which is not installed: "
+            f"{sys.executable} -m pip install {_MEMORY_SAVER.replace('_', '-')}, or --set cluster.placement=separate"
+        )
+
+
+def check_context(config: RunConfig) -> None:
+    """Raise UserError for an episode that may become longer than SGLang serves with the model."""
+    path = config.model.path
+    positions = read_qwen_config(path).max_position_embeddings if path is not None else CONTEXT_TOKENS
+    if (most := positions - RESERVED_TOKENS) < config.agent.context_tokens:
+        raise UserError(
+            f"agent.context_tokens = {config.agent.context_tokens} and the model has {positions} positions, of which "
+            f"SGLang keeps {RESERVED_TOKENS} for itself: --set agent.context_tokens={most} or less"
+        )

@@ -1,0 +1,66 @@
+"""What was changed while a run went on, in its record: ``config.json`` has the values that hold, and their history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import cast
+
+import orjson
+from pydantic import TypeAdapter
+
+from launch.config import RunConfig
+from launch.control.requests import ControlRequest
+from launch.run_records.retunable_keys import KeyChange, RetunableValue
+from launch.run_records.run_directory import CONFIG_FILE, config_tables, directory_error, write_json
+from protocol.events import JsonValue
+
+CHANGES_KEY = "retuned"
+"""The list in the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """One change."""
+
+    attempt: int
+    first_step: int
+    """The first that was taken with it."""
+    key: str
+    before: RetunableValue
+    after: RetunableValue
+    t: float
+    by: str
+    reason: str
+
+
+def record_changes(
+    run_dir: Path, config: RunConfig, changed: Sequence[KeyChange], request: ControlRequest, *, first_step: int
+) -> None:
+    """Raises RunDirectoryError."""
+    path = run_dir / CONFIG_FILE
+    try:
+        record: dict[str, JsonValue] = orjson.loads(path.read_bytes())
+        attempt = cast("int", record["attempt"])
+        new = [
+            ConfigChange(attempt, first_step, each.key, each.before, each.after, request.t, request.by, request.reason)
+            for each in changed
+        ]
+        record["config"] = cast("JsonValue", config_tables(config))
+        record[CHANGES_KEY] = [
+            *cast("list[JsonValue]", record.get(CHANGES_KEY, [])),
+            *(cast("JsonValue", asdict(each)) for each in new),
+        ]
+        write_json(path, record)
+    except OSError as error:
+        raise directory_error(run_dir, error) from error
+
+
+def read_changes(run_dir: Path) -> list[ConfigChange]:
+    """In the order of time; none where there is no record that could be read."""
+    try:
+        record: dict[str, JsonValue] = orjson.loads((run_dir / CONFIG_FILE).read_bytes())
+        return TypeAdapter(list[ConfigChange]).validate_python(record.get(CHANGES_KEY, []))
+    except (OSError, ValueError, AttributeError):
+        return []

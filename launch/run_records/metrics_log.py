@@ -1,0 +1,175 @@
+"""metrics.jsonl: one line for each optimizer step, in the one place where metrics are put together."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import orjson
+
+from launch.evaluation.scores import OnlineEvaluationScore
+from launch.training.budget import BudgetUsage
+from launch.training.logprob_parity import LogprobParity
+from learner.data.token_account import MASKED_REASON
+from learner.messages import TokenAccount
+from protocol.events import JsonValue
+from protocol.files.filesystem import append_atomically, cut_torn_line
+
+TokensByLength = Mapping[str, Mapping[str, int]]
+"""Reason → bucket of length → tokens."""
+
+
+def count_increase(before: TokensByLength, now: TokensByLength) -> dict[str, dict[str, int]]:
+    """What was counted between two readings."""
+    found: dict[str, dict[str, int]] = {}
+    for reason, buckets in now.items():
+        for bucket, tokens in buckets.items():
+            if new := tokens - before.get(reason, {}).get(bucket, 0):
+                found.setdefault(reason, {})[bucket] = new
+    return found
+
+
+def sum_counts(*counts: TokensByLength) -> dict[str, dict[str, int]]:
+    found: dict[str, Counter[str]] = {}
+    for each in counts:
+        for reason, buckets in each.items():
+            found.setdefault(reason, Counter()).update(buckets)
+    return {reason: dict(buckets) for reason, buckets in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """What the driver knows of a step; the learner's own metrics come beside it."""
+
+    step: int
+    rewards: Sequence[float]
+    """Of every trajectory whose group closed since the last step, trained or dropped: the policy's reward."""
+    passed: int
+    """Of these, those whose tests all passed."""
+    zero_variance_groups: int
+    groups: int
+    trained: int
+    """Trajectories of the batch that were trained."""
+    dropped: Mapping[str, int]
+    """Those that were not, by reason."""
+    ages: Sequence[int]
+    """Tokens with loss, by age in steps."""
+    sampled_tokens: int
+    """By all engines since the last step, for whatever they were."""
+    wait_s: float
+    """The learner stood idle for so long before this step."""
+    step_s: float
+    pause_ms: float
+    """An engine's last pause."""
+    token_account: TokenAccount = field(default_factory=TokenAccount)
+    """Where the batch's tokens went."""
+    dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
+    """Of trajectories that were dropped since the last step, by it or before it: by reason and bucket of length."""
+    parity: LogprobParity | None = None
+    """Of a probe that was made since the last step, by the weights that this one began with."""
+    evaluation: OnlineEvaluationScore | None = None
+    """Of an evaluation beside training that ended since the last step."""
+
+
+class MetricsLog:
+    def __init__(
+        self, run_dir: Path, now: Callable[[], float] = time.time, passed: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``now`` says what time it is, ``passed``, which no correction of the clock moves, how long things took."""
+        self._path, self._now, self._passed = run_dir / "metrics.jsonl", now, passed
+        self._last = passed()
+        cut_torn_line(self._path)
+
+    def start_clock(self) -> None:
+        """Training begins, or begins again: the next line's rates count from here."""
+        self._last = self._passed()
+
+    def append_step(self, facts: StepFacts, learner: Mapping[str, float]) -> dict[str, JsonValue]:
+        """Append the line of one step and give it back."""
+        passed = self._passed()
+        seconds, self._last = max(passed - self._last, 1e-9), passed
+        rewards, masked = facts.rewards, facts.token_account.lost_by_length.get(MASKED_REASON)
+        lost = sum_counts({MASKED_REASON: masked} if masked else {}, facts.dropped_tokens)
+        line: dict[str, JsonValue] = {
+            **{name: round(value, 8) for name, value in learner.items()},
+            "step": facts.step,
+            "t": round(self._now(), 3),
+            "elapsed_s": round(seconds, 3),
+            "groups": facts.groups,
+            "zero_variance_groups": facts.zero_variance_groups,
+            "episodes": len(rewards),
+            "trained_trajectories": facts.trained,
+            "dropped": dict(facts.dropped),
+            "age_histogram": list(facts.ages),
+            "age_histogram_sampled": list(facts.token_account.ages),
+            "trained_share_by_decile": [round(share, 4) for share in facts.token_account.share_by_decile],
+            "tokens_by_turn": [list(pair) for pair in facts.token_account.by_turn],
+            "lost_by_length": {reason: dict(buckets) for reason, buckets in lost.items()},
+            "wait_s": round(facts.wait_s, 3),
+            "step_s": round(facts.step_s, 3),
+            "pause_ms": round(facts.pause_ms, 2),
+            "tokens_per_s_trained": round(learner.get("trained_tokens", 0.0) / seconds, 1),
+            "engine_tokens": facts.sampled_tokens,
+            "tokens_per_s_sampled": round(facts.sampled_tokens / seconds, 1),
+        }
+        if rewards:
+            line["reward_mean"] = round(sum(rewards) / len(rewards), 6)
+            line["pass_rate"] = round(facts.passed / len(rewards), 6)
+        if facts.parity is not None:
+            line["parity_probe_k3"], line["parity_probe_tokens"] = facts.parity.rounded_k3, facts.parity.tokens
+        if facts.evaluation is not None:
+            line |= {"eval_step": facts.evaluation.step, "eval_pass_at_1": round(facts.evaluation.score.pass_at_1, 6)}
+        append_atomically(self._path, orjson.dumps(line) + b"\n")
+        return line
+
+    def rewind(self, step: int) -> None:
+        """Say that steps after ``step`` are taken again; readers let the later line of a step win."""
+        append_atomically(self._path, orjson.dumps({"rewound_to": step, "t": round(self._now(), 3)}) + b"\n")
+
+
+def read_budget_usage(run_dir: Path) -> BudgetUsage:
+    """What a run's steps have used, those that were taken back among them."""
+    lines = _lines(run_dir)
+    tokens, seconds = (sum(line.get(name, 0.0) for line in lines) for name in ("engine_tokens", "elapsed_s"))
+    return BudgetUsage(round(tokens), seconds)
+
+
+def read_dropped_tokens(run_dir: Path) -> TokensByLength:
+    """Tokens of dropped trajectories that the lines of the steps that stand have told of."""
+    lines = cast("list[Mapping[str, TokensByLength]]", read_metrics(run_dir))
+    told = [line.get("lost_by_length", {}) for line in lines]
+    return sum_counts(
+        *({reason: buckets for reason, buckets in lost.items() if reason != MASKED_REASON} for lost in told)
+    )
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, float]]:
+    """The lines of the steps that stand, in order; one that is torn, or no line of ours, is passed over."""
+    lines: dict[int, dict[str, float]] = {}
+    for line in _lines(run_dir):
+        if "rewound_to" in line:
+            lines = {step: value for step, value in lines.items() if step <= line["rewound_to"]}
+        else:
+            lines[int(line["step"])] = line
+    return [lines[step] for step in sorted(lines)]
+
+
+def _lines(run_dir: Path) -> list[dict[str, float]]:
+    """Every line that is whole, and of a step or a rewind."""
+    path = run_dir / "metrics.jsonl"
+    found: list[dict[str, float]] = []
+    for raw in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(orjson.JSONDecodeError):
+            line: object = orjson.loads(raw)
+            if isinstance(line, dict) and _is_step_line(told := cast("dict[str, float]", line)):
+                found.append(told)
+    return found
+
+
+def _is_step_line(line: Mapping[str, object]) -> bool:
+    return isinstance(line.get("rewound_to", line.get("step")), int)

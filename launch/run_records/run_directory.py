@@ -1,0 +1,374 @@
+"""A run's directory: one driver at a time, a new attempt each start, files that are whole or not there.
+
+``runs/<id>/`` holds ``config.json`` (see :mod:`launch.run_records.reproducibility`), ``attempts/<n>/logs/`` and what the other rooms write.
+The driver holds a lock on it for its life; the kernel gives it back however the driver ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+import shlex
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import orjson
+
+from launch.config import NegativeControl, RunConfig, SftConfig, resolve, resolve_sft
+from launch.config.base import ConfigSection
+from launch.config.loader import Toml
+from protocol.cli.output import display_path
+from protocol.cli.suggestions import did_you_mean
+from protocol.errors import UserError
+from protocol.events import JsonValue
+from protocol.files.filesystem import replace_file
+from protocol.run_directory.layout import (
+    CONFIG_FILE,
+    LOCK_FILE,
+    REPORT_FILE,
+    RUN_ID_PATTERN,
+    SFT_TABLE,
+    SUMMARY_FILE,
+    NoSuchRunError,
+    RunDirectoryError,
+    resume_command,
+    resume_options,
+)
+from protocol.run_directory.process_log import ProcessLog
+
+_ENDED_BY_REQUEST = ("drained", "asked")
+"""What a summary says of a run that a person ended: :class:`launch.control.step_hooks.Ending`."""
+
+
+class RunDirectory:
+    """An open run directory.  Close it, or use it as a context manager, to let another driver in."""
+
+    def __init__(self, path: Path, attempt: int, lock_fd: int) -> None:
+        self.path = path
+        self.attempt = attempt
+        """1 for the first start of the run, one more for each resume."""
+        self._lock_fd = lock_fd
+
+    @classmethod
+    def create(cls, parent: Path, name: str, run_id: str | None = None, *, now: float | None = None) -> RunDirectory:
+        """Make a new run's directory, by default ``<name>-<start time>``.  Raises RunDirectoryError."""
+        if run_id is not None:
+            require_new_run(parent, run_id)
+        started = time.strftime("%Y%m%d-%H%M%S", time.localtime(now))
+        base = run_id or f"{name}-{started}"
+        for count in range(1, 1000):
+            path = parent / (base if count == 1 else f"{base}-{count}")
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                if run_id is None:
+                    continue
+                raise _exists(path) from None
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"cannot make {path}: {error.strerror}; set another place, --set run.dir=FOLDER"
+                ) from error
+            return cls.open(path)
+        raise RunDirectoryError(f"{parent / base} and 998 more exist: give this run a name (--run-id)")
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """Begin an attempt in a run's directory.  Raises RunDirectoryError if another driver or another user has it."""
+        try:
+            lock_fd = _lock(path / LOCK_FILE)
+            before = [int(entry.name) for entry in path.glob("attempts/*") if entry.name.isdigit()]
+            opened = cls(path.absolute(), max(before, default=0) + 1, lock_fd)
+            opened.logs.mkdir(parents=True)
+        except OSError as error:
+            raise directory_error(path, error) from error
+        return opened
+
+    @property
+    def run_id(self) -> str:
+        return self.path.name
+
+    @property
+    def resume_options(self) -> str:
+        """What ``python -m launch.cluster`` needs to go on with this run."""
+        return resume_options(self.path)
+
+    @property
+    def logs(self) -> Path:
+        """Where this attempt's processes log."""
+        return self.path / "attempts" / str(self.attempt) / "logs"
+
+    def logs_in(self, folder: Path) -> Path:
+        """The same where what is this run's directory here is ``folder``."""
+        return folder / self.logs.relative_to(self.path)
+
+    def log_place(self, writer: str, node: str, folder: Path | None = None) -> ProcessLog:
+        """Where one process of this attempt logs, if its machine has ``folder`` in this directory's place."""
+        return ProcessLog(self.logs_in(folder or self.path) / f"{writer}.jsonl", self.run_id, writer, node)
+
+    def archive_results(self) -> None:
+        """Put what an earlier attempt came to into its folder: a run that goes on has not ended."""
+        for name in (SUMMARY_FILE, REPORT_FILE):
+            with contextlib.suppress(FileNotFoundError):
+                (self.path / name).replace(self.path / "attempts" / str(self.attempt - 1) / name)
+
+    def write_json(self, name: str, value: Mapping[str, JsonValue]) -> Path:
+        """Write a file of the run so that a reader sees the old one or the new one, also after a power loss."""
+        path = self.path / name
+        write_json(path, value)
+        return path
+
+    def close(self) -> None:
+        """Let another driver in.  May be called twice."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def require_new_run(parent: Path, run_id: str) -> None:
+    """A run can be given this id.  Raises RunDirectoryError."""
+    if not RUN_ID_PATTERN.fullmatch(run_id):
+        raise RunDirectoryError(f"'{run_id}' cannot be a run id: use letters, digits, '.', '_' and '-'")
+    if (parent / run_id).exists():
+        raise _exists(parent / run_id)
+
+
+def _exists(path: Path) -> RunDirectoryError:
+    another = "give this one another name (--run-id NAME), or leave --run-id out for a new one"
+    if (path / CONFIG_FILE).exists():
+        return RunDirectoryError(
+            f"{path} exists, and no run is overwritten: go on with that run (`{find_resume_command(path)}`), {another}"
+        )
+    return RunDirectoryError(
+        f"{path} exists and is no run that could go on: remove it (`rm -r {shlex.quote(str(path))}`), {another}"
+    )
+
+
+def find_resume_command(path: Path) -> str:
+    """What a person types to go on with a run: the command that began it."""
+    try:
+        return resume_command(path, supervised=SFT_TABLE in load_stored_tables(path))
+    except UserError:
+        return resume_command(path)
+
+
+def find_run(parent: Path, run_id: str) -> Path:
+    """A run's directory by its id.  Raises RunDirectoryError."""
+    known = list_runs(parent)
+    for path in known:
+        if path.name == run_id:
+            return path
+    close = did_you_mean(run_id, [path.name for path in known])
+    raise RunDirectoryError(f"no run called '{run_id}' in {parent}: leave --resume out to start one{close}")
+
+
+def find_newest_run(parent: Path, name: str, control: NegativeControl | None, overrides: Sequence[str] = ()) -> Path:
+    """The newest run that can go on under ``overrides``: of recipe ``name`` unless that is empty, of one ``control``
+    unless that is None.  Raises RunDirectoryError with what keeps the newest from it."""
+    refused: RunDirectoryError | None = None
+    for path in reversed(list_runs(parent)):
+        try:
+            run = load_stored_config(path).run
+        except UserError:
+            continue
+        if (name and run.name != name) or (control is not None and run.control is not control):
+            continue
+        try:
+            load_resumed_config(path, overrides)
+        except RunDirectoryError as error:
+            refused = refused or error
+        else:
+            return path
+    if refused is not None:
+        raise refused
+    which = f"of recipe '{name}'" if name else "at all"
+    raise RunDirectoryError(f"no run {which} in {parent}: leave --resume out to start one")
+
+
+def list_runs(parent: Path) -> list[Path]:
+    """The directories that have a record, the newest last."""
+    return sorted(
+        (path for path in parent.glob("*") if (path / CONFIG_FILE).is_file()),
+        key=lambda path: (path / CONFIG_FILE).stat().st_mtime_ns,
+    )
+
+
+def load_resumed_config(run_dir: Path, overrides: Sequence[str]) -> RunConfig:
+    """The stored configuration under new overrides, as far as its checkpoints allow.  Raises RunDirectoryError."""
+    before = load_stored_config(run_dir)
+    after = resolve(config_tables(before), overrides, source=f"run {run_dir.name}")
+    require_unchanged(run_dir, before, after, is_fixed_key)
+    if _flat_values(after) == _flat_values(before) and has_ended(run_dir):
+        raise RunDirectoryError(
+            f"run {run_dir.name} has come to its end, and {display_path(run_dir / SUMMARY_FILE)} says to which: to train it "
+            f"further, ask for more than its {before.run.steps} steps (--steps N, and --set stop.… if that ended it)"
+        )
+    return after
+
+
+def has_ended(run_dir: Path) -> bool:
+    """Whether the run has come to its own end.  Nothing keeps one from going on that a person ended
+    (``python -m launch.ctl``)."""
+    try:
+        return orjson.loads((run_dir / SUMMARY_FILE).read_bytes()).get("ended") not in _ENDED_BY_REQUEST
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, AttributeError):
+        return True
+
+
+def require_unchanged(
+    run_dir: Path, before: ConfigSection, after: ConfigSection, is_fixed: Callable[[str], bool]
+) -> None:
+    """Raises RunDirectoryError where keys differ that are fixed once a run has begun."""
+    old, new = _flat_values(before), _flat_values(after)
+    if fixed := [key for key in sorted(old.keys() | new.keys()) if is_fixed(key) and old.get(key) != new.get(key)]:
+        raise RunDirectoryError(
+            f"run {run_dir.name} was started with another {', '.join(fixed)}, which its checkpoints depend on: "
+            "leave that as it was, or start a new run without --resume"
+        )
+
+
+_FIXED = (
+    *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data.", "lora."),
+    *("rollout.groups_per_step", "rollout.group_size", "rollout.reward", "reward."),
+    *("judge.enabled", "judge.model", "judge.prompt", "judge.votes", "judge.coefficient", "judge.into"),
+    *("agent.kind", "agent.options", "agent.system_prompt", "agent.prompt", "agent.tools", "agent.toolset"),
+    *("agent.thinking", "agent.history", "agent.history_head", "agent.done_text"),
+    *("agent.context_tokens", "agent.harness"),
+    "agent.temperature",  # of the log-probabilities in the journal
+    "staleness.eta",  # the bound that the trained tokens are held against
+    "evaluation.tasks_per_family",  # which tasks of a folder are not trained
+)
+"""What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""
+
+
+def is_fixed_key(key: str) -> bool:
+    """Whether ``section.key`` can never be changed once a run has begun."""
+    return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
+
+
+def is_running(run_dir: Path) -> bool:
+    """Whether a driver has the run."""
+    try:
+        fd = os.open(run_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+@contextlib.contextmanager
+def hold_run_lock(run_dir: Path) -> Generator[None]:
+    """Keep drivers from a run meanwhile.  Raises RunDirectoryError where one has it, or it is somebody else's."""
+    try:
+        fd = _lock(run_dir / LOCK_FILE)
+    except OSError as error:
+        raise directory_error(run_dir, error) from error
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def write_json(path: Path, value: Mapping[str, JsonValue]) -> None:
+    """Write a file whole or not at all."""
+    replace_file(path, orjson.dumps(dict(value), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
+
+
+def load_stored_config(path: Path) -> RunConfig:
+    """The configuration in a run directory's record.  Raises RunDirectoryError."""
+    values = load_stored_tables(path)
+    if SFT_TABLE in values:
+        raise RunDirectoryError(f"{path} is supervised training: go on with {resume_command(path, supervised=True)}")
+    return resolve(values, source=str(path / CONFIG_FILE))
+
+
+def load_stored_sft_config(path: Path) -> SftConfig:
+    """The same, of supervised training."""
+    values = load_stored_tables(path)
+    if SFT_TABLE not in values:
+        raise RunDirectoryError(f"{path} is no supervised training: {resume_command(path)}")
+    return resolve_sft(values, source=str(path / CONFIG_FILE))
+
+
+def load_stored_tables(path: Path) -> dict[str, dict[str, Toml]]:
+    """The tables in a run directory's record.  Raises RunDirectoryError."""
+    file = path / CONFIG_FILE
+    try:
+        record: dict[str, dict[str, dict[str, Toml]]] = orjson.loads(file.read_bytes())
+        return {section: {**keys} for section, keys in record["config"].items()}
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoSuchRunError(path) from None
+    except OSError as error:
+        raise directory_error(path, error) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(
+            f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
+        ) from error
+
+
+def directory_error(run_dir: Path, error: OSError) -> RunDirectoryError:
+    """What to do where the system lets no file of the run be read or written: as a rule, the run is somebody else's."""
+    said = f"{error.filename or run_dir}: {error.strerror}"
+    try:
+        owner, me = _user(run_dir.stat().st_uid), _user(os.geteuid())
+    except OSError:
+        owner = me = ""
+    if owner == me or not isinstance(error, PermissionError):
+        return RunDirectoryError(f"{said}: `ls -ld {run_dir}` and `df {run_dir}` show why")
+    return RunDirectoryError(
+        f"{said}. {run_dir} belongs to {owner}, and you are {me}: give this command as {owner} (sudo), or take the "
+        f"run over: sudo chown -R {me} {run_dir}"
+    )
+
+
+def _user(uid: int) -> str:
+    """A user's name, or the number of one who has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def config_tables(config: ConfigSection) -> dict[str, dict[str, Toml]]:
+    """A configuration as the tables of its recipe."""
+    return config.model_dump(mode="json", exclude_none=True)
+
+
+def _flat_values(config: ConfigSection) -> dict[str, Toml]:
+    """A configuration as ``section.key`` → value."""
+    return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
+
+
+def _lock(file: Path) -> int:
+    """Take the lock and write who has it."""
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.read(fd, 64).decode().strip()
+        os.close(fd)
+        raise RunDirectoryError(
+            f"{file.parent} is in use by process {owner}: wait for it or end it (kill -INT {owner}), then try again"
+        ) from None
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd

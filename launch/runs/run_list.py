@@ -1,0 +1,135 @@
+"""Every run of a folder in a line: how it stands, how far it came, what it takes.
+
+A run whose files are damaged has a line too, which says so.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import cast
+
+from launch.monitor.run_state.store import read_json_object
+from launch.run_records.metrics_log import read_metrics
+from launch.run_records.run_directory import CONFIG_FILE, SUMMARY_FILE, is_running, list_runs, load_stored_tables
+from protocol.errors import UserError
+from protocol.run_directory.jsonl_tail import Event, get_integer, get_mapping, get_number, get_text
+
+
+class RunListStatus(StrEnum):
+    RUNNING = "running"
+    """A driver has it."""
+    DONE = "done"
+    """It came to its end."""
+    FAILED = "failed"
+    """It came to its end, and a check of its own did not hold."""
+    STOPPED = "stopped"
+    """Nobody has it, and it can be gone on with."""
+    DAMAGED = "damaged"
+    """Its record cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunListRow:
+    run: str
+    recipe: str
+    state: RunListStatus
+    step: int
+    steps: int
+    pass_rate: float | None
+    """Of the newest step that has one."""
+    before: float | None
+    after: float | None
+    """pass@1 of the evaluations."""
+    bytes: int
+    age_s: float
+    """Since it began."""
+
+
+def list_run_rows(folder: Path, now: float | None = None) -> list[RunListRow]:
+    """The newest last."""
+    return [read_run_row(path, time.time() if now is None else now) for path in list_runs(folder)]
+
+
+def read_run_row(run_dir: Path, now: float) -> RunListRow:
+    try:
+        config = cast("Event", load_stored_tables(run_dir))
+    except UserError:
+        config = {}
+    summary = read_json_object(run_dir / SUMMARY_FILE)
+    steps = read_metrics(run_dir)
+    rates = [step["pass_rate"] for step in steps if "pass_rate" in step]
+    scores = get_mapping(summary or {}, "eval")
+    section = get_mapping(config, "run")
+    return RunListRow(
+        run=run_dir.name,
+        recipe=get_text(section, "name"),
+        state=_state(run_dir, config, summary),
+        step=int(steps[-1]["step"]) if steps else 0,
+        steps=get_integer(section, "steps"),
+        pass_rate=rates[-1] if rates else None,
+        before=get_number(get_mapping(scores, "before"), "pass_at_1"),
+        after=get_number(get_mapping(scores, "after"), "pass_at_1"),
+        bytes=folder_bytes(run_dir),
+        age_s=max(0.0, round(now - _begun(run_dir), 1)),
+    )
+
+
+def _state(run_dir: Path, config: Event, summary: Event | None) -> RunListStatus:
+    if is_running(run_dir):
+        return RunListStatus.RUNNING
+    if not config:
+        return RunListStatus.DAMAGED
+    if summary is None:
+        return RunListStatus.STOPPED
+    return RunListStatus.DONE if summary.get("ok") is not False else RunListStatus.FAILED
+
+
+def _begun(run_dir: Path) -> float:
+    """The first attempt's record is written once, and the run's anew by each."""
+    first = run_dir / "attempts" / "1" / CONFIG_FILE
+    return (first if first.exists() else run_dir / CONFIG_FILE).stat().st_mtime
+
+
+def folder_bytes(folder: Path) -> int:
+    """That its files take on the disk; what vanishes meanwhile takes none."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += Path(parent, name).lstat().st_blocks * 512
+            except OSError:
+                continue
+    return total
+
+
+RUN_COLUMNS = ("run", "state", "steps", "pass", "before", "after", "size", "age")
+
+
+def format_run_row(line: RunListRow) -> tuple[str, ...]:
+    """For a person."""
+    of = f"{line.step}/{line.steps}" if line.steps else str(line.step)
+    rates = [_percent(value) for value in (line.pass_rate, line.before, line.after)]
+    return (line.run, line.state.value, of, *rates, format_bytes(line.bytes), format_age(line.age_s))
+
+
+def format_bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in {"B", "kB"} else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def format_age(seconds: float) -> str:
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f} %"

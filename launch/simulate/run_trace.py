@@ -1,0 +1,299 @@
+"""A real run as a trace: what each episode took, turn by turn, what each step took the learner, and what came of it.
+
+:func:`read_run` takes it from a run's directory, from what the run wrote for every reader: the exported trajectories,
+the events and metrics.jsonl.  :func:`write_trace` keeps it as one small file.  A replay gives the episodes back group
+by group in the order of the run, each with the times that it took; who waits for whom is simulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from launch.config import RunConfig
+from launch.config.base import CountInt, PositiveInt
+from launch.hosts.cluster_nodes import ClusterNode
+from launch.run_records.metrics_log import read_metrics
+from launch.run_records.run_directory import load_stored_config
+from launch.simulate.episode_workload import EpisodePlan, RecordedWorkload, TurnPlan
+from launch.simulate.scenario import Scenario
+from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSettings
+from protocol.codec import CodecError
+from protocol.errors import UserError
+from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
+from protocol.staleness import AdmissionMode, StaleTokenPolicy
+from protocol.trajectory import Trajectory, TurnKind
+
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TraceStep(_Part):
+    """What the run measured of one optimizer step."""
+
+    busy_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    """Of the time since the step before it, what was not waiting for a batch."""
+    wait_s: _Seconds
+    trained_tokens: Annotated[int, Field(ge=0)]
+    age_mean: Annotated[float, Field(ge=0)]
+
+
+class TraceEpisode(_Part):
+    acquire_s: _Seconds
+    turns: list[tuple[Annotated[int, Field(ge=0)], _Seconds, _Seconds]]
+    """(tokens sampled, seconds of the engine, seconds of the tool)"""
+    rest_s: _Seconds
+    """Grading, sending, the acknowledgement, and whatever else passed until it."""
+    reward: Annotated[float, Field(allow_inf_nan=False)]
+
+
+class TraceFile(_Part):
+    """``groups``: whole groups in the order of their opening."""
+
+    run: str
+    nodes: PositiveInt
+    in_flight: PositiveInt
+    mode: AdmissionMode
+    policy: StaleTokenPolicy
+    eta: CountInt
+    groups_per_step: PositiveInt
+    group_size: Annotated[PositiveInt, Field(ge=2)]
+    publish_every: PositiveInt
+    checkpoint_every: PositiveInt
+    dynamic_sampling: bool
+    push_s: _Seconds
+    """From a publication until the engines served it."""
+    steps: Annotated[list[TraceStep], Field(min_length=1)]
+    groups: Annotated[list[list[TraceEpisode]], Field(min_length=1)]
+
+    @field_validator("steps")
+    @classmethod
+    def _trained(cls, steps: list[TraceStep]) -> list[TraceStep]:
+        if not any(step.trained_tokens for step in steps):
+            raise ValueError("no step has trained a token")
+        return steps
+
+    @field_validator("groups")
+    @classmethod
+    def _whole(cls, groups: list[list[TraceEpisode]], info: ValidationInfo) -> list[list[TraceEpisode]]:
+        size = info.data.get("group_size", 0)
+        if any(len(members) != size for members in groups):
+            raise ValueError(f"each group has to have group_size = {size} episodes")
+        return groups
+
+
+@dataclass(frozen=True, slots=True)
+class TraceMeasurement:
+    trained_tokens_per_s: float
+    age_mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrace:
+    file: TraceFile
+
+    @property
+    def workload(self) -> RecordedWorkload:
+        episodes = {
+            (group, sample): EpisodePlan(
+                each.acquire_s, [TurnPlan(*turn) for turn in each.turns], each.rest_s, each.reward
+            )
+            for group, members in enumerate(self.file.groups)
+            for sample, each in enumerate(members)
+        }
+        return RecordedWorkload(episodes, len(self.file.groups))
+
+    @property
+    def replay_overrides(self) -> ReplayOverrides:
+        steps = self.file.steps
+        return ReplayOverrides(lambda step: steps[(step - 1) % len(steps)].busy_s, self.file.dynamic_sampling)
+
+    @property
+    def measured(self) -> TraceMeasurement:
+        """What the run itself came to, over all its steps."""
+        steps = self.file.steps
+        tokens = sum(step.trained_tokens for step in steps)
+        seconds = sum(step.busy_s + step.wait_s for step in steps)
+        return TraceMeasurement(tokens / seconds, sum(step.age_mean * step.trained_tokens for step in steps) / tokens)
+
+    @property
+    def settings(self) -> SimulationSettings:
+        """The run's own settings."""
+        scenario = self.scenario.matrix
+        return SimulationSettings(
+            scenario.nodes[0], scenario.mode[0], scenario.policy[0], scenario.eta[0], scenario.in_flight[0]
+        )
+
+    @property
+    def scenario(self) -> Scenario:
+        file = self.file
+        return Scenario.model_validate(
+            {
+                "name": file.run,
+                "about": f"replay of the run {file.run}",
+                "engine": {
+                    "curve": "recorded",
+                    "reference_load": 1,
+                    "per_node": 1 / file.nodes,
+                    "push_s": file.push_s,
+                    "pause_s": 0.0,
+                },
+                "learner": {
+                    "groups_per_step": file.groups_per_step,
+                    "group_size": file.group_size,
+                    "publish_every": file.publish_every,
+                    "checkpoint_every": file.checkpoint_every,
+                    "steps": len(file.steps),
+                    "warm_up": 0,
+                },
+                "faults": {"nodes_per_hour": 0.0},
+                "matrix": {
+                    "nodes": [file.nodes],
+                    "mode": [file.mode],
+                    "policy": [file.policy],
+                    "eta": [file.eta],
+                    "in_flight": [file.in_flight],
+                },
+            }
+        )
+
+
+def read_trace(path: Path) -> RunTrace:
+    """A trace file, or the trace of a run's directory.  Raises UserError."""
+    if path.is_dir():
+        return RunTrace(extract_trace(path))
+    try:
+        return RunTrace(TraceFile.model_validate_json(path.read_bytes()))
+    except OSError as error:
+        raise UserError(f"cannot read the trace {path}: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = "".join(f"{part}: " for part in [".".join(map(str, first["loc"]))] if part)
+        raise UserError(f"{path} is no trace: {where}{first['msg']}; make one with --write-trace") from error
+
+
+def write_trace(trace: RunTrace, path: Path) -> None:
+    """Raises UserError where it cannot be written."""
+    try:
+        path.write_bytes(orjson.dumps(trace.file.model_dump()) + b"\n")
+    except OSError as error:
+        raise UserError(f"--write-trace: cannot write {path}: {error.strerror}") from error
+
+
+def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
+    """The trace of the first ``steps`` steps of a run (all by default).  Raises UserError when there is none."""
+    config = load_stored_config(run_dir)
+    lines = read_metrics(run_dir)[:steps]
+    groups = list(_whole_groups(run_dir, config.rollout.group_size))
+    if not lines or not groups:
+        raise UserError(
+            f"{run_dir} has no step that was taken, or no group whose episodes can all be read: name another run"
+        )
+    last_t = lines[-1]["t"]
+    return TraceFile(
+        run=run_dir.name,
+        nodes=config.cluster.nodes,
+        in_flight=_in_flight(run_dir, config),
+        mode=config.run.mode,
+        policy=config.staleness.policy,
+        eta=config.staleness.eta,
+        groups_per_step=config.rollout.groups_per_step,
+        group_size=config.rollout.group_size,
+        publish_every=config.publish_every,
+        checkpoint_every=config.checkpoint.every_steps,
+        dynamic_sampling=config.dynamic_sampling,
+        push_s=round(_push_s(run_dir), 4),
+        steps=[
+            TraceStep(
+                busy_s=max(0.001, round(line["elapsed_s"] - line["wait_s"], 3)),
+                wait_s=line["wait_s"],
+                trained_tokens=int(line["trained_tokens"]),
+                age_mean=line["age_mean"],
+            )
+            for line in lines
+        ],
+        groups=[members for began, members in groups if began < last_t],
+    )
+
+
+def _in_flight(run_dir: Path, config: RunConfig) -> int:
+    """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for."""
+    from launch.actor_group.actor_settings import (  # it knows all rooms, and so loads Ray
+        default_in_flight,
+        share_docker_engine,
+    )
+
+    addresses = {str(event["name"]): str(event.get("address", "")) for event in _events(run_dir, "node.up")}
+    names = [f"node-{index}" for index in range(config.cluster.nodes)]
+    nodes = [ClusterNode(name, "", addresses.get(name, "")) for name in names]
+    places = len(nodes) * config.rollout.workers_per_node * share_docker_engine(config, nodes).episodes
+    return min(default_in_flight(config), places)
+
+
+def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:
+    """(when its first episode began, its episodes by sample) of every group that all samples arrived of and can
+    be read."""
+    began = dict(_times(run_dir, "episode.started"))
+    acked = dict(_times(run_dir, "trajectory.stored"))
+    members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
+    for entry in read_export_index(run_dir):
+        name = entry.trajectory
+        if name in began and name in acked:
+            try:
+                trajectory = read_exported_trajectory(run_dir, entry)
+            except (CodecError, OSError):  # its group is not whole, as one that was cut off is not
+                continue
+            episode = _episode(trajectory, acked[name] - began[name])
+            members.setdefault(entry.group, {})[entry.sample] = began[name], episode
+    for _, group in sorted(members.items()):
+        if len(group) == size:
+            yield min(t for t, _ in group.values()), [episode for _, (_, episode) in sorted(group.items())]
+
+
+def _episode(trajectory: Trajectory, seconds: float) -> TraceEpisode:
+    """``seconds``: from its ticket to its acknowledgement."""
+    turns: list[tuple[int, float, float]] = []
+    for segment in trajectory.segments:
+        for turn in segment.turns:
+            if turn.kind is TurnKind.MODEL:
+                turns.append((turn.end - turn.start, max(0.001, round(turn.ms / 1000, 3)), 0.0))
+            elif turn.kind is TurnKind.OBSERVATION and turns:
+                tokens, generate_s, _ = turns[-1]
+                turns[-1] = tokens, generate_s, round(turn.ms / 1000, 3)
+    acquire_s = round(trajectory.timings_ms.get("acquire", 0.0) / 1000, 3)
+    known_s = acquire_s + sum(generate_s + tool_s for _, generate_s, tool_s in turns)
+    rest_s = max(0.0, round(seconds - known_s, 3))
+    return TraceEpisode(acquire_s=acquire_s, turns=turns, rest_s=rest_s, reward=trajectory.reward.total)
+
+
+def _push_s(run_dir: Path) -> float:
+    published = {event["version"]: event["t"] for event in _events(run_dir, "weights.published")}
+    served: dict[int, float] = {}
+    for event in _events(run_dir, "engine.load"):
+        served[event["version"]] = max(event["t"], served.get(event["version"], 0.0))
+    return median([served[version] - t for version, t in published.items() if version in served] or [0.0])
+
+
+def _times(run_dir: Path, kind: str) -> Iterator[tuple[str, float]]:
+    """(trajectory without its attempt, time) of each event, in the writers' order: the last attempt counts."""
+    for event in _events(run_dir, kind):
+        yield str(event["trajectory"]).partition("-a")[0], float(event["t"])
+
+
+def _events(run_dir: Path, kind: str) -> Iterator[dict[str, Any]]:
+    marker = f'"kind":"{kind}"'.encode()
+    for path in sorted((run_dir / "events").glob("*.jsonl")):
+        with path.open("rb") as file:
+            for line in file:
+                if marker in line and (event := parse_json_object(line)) is not None:
+                    yield event

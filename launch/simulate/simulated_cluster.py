@@ -1,0 +1,282 @@
+"""One simulated cluster, wired: clock, engines, workers, conductor, journal, learner, faults."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from actors.scheduler.admission import RolloutTuning
+from actors.scheduler.core import SchedulerCore, SchedulerSettings
+from launch.simulate.episode_workload import EpisodeWorkload
+from launch.simulate.scenario import CURVES, Scenario
+from launch.simulate.simulated_engines import SimulatedEngine, speed_by_load, total_idle_s
+from launch.simulate.simulated_learner import SimulatedLearner, SimulatedLearnerSettings
+from launch.simulate.simulated_rollout import SimulatedRollout
+from launch.simulate.token_accounting import TokenAccounting
+from launch.simulate.virtual_clock import VirtualClock
+from protocol.errors import LongshoreError
+from protocol.events import JsonValue
+from protocol.journal import Journal, JournalSettings
+from protocol.staleness import AdmissionLimit, AdmissionMode, StaleTokenPolicy
+
+UNBOUNDED = 1_000_000
+"""η of asynchronous training without a bound, and steps of a run that does not end."""
+_TASKS = 4096
+_LIMIT_STEPS = 100
+"""A simulation that takes so many times the learner's own time for its steps stands still."""
+
+
+class SimulationStalledError(LongshoreError):
+    """A simulated run makes no progress."""
+
+
+class SimulationSettings(NamedTuple):
+    """One row's settings."""
+
+    nodes: int
+    mode: AdmissionMode
+    policy: StaleTokenPolicy
+    eta: int
+    in_flight: int
+    faults: bool = True
+    """Whether nodes die, as the scenario says."""
+
+    @property
+    def description(self) -> str:
+        """For people."""
+        eta = "-" if self.eta == UNBOUNDED else str(self.eta)
+        faults = "" if self.faults else ", no faults"
+        return f"{self.mode}, {self.policy}, η {eta}, {self.nodes:,} nodes, {self.in_flight:,} in flight{faults}"
+
+    @property
+    def without_faults(self) -> SimulationSettings:
+        """The same where no node dies."""
+        return self._replace(faults=False)
+
+    @property
+    def without_staleness_bound(self) -> SimulationSettings:
+        """The same without any bound on age."""
+        return self._replace(mode=AdmissionMode.ASYNC, policy=StaleTokenPolicy.MASK, eta=UNBOUNDED)
+
+    @property
+    def as_sync(self) -> SimulationSettings:
+        """The same with a rollout that waits for each step's weights: whatever its bound, no token is ever old."""
+        return self._replace(mode=AdmissionMode.SYNC, policy=StaleTokenPolicy.MASK, eta=0)
+
+
+@dataclass(slots=True)
+class NodeFault:
+    """A node that died, and what it cost."""
+
+    node: int
+    at_s: float
+    episodes: int
+    engine: bool
+    """An engine was on it."""
+    requests: int
+    """That the engine was decoding: each was sent elsewhere."""
+    tokens: int
+    """Sampled in vain, by its episodes and for the requests of its engine."""
+    repaired_s: float | None = None
+    """None where the run ended before."""
+
+    @property
+    def away_s(self) -> float | None:
+        return None if self.repaired_s is None else self.repaired_s - self.at_s
+
+
+@dataclass(slots=True)
+class SimulationResult:
+    account: TokenAccounting
+    engine_idle: float
+    """Share of the engines' time without a request; what came before the warm-up's end is left out, here as below."""
+    dropped: dict[str, int]
+    """Acknowledged trajectories that were not trained, by reason."""
+    holds: dict[str, int]
+    """What kept the conductor from opening a group, and how often that became so."""
+    faults: list[NodeFault] = field(default_factory=list[NodeFault])
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayOverrides:
+    """What a real run says instead of the scenario."""
+
+    step_s: Callable[[int], float]
+    """What step n took its learner, waiting left out."""
+    dynamic_sampling: bool
+
+
+def simulate(
+    scenario: Scenario,
+    cell: SimulationSettings,
+    workload: EpisodeWorkload,
+    seed: int,
+    replayed: ReplayOverrides | None = None,
+) -> SimulationResult:
+    """Run one row.  The same arguments give the same outcome.  Raises StandsStillError when no step is made."""
+    world = SimulatedCluster(scenario, cell, workload, seed, replayed)
+    return world.run()
+
+
+class SimulatedCluster:
+    def __init__(
+        self,
+        scenario: Scenario,
+        cell: SimulationSettings,
+        workload: EpisodeWorkload,
+        seed: int,
+        replayed: ReplayOverrides | None,
+    ) -> None:
+        self._scenario, self._cell = scenario, cell
+        self._clock = VirtualClock()
+        learner, model = scenario.learner, scenario.engine
+        self._hold_counts: dict[str, int] = {}
+        self._journal = Journal(
+            Path(":memory:"),
+            JournalSettings(
+                run_id="simulated",
+                max_trajectory_bytes=1,
+                budget_bytes=1 << 40,
+                dynamic_sampling=replayed is None or replayed.dynamic_sampling,
+            ),
+            free=lambda _: 1 << 50,
+        )
+        self._dispatch = SchedulerCore(self._conductor_settings(seed), self._count_hold)
+        speeds = speed_by_load(CURVES[model.curve], model.reference_load)
+        count = max(1, round(cell.nodes * model.per_node))
+        self._engines = [SimulatedEngine(self._clock, speeds) for _ in range(count)]
+        self._account = TokenAccounting(learner.warm_up)
+        step_s = replayed.step_s if replayed else _constant_step_s(learner.step_s)
+        self._learner = SimulatedLearner(
+            self._clock,
+            SimulatedLearnerSettings(
+                groups_per_step=learner.groups_per_step,
+                group_size=learner.group_size,
+                eta=cell.eta,
+                unbounded=cell.eta == UNBOUNDED,
+                policy=cell.policy,
+                publish_every=self._publish_every,
+                checkpoint_every=learner.checkpoint_every,
+                steps=learner.steps,
+                step_s=step_s,
+                push_s=model.push_s,
+                pause_s=model.pause_s,
+            ),
+            journal=self._journal,
+            dispatch=self._dispatch,
+            engines=self._engines,
+            account=self._account,
+        )
+        self._rollout = SimulatedRollout(
+            self._clock,
+            dispatch=self._dispatch,
+            journal=self._journal,
+            engines=self._engines,
+            workload=workload,
+            places=_spread_evenly(cell.in_flight, cell.nodes),
+            news=self._learner.step_if_ready,
+        )
+        self._faults: list[NodeFault] = []
+        self._dice = random.Random(f"{seed}/faults")
+
+    def run(self) -> SimulationResult:
+        learner = self._scenario.learner
+        self._rollout.start()
+        self._learner.start(self._rollout)
+        self._schedule_fault()
+        limit_s = _LIMIT_STEPS * learner.steps * max(learner.step_s, self._scenario.episode.median_s)
+        try:
+            if not self._clock.run(limit_s):
+                hold = self._dispatch.hold
+                raise SimulationStalledError(
+                    f"{self._cell.description}: step {self._learner.step} of {learner.steps} after {self._clock.now:,.0f} "
+                    f"simulated seconds, {self._journal.statistics().dropped:,} groups dropped for want of use, "
+                    f"{hold.value if hold else 'nothing'} holding back the next: look at episode.reward, the learner's "
+                    "batch and the episodes in flight"
+                )
+            books = self._journal.accounting()
+        finally:
+            self._journal.close()
+        return SimulationResult(
+            self._account,
+            self._account.engine_idle(total_idle_s(self._engines), len(self._engines)),
+            self._account.count_dropped(books.dropped),
+            dict(sorted(self._hold_counts.items())),
+            self._faults,
+        )
+
+    def _conductor_settings(self, seed: int) -> SchedulerSettings:
+        cell, learner = self._cell, self._scenario.learner
+        return SchedulerSettings(
+            run_id="simulated",
+            run_dir=Path(),
+            node="node-0",
+            tasks=tuple(f"task-{number}" for number in range(_TASKS)),
+            group_size=learner.group_size,
+            admission=AdmissionLimit(cell.mode, learner.groups_per_step, cell.eta),
+            total_steps=UNBOUNDED,
+            replacement_limit=3,
+            request_deadline_s=20 * self._scenario.episode.median_s,
+            seed=seed,
+            tuning=RolloutTuning(publish_every=self._publish_every),
+        )
+
+    @property
+    def _publish_every(self) -> int:
+        return self._cell.mode.publish_every(self._scenario.learner.publish_every)
+
+    def _count_hold(self, kind: str, **fields: JsonValue) -> None:
+        if kind == "admission.held":
+            reason = str(fields["reason"])
+            self._hold_counts[reason] = self._hold_counts.get(reason, 0) + 1
+
+    # -- faults --------------------------------------------------------------------------------------------------
+
+    def _schedule_fault(self) -> None:
+        rate = self._cell.faults * self._scenario.faults.nodes_per_hour * self._cell.nodes / 3600
+        if rate > 0:
+            self._clock.schedule(self._dice.expovariate(rate), self._kill_node)
+
+    def _kill_node(self, _: None) -> None:
+        node = self._dice.randrange(self._cell.nodes)
+        self._schedule_fault()
+        if not self._rollout.workers[node].alive:
+            return
+        before = self._rollout.lost_tokens
+        index = self._engine_on(node)
+        requests = self._engines[index].requests if index is not None else 0
+        episodes = self._rollout.kill_node(node)
+        if index is not None:
+            self._engines[index].die()
+        tokens = self._rollout.lost_tokens - before
+        fault = NodeFault(node, self._clock.now, episodes, index is not None, requests, tokens)
+        self._faults.append(fault)
+        self._clock.schedule(self._scenario.faults.repair_s, self._repair_node, fault)
+
+    def _repair_node(self, fault: NodeFault) -> None:
+        fault.repaired_s = self._clock.now
+        index = self._engine_on(fault.node)
+        if index is not None:
+            self._engines[index].revive(self._learner.served_version)
+        self._rollout.repair_node(fault.node)
+
+    def _engine_on(self, node: int) -> int | None:
+        """The engine that lives on ``node``: they are spread evenly."""
+        count, nodes = len(self._engines), self._cell.nodes
+        index = node * count // nodes
+        return index if index * nodes // count == node and index < count else None
+
+
+def _constant_step_s(seconds: float) -> Callable[[int], float]:
+    def step_s(_step: int) -> float:
+        return seconds
+
+    return step_s
+
+
+def _spread_evenly(places: int, nodes: int) -> Sequence[int]:
+    """``places`` over ``nodes``, as evenly as can be."""
+    return [places // nodes + (node < places % nodes) for node in range(nodes)]

@@ -1,0 +1,187 @@
+"""The rows of a simulation: every combination that was asked for, each beside its synchronous and its unbounded
+counterpart, and beside itself without faults."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+
+from launch.simulate.episode_workload import DrawnWorkload, EpisodeWorkload
+from launch.simulate.run_trace import RunTrace
+from launch.simulate.scenario import Scenario, SimulationMatrix
+from launch.simulate.simulated_cluster import NodeFault, SimulationResult, SimulationSettings, simulate
+from protocol.events import JsonValue
+from protocol.staleness import AdmissionMode
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRow:
+    cell: SimulationSettings
+    result: SimulationResult
+    sync_tokens_per_s: float
+    """The best of the synchronous runs over the in-flight numbers that were asked for, on as many nodes."""
+    unbounded_tokens_per_s: float
+    """The best of the asynchronous runs without a bound on age, likewise."""
+    faultless_tokens_per_s: float
+    """Of the same run where no node dies."""
+
+    @property
+    def trained_tokens_per_s(self) -> float:
+        return tokens_per_s(self.result)
+
+    @property
+    def vs_faultless(self) -> float:
+        return self.trained_tokens_per_s / self.faultless_tokens_per_s
+
+    def as_json(self) -> dict[str, JsonValue]:
+        cell, outcome, account = self.cell, self.result, self.result.account
+        ages, trained, sampled = account.tokens_by_staleness(), account.trained, account.sampled
+        rate = self.trained_tokens_per_s
+        return {
+            "nodes": cell.nodes,
+            "mode": cell.mode.value,
+            "policy": cell.policy.value,
+            "eta": cell.eta,
+            "in_flight": cell.in_flight,
+            "trained_tokens_per_s": round(rate, 2),
+            "vs_sync": round(rate / self.sync_tokens_per_s, 4),
+            "vs_unbounded": round(rate / self.unbounded_tokens_per_s, 4),
+            "age_mean": round(sum(age * tokens for age, tokens in enumerate(ages)) / max(trained, 1), 4),
+            "age_max": max((age for age, tokens in enumerate(ages) if tokens), default=0),
+            "masked_share": round(1 - trained / max(sampled, 1), 4),
+            "trained_share_by_decile": [round(share, 4) for share in account.trained_share_by_decile()],
+            "learner_idle": round(account.waited_s / account.seconds, 4),
+            "engine_idle": round(outcome.engine_idle, 4),
+            "dropped": dict(outcome.dropped),
+            "vs_faultless": round(self.vs_faultless, 4),
+            "faults": [_fault_as_json(fault) for fault in outcome.faults],
+        }
+
+
+def _fault_as_json(fault: NodeFault) -> dict[str, JsonValue]:
+    return {
+        "node": fault.node,
+        "at_s": round(fault.at_s, 3),
+        "away_s": None if fault.away_s is None else round(fault.away_s, 3),
+        "episodes": fault.episodes,
+        "requests": fault.requests,
+        "tokens": fault.tokens,
+    }
+
+
+def tokens_per_s(outcome: SimulationResult) -> float:
+    return outcome.account.trained / outcome.account.seconds
+
+
+def row_label(row: SimulationRow, rows: Sequence[SimulationRow]) -> str:
+    """What tells ``row`` from the others, but its in-flight number."""
+    cell = row.cell
+    parts = [] if cell.mode is AdmissionMode.ASYNC else [cell.mode.value.replace("_", " ")]
+    if cell.mode is not AdmissionMode.SYNC:
+        parts.append(f"η = {cell.eta}")
+    if len({other.cell.policy for other in rows}) > 1:
+        parts.append(cell.policy.value)
+    if len({other.cell.nodes for other in rows}) > 1:
+        parts.append(f"{cell.nodes} nodes")
+    return ", ".join(parts)
+
+
+def group_by_label(rows: Sequence[SimulationRow]) -> dict[str, list[SimulationRow]]:
+    """Rows that differ only in their in-flight number, by label; synchronous rows of another η are the same row."""
+    found: dict[str, list[SimulationRow]] = {}
+    for row in rows:
+        line = found.setdefault(row_label(row, rows), [])
+        if all(other.cell.in_flight != row.cell.in_flight for other in line):
+            line.append(row)
+    return found
+
+
+def best_rows(rows: Sequence[SimulationRow]) -> dict[str, SimulationRow]:
+    """The row of each line that trains most."""
+    return {name: max(line, key=lambda row: row.trained_tokens_per_s) for name, line in group_by_label(rows).items()}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRunner:
+    """Each distinct simulation is run once, however many rows it stands in."""
+
+    scenario: Scenario
+    seed: int
+    trace: RunTrace | None = None
+
+    def run_matrix(
+        self, matrix: SimulationMatrix, jobs: int, begun: Callable[[SimulationSettings], None]
+    ) -> list[SimulationRow]:
+        """In the order of the matrix's lists; ``begun`` hears of each simulation, ``jobs`` of which run at once."""
+        cells = [
+            SimulationSettings(*each)
+            for each in itertools.product(matrix.nodes, matrix.mode, matrix.policy, matrix.eta, matrix.in_flight)
+        ]
+        beside = {cell: (_sync(cell, matrix), _unbounded(cell, matrix), [self._faultless(cell)]) for cell in cells}
+        needed = {_same(each) for cell in cells for each in itertools.chain([cell], *beside[cell])}
+        done = self._all(sorted(needed), jobs, begun)
+
+        def best(counterparts: Sequence[SimulationSettings]) -> float:
+            return max(tokens_per_s(done[_same(each)]) for each in counterparts)
+
+        return [SimulationRow(cell, done[_same(cell)], *map(best, beside[cell])) for cell in cells]
+
+    def _faultless(self, cell: SimulationSettings) -> SimulationSettings:
+        return cell.without_faults if self.scenario.faults.nodes_per_hour else cell
+
+    def _all(
+        self, cells: Sequence[SimulationSettings], jobs: int, begun: Callable[[SimulationSettings], None]
+    ) -> dict[SimulationSettings, SimulationResult]:
+        if jobs == 1:
+            return {cell: self._told(cell, begun) for cell in cells}
+        with ProcessPoolExecutor(min(jobs, len(cells)), mp_context=multiprocessing.get_context("spawn")) as pool:
+            running = [(cell, pool.submit(self.simulate, cell)) for cell in cells]
+            return {cell: self._awaited(cell, outcome, begun) for cell, outcome in running}
+
+    def _told(self, cell: SimulationSettings, begun: Callable[[SimulationSettings], None]) -> SimulationResult:
+        begun(cell)
+        return self.simulate(cell)
+
+    @staticmethod
+    def _awaited(
+        cell: SimulationSettings, outcome: Future[SimulationResult], begun: Callable[[SimulationSettings], None]
+    ) -> SimulationResult:
+        begun(cell)
+        return outcome.result()
+
+    def simulate(self, cell: SimulationSettings) -> SimulationResult:
+        return simulate(
+            self.scenario, cell, self._workload(), self.seed, self.trace.replay_overrides if self.trace else None
+        )
+
+    def _workload(self) -> EpisodeWorkload:
+        if self.trace is not None:
+            return self.trace.workload
+        model = self.scenario.episode
+        return DrawnWorkload(
+            median_s=model.median_s,
+            p95_over_median=model.p95_over_median,
+            cut_over_median=model.cut_over_median,
+            turns=model.turns,
+            generate_share=model.generate_share,
+            tokens_per_s=model.tokens_per_s,
+            within_task=model.within_task,
+            reward=model.reward,
+            seed=self.seed,
+        )
+
+
+def _same(cell: SimulationSettings) -> SimulationSettings:
+    """The simulation that ``cell`` is: synchronous ones with another bound or policy are one."""
+    return cell.as_sync if cell.mode is AdmissionMode.SYNC else cell
+
+
+def _sync(cell: SimulationSettings, matrix: SimulationMatrix) -> list[SimulationSettings]:
+    return [cell._replace(mode=AdmissionMode.SYNC, in_flight=count) for count in matrix.in_flight]
+
+
+def _unbounded(cell: SimulationSettings, matrix: SimulationMatrix) -> list[SimulationSettings]:
+    return [cell.without_staleness_bound._replace(in_flight=count) for count in matrix.in_flight]

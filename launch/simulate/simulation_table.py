@@ -1,0 +1,100 @@
+"""The tables that a person reads on standard error, and on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from launch.simulate.simulation_rows import SimulationRow, best_rows
+
+_TEXTS = 2
+"""Columns that are no numbers, in both tables."""
+
+HEAD = (
+    "mode",
+    "policy",
+    "η",
+    "nodes",
+    "in flight",
+    "tokens/s",
+    "÷ sync",
+    "÷ unbounded",
+    "age mean",
+    "max",
+    "masked",
+    "share by length",
+    "learner idle",
+    "engine idle",
+    "dropped",
+    "faults",
+    "÷ faultless",
+)
+FAULTS_HEAD = (
+    "row",
+    "died",
+    "minute",
+    "episodes begun again",
+    "requests sent elsewhere",
+    "tokens lost",
+    "minutes away",
+)
+
+
+def row_cells(row: SimulationRow) -> list[str]:
+    cell, line = row.cell, row.as_json()
+    account = row.result.account
+    shares = account.trained_share_by_decile()
+    return [
+        cell.mode.value,
+        cell.policy.value,
+        str(cell.eta),
+        f"{cell.nodes:,}",
+        f"{cell.in_flight:,}",
+        f"{row.trained_tokens_per_s:,.0f}",
+        f"{line['vs_sync']:.2f}",
+        f"{line['vs_unbounded']:.3f}",
+        f"{line['age_mean']:.2f}",
+        f"{line['age_max']}",
+        f"{100 * (1 - account.trained / max(1, account.sampled)):.1f} %",
+        f"{min(shares):.2f}-{max(shares):.2f}",
+        f"{100 * account.waited_s / account.seconds:.1f} %",
+        f"{100 * row.result.engine_idle:.1f} %",
+        f"{sum(row.result.dropped.values()):,}",
+        f"{len(row.result.faults)}",
+        f"{row.vs_faultless:.3f}",
+    ]
+
+
+def fault_cells(rows: Sequence[SimulationRow]) -> list[list[str]]:
+    """What each node that died took with it, in the row of each line that trains most."""
+    return [
+        [
+            name,
+            f"node {fault.node}",
+            f"{fault.at_s / 60:.1f}",
+            f"{fault.episodes}",
+            f"{fault.requests}" if fault.engine else "-",
+            f"{fault.tokens:,}",
+            "-" if fault.away_s is None else f"{fault.away_s / 60:.1f}",
+        ]
+        for name, row in best_rows(rows).items()
+        for fault in row.result.faults
+    ]
+
+
+def table_lines(rows: Sequence[SimulationRow]) -> list[str]:
+    """The rows, and below them what each fault cost."""
+    faults = fault_cells(rows)
+    below = ["", *_aligned([list(FAULTS_HEAD), *faults])] if faults else []
+    return [*_aligned([list(HEAD), *(row_cells(row) for row in rows)]), *below]
+
+
+def _aligned(texts: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as they need, text to the left, numbers to the right: whole also where no terminal is."""
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    return [
+        "  ".join(
+            cell.ljust(width) if number < _TEXTS else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(text, widths, strict=True))
+        ).rstrip()
+        for text in texts
+    ]

@@ -1,0 +1,1 @@
+"""The training loop and the rules it goes by: batch fill, stop budget, non-finite batches, and the check that engine and learner agree on log-probabilities. The loop imports control, weight_sync, checkpoints and evaluation; only launch.run imports the loop."""

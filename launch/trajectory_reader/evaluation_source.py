@@ -1,0 +1,201 @@
+"""The trajectories that an evaluation saved, as :class:`~launch.trajectory_reader.recorded_trajectory.Recorded`.
+
+Of an attempt that was tried again the last line counts.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+
+from actors.agents.registry import make_agent
+from actors.rollout.chat_policy import truncate_by_length
+from actors.tokens.chat_format import ChatMessage, load_tokenizer
+from actors.tokens.truncation import truncate_text
+from launch.evaluation.attempts import AttemptId, AttemptRecord
+from launch.evaluation.evaluation_options import SolverKind
+from launch.evaluation.results.evaluation_folder import SPEC_FILE, TRAJECTORIES_FILE, read_attempt_records
+from launch.evaluation.results.evaluation_settings import read_evaluation_settings
+from launch.trajectory_reader.recorded_trajectory import (
+    RecordedReply,
+    RecordedTokens,
+    RecordedTrajectory,
+    TrajectoryOrigin,
+    TrajectoryPredicate,
+    require_native_agent,
+)
+from protocol.cli.suggestions import did_you_mean
+from protocol.errors import UserError
+
+
+class _ObservationLine(msgspec.Struct):
+    tool: str = ""
+    exit_code: int | None = None
+
+
+class _Segment(msgspec.Struct):
+    token_ids: list[int]
+    loss_mask: list[int]
+    logprobs: list[float]
+
+
+class _TrajectoryLine(msgspec.Struct):
+    task: str
+    number: int
+    messages: list[ChatMessage]
+    observed: list[_ObservationLine | None] = msgspec.field(default_factory=list[_ObservationLine | None])
+    segments: list[_Segment] = msgspec.field(default_factory=list[_Segment])
+
+
+class _EvaluationHeader(msgspec.Struct, rename={"name": "model name"}):
+    agent: str
+    model: str
+    name: str = ""
+
+
+_LINE, _WHAT = msgspec.json.Decoder(_TrajectoryLine), msgspec.json.Decoder(_EvaluationHeader)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationTrajectories:
+    """An evaluation's folder, read only."""
+
+    path: Path
+    origin: TrajectoryOrigin
+    attempts: Mapping[AttemptId, AttemptRecord]
+
+    def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
+        """Those of a task and a reward that are ``wanted``; attempts without a verdict are not among them.  Raises
+        UserError."""
+        newest = {AttemptId(line.task, line.number): at for at, line in self._lines()}
+        for at, line in self._lines():
+            attempt = AttemptId(line.task, line.number)
+            verdict = self.attempts[attempt].verdict if attempt in self.attempts else None
+            if newest[attempt] == at and verdict is not None and wanted(line.task, verdict.reward):
+                yield self._recorded(line)
+
+    def read_one(self, attempt: AttemptId) -> RecordedTrajectory:
+        """Raises UserError."""
+        last: _TrajectoryLine | None = None
+        known: set[str] = set()
+        for _, line in self._lines():
+            known.add(f"{line.task}/{line.number}")
+            if (line.task, line.number) == attempt:
+                last = line
+        if last is None:
+            near = did_you_mean(f"{attempt.task}/{attempt.number}", known)
+            raise UserError(
+                f"{self.path} has no trajectory {attempt.task}/{attempt.number}{near}: {TRAJECTORIES_FILE} has "
+                f"{len(known)}, each named TASK/ATTEMPT, from 0 on"
+            )
+        return self._recorded(last)
+
+    def _lines(self) -> Iterator[tuple[int, _TrajectoryLine]]:
+        file = self.path / TRAJECTORIES_FILE
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    return  # it is being written, or a death tore it
+                try:
+                    yield number, _LINE.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise UserError(
+                        f"{file}:{number} is no trajectory of an evaluation ({error}): remove the line"
+                    ) from error
+
+    def _recorded(self, line: _TrajectoryLine) -> RecordedTrajectory:
+        record = self.attempts.get(AttemptId(line.task, line.number))
+        opening, replies = _split_messages(line.messages, line.observed)
+        effort = record.effort if record else None
+        return RecordedTrajectory(
+            f"{self.path.name}/{line.task}/{line.number}",
+            line.task,
+            opening,
+            _with_tokens(replies, line.segments),
+            record.verdict if record else None,
+            effort.prompt_tokens if effort else 0,
+            effort.completion_tokens if effort else 0,
+        )
+
+
+def is_evaluation(path: Path) -> bool:
+    return (path / SPEC_FILE).is_file()
+
+
+def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
+    """Raises UserError where it is none, or saved no trajectories."""
+    file = path / SPEC_FILE
+    try:
+        what = _WHAT.decode(file.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is no evaluation ({error}): give the folder that launch.evaluate wrote") from error
+    if not (path / TRAJECTORIES_FILE).is_file():
+        raise UserError(
+            f"{path} has no {TRAJECTORIES_FILE}: give the evaluation's command again with --save-trajectories and "
+            f"another folder, --output {shlex.quote(f'{path}-saved')}"
+        )
+    setting = read_evaluation_settings(path)
+    require_native_agent(path, setting.config)
+    model = what.name or what.model or what.agent
+    facts = {"evaluation": path.name, "recipe": setting.config.run.name}
+    shorten = _shortening(Path(what.model)) if what.agent == SolverKind.SERVED else truncate_by_length
+    origin = TrajectoryOrigin(str(path), model, make_agent(setting.config.agent.settings), setting, facts, shorten)
+    return EvaluationTrajectories(path, origin, read_attempt_records(path))
+
+
+def _shortening(model: Path) -> Callable[[str, int], str]:
+    """By the tokenizer of a model that was served from a folder, which is read when it is needed."""
+    tokenizer = cache(lambda: load_tokenizer(str(model)))
+    return lambda text, tokens: truncate_text(tokenizer(), text, tokens)
+
+
+def _split_messages(
+    messages: Sequence[ChatMessage], observed: Sequence[_ObservationLine | None]
+) -> tuple[tuple[ChatMessage, ...], tuple[RecordedReply, ...]]:
+    """First what each episode begins with, which may have an assistant's messages too; then a reply for each of
+    ``observed``."""
+    said = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    begins = said[max(0, len(said) - len(observed)) :]
+    ends = [*begins[1:], len(messages)]
+    replies = tuple(
+        RecordedReply(
+            messages[begin]["content"],
+            tuple(messages[begin + 1 : end]) if noted else None,
+            _calls(noted) if noted else None,
+            noted.exit_code if noted else None,
+        )
+        for begin, end, noted in zip(begins, ends, observed, strict=False)
+    )
+    return tuple(messages[: begins[0] if begins else len(messages)]), replies
+
+
+def _calls(noted: _ObservationLine) -> int:
+    return len(noted.tool.split(",")) if noted.tool else 0
+
+
+def _with_tokens(replies: tuple[RecordedReply, ...], segments: Sequence[_Segment]) -> tuple[RecordedReply, ...]:
+    """With their tokens, where the model was served here and its history is whole."""
+    if len(segments) != 1:
+        return replies
+    runs = _sampled_runs(segments[0])
+    if len(runs) != len(replies):
+        return replies
+    return tuple(replace(reply, sampled=run) for reply, run in zip(replies, runs, strict=True))
+
+
+def _sampled_runs(segment: _Segment) -> list[RecordedTokens]:
+    """The sampled tokens of each reply: what stands between two of them was told."""
+    found: list[RecordedTokens] = []
+    start = 0
+    for sampled, each in groupby(range(len(segment.token_ids)), key=lambda index: segment.loss_mask[index]):
+        end = start + sum(1 for _ in each)
+        if sampled:
+            found.append(RecordedTokens(tuple(segment.token_ids[start:end]), tuple(segment.logprobs[start:end]), start))
+        start = end
+    return found

@@ -1,0 +1,77 @@
+"""Trajectories by the names that people type: ``RUN/ID`` and ``EVALUATION/TASK/ATTEMPT``.
+
+RUN and EVALUATION are paths; of what lies in ``runs`` and ``evaluations`` the last part is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+from launch.config import RunConfig
+from launch.evaluation.attempts import AttemptId
+from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER
+from launch.trajectory_reader.evaluation_source import (
+    EvaluationTrajectories,
+    is_evaluation,
+    open_evaluation_trajectories,
+)
+from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
+from launch.trajectory_reader.run_source import RunTrajectories, is_run, open_run_trajectories
+from protocol.errors import UserError
+
+TrajectorySource = RunTrajectories | EvaluationTrajectories
+
+
+class FoundTrajectory(NamedTuple):
+    recorded: RecordedTrajectory
+    source: TrajectorySource
+
+
+def is_trajectory_name(name: str) -> bool:
+    """Whether it is named as one, in a run or an evaluation that is there."""
+    return _run_of(name) is not None or _evaluation_of(name) is not None
+
+
+def find_trajectory(name: str) -> FoundTrajectory:
+    """Raises UserError for a name that none has."""
+    path = PurePath(name)
+    if (run := _run_of(name)) is not None:
+        source = open_run_trajectories(run)
+        return FoundTrajectory(source.read_one(path.name), source)
+    if (folder := _evaluation_of(name)) is not None:
+        evaluation = open_evaluation_trajectories(folder)
+        if not path.name.isdecimal():
+            raise UserError(f"{name}: {path.name!r} is no attempt's number: write EVALUATION/TASK/0")
+        return FoundTrajectory(evaluation.read_one(AttemptId(path.parent.name, int(path.name))), evaluation)
+    raise UserError(
+        f"{name} names no trajectory: write RUN/ID (runs/demo-1/train-g000007-s03) of a run, or "
+        "EVALUATION/TASK/ATTEMPT (evaluations/demo-qwen3-tasks/fix-git/0) of an evaluation with --save-trajectories"
+    )
+
+
+def open_trajectory_source(name: str) -> TrajectorySource:
+    """All of a run, or of an evaluation.  Raises UserError."""
+    if (run := _folder(Path(name), RunConfig().run.dir, is_run)) is not None:
+        return open_run_trajectories(run)
+    if (folder := _folder(Path(name), EVALUATIONS_FOLDER, is_evaluation)) is not None:
+        return open_evaluation_trajectories(folder)
+    raise UserError(
+        f"{name} is neither a run's directory nor an evaluation's folder: `ls {RunConfig().run.dir} {EVALUATIONS_FOLDER}` "
+        "shows those that are here"
+    )
+
+
+def _folder(path: Path, parent: Path, is_one: Callable[[Path], bool]) -> Path | None:
+    return next((each for each in (path, parent / path) if is_one(each)), None)
+
+
+def _run_of(name: str) -> Path | None:
+    parts = PurePath(name).parts
+    return _folder(Path(*parts[:-1]), RunConfig().run.dir, is_run) if len(parts) >= 2 else None
+
+
+def _evaluation_of(name: str) -> Path | None:
+    parts = PurePath(name).parts
+    return _folder(Path(*parts[:-2]), EVALUATIONS_FOLDER, is_evaluation) if len(parts) >= 3 else None

@@ -1,0 +1,182 @@
+"""The trajectories that a run exported, as :class:`~launch.trajectory_reader.recorded_trajectory.Recorded`.
+
+A run keeps token ids.  The agent of its configuration reads the replies in them, and the model's template shows what
+stands between (:mod:`launch.trajectory_reader.template_inversion`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from actors.agents.agent import ActionOutcome, Agent
+from actors.agents.registry import make_agent
+from actors.tokens.chat_format import ChatFormat, load_chat_format
+from actors.tokens.truncation import truncate_text
+from launch.config import RunConfig
+from launch.evaluation.attempts import AttemptVerdict
+from launch.evaluation.results.evaluation_settings import EvaluationSettings
+from launch.run_records.run_directory import CONFIG_FILE, load_stored_config
+from launch.trajectory_reader.recorded_trajectory import (
+    RecordedReply,
+    RecordedTokens,
+    RecordedTrajectory,
+    TrajectoryOrigin,
+    TrajectoryPredicate,
+    read_reply,
+    require_native_agent,
+)
+from launch.trajectory_reader.template_inversion import TemplateInverter
+from protocol.cli.suggestions import did_you_mean
+from protocol.codec import CodecError
+from protocol.errors import UserError
+from protocol.run_directory.trajectory_export import (
+    EXPORT_INDEX,
+    TRAJECTORIES_FOLDER,
+    ExportIndexEntry,
+    read_export_index,
+    read_exported_trajectory,
+)
+from protocol.trajectory import Segment, Trajectory, Turn, TurnKind
+
+_TOKENIZER = "tokenizer_config.json"
+_ATTEMPT = re.compile(r"-a\d+$")
+"""Behind a trajectory's name in events and recordings, and not in the journal, which has one attempt of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTrajectories:
+    """A run's directory, read only."""
+
+    path: Path
+    origin: TrajectoryOrigin
+    chat: ChatFormat
+
+    def read_matching(self, wanted: TrajectoryPredicate) -> Iterator[RecordedTrajectory]:
+        """Those of a task and a reward that are ``wanted``, in the order in which they came.  Raises UserError."""
+        seams = TemplateInverter(self.chat)
+        for entry in read_export_index(self.path):
+            if wanted(entry.task, entry.reward):
+                yield self._recorded(entry, seams)
+
+    def read_one(self, name: str) -> RecordedTrajectory:
+        """The trajectory of that name, with or without its attempt.  Raises UserError."""
+        known: list[str] = []
+        for entry in read_export_index(self.path):
+            if entry.trajectory == _ATTEMPT.sub("", name):
+                return self._recorded(entry, TemplateInverter(self.chat))
+            known.append(entry.trajectory)
+        raise UserError(
+            f"{self.path} has no trajectory {name!r}{did_you_mean(name, known)}: {self.path / TRAJECTORIES_FOLDER / EXPORT_INDEX} names "
+            f"its {len(known)}, evaluations not among them"
+        )
+
+    def _recorded(self, entry: ExportIndexEntry, seams: TemplateInverter) -> RecordedTrajectory:
+        try:
+            trajectory = read_exported_trajectory(self.path, entry)
+        except (CodecError, OSError) as error:
+            raise UserError(
+                f"{self.path}: trajectory {entry.trajectory} cannot be read ({error}): the run's export is damaged "
+                f"there; leave it out, or see python -m protocol.journal check {self.path}"
+            ) from error
+        return build_recorded_trajectory(
+            f"{self.path.name}/{entry.trajectory}", trajectory, self.origin.agent, self.chat, seams
+        )
+
+
+def open_run_trajectories(path: Path) -> RunTrajectories:
+    """Raises UserError where it is no run, one of a harness, or its tokenizer is gone."""
+    config = load_stored_config(path)
+    require_native_agent(path, config)
+    if not (path / TRAJECTORIES_FOLDER / EXPORT_INDEX).is_file():
+        raise UserError(
+            f"{path} has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}: no trajectory of it has come to its end yet"
+        )
+    folder, agent = _tokenizer(path, config), make_agent(config.agent.settings)
+    chat = load_chat_format(str(folder), agent.offered_tools, thinking=config.agent.thinking.template_argument)
+    facts = {"run": path.name, "recipe": config.run.name}
+    model = str(config.model.path or f"{config.run.name}'s model of {path.name}")
+    shorten = partial(truncate_text, chat.tokenizer)
+    return RunTrajectories(
+        path, TrajectoryOrigin(str(path), model, agent, EvaluationSettings(config, "", Path()), facts, shorten), chat
+    )
+
+
+def is_run(path: Path) -> bool:
+    return (path / CONFIG_FILE).is_file()
+
+
+def _tokenizer(path: Path, config: RunConfig) -> Path:
+    """Any folder with the run's tokenizer: all have the same."""
+    own = [config.model.path] if config.model.path is not None else []
+    folders = [*own, path / "model", *sorted((path / "weights").glob("v*"))]
+    for folder in folders:
+        if (folder / _TOKENIZER).is_file():
+            return folder.absolute()
+    raise UserError(
+        f"{path} has no tokenizer any more, by which its tokens are read: put the model's tokenizer files into "
+        f"{path / 'model'}"
+    )
+
+
+def build_recorded_trajectory(
+    name: str, trajectory: Trajectory, agent: Agent, chat: ChatFormat, seams: TemplateInverter
+) -> RecordedTrajectory:
+    spans = [_SegmentTurn(segment, turn) for segment in trajectory.segments for turn in segment.turns]
+    first = next((span for span in spans if span.turn.kind is TurnKind.PROMPT), None)
+    replies: list[RecordedReply] = []
+    for span, after in zip(spans, [*spans[1:], None], strict=False):
+        if span.turn.kind is TurnKind.MODEL:
+            reply = RecordedReply(chat.reply_prefix + chat.decode_reply(span.ids), sampled=span.sampled)
+            replies.append(_with_observation(reply, after, agent, seams))
+    tests = trajectory.tests
+    verdict = AttemptVerdict(
+        trajectory.passed,
+        trajectory.reward.total,
+        sum(test.passed for test in tests) / len(tests) if tests else 0.0,
+        trajectory.status,
+        trajectory.reward.parts,
+        tests,
+    )
+    return RecordedTrajectory(
+        name,
+        trajectory.request.task,
+        seams.recover_opening(first.ids) if first else (),
+        tuple(replies),
+        verdict,
+        sum(reply.sampled.prompt_tokens for reply in replies if reply.sampled),
+        trajectory.sampled_tokens,
+    )
+
+
+def _with_observation(
+    reply: RecordedReply, after: _SegmentTurn | None, agent: Agent, seams: TemplateInverter
+) -> RecordedReply:
+    """``reply`` with what was told behind it, where ``after`` is that."""
+    if after is None or after.turn.kind is TurnKind.MODEL:
+        return reply
+    reading = read_reply(agent, reply, last=False)
+    told = agent.format_outcomes([ActionOutcome(action, "") for action in reading.actions]) or []
+    ran = len(after.turn.tool.split(",")) if after.turn.tool else 0
+    messages = seams.recover_messages(after.ids, [message["role"] for message in told])
+    return replace(reply, told=messages, ran=ran, exit_code=after.turn.exit_code)
+
+
+@dataclass(frozen=True, slots=True)
+class _SegmentTurn:
+    """A turn and the segment that it is in."""
+
+    segment: Segment
+    turn: Turn
+
+    @property
+    def ids(self) -> list[int]:
+        return self.segment.token_ids[self.turn.start : self.turn.end].tolist()
+
+    @property
+    def sampled(self) -> RecordedTokens:
+        logprobs = self.segment.logprobs[self.turn.start : self.turn.end]
+        return RecordedTokens(tuple(self.ids), tuple(logprobs.tolist()), self.segment.offset + self.turn.start)

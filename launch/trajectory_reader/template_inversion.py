@@ -1,0 +1,80 @@
+"""Messages out of what a chat template made of them: the way back from token ids, for runs, which keep nothing else.
+
+A template is asked what it writes around messages whose contents are known; what stands between those pieces in a
+recorded prompt are the recorded messages' contents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from actors.tokens.chat_format import ChatFormat, ChatMessage
+from protocol.errors import UserError
+
+_PROBE = "\u2063seam{}\u2063"
+_OPENINGS = (("system", "user"), ("user",))
+"""Roles that a first prompt has, the likeliest first."""
+
+Render = Callable[[Sequence[ChatMessage]], list[int]]
+
+
+class TemplateInverter:
+    """Of one model's template."""
+
+    def __init__(self, chat: ChatFormat) -> None:
+        self._chat = chat
+        self._known: dict[tuple[str, tuple[str, ...]], list[str] | None] = {}
+        self._end = self._text([chat.turn_end_id])
+
+    def recover_opening(self, ids: Sequence[int]) -> tuple[ChatMessage, ...]:
+        """The messages of a first prompt; where its template cannot be seen through, one of all its text."""
+        text = self._text(ids)
+        for roles in _OPENINGS:
+            if found := _between(text, self._pieces("opening", roles, self._chat.encode_first_prompt), roles):
+                return found
+        return ({"role": "user", "content": text},)
+
+    def recover_messages(self, ids: Sequence[int], roles: Sequence[str]) -> tuple[ChatMessage, ...]:
+        """The messages behind a reply, of which nothing but ``roles`` is known.  ``ids`` may begin before them."""
+        text = self._text(ids).removeprefix(self._end)
+        pieces = self._pieces("told", tuple(roles), lambda messages: self._chat.encode_delta(messages, closed=True))
+        if pieces and not text.startswith(pieces[0]) and (at := text.rfind(pieces[0])) >= 0:
+            text = text[at:]
+        return _between(text, pieces, roles) or ({"role": roles[0] if roles else "user", "content": text},)
+
+    def _pieces(self, what: str, roles: tuple[str, ...], render: Render) -> list[str] | None:
+        """What the template writes before, between and behind messages of ``roles``; None where it takes none such."""
+        key = what, roles
+        if key not in self._known:
+            self._known[key] = self._asked(roles, render) if roles else None
+        return self._known[key]
+
+    def _asked(self, roles: tuple[str, ...], render: Render) -> list[str] | None:
+        probes = [_PROBE.format(number) for number in range(len(roles))]
+        try:
+            text = self._text(
+                render([{"role": role, "content": probe} for role, probe in zip(roles, probes, strict=True)])
+            )
+        except UserError:
+            return None
+        pieces: list[str] = []
+        for probe in probes:
+            before, found, text = text.partition(probe)
+            if not found:
+                return None
+            pieces.append(before)
+        return [*pieces, text]
+
+    def _text(self, ids: Sequence[int]) -> str:
+        return self._chat.tokenizer.decode([*ids], skip_special_tokens=False)
+
+
+def _between(text: str, pieces: list[str] | None, roles: Sequence[str]) -> tuple[ChatMessage, ...]:
+    """Nothing where ``text`` is not made of the pieces."""
+    if pieces is None:
+        return ()
+    found = re.fullmatch("(.*?)".join(map(re.escape, pieces)), text, re.DOTALL)
+    if found is None:
+        return ()
+    return tuple({"role": role, "content": content} for role, content in zip(roles, found.groups(), strict=True))

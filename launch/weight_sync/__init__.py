@@ -1,0 +1,1 @@
+"""How published weights reach the engines: the manager decides which engine loads which version, the transport brings the files to its machine, the rolling update spreads the loads, and colocation hands one device back and forth between learner and engines."""

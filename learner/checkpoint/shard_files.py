@@ -1,0 +1,193 @@
+"""The files of a sharded checkpoint: planned by megatron's dist_checkpointing, copied at once, written at leisure.
+
+megatron's own asynchronous writer forks processes from one that has threads, or, where it keeps one process, reads
+live weights on a CPU (``.to("cpu")`` is an alias there).  Here each rank copies what the plan gives it, and any thread
+may write the copies while training goes on.  Planning exchanges messages over all ranks and touches no file; writing
+touches no weight, and exchanges messages over a group of its own.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import pickle
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint import filesystem as torch_files
+from torch.distributed.checkpoint.api import CheckpointException
+
+from learner.messages import CheckpointSaveError
+from learner.parallel import megatron_on_cpu
+from learner.parallel.megatron import dist_checkpointing
+from learner.tensors import all_gather_objects
+from protocol.files.digests import FileDigest, digest_files
+from protocol.files.filesystem import fsync_path
+
+_COMMON, _METADATA, _CONFIG = "common.pt", ".metadata", "metadata.json"
+
+
+class UnreadableCheckpointError(Exception):
+    """The files are no checkpoint that can be read, and why."""
+
+
+def _megatron(module: str) -> Any:
+    return importlib.import_module(f"megatron.core.dist_checkpointing.{module}")
+
+
+with (
+    megatron_on_cpu.importing_megatron()
+):  # megatron itself imports them in its first save, when it is too late to show them the facade
+    _core, _preprocess = _megatron("core"), _megatron("state_dict_utils")
+    _strategy, _saver = _megatron("strategies.torch"), _megatron("strategies.state_dict_saver")
+    _filesystem = _megatron("strategies.filesystem_async")
+    for _late in ("exchange_utils", "strategies.fully_parallel"):
+        _megatron(_late)
+megatron_on_cpu.patch_megatron()
+
+_Base: Any = _filesystem.FileSystemWriterAsync
+
+
+class _CopyingWriter(_Base):
+    """What megatron plans with, and hands this rank's part of the plan to."""
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        """Upstream's makes the folder."""
+        return plan
+
+    def prepare_write_data(self, plan: Any, planner: Any) -> None:
+        """Copy this rank's part."""
+        self.name: str = f"{plan.storage_data.prefix}0{torch_files.DEFAULT_SUFFIX}"
+        self.copies: list[tuple[Any, Any]] = [(item, _copied(planner.resolve_data(item))) for item in plan.items]
+
+    def write(self, folder: Path) -> list[Any]:
+        """All copies into one file, synced to disk and let go; what the metadata says of each.  Raises OSError."""
+        if not self.copies:
+            return []
+        results: list[Any] = []
+        write_item: Callable[..., Any] = vars(torch_files)["_write_item"]  # torch has no public name for it
+        with (folder / self.name).open("wb") as file:
+            for item, data in self.copies:
+                how = torch_files.SerializationFormat.TORCH_SAVE
+                results.append(write_item(self.transforms, file, data, item, self.name, how))
+            self.copies = []
+            file.flush()
+            os.fsync(file.fileno())
+        return results
+
+
+def _copied(data: object) -> object:
+    return data.detach().to("cpu", copy=True) if isinstance(data, torch.Tensor) else data
+
+
+@dataclass(slots=True)
+class PlannedCheckpoint:
+    """Everything that is to be written, apart from the weights that live on."""
+
+    folder: Path
+    writer: Any
+    metadata: Any
+    """Of all ranks' shards; on rank 0 alone."""
+    common: bytes
+    """What is no rank's own; on rank 0 alone."""
+
+
+def plan_checkpoint(state: dict[str, Any], folder: Path) -> PlannedCheckpoint:
+    """Copy ``state``, a sharded state dict.  All ranks call it."""
+    sharded, common = _preprocess.save_preprocess(state)
+    names = vars(cast("ModuleType", _strategy))
+    sharded = names["_replace_state_dict_keys_with_sharded_keys"](sharded, True)[0]
+    writer = _CopyingWriter(folder, thread_count=1)
+    (_, metadata, _), *_ = _saver.save_state_dict_async_plan(
+        names["mcore_to_pyt_state_dict"](sharded, False),
+        writer,
+        planner=names["MCoreSavePlanner"](dedup_replicated_tensors=False, flatten_state_dict=False),
+    )
+    return PlannedCheckpoint(folder, writer, metadata, _saved(common) if dist.get_rank() == 0 else b"")
+
+
+def _saved(common: object) -> bytes:
+    stream = io.BytesIO()
+    torch.save(common, stream)
+    return stream.getvalue()
+
+
+def write_planned_checkpoint(planned: PlannedCheckpoint, group: dist.ProcessGroup) -> dict[str, FileDigest]:
+    """Write what was planned, sync it and read it back.  All ranks call it, each in whatever thread; ``group`` is used
+    by nothing else meanwhile.  On rank 0: file → digest; nothing elsewhere.  Raises SaveError on every rank where one
+    could not write."""
+    written = all_gather_objects(_write_own(planned), group)
+    for rank, (_, _, error) in enumerate(written):
+        if error:
+            raise CheckpointSaveError(
+                f"{planned.folder}: rank {rank} could not write its part of the checkpoint: {error}"
+            )
+    if dist.get_rank() != 0:
+        return {}
+    files = {name: digest for _, digests, _ in written for name, digest in digests.items()}
+    try:
+        return files | _write_common(planned, [results for results, _, _ in written])
+    except OSError as error:
+        raise CheckpointSaveError(f"{planned.folder}: the checkpoint could not be completed: {error}") from error
+
+
+def _write_own(planned: PlannedCheckpoint) -> tuple[list[Any], dict[str, FileDigest], str]:
+    """(what was written, digests, what went wrong)."""
+    writer = planned.writer
+    try:
+        planned.folder.mkdir(parents=True, exist_ok=True)
+        results = cast("list[Any]", writer.write(planned.folder))
+        return results, digest_files(planned.folder, [writer.name] if results else []), ""
+    except (OSError, RuntimeError) as error:  # torch's own writer turns the one into the other
+        writer.copies = []
+        return [], {}, str(error)
+
+
+def _write_common(planned: PlannedCheckpoint, results: list[list[Any]]) -> dict[str, FileDigest]:
+    folder = planned.folder
+    (folder / _COMMON).write_bytes(planned.common)
+    planned.writer.finish(planned.metadata, results)
+    _core.save_config(_core.CheckpointingConfig("torch_dist", 1), str(folder))
+    for name in (_COMMON, _METADATA, _CONFIG):
+        fsync_path(folder / name)
+    fsync_path(folder)
+    return digest_files(folder, (_COMMON, _METADATA, _CONFIG))
+
+
+def read_common_state(folder: Path) -> dict[str, Any]:
+    """What :func:`plan_save` found to be no rank's own.  Raises UnreadableError, also where a shard is not there or too
+    short: :func:`read_state` would have overwritten weights by the time it found out."""
+    try:
+        found: dict[str, Any] = torch.load(folder / _COMMON, map_location="cpu", weights_only=False)
+        config: object = _core.maybe_load_config(str(folder))
+        metadata: Any = torch_files.FileSystemReader(folder).read_metadata()
+        _require_whole(folder, metadata.storage_data.values())
+    except (OSError, ValueError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UnreadableCheckpointError(f"{type(error).__name__}: {error}") from error
+    if config is None:
+        raise UnreadableCheckpointError(f"it has no {_CONFIG}")
+    return found
+
+
+def _require_whole(folder: Path, pieces: Iterable[Any]) -> None:
+    sizes: dict[str, int] = {}
+    for piece in pieces:
+        sizes[piece.relative_path] = max(sizes.get(piece.relative_path, 0), piece.offset + piece.length)
+    for name, size in sizes.items():
+        if (found := (folder / name).stat().st_size) < size:
+            raise UnreadableCheckpointError(f"{name} has {found} bytes of {size}")
+
+
+def read_sharded_state(state: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """``state`` with the folder's values in it.  All ranks call it.  Raises UnreadableError."""
+    failures: tuple[type[BaseException], ...] = (_core.CheckpointingException, CheckpointException, OSError)
+    try:
+        return cast("dict[str, Any]", dist_checkpointing.load(state, str(folder)))
+    except failures as error:
+        raise UnreadableCheckpointError(str(error).strip().splitlines()[-1]) from error

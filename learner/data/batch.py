@@ -1,0 +1,252 @@
+"""From a leased batch of encoded trajectories to samples with advantages, and the account of every token.
+
+Pure: numpy, and torch for the advantages.  Each rank reads the whole batch, so baselines and shares of the loss are
+global without a collective.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from learner.data.packing import BadSampleError, TrainingSample
+from learner.data.sequences import iterate_model_turns, make_samples, token_turn_indices
+from learner.data.token_account import account_tokens
+from learner.losses.advantages import compute_advantages
+from learner.losses.aggregation import token_loss_weights
+from learner.losses.objective import AdvantageEstimator, RewardShaping
+from learner.losses.reward_shaping import shape_reward
+from learner.losses.token_columns import TokenArray, make_token_columns
+from learner.messages import TokenAccount
+from learner.settings import LearnerSettings
+from learner.tensors import floats
+from protocol.codec import unpack_trajectory
+from protocol.staleness import StalenessVerdict, StaleTokenPolicy, apply_stale_token_policy
+from protocol.trajectory import DropReason, Int32Array, Trajectory, Uint8Array
+from protocol.weights import Lineage, WeightVersion
+
+_LEAST_GROUP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TrainBatch:
+    samples: list[TrainingSample]
+    trained: tuple[str, ...]
+    """Ids, in payload order."""
+    dropped: dict[str, DropReason]
+    trajectory_ids: tuple[str, ...]
+    """Of all trajectories: a sample's ``origin`` is an index here."""
+    ages: tuple[int, ...]
+    """Tokens with loss by age; see :class:`learner.messages.StepReport`."""
+    metrics: dict[str, float]
+    account: TokenAccount
+    lengths: tuple[int, ...]
+    """Tokens of each of ``names``, all of its segments."""
+
+
+def read_batch(
+    payload: Sequence[bytes], lineage: Lineage, using: WeightVersion, settings: LearnerSettings
+) -> TrainBatch:
+    """Raises CodecError for bytes that are not a trajectory, BadSampleError for one whose group is itself alone where
+    it is compared with its group, or that weights sampled which ``lineage`` does not know."""
+    trajectories = [unpack_trajectory(blob) for blob in payload]
+    for trajectory in trajectories:
+        _require_usable(trajectory, lineage, settings)
+    verdicts = [
+        apply_stale_token_policy(settings.stale_policy, t.segments, lineage, using, settings.max_staleness)
+        for t in trajectories
+    ]
+    rewards, own = [t.reward.total for t in trajectories], _turn_rewards(trajectories)
+    if settings.shuffle_rewards:
+        dice = random.Random(f"{settings.seed}/{using}")
+        dice.shuffle(rewards)
+        own = _shuffled(own, dice)
+    by_token = _advantages(trajectories, rewards, own, settings)
+    shares = _token_weights(verdicts, settings)
+    found: list[TrainingSample] = []
+    trained: list[str] = []
+    dropped: dict[str, DropReason] = {}
+    for origin, (trajectory, verdict) in enumerate(zip(trajectories, verdicts, strict=True)):
+        if verdict.drop is not None:
+            dropped[trajectory.request.trajectory_id] = verdict.drop
+            continue
+        trained.append(trajectory.request.trajectory_id)
+        found += make_samples(
+            trajectory.segments,
+            verdict.loss_masks,
+            verdict.ages,
+            by_token[origin],
+            weight=shares[origin],
+            origin=origin,
+        )
+    kept = [age[mask == 1] for v in verdicts if v.drop is None for age, mask in zip(v.ages, v.loss_masks, strict=True)]
+    age = np.concatenate(kept) if kept else np.zeros(0, np.int32)
+    by_age = tuple(int(tokens) for tokens in np.bincount(age))
+    names = tuple(trajectory.request.trajectory_id for trajectory in trajectories)
+    metrics = staleness_metrics(verdicts, age) | turn_metrics(trajectories) | reward_part_metrics(trajectories)
+    return TrainBatch(
+        found,
+        tuple(trained),
+        dropped,
+        names,
+        by_age,
+        metrics,
+        account_tokens(trajectories, verdicts),
+        tuple(trajectory.tokens for trajectory in trajectories),
+    )
+
+
+def _require_usable(trajectory: Trajectory, lineage: Lineage, settings: LearnerSettings) -> None:
+    ticket = trajectory.request
+    if ticket.group_size < _LEAST_GROUP and settings.objective.advantage is not AdvantageEstimator.BATCH:
+        raise BadSampleError(
+            f"{ticket.trajectory_id} is a group of one, and its advantage is what it has beyond its group: set "
+            "rollout.group_size to 2 or more, or learner.advantage = 'batch'"
+        )
+    versions = np.unique(np.concatenate([segment.versions for segment in trajectory.segments]))
+    unknown = [int(version) for version in versions if version >= 0 and int(version) not in lineage.entries]
+    if unknown:
+        raise BadSampleError(
+            f"{ticket.trajectory_id} has tokens of version {unknown[0]}, which is none of this run's: it is of another "
+            "run, or lineage.jsonl is"
+        )
+
+
+def _token_weights(verdicts: Sequence[StalenessVerdict], settings: LearnerSettings) -> list[float]:
+    """A token's share of the loss, by trajectory.  Under the policy ``drop`` those that are dropped count for nothing;
+    else tokens without loss keep their share."""
+    forgets, objective = settings.stale_policy is StaleTokenPolicy.DROP, settings.objective
+    counts = [not forgets or verdict.drop is None for verdict in verdicts]
+    shares = iter(
+        token_loss_weights(
+            [verdict.sampled for verdict, here in zip(verdicts, counts, strict=True) if here],
+            objective.aggregation,
+            objective.aggregation_tokens,
+        )
+    )
+    return [next(shares) if here else 0.0 for here in counts]
+
+
+def _turn_rewards(trajectories: Sequence[Trajectory]) -> list[list[float]]:
+    """Of each trajectory's turns of the model, their own."""
+    return [[turn.reward for _, _, turn in iterate_model_turns(trajectory.segments)] for trajectory in trajectories]
+
+
+def _shuffled(own: Sequence[Sequence[float]], dice: random.Random) -> list[list[float]]:
+    """All of them at other turns of the batch."""
+    every = [reward for turns in own for reward in turns]
+    dice.shuffle(every)
+    left = iter(every)
+    return [[next(left) for _ in turns] for turns in own]
+
+
+def _advantages(
+    trajectories: Sequence[Trajectory],
+    rewards: Sequence[float],
+    own: Sequence[Sequence[float]],
+    settings: LearnerSettings,
+) -> list[list[TokenArray]]:
+    """Of each token: per trajectory, per segment, float32 [T].  ``rewards`` are the trajectories', ``own`` their
+    turns'."""
+    objective = settings.objective
+    groups = [trajectory.request.group for trajectory in trajectories]
+    if objective.advantage is AdvantageEstimator.STEP:
+        sums = [[total + reward for reward in turns] or [total] for total, turns in zip(rewards, own, strict=True)]
+        return _step_advantages(trajectories, sums, groups, objective.shaping)
+    totals = [
+        shape_reward(reward, trajectory.sampled_tokens, objective.shaping)
+        for trajectory, reward in zip(trajectories, rewards, strict=True)
+    ]
+    pools = [0] * len(groups) if objective.advantage is AdvantageEstimator.BATCH else groups
+    made = compute_advantages(
+        torch.tensor(totals, dtype=torch.float64), torch.tensor(pools, dtype=torch.int64), objective.advantage
+    )
+    return [
+        [np.full(len(segment), advantage, np.float32) for segment in trajectory.segments]
+        for trajectory, advantage in zip(trajectories, floats(made), strict=True)
+    ]
+
+
+def _step_advantages(
+    trajectories: Sequence[Trajectory], sums: Sequence[Sequence[float]], groups: Sequence[int], shaping: RewardShaping
+) -> list[list[TokenArray]]:
+    """A turn's reward, its own and its trajectory's together, is shaped, and compared with the group's turns of the
+    same index."""
+    rewards = [
+        [shape_reward(reward, trajectory.sampled_tokens, shaping) for reward in turns]
+        for trajectory, turns in zip(trajectories, sums, strict=True)
+    ]
+    pools = [(group, step) for group, turns in zip(groups, rewards, strict=True) for step in range(len(turns))]
+    labels = {pool: label for label, pool in enumerate(dict.fromkeys(pools))}
+    made = compute_advantages(
+        torch.tensor([reward for turns in rewards for reward in turns], dtype=torch.float64),
+        torch.tensor([labels[pool] for pool in pools], dtype=torch.int64),
+        AdvantageEstimator.STEP,
+    )
+    per_trajectory = np.split(np.array(floats(made), np.float32), np.cumsum([len(turns) for turns in rewards])[:-1])
+    return [
+        [turns[indices] for indices in token_turn_indices(trajectory.segments)]
+        for trajectory, turns in zip(trajectories, per_trajectory, strict=True)
+    ]
+
+
+def staleness_metrics(verdicts: Sequence[StalenessVerdict], age: Int32Array) -> dict[str, float]:
+    """Metrics of what was sampled and what of it is trained; ``age`` [trained tokens] in optimizer steps."""
+    sampled, trained = sum(v.sampled for v in verdicts), sum(v.trained for v in verdicts)
+    masked = sum(v.sampled - v.trained for v in verdicts if v.drop is None)
+    return {
+        "sampled_tokens": float(sampled),
+        "trained_tokens": float(trained),
+        "masked_tokens": float(masked),
+        "trained_share": trained / max(sampled, 1),
+        "age_mean": float(age.mean()) if age.size else 0.0,
+        "age_max": float(age.max(initial=0)),
+        "trajectories": float(len(verdicts)),
+    }
+
+
+def turn_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Metrics of turns whose log-probabilities are not those of one version on its own prefix throughout."""
+    turns = [turn for trajectory in trajectories for _, _, turn in iterate_model_turns(trajectory.segments)]
+    return {
+        "turns": float(len(turns)),
+        "mixed_prefix_turns": float(sum(turn.mixed_prefix for turn in turns)),
+        "cut_turns": float(sum(turn.cuts > 0 for turn in turns)),
+    }
+
+
+def reward_part_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    """Metrics of what rewards were made of: the mean of each part, over the trajectories that have it."""
+    found: dict[str, list[float]] = {}
+    for trajectory in trajectories:
+        for name, value in trajectory.reward.parts.items():
+            found.setdefault(f"part_{name}", []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def make_supervised_samples(
+    sequences: Sequence[tuple[Int32Array, Uint8Array]], weights: Sequence[float] = ()
+) -> list[TrainingSample]:
+    """Samples for fine-tuning from (token ids, loss mask) and each sequence's weight, 1 where none is given.  A token's
+    share of the loss is its sequence's weight ÷ the sum of these over all tokens with loss.  A sequence without loss
+    or of weight 0 is left out.  Raises BadSampleError for a weight below 0, or a mask that is none."""
+    for index, (token_ids, loss_mask) in enumerate(sequences):
+        if np.shape(loss_mask) != np.shape(token_ids) or not np.isin(loss_mask, (0, 1)).all():
+            shapes = f"token ids {list(np.shape(token_ids))} and a loss mask {list(np.shape(loss_mask))}"
+            raise BadSampleError(f"sequence {index} has {shapes}: a mask has a 0 or a 1 for each token")
+    own_weights = weights or [1.0] * len(sequences)
+    if any(not 0 <= weight < math.inf for weight in own_weights):
+        raise BadSampleError(f"a sequence has the weight {min(own_weights)}: weights are finite and at least 0")
+    targets = [np.flatnonzero(loss_mask) for _, loss_mask in sequences]
+    targets = [own[own > 0] for own in targets]
+    total = sum(weight * len(own) for weight, own in zip(own_weights, targets, strict=True))
+    return [
+        TrainingSample(token_ids, own, make_token_columns(np.zeros(len(own)), np.zeros(len(own)), weight / total))
+        for (token_ids, _), own, weight in zip(sequences, targets, own_weights, strict=True)
+        if weight * len(own) > 0
+    ]

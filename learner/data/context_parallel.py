@@ -1,0 +1,108 @@
+"""Context parallelism: which tokens of a micro-batch each rank holds.  Numpy only.
+
+Each sequence is cut into 2·cp chunks of nearly equal length and a rank holds an early and the matching late one (chunks
+i and 2·cp − 1 − i), so that all have the same share of the causal attention.  Which pair a rank holds moves on by one
+with each sequence: lengths that 2·cp does not divide even out.  A chunk's queries see the keys of its sequence from the
+first token to the chunk's last; the ranks hand each other their keys and values for that (:mod:`learner.parallel.context_exchange`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from learner.data.packing import Int64Array, MicroBatch
+
+
+class ContextChunks(NamedTuple):
+    """This rank's early, or late, chunk of each sequence; empty ones are left out."""
+
+    start: int
+    """First of the rank's rows."""
+    queries: tuple[int, ...]
+    """Length of each chunk, one after the other from ``start``."""
+    keys: tuple[int, ...]
+    """Tokens that the chunk's last query sees."""
+    key_rows: Int64Array
+    """[sum of keys] Their rows in the whole micro-batch."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ContextShard:
+    """Where a rank's part belongs in the whole micro-batch of ``T`` tokens, ``N`` of them with loss."""
+
+    width: int
+    """Rows of each rank, the tail that makes them equal included."""
+    places: Int64Array
+    """[T] of each token among the cp · width rows of all ranks."""
+    chunk_pairs: tuple[ContextChunks, ContextChunks]
+    target_width: int
+    """Most tokens with loss of any rank."""
+    target_places: Int64Array
+    """[N] of each token with loss among the cp · target_width."""
+
+
+def _chunks(lengths: Sequence[int], cp: int, rank: int, half: int) -> list[tuple[int, int, int]]:
+    """(first row of the sequence, begin, end within it) of a rank's non-empty chunks, in order."""
+    found: list[tuple[int, int, int]] = []
+    start = 0
+    for index, length in enumerate(lengths):
+        pair = (rank + index) % cp
+        chunk = 2 * cp - 1 - pair if half else pair
+        begin, end = (length * at // (2 * cp) for at in (chunk, chunk + 1))
+        if end > begin:
+            found.append((start, begin, end))
+        start += length
+    return found
+
+
+def _rows(spans: Sequence[tuple[int, int]]) -> Int64Array:
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(begin, end) for begin, end in spans)])
+
+
+def split_micro_batch(batch: MicroBatch, cp: int, rank: int, multiple: int = 1) -> MicroBatch:
+    """The part of ``batch`` (packed without a tail) that ``rank`` of ``cp`` holds; its ``columns`` stay those of
+    all tokens with loss.  Row counts are a multiple of ``multiple``, and equal over ranks by a tail."""
+    lengths = [length for bucket in batch.buckets for length in bucket.lengths]
+    chunks = [[_chunks(lengths, cp, each, half) for half in (0, 1)] for each in range(cp)]
+    held = [_rows([(s + b, s + e) for half in of_rank for s, b, e in half]) for of_rank in chunks]
+    width = -(-max(len(rows) for rows in held) // multiple) * multiple
+    places = np.zeros(len(batch.token_ids), np.int64)
+    for each, rows in enumerate(held):
+        places[rows] = each * width + np.arange(len(rows))
+
+    owner, row = np.divmod(places[batch.rows], width)
+    counts = np.bincount(owner, minlength=cp)
+    target_width = max(1, int(counts.max()))
+    target_places = np.zeros(len(owner), np.int64)
+    for each in range(cp):
+        target_places[owner == each] = each * target_width + np.arange(counts[each])
+
+    tail = width - len(held[rank])
+    early, late = chunks[rank]
+    return replace(
+        batch,
+        token_ids=np.concatenate([batch.token_ids[held[rank]], np.zeros(tail, np.int64)]),
+        positions=np.concatenate([batch.positions[held[rank]], np.arange(tail)]),
+        rows=row[owner == rank],
+        labels=batch.labels[owner == rank],
+        context=ContextShard(
+            width=width,
+            places=places,
+            chunk_pairs=(_half(early, 0), _half(late, sum(end - begin for _, begin, end in early))),
+            target_width=target_width,
+            target_places=target_places,
+        ),
+    )
+
+
+def _half(chunks: Sequence[tuple[int, int, int]], start: int) -> ContextChunks:
+    return ContextChunks(
+        start=start,
+        queries=tuple(end - begin for _, begin, end in chunks),
+        keys=tuple(end for _, _, end in chunks),
+        key_rows=_rows([(first, first + end) for first, _, end in chunks]),
+    )

@@ -1,0 +1,162 @@
+"""Sequences into micro-batches without padding, balanced over ranks and micro-batches by what they cost.  Numpy only;
+order and result depend on the input alone.
+
+A token is trained by the logits of the position before it, so a micro-batch names, for each token with loss, the row
+that predicts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from learner.losses.token_columns import TokenArray, TokenColumns, concatenate_token_columns
+from protocol.errors import UserError
+
+if TYPE_CHECKING:  # it imports this module
+    from learner.data.context_parallel import ContextShard
+
+Int64Array = npt.NDArray[np.int64]
+
+_WASTE = 1.25
+"""A padded attention call may cost at most this multiple of its sequences' own cost."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingSample:
+    """One token sequence and what is known of its tokens with loss."""
+
+    token_ids: npt.NDArray[np.int32]
+    """[T]"""
+    targets: Int64Array
+    """[N] positions of the tokens with loss, ascending, all ≥ 1."""
+    columns: TokenColumns[TokenArray]
+    """What the loss is told of each of them."""
+    trajectory_index: int = 0
+    """Index in the batch of the trajectory that it is from."""
+    trajectory_positions: Int64Array | None = None
+    """[N] where they stand among all tokens of that trajectory, its segments one after the other."""
+
+    def with_columns(self, **more: TokenArray) -> TrainingSample:
+        """With these columns too."""
+        return replace(self, columns=replace(self.columns, **more))
+
+
+SampleCost = Callable[[TrainingSample], float]
+"""What training a sample takes, in any unit."""
+
+
+class BadSampleError(UserError):
+    """A sequence that this model, or these settings, cannot train."""
+
+
+class AttentionBucket(NamedTuple):
+    """Neighbouring sequences of similar length, for one padded attention call."""
+
+    start: int
+    """First token in the micro-batch."""
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MicroBatch:
+    """Sequences one after the other.  ``T`` tokens, ``N`` of them with loss."""
+
+    token_ids: Int64Array
+    """[T]"""
+    positions: Int64Array
+    """[T] within the token's own sequence."""
+    rows: Int64Array
+    """[N] the row whose logits predict each token with loss; all different."""
+    labels: Int64Array
+    """[N] those tokens."""
+    columns: TokenColumns[TokenArray]
+    """[N] of each."""
+    buckets: tuple[AttentionBucket, ...] = field(default=())
+    context_shard: ContextShard | None = None
+    """Under context parallelism: tokens, positions, rows and labels are one rank's; see :mod:`learner.data.context_parallel`."""
+
+
+def balance_samples(samples: Sequence[TrainingSample], ranks: int, cost: SampleCost) -> list[list[TrainingSample]]:
+    """Share samples over ranks: the costliest first, each to the rank with the least so far.  A rank that would stay
+    empty gets a sample without loss, since every rank takes part in the gradient's sum."""
+    shares = _spread(samples, ranks, cost, max_tokens=None)
+    if shares is None:
+        raise AssertionError("without a bound every sample finds a place")
+    return [share or [_without_loss(samples[0])] for share in shares]
+
+
+def _without_loss(sample: TrainingSample) -> TrainingSample:
+    return TrainingSample(sample.token_ids[:2], sample.targets[:0], sample.columns.map(lambda column: column[:0]))
+
+
+def make_micro_batches(
+    samples: Sequence[TrainingSample], max_tokens: int, cost: SampleCost, multiple: int = 1, *, packed: bool = True
+) -> list[MicroBatch]:
+    """As few micro-batches of at most ``max_tokens`` as balance allows.  Within one, the longest come first: neighbours
+    have similar lengths, which keeps padded attention cheap.  Token counts are made a multiple of ``multiple`` by a
+    tail sequence without loss (sequence parallelism needs it).  Without ``packed``, one sequence each."""
+    count = -(-sum(len(sample.token_ids) for sample in samples) // max_tokens) if packed else len(samples)
+    while (bins := _spread(samples, count, cost, max_tokens)) is None:
+        if count >= len(samples):
+            raise BadSampleError(f"a sequence is longer than {max_tokens} tokens: raise learner.micro_batch_tokens")
+        count += 1
+    return [
+        pack_micro_batch(sorted(each, key=lambda sample: -len(sample.token_ids)), multiple) for each in bins if each
+    ]
+
+
+def _spread(
+    samples: Sequence[TrainingSample], count: int, cost: SampleCost, max_tokens: int | None
+) -> list[list[TrainingSample]] | None:
+    """The costliest first, each to the bin with the least cost so far that has room; None where none has."""
+    bins: list[list[TrainingSample]] = [[] for _ in range(count)]
+    costs, tokens = np.zeros(count), np.zeros(count, np.int64)
+    own = [cost(sample) for sample in samples]
+    for index in sorted(range(len(samples)), key=lambda i: (-own[i], i)):
+        length = len(samples[index].token_ids)
+        open_costs = costs if max_tokens is None else np.where(tokens + length <= max_tokens, costs, np.inf)
+        least = int(open_costs.argmin())
+        if open_costs[least] == np.inf:
+            return None
+        bins[least].append(samples[index])
+        costs[least] += own[index]
+        tokens[least] += length
+    return bins
+
+
+def pack_micro_batch(samples: Sequence[TrainingSample], multiple: int = 1) -> MicroBatch:
+    """One micro-batch of these samples in this order."""
+    lengths = [len(sample.token_ids) for sample in samples]
+    tail = -sum(lengths) % multiple
+    all_lengths = [*lengths, tail] if tail else lengths
+    starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) if lengths else np.zeros(0)
+    return MicroBatch(
+        token_ids=np.concatenate([*(s.token_ids for s in samples), np.zeros(tail, np.int32)]).astype(np.int64),
+        positions=np.concatenate([np.arange(length) for length in all_lengths]),
+        rows=np.concatenate([s.targets + (int(at) - 1) for s, at in zip(samples, starts, strict=True)]),
+        labels=np.concatenate([s.token_ids[s.targets] for s in samples]).astype(np.int64),
+        columns=concatenate_token_columns([s.columns for s in samples]),
+        buckets=make_attention_buckets(all_lengths),
+    )
+
+
+def make_attention_buckets(lengths: Sequence[int]) -> tuple[AttentionBucket, ...]:
+    """Cut a run of sequences where padding them to the longest of the bucket would cost too much.  Attention's cost is
+    the square of the length."""
+    found: list[AttentionBucket] = []
+    start, first, longest, own = 0, 0, 0, 0
+    for index, length in enumerate(lengths):
+        widest, cost = max(longest, length), own + length * length
+        if index > first and (index + 1 - first) * widest * widest > _WASTE * cost + 4096:
+            found.append(AttentionBucket(start, tuple(lengths[first:index])))
+            start += sum(lengths[first:index])
+            first, widest, cost = index, length, length * length
+        longest, own = widest, cost
+    if first < len(lengths):
+        found.append(AttentionBucket(start, tuple(lengths[first:])))
+    return tuple(found)

@@ -1,0 +1,116 @@
+"""From a trajectory's segments to the sequences that are trained.  Numpy only.
+
+A segment that goes on where another ends joins it, so a linear episode is one sequence however it was cut, and no
+token is computed twice for being in a prefix; a branch is a sequence of its own, whose prefix has no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from learner.data.packing import TrainingSample
+from learner.losses.token_columns import TokenArray, make_token_columns
+from protocol.trajectory import Int32Array, Segment, Turn, TurnKind, Uint8Array
+
+
+def iterate_model_turns(segments: Sequence[Segment]) -> Iterator[tuple[int, int, Turn]]:
+    """(index of the turn, index of its segment, turn) of each turn of the model, in order."""
+    index = 0
+    for place, segment in enumerate(segments):
+        for turn in segment.turns:
+            if turn.kind is TurnKind.MODEL:
+                yield index, place, turn
+                index += 1
+
+
+def token_turn_indices(segments: Sequence[Segment]) -> list[TokenArray]:
+    """Per segment, int64 [T]: the index of the model's turn that a token is in; 0 for one in none."""
+    found: list[TokenArray] = [np.zeros(len(segment), np.int64) for segment in segments]
+    for index, place, turn in iterate_model_turns(segments):
+        found[place][turn.start : turn.end] = index
+    return found
+
+
+def on_policy_tokens(segment: Segment, ages: Int32Array) -> TokenArray:
+    """bool [T]: where weights of age 0 sampled a whole turn, on a prefix that they had computed, too."""
+    found = np.zeros(len(segment), np.bool_)
+    for turn in segment.turns:
+        here = slice(turn.start, turn.end)
+        if turn.kind is TurnKind.MODEL and not turn.mixed_prefix:
+            sampled = segment.loss_mask[here] == 1
+            alike = (segment.versions[here] == turn.key_version) & (ages[here] == 0)
+            found[here] = sampled & alike[sampled].all()
+    return found
+
+
+def make_samples(
+    segments: Sequence[Segment],
+    masks: Sequence[Uint8Array],
+    ages: Sequence[Int32Array],
+    advantages: Sequence[TokenArray],
+    *,
+    weight: float,
+    origin: int,
+) -> list[TrainingSample]:
+    """One for each sequence that has a token with loss.  Per segment: ``masks`` says which tokens those are, ``ages``
+    and ``advantages`` are theirs; ``weight`` is every token's, ``origin`` the trajectory's index in its batch."""
+    found: list[TrainingSample] = []
+    every = np.split(np.arange(sum(map(len, segments))), np.cumsum([len(segment) for segment in segments])[:-1])
+    for chain in _chains(segments):
+        parts = [segments[index] for index in chain]
+        prefix = _prefix(segments, parts[0])
+        own = np.flatnonzero(np.concatenate([masks[index] for index in chain]))
+        if len(own) and own[0] + len(prefix) == 0:  # nothing predicts the first token of all
+            own = own[1:]
+        if len(own):
+            made = make_token_columns(
+                np.concatenate([part.logprobs for part in parts])[own],
+                np.concatenate([advantages[index] for index in chain])[own],
+                weight,
+                np.concatenate([ages[index] for index in chain])[own],
+                np.concatenate([on_policy_tokens(segments[index], ages[index]) for index in chain])[own],
+            )
+            tokens = np.concatenate([prefix, *(part.token_ids for part in parts)])
+            places = np.concatenate([every[index] for index in chain])[own]
+            found.append(TrainingSample(tokens, (own + len(prefix)).astype(np.int64), made, origin, places))
+    return found
+
+
+def join_sequences(segments: Sequence[Segment]) -> list[tuple[Int32Array, Uint8Array]]:
+    """Token ids and loss mask of each sequence that has a sampled token; each such token has loss in one of them."""
+    found: list[tuple[Int32Array, Uint8Array]] = []
+    for chain in _chains(segments):
+        parts = [segments[index] for index in chain]
+        prefix = _prefix(segments, parts[0])
+        mask = np.concatenate([np.zeros(len(prefix), np.uint8), *(part.loss_mask for part in parts)])
+        if mask.any():
+            found.append((np.concatenate([prefix, *(part.token_ids for part in parts)]), mask))
+    return found
+
+
+def _chains(segments: Sequence[Segment]) -> list[list[int]]:
+    """Segments, by index, that follow each other without a gap."""
+    chains: list[list[int]] = []
+    open_at: dict[int, list[int]] = {}
+    whole: list[int] = []
+    for index, segment in enumerate(segments):
+        whole.append(segment.offset + len(segment))
+        goes_on = segment.parent >= 0 and segment.offset == whole[segment.parent]
+        chain = open_at.pop(segment.parent, None) if goes_on else None
+        if chain is None:
+            chains.append(chain := list[int]())
+        chain.append(index)
+        open_at[index] = chain
+    return chains
+
+
+def _prefix(segments: Sequence[Segment], segment: Segment) -> Int32Array:
+    """The tokens before a segment: the first ``offset`` of its parent's whole sequence."""
+    parts, wanted = [np.zeros(0, np.int32)], segment.offset
+    while segment.parent >= 0:
+        segment = segments[segment.parent]
+        parts.insert(1, segment.token_ids[: max(0, wanted - segment.offset)])
+        wanted = min(wanted, segment.offset)
+    return np.concatenate(parts)

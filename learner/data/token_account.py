@@ -1,0 +1,66 @@
+"""Where a step's tokens went: by age, by length, by turn.  Pure, numpy only.
+
+Length is a trajectory's sampled tokens.  Deciles are of the step's own batch; buckets are powers of two, the same in
+every step, so that they can be added up over a run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from learner.data.sequences import iterate_model_turns
+from learner.messages import TokenAccount
+from protocol.staleness import StalenessVerdict, length_bucket
+from protocol.trajectory import Trajectory
+
+LENGTH_DECILES = 10
+MASKED_REASON = "masked"
+"""Tokens above the bound in a trajectory that is trained."""
+
+
+def account_tokens(trajectories: Sequence[Trajectory], verdicts: Sequence[StalenessVerdict]) -> TokenAccount:
+    """The account of one batch at the step that uses it."""
+    ages: Counter[int] = Counter()
+    turns: dict[int, list[int]] = {}
+    lost: dict[str, Counter[str]] = {}
+    for trajectory, verdict in zip(trajectories, verdicts, strict=True):
+        for age in verdict.ages:
+            values, counts = np.unique(age[age >= 0], return_counts=True)
+            ages.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+        _add_turns(turns, trajectory, verdict)
+        gone = verdict.sampled - verdict.trained
+        if gone:
+            reason = MASKED_REASON if verdict.drop is None else verdict.drop.value
+            lost.setdefault(reason, Counter())[length_bucket(verdict.sampled)] += gone
+    return TokenAccount(
+        ages=tuple(ages[age] for age in range(max(ages, default=-1) + 1)),
+        share_by_decile=_by_decile(verdicts),
+        by_turn=tuple((turns[turn][0], turns[turn][1]) for turn in sorted(turns)),
+        lost_by_length={reason: dict(counts) for reason, counts in lost.items()},
+    )
+
+
+def _add_turns(turns: dict[int, list[int]], trajectory: Trajectory, verdict: StalenessVerdict) -> None:
+    """Count sampled and trained tokens by the index of the model's turn."""
+    for index, place, turn in iterate_model_turns(trajectory.segments):
+        sums = turns.setdefault(index, [0, 0])
+        sums[0] += int(trajectory.segments[place].loss_mask[turn.start : turn.end].sum())
+        sums[1] += int(verdict.loss_masks[place][turn.start : turn.end].sum())
+
+
+def _by_decile(verdicts: Sequence[StalenessVerdict]) -> tuple[float, ...]:
+    """Trained share of each tenth by length, shortest first; empty for a batch of fewer than ten trajectories."""
+    if len(verdicts) < LENGTH_DECILES:
+        return ()
+    ordered = sorted(verdicts, key=lambda verdict: verdict.sampled)
+    tenths = [
+        ordered[len(ordered) * n // LENGTH_DECILES : len(ordered) * (n + 1) // LENGTH_DECILES]
+        for n in range(LENGTH_DECILES)
+    ]
+    return tuple(
+        sum(verdict.trained for verdict in tenth) / max(1, sum(verdict.sampled for verdict in tenth))
+        for tenth in tenths
+    )

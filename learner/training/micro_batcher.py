@@ -1,0 +1,63 @@
+"""One rank's micro-batches of a batch of samples, for its place in the layout.  Numpy only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from learner.data.context_parallel import split_micro_batch
+from learner.data.packing import MicroBatch, TrainingSample, balance_samples, make_micro_batches
+from learner.data.sample_checks import check_samples
+from learner.models.flops import TrainingFlops, count_training_flops
+from learner.models.qwen import QwenConfig
+from learner.settings import LearnerSettings
+
+
+class DataParallelLayout(Protocol):
+    """What counts of a :class:`learner.parallel.layout.Layout` here."""
+
+    @property
+    def dp(self) -> int: ...
+    @property
+    def dp_rank(self) -> int: ...
+    @property
+    def cp(self) -> int: ...
+    @property
+    def cp_rank(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatcher:
+    flops: TrainingFlops
+    layout: DataParallelLayout
+    vocabulary: int
+    max_tokens: int
+    """Of one rank."""
+    multiple: int
+    packed: bool
+
+    def make_batches(self, samples: Sequence[TrainingSample]) -> list[MicroBatch]:
+        """This rank's, at least one.  Every rank gets the same samples, so that all raise BadSampleError or none."""
+        place, most_tokens = self.layout, self.max_tokens * self.layout.cp
+        check_samples(samples, vocabulary=self.vocabulary, most_tokens=most_tokens)
+        share = balance_samples(samples, place.dp, self.cost)[place.dp_rank]
+        if place.cp == 1:
+            return make_micro_batches(share, most_tokens, self.cost, self.multiple, packed=self.packed)
+        whole = make_micro_batches(share, most_tokens, self.cost, packed=self.packed)
+        return [split_micro_batch(batch, place.cp, place.cp_rank, self.multiple) for batch in whole]
+
+    def cost(self, sample: TrainingSample) -> float:
+        """Floating-point operations that training it takes."""
+        return self.flops.count_sequence(len(sample.token_ids), len(sample.targets))
+
+
+def make_micro_batcher(config: QwenConfig, settings: LearnerSettings, layout: DataParallelLayout) -> MicroBatcher:
+    return MicroBatcher(
+        flops=count_training_flops(config, frozen=settings.lora is not None),
+        layout=layout,
+        vocabulary=config.vocab_size,
+        max_tokens=settings.micro_batch_tokens,
+        multiple=settings.tp if settings.sequence_parallel else 1,
+        packed=settings.packed,
+    )

@@ -1,0 +1,44 @@
+"""What a step says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from learner.data.batch import TrainBatch
+from learner.data.packing import SampleCost, TrainingSample
+from learner.messages import StepReport
+from learner.models.flops import device_peak_flops
+from learner.settings import Dtype
+from learner.training.update import BatchUpdateResult
+from protocol.run_directory.trained_log import PackedTrainedTokens
+from protocol.trajectory import DropReason
+
+
+def make_step_report(
+    step: int,
+    batch: TrainBatch,
+    done: BatchUpdateResult,
+    facts: Mapping[str, float],
+    records: Mapping[str, PackedTrainedTokens],
+) -> StepReport:
+    """Trajectories of which nothing could be trained leave the batch's trained ones, with their reason."""
+    lost = {batch.trajectory_ids[origin]: DropReason.NONFINITE for origin in sorted(done.nonfinite_indices)}
+    trained = tuple(name for name in batch.trained if name not in lost)
+    metrics = batch.metrics | done.metrics | {"updated": float("loss" in done.metrics)} | dict(facts)
+    return StepReport(step, trained, batch.dropped | lost, batch.ages, metrics, batch.account, records)
+
+
+def throughput_metrics(
+    samples: Sequence[TrainingSample], seconds: float, cost: SampleCost, dtype: Dtype, world: int
+) -> dict[str, float]:
+    """``tokens_per_s`` of whole sequences, prompts included; ``mfu``, the share of the devices' dense bfloat16 peak,
+    where there is one that is known (see :mod:`learner.models.flops`)."""
+    lengths = [len(sample.token_ids) for sample in samples]
+    found = {"tokens_per_s": sum(lengths) / seconds}
+    if dtype is Dtype.BFLOAT16 and torch.cuda.is_available():
+        peak = device_peak_flops(torch.cuda.get_device_name())
+        if peak is not None:
+            found["mfu"] = sum(map(cost, samples)) / (seconds * peak * world)
+    return found

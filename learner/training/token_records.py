@@ -1,0 +1,45 @@
+"""What a step made of each token, as the run keeps it for people.  Numpy only.
+
+A trajectory's samples (a linear episode has one, branches have more) are put back where their tokens stand in its
+segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from learner.data.packing import TrainingSample
+from protocol.run_directory.trained_log import PackedTrainedTokens, TrainedTokens, pack_trained_tokens
+
+if TYPE_CHECKING:  # it loads megatron
+    from learner.training.trainer import TokenResults
+
+
+def pack_token_records(
+    names: Sequence[str], lengths: Sequence[int], seen: Sequence[tuple[TrainingSample, TokenResults]]
+) -> Mapping[str, PackedTrainedTokens]:
+    """Of each trajectory (its name and number of tokens, by origin) that has a token in ``seen``."""
+    parts: dict[int, list[tuple[TrainingSample, TokenResults]]] = {}
+    for sample, found in seen:
+        if len(sample.targets):  # a placeholder has none
+            parts.setdefault(sample.trajectory_index, []).append((sample, found))
+    return {names[origin]: _record(lengths[origin], own) for origin, own in parts.items()}
+
+
+def _record(length: int, parts: Sequence[tuple[TrainingSample, TokenResults]]) -> PackedTrainedTokens:
+    logprobs, advantages = (np.full(length, np.nan, np.float32) for _ in range(2))
+    marks = np.zeros(length, np.uint8)
+    for sample, found in parts:
+        assert sample.trajectory_positions is not None  # noqa: S101  # those that are made of trajectories have them
+        logprobs[sample.trajectory_positions] = found.logprobs
+        advantages[sample.trajectory_positions] = sample.columns.advantages
+        marks[sample.trajectory_positions] = found.loss_flags
+    gaps = np.concatenate([np.abs(found.logprobs - sample.columns.behaviour) for sample, found in parts])
+    return PackedTrainedTokens(
+        pack_trained_tokens(TrainedTokens(logprobs, advantages, marks)),
+        float(np.nanmean(advantages)),
+        float(gaps.mean()),
+    )

@@ -1,0 +1,222 @@
+"""One optimizer update over samples: share, pack, forward and backward through megatron's schedule, Adam."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from learner.data.packing import TrainingSample
+from learner.losses import metrics
+from learner.losses.metrics import SUM_NAMES, MetricSums
+from learner.losses.policy_loss import LossResult
+from learner.losses.token_columns import TokenArray, TokenColumns
+from learner.models.attention import PackedBatch, micro_batch_to_device
+from learner.models.policy_model import PolicyModel, rotary_frequencies, wrap_data_parallel
+from learner.models.qwen import QwenConfig
+from learner.parallel import megatron_on_cpu
+from learner.parallel.layout import ParallelLayout
+from learner.parallel.megatron import finalize_model_grads, get_forward_backward_func
+from learner.settings import LearnerSettings
+from learner.tensors import all_reduce, all_reduce_max, to_numpy
+from learner.training.micro_batcher import make_micro_batcher
+from learner.training.offload import HostOffload, release_cached_memory
+from learner.training.optimizer import LearnerOptimizer
+
+LossFunction = Callable[[Tensor, Tensor, TokenColumns[Tensor]], LossResult]
+"""(log-probabilities [N], entropy [N], what is known of these tokens) → loss of one micro-batch."""
+
+
+class TokenResults(NamedTuple):
+    """What an update found of the tokens with loss of one sample, [N] each."""
+
+    logprobs: TokenArray
+    """log π by the weights that it began with."""
+    loss_flags: TokenArray
+    """:class:`protocol.run_directory.trained_log.Mark`."""
+
+
+class UpdateResult(NamedTuple):
+    sums: MetricSums
+    """Of the whole batch, on the CPU."""
+    grad_norm: float
+    """Before clipping."""
+    updated: bool
+    """Whether loss and gradient were finite; where not, weights and Adam's state are as before, on every rank."""
+    token_results: Sequence[TokenResults] = ()
+    """Of each sample, where it was asked for; on every rank."""
+
+
+class _MicroBatchResult(NamedTuple):
+    """Of one micro-batch."""
+
+    sums: MetricSums
+    place: Tensor | None
+    """[N] which tokens of the batch it had, where they are numbered."""
+    facts: Tensor
+    """[2, N] their log-probabilities and marks."""
+
+
+class MegatronTrainer:
+    """Model, gradients and optimizer of one rank.  All ranks make each call with the same samples."""
+
+    def __init__(
+        self, model: PolicyModel, config: QwenConfig, settings: LearnerSettings, layout: ParallelLayout
+    ) -> None:
+        self.model, self.config, self.layout, self.settings = model, config, layout, settings
+        self.wrapped: Any = wrap_data_parallel(model, settings)
+        self.optimizer = LearnerOptimizer(self.wrapped, settings)
+        self._parking = HostOffload()
+        self._packer = make_micro_batcher(config, settings, layout)
+        self.cost = self._packer.cost
+        self._frequencies = rotary_frequencies(config, settings.dtype)
+        self._schedule: Any = get_forward_backward_func()
+        shape = model.config
+        shape.finalize_model_grads_func = _finalize
+        shape.no_sync_func = self.wrapped.no_sync
+        shape.grad_scale_func = None
+        # Stages hand tensors over by methods that only the function mode reaches.
+        self._mode = megatron_on_cpu.cuda_is_cpu if layout.pp > 1 else contextlib.nullcontext
+
+    def step(
+        self,
+        samples: Sequence[TrainingSample],
+        loss: LossFunction,
+        lr: float,
+        *,
+        entropy: bool,
+        return_tokens: bool = False,
+    ) -> UpdateResult:
+        """One update; with ``look`` it says what it found of each token.  Raises BadSampleError for samples that do not
+        fit this model or these settings."""
+        bounds = _bounds(samples)
+        batches = self._make_batches(_numbered(samples, bounds) if return_tokens else samples, entropy=entropy)
+        self.wrapped.zero_grad_buffer()
+        self.optimizer.zero_grad()
+        found: list[_MicroBatchResult] = self._pass(
+            batches, partial(_forward, partial(_loss, loss)), forward_only=False
+        )
+        sums = self._total([each.sums for each in found])
+        finite = math.isfinite(float(sums.totals[SUM_NAMES.index("loss")]))
+        norm = self.optimizer.step(lr) if finite else math.nan
+        seen: Sequence[TokenResults] = ()
+        if return_tokens:
+            told = [(each.place, each.facts) for each in found if each.place is not None]
+            seen = [TokenResults(*facts) for facts in self._gathered(told, bounds, rows=2)]
+        return UpdateResult(sums, norm, math.isfinite(norm), seen)
+
+    @torch.no_grad()
+    def logprobs(self, samples: Sequence[TrainingSample]) -> list[TokenArray]:
+        """log π of each sample's tokens with loss, by the weights as they are, on every rank."""
+        bounds = _bounds(samples)
+        batches = self._make_batches(_numbered(samples, bounds), entropy=False)
+        found: list[tuple[Tensor, Tensor]] = self._pass(
+            batches, partial(_forward, _forward_only_result), forward_only=True
+        )
+        return [logprobs for (logprobs,) in self._gathered(found, bounds, rows=1)]
+
+    def _gathered(self, found: Sequence[tuple[Tensor, Tensor]], bounds: Sequence[int], rows: int) -> list[TokenArray]:
+        """[rows, N] of each sample, on every rank, from what each has found of numbered tokens: (which, [rows, n])."""
+        dtype = torch.promote_types(torch.float32, next(self.model.parameters()).dtype)
+        every = torch.zeros(rows, bounds[-1], dtype=dtype, device=megatron_on_cpu.rank_device())
+        if self.layout.reports_metrics:
+            for place, values in found:
+                every[:, place] = values.to(dtype)
+        if self.layout.world > 1:
+            all_reduce(every)
+        return np.split(to_numpy(every), bounds[1:-1], axis=1)
+
+    def _make_batches(self, samples: Sequence[TrainingSample], *, entropy: bool) -> list[PackedBatch]:
+        """This rank's micro-batches."""
+        return [
+            micro_batch_to_device(batch, self._frequencies, entropy=entropy, cp_group=self.layout.cp_group)
+            for batch in self._packer.make_batches(samples)
+        ]
+
+    def _pass(self, batches: Sequence[PackedBatch], forward: Callable[..., object], *, forward_only: bool) -> list[Any]:
+        """What ``forward`` has found of each micro-batch; nothing but on the last stage."""
+        self.optimizer.offload()
+        with self._mode():
+            return self._schedule(
+                forward_step_func=forward,
+                data_iterator=iter(batches),
+                model=[self.wrapped],
+                num_microbatches=len(batches),
+                seq_length=batches[0].tokens.shape[1],
+                micro_batch_size=1,
+                forward_only=forward_only,
+            )
+
+    def offload(self) -> None:
+        """Give the device's memory back until :meth:`wake`: weights, gradients and optimizer wait on the host."""
+        if not self._parking.is_offloaded:
+            self.optimizer.offload()  # what it offloads by itself stays there until its update
+            gradients = (buffer.grad_data for buffer in self.wrapped.buffers)
+            self._parking.offload([*self.model.parameters(), *gradients, *self.optimizer.own_tensors()])
+            release_cached_memory()
+
+    def reload(self) -> None:
+        """Undo :meth:`sleep`; nothing where that was not called."""
+        self._parking.reload()
+
+    def _total(self, found: Sequence[MetricSums]) -> MetricSums:
+        """Add up micro-batches, then ranks."""
+        total = metrics.empty_sums(megatron_on_cpu.rank_device())
+        if self.layout.reports_metrics:
+            total = functools.reduce(MetricSums.add, found, total)
+        if self.layout.world > 1:
+            all_reduce(total.totals)
+            all_reduce_max(total.largest)
+        return MetricSums(total.totals.cpu(), total.largest.cpu())
+
+
+def _bounds(samples: Sequence[TrainingSample]) -> list[int]:
+    """Of each sample's tokens with loss, among those of all."""
+    return [0, *itertools.accumulate(len(sample.targets) for sample in samples)]
+
+
+def _numbered(samples: Sequence[TrainingSample], bounds: Sequence[int]) -> list[TrainingSample]:
+    """Each token with the number by which it is found again."""
+    return [
+        sample.with_columns(place=np.arange(first, first + len(sample.targets)))
+        for sample, first in zip(samples, bounds, strict=False)
+    ]
+
+
+def _finalize(models: list[Any], _tokens: Tensor | None, **groups: Any) -> None:
+    """The weights of the loss are shares of the whole batch already: no scaling here."""
+    finalize_model_grads(models, None, **groups)
+
+
+def _forward(
+    use: Callable[[Tensor, PackedBatch], tuple[Tensor, object]], batches: Iterator[PackedBatch], model: Any
+) -> tuple[Tensor, Callable[..., object]]:
+    """One micro-batch through the model; ``use`` makes loss and finding of its output [2, N]."""
+    batch = next(batches)
+    output: Tensor = model(batch.tokens, batch.positions, None, labels=batch.labels, packed_seq_params=batch)
+
+    def account(output_2N: Tensor) -> tuple[Tensor, Tensor, object]:  # noqa: N803 - shape suffix
+        loss, found = use(output_2N, batch)
+        return loss, torch.ones((), dtype=torch.int, device=output_2N.device), found
+
+    return output, account
+
+
+def _loss(loss: LossFunction, output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, _MicroBatchResult]:  # noqa: N803 - shape suffix
+    result = loss(output_2N[0], output_2N[1], batch.columns)
+    logprobs_N = output_2N[0].detach()  # noqa: N806 - shape suffix
+    marks_N = torch.zeros_like(logprobs_N) if result.loss_flags is None else result.loss_flags.to(logprobs_N.dtype)  # noqa: N806 - shape suffix
+    return result.loss, _MicroBatchResult(result.sums, batch.columns.place, torch.stack([logprobs_N, marks_N]))
+
+
+def _forward_only_result(output_2N: Tensor, batch: PackedBatch) -> tuple[Tensor, object]:  # noqa: N803 - shape suffix
+    """No loss: the log-probabilities, and which tokens of the batch they are of."""
+    return output_2N.new_zeros(()), (batch.columns.place, output_2N[:1])

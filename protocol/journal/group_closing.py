@@ -1,0 +1,85 @@
+"""When a group's last outstanding sample is there, or given up: the closing, by the rules of :mod:`protocol.groups`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from protocol.groups import OUTCOME_DROP_REASONS, GroupOutcome, decide_group_outcome
+from protocol.journal.batched_sql import placeholders, statement_batches
+from protocol.journal.store import JournalStore
+from protocol.journal.values import ClosedGroup
+from protocol.trajectory import GroupId
+
+
+class GroupClosing(JournalStore):
+    """Shared by those whose calls may close a group."""
+
+    def _close_complete(self, groups: Sequence[GroupId]) -> list[ClosedGroup]:
+        """Those of them that wait for nothing, in this order."""
+        return [closing for some in statement_batches(groups) for closing in self._close(self._closings(some))]
+
+    def _close(self, closings: list[ClosedGroup]) -> list[ClosedGroup]:
+        if closings:
+            self._db.execute(
+                f"WITH closing (grp, how, seq) AS (VALUES {placeholders(len(closings), 3)}) "  # noqa: S608  question marks
+                "UPDATE groups SET outcome = how, closed_seq = seq FROM closing WHERE id = grp",
+                [value for each in closings for value in (each.group, each.outcome.value, each.seq)],
+            )
+        for outcome, reason in OUTCOME_DROP_REASONS.items():
+            if dropped := [each.group for each in closings if each.outcome is outcome]:
+                self._db.execute(
+                    f"UPDATE rows SET state = 'dropped', reason = ? WHERE grp IN {placeholders(len(dropped))}",  # noqa: S608  question marks
+                    (reason.value, *dropped),
+                )
+        return closings
+
+    def _closings(self, groups: Sequence[GroupId]) -> list[ClosedGroup]:
+        awaited = "SELECT 1 FROM tickets WHERE grp = id AND state = 'out'"
+        found = self._query(
+            f"SELECT id, task, size FROM groups WHERE id IN {placeholders(len(groups))} AND NOT EXISTS ({awaited})",  # noqa: S608  question marks
+            *groups,
+        )
+        if not found:
+            return []
+        complete = {group: (task, size) for group, task, size in found}
+        rewards, passed = self._rewards(complete)
+        given_up, seq = self._abandoned(complete), self._closed()
+        closed: list[ClosedGroup] = []
+        for group in (each for each in groups if each in complete):
+            task, size = complete[group]
+            outcome = decide_group_outcome(
+                size, rewards[group], given_up[group], dynamic_sampling=self._settings.dynamic_sampling
+            )
+            if outcome is not GroupOutcome.OPEN:
+                seq += 1
+                closed.append(ClosedGroup(seq, group, task, outcome, size, rewards[group], frozenset(passed[group])))
+        return closed
+
+    def _abandoned(self, groups: Collection[GroupId]) -> dict[GroupId, list[int]]:
+        found: dict[GroupId, list[int]] = {group: [] for group in groups}
+        query = f"SELECT grp, sample FROM tickets WHERE grp IN {placeholders(len(groups))} AND state = 'abandoned'"  # noqa: S608  question marks
+        for group, sample in self._query(query, *groups):
+            found[group].append(sample)
+        return found
+
+    def _rewards(self, groups: Collection[GroupId]) -> tuple[dict[GroupId, dict[int, float]], dict[GroupId, set[int]]]:
+        """Of each the rewards of its samples, in their order, and those that passed."""
+        rewards: dict[GroupId, dict[int, float]] = {group: {} for group in groups}
+        passed: dict[GroupId, set[int]] = {group: set() for group in groups}
+        query = f"SELECT grp, sample, reward, passed FROM rows WHERE grp IN {placeholders(len(groups))} ORDER BY grp, sample"  # noqa: S608  question marks
+        for group, sample, reward, has_passed in self._query(query, *groups):
+            rewards[group][sample] = reward
+            if has_passed:
+                passed[group].add(sample)
+        return rewards, passed
+
+    def _forget_dropped(self) -> None:
+        """The payloads of groups that were dropped as they closed, after the last call of this."""
+        before, last = self._number("forgotten"), self._closed()
+        if last > before:
+            self._db.execute(
+                "DELETE FROM payloads WHERE trajectory IN (SELECT trajectory FROM groups CROSS JOIN rows ON grp = id "
+                "WHERE closed_seq > ? AND state = 'dropped' AND step IS NULL)",
+                (before,),
+            )
+            self._set("forgotten", last)

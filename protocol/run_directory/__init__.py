@@ -1,0 +1,1 @@
+"""The files of a run's directory: how they are called, who writes them, and how readers follow them while they grow. Writers (export, trained tokens, recordings, logs, segments) stand above the segment files; followers (line_tail, jsonl_tail, recording_reader) import no writer, and nobody here imports another room."""

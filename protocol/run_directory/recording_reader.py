@@ -1,0 +1,70 @@
+"""Reads terminal recordings while they grow.  What a recording says is untrusted, and only split here."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import orjson
+
+from protocol.run_directory.jsonl_tail import parse_json_object
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
+RecordingEvent: TypeAlias = tuple[float, str]
+"""Seconds since the recording began, and what was printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingChunk:
+    events: list[RecordingEvent]
+    offset: int
+    """Where the next read goes on."""
+    width: int = 80
+    height: int = 24
+    title: str = ""
+
+
+def recording_path(run_dir: Path, trajectory: str) -> Path | None:
+    """Where a trajectory's recording is; None for a name that no trajectory has."""
+    return run_dir / "terminals" / f"{trajectory}.cast" if _NAME.fullmatch(trajectory) else None
+
+
+def read_recording(path: Path, offset: int = 0, max_bytes: int = 1 << 18) -> RecordingChunk:
+    """Whole events from ``offset`` on.  An absent file is empty; torn last lines wait, damaged ones are left out."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read(max_bytes)
+            if data and b"\n" not in data:
+                data += file.readline()
+    except OSError:
+        data = b""
+    whole = data[: data.rfind(b"\n") + 1]
+    events: list[RecordingEvent] = []
+    width, height, title = 80, 24, ""
+    for raw in whole.splitlines():
+        if raw.startswith(b"{"):
+            header = parse_json_object(raw) or {}
+            width, height = _bounded(header.get("width"), 80), _bounded(header.get("height"), 24)
+            title = str(header.get("title") or "")
+        elif (event := _event(raw)) is not None:
+            events.append(event)
+    return RecordingChunk(events, offset + len(whole), width, height, title)
+
+
+def _event(raw: bytes) -> RecordingEvent | None:
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    match cast("object", value):
+        case [int() | float() as t, "o", str() as data]:
+            return float(t), data
+        case _:
+            return None
+
+
+def _bounded(value: object, default: int) -> int:
+    return min(max(value, 20), 400) if isinstance(value, int) else default

@@ -1,0 +1,149 @@
+"""The sealed export: what readers (web, terminal UI, ``ctl``, DuckDB) see of the trajectories.
+
+``trajectories/segment-00001.bin`` holds packed blobs (:mod:`protocol.codec`) one after the other and is followed by the
+next number at 64 MiB, when it is sealed: on the disk, and read-only.  ``trajectories/index.jsonl`` has one line per
+trajectory, written after its blob.  Both are only ever appended to.  The journal
+is the truth and comes first: a trajectory that a crash left out of the export is added when the buffer starts again,
+and a failure here is counted and harms nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import msgspec
+import orjson
+from msgspec import Meta
+
+from protocol import codec
+from protocol.files.filesystem import append_atomically, cut_torn_line
+from protocol.run_directory.blob_files import BLOB_FILE_BYTES, BlobFileWriter, BlobLocation, read_blob_bytes
+from protocol.trajectory import Trajectory
+
+TRAJECTORIES_FOLDER = "trajectories"
+EXPORT_INDEX = "index.jsonl"
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+_Whole: TypeAlias = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_LINE_BEGINS, _LINE_ENDS = b'{"trajectory":', b"}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportIndexEntry:
+    """One line of the index."""
+
+    trajectory: str
+    group: _Whole
+    sample: _Whole
+    task: str
+    segment: str
+    """File name beside the index."""
+    offset: _Count
+    length: _Count
+    status: str
+    reward: float
+    attempt: _Count = 0
+    passed: bool | None = None
+    """See :attr:`Trajectory.passed`.  None, as the values below, in a line that says no more than what is above."""
+    tokens: _Count = 0
+    sampled: _Count = 0
+    """Tokens, of all segments."""
+    at: float | None = None
+    """When it was exported, which is when it was acknowledged; unix seconds."""
+
+
+_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError)
+_TAIL_BYTES = 1 << 16
+_ENTRY = msgspec.json.Decoder(ExportIndexEntry)
+
+
+class TrajectoryExporter:
+    """Appends to the export of one run directory; one writer at a time."""
+
+    def __init__(
+        self, run_dir: Path, segment_bytes: int = BLOB_FILE_BYTES, now: Callable[[], float] = time.time
+    ) -> None:
+        self._folder, self._now = run_dir / TRAJECTORIES_FOLDER, now
+        self.failures = 0
+        """Trajectories that could not be exported."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            cut_torn_line(self._folder / EXPORT_INDEX)
+        except OSError:
+            self.failures += 1
+        self._segments = BlobFileWriter(self._folder, "segment", segment_bytes)
+
+    def find_unexported(self, names: Iterable[str]) -> list[str]:
+        """Those of ``names`` that are not exported.  Lines are not parsed: after weeks there are millions."""
+        left = {_LINE_BEGINS + orjson.dumps(name): name for name in names}
+        with suppress(OSError), (self._folder / EXPORT_INDEX).open("rb") as file:
+            for line in file:
+                if line.endswith(_LINE_ENDS):
+                    left.pop(line[: line.find(b",")], None)
+        return list(left.values())
+
+    def read_newest_id(self) -> str | None:
+        """The trajectory that was exported last, as far as the end of the index can be read."""
+        lines: list[bytes] = []
+        with suppress(OSError), (self._folder / EXPORT_INDEX).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            lines = file.read().splitlines()
+        for line in reversed(lines):
+            with suppress(*_DAMAGE):
+                return _ENTRY.decode(line).trajectory
+        return None
+
+    def export_trajectory(self, summary: codec.TrajectorySummary, blob: bytes) -> None:
+        """Export one trajectory.  Never raises for what a disk does."""
+        ticket = summary.request
+        try:
+            place = self._segments.append_blob(blob)
+            entry = ExportIndexEntry(
+                ticket.trajectory_id,
+                ticket.group,
+                ticket.sample,
+                ticket.task,
+                *place,
+                len(blob),
+                summary.status.value,
+                summary.reward.total,
+                ticket.attempt,
+                summary.passed,
+                summary.tokens,
+                summary.sampled,
+                round(self._now(), 3),
+            )
+            append_atomically(self._folder / EXPORT_INDEX, orjson.dumps(asdict(entry)) + b"\n")
+        except OSError:
+            self.failures += 1
+
+
+def read_export_index(run_dir: Path) -> Iterator[ExportIndexEntry]:
+    """Entries in the order of arrival; a torn last line, and one that a disk has damaged, is left out."""
+    path = run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                with suppress(*_DAMAGE):
+                    yield _ENTRY.decode(line)
+
+
+def read_exported_blob(run_dir: Path, entry: ExportIndexEntry) -> bytes:
+    """The packed trajectory of ``entry``, unchecked.  Raises CodecError for a foreign name or place, OSError without a
+    segment."""
+    try:
+        return read_blob_bytes(run_dir / TRAJECTORIES_FOLDER, BlobLocation(entry.segment, entry.offset), entry.length)
+    except ValueError as error:
+        raise codec.CodecError(f"{entry.trajectory} cannot be read: {error}") from error
+
+
+def read_exported_trajectory(run_dir: Path, entry: ExportIndexEntry) -> Trajectory:
+    """The trajectory of ``entry``.  Raises CodecError if the segment does not hold it, OSError if there is none."""
+    return codec.unpack_trajectory(read_exported_blob(run_dir, entry))

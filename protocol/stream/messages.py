@@ -1,0 +1,150 @@
+"""The messages of :mod:`protocol.stream`: one JSON array ``[kind, field, …]`` each, and what a receiver may refuse.
+
+A ``Data`` message is followed by the frames of :mod:`protocol.codec`.  Offsets and credit are bytes of such frames,
+counted from the epoch's start; an epoch starts with a ``Hello`` that has a higher number.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from protocol.errors import LongshoreError
+
+STREAM_PROTOCOL_VERSION = 2
+
+
+class StreamMessageError(LongshoreError):
+    """These bytes are not a message of this protocol."""
+
+
+class RefusalReason(StrEnum):
+    """Why a receiver refuses a message."""
+
+    MALFORMED = "malformed"
+    OVERSIZED = "oversized"
+    OVER_CREDIT = "over_credit"
+    FOREIGN_RUN = "foreign_run"
+    PROTOCOL_VERSION = "protocol_version"
+    NOT_FOR_TRAINING = "not_for_training"
+    UNAUTHENTICATED = "unauthenticated"
+    HANDSHAKE = "handshake"
+    """It is no ZeroMQ, or was gone before that could be said."""
+
+
+_Count: TypeAlias = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+
+
+class _StreamMessageBase(
+    msgspec.Struct,
+    frozen=True,
+    array_like=True,
+    forbid_unknown_fields=True,
+    tag=lambda name: name.removeprefix("Stream").lower(),
+):
+    pass
+
+
+class StreamHello(_StreamMessageBase, frozen=True):
+    """Sender: here I am; count from here."""
+
+    protocol: _Count
+    run_id: str
+    sender: str
+    epoch: _Count
+
+
+class StreamData(_StreamMessageBase, frozen=True):
+    """Sender: a trajectory."""
+
+    epoch: _Count
+    seq: _Count
+
+
+class StreamPing(_StreamMessageBase, frozen=True):
+    """Sender: so many bytes went before this message in this epoch."""
+
+    epoch: _Count
+    sent: _Count
+
+
+class StreamBye(_StreamMessageBase, frozen=True):
+    """Sender: nothing more will come."""
+
+
+class StreamWelcome(_StreamMessageBase, frozen=True):
+    """Receiver: answer to a hello."""
+
+    epoch: _Count
+    credit: _Count
+    max_bytes: _Count
+
+
+class StreamAck(_StreamMessageBase, frozen=True):
+    """Receiver: what became of these trajectories, after they are durable."""
+
+    epoch: _Count
+    credit: _Count
+    seqs: list[_Count]
+    outcomes: list[str]
+    """As many as ``seqs``."""
+
+
+class StreamNack(_StreamMessageBase, frozen=True):
+    """Receiver: this message (``seq`` 0: this sender) is refused; asking again is no use."""
+
+    seq: _Count
+    reason: str
+    detail: str
+
+
+class StreamState(_StreamMessageBase, frozen=True):
+    """Receiver: answer to a ping.  Everything up to offset ``done`` was answered before this message."""
+
+    epoch: _Count
+    done: _Count
+    credit: _Count
+
+
+class StreamResync(_StreamMessageBase, frozen=True):
+    """Receiver: something of this epoch is missing here; start another."""
+
+    epoch: _Count
+
+
+StreamMessage: TypeAlias = (
+    StreamHello
+    | StreamData
+    | StreamPing
+    | StreamBye
+    | StreamWelcome
+    | StreamAck
+    | StreamNack
+    | StreamState
+    | StreamResync
+)
+
+MAX_ACK_SEQS = 256
+"""Most trajectories that one ``Ack`` names."""
+_MAX_BYTES = 16384
+_ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(StreamMessage)
+
+
+def encode_message(message: StreamMessage) -> bytes:
+    return _ENCODER.encode(message)
+
+
+def decode_message(frame: bytes | memoryview) -> StreamMessage:
+    """Raises MessageError, and nothing else, whatever the bytes are."""
+    if len(frame) > _MAX_BYTES:
+        raise StreamMessageError(f"control frame of {len(frame)} bytes")
+    try:
+        message = _DECODER.decode(frame)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise StreamMessageError(f"control frame: {error}") from None
+    if isinstance(message, StreamAck) and len(message.seqs) != len(message.outcomes):
+        raise StreamMessageError("ack.outcomes has another length than ack.seqs")
+    return message

@@ -1,0 +1,1 @@
+"""The client of one Docker engine and what it holds: addresses, containers, networks, committed images, owners and leftovers. It knows no task, and nothing above it in the room but the errors; layers: address, stream and owner; the engine; what is built on its calls."""

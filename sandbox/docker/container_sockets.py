@@ -1,0 +1,49 @@
+"""A way into a container that has no network: a server of this process listens on the container's own loopback.
+
+Nothing else becomes reachable by it, for anybody: the socket is in the container's namespace alone, and what answers
+there is the server that it is handed to.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from protocol.errors import UserError
+from sandbox.docker.address import DockerAddress
+from sandbox.docker.engine import DockerEngine, DockerEngineError, Json
+from sandbox.docker.network_namespace import listen_in_namespace
+
+
+class ContainerProcess(NamedTuple):
+    """A container's first process, by this host's number."""
+
+    pid: int
+    confirm: Callable[[], Awaitable[None]]
+    """Raises EngineError where the number is not the container's any more."""
+
+
+def container_process(engine: DockerEngine, container: str, facts: Json) -> ContainerProcess:
+    """Of a running container, by what the engine says of it.  Raises UserError where the engine may be on another
+    machine, whose numbers are not this one's."""
+    if not DockerAddress.parse(engine.url).socket:
+        raise UserError(
+            "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace on this machine, and "
+            f"the Docker engine at {engine.url} may be on another: set DOCKER_HOST to the unix:// socket of an engine "
+            "here, or use network `none` or `full` and no harness"
+        )
+    pid = int(facts["State"]["Pid"])
+
+    async def confirm() -> None:
+        if (await engine.inspect(container))["State"]["Pid"] != pid:
+            raise DockerEngineError(f"container {container[:12]} ended while a door was being opened into it")
+
+    return ContainerProcess(pid, confirm)
+
+
+async def listen_in_container(engine: DockerEngine, container: str, port: int) -> socket.socket:
+    """A socket at 127.0.0.1:``port`` of a running container.  Raises UserError where that cannot be had here, DoorTaken
+    where a program of the container's listens there, EngineError."""
+    pid, confirm = container_process(engine, container, await engine.inspect(container))
+    return await listen_in_namespace(pid, confirm, port)

@@ -1,0 +1,46 @@
+"""What a daemon says of a path in a container, without opening what is there."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import NamedTuple
+
+from sandbox.docker.engine import DockerEngine, DockerEngineError, Json, call_with_retries
+
+_GO_LINK = 1 << 27
+_GO_NO_FILE = 1 << 31 | _GO_LINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19
+"""The bits of Go's FileMode that say folder, link, device, pipe, socket, character device, anything else."""
+
+
+class ContainerFileStatus(NamedTuple):
+    mode: int
+    size: int
+    target: str
+    """Of a link: what it leads to in the container, all links followed."""
+
+    @property
+    def is_link(self) -> bool:
+        return bool(self.mode & _GO_LINK)
+
+    @property
+    def is_file(self) -> bool:
+        """A regular one."""
+        return not self.mode & _GO_NO_FILE
+
+
+async def container_file_status(engine: DockerEngine, container: str, path: str) -> ContainerFileStatus | None:
+    """Without opening it; None where there is nothing.  Raises EngineError."""
+    docker = engine.docker
+
+    async def call() -> ContainerFileStatus | None:
+        url = f"{docker.docker_host}/containers/{container}/archive"
+        async with docker.session.head(url, params={"path": path}) as answer:
+            if answer.status == 404:
+                return None
+            if answer.status >= 400:
+                raise DockerEngineError(f"the daemon answers {answer.status}", answer.status)
+            told: Json = json.loads(base64.b64decode(answer.headers["X-Docker-Container-Path-Stat"]))
+            return ContainerFileStatus(int(told["mode"]), int(told["size"]), str(told.get("linkTarget", "")))
+
+    return await call_with_retries(f"look at {path} of container {container[:12]}", call, frozenset({500, 502, 503}))

@@ -1,0 +1,103 @@
+"""A listening socket inside another network namespace.
+
+The sandbox keeps the network ``none``: nothing leads out of its namespace but what listens on its loopback, and that is
+a socket of ours.  No bridge, no address, no packet filter, and no way from one sandbox to another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from protocol.errors import UserError
+from protocol.processes.cancellation import call_with_undo
+from sandbox.docker.engine import DockerEngineError
+
+PROXY_HOST, PROXY_PORT = "127.0.0.1", 3128
+_CLONE_NEWNET = 0x40000000
+_BACKLOG = 64
+
+
+class PortTakenError(DockerEngineError):
+    """A program in the sandbox listens where the door would be."""
+
+
+async def listen_in_namespace(
+    pid: int, confirm: Callable[[], Awaitable[None]], port: int = PROXY_PORT
+) -> socket.socket:
+    """A socket at 127.0.0.1:``port`` of the namespace of a process on this host.
+
+    ``confirm`` is called with the namespace held and before anything listens there: a process that ended meanwhile may
+    have left its number to another.  Raises UserError where this process may not enter it, DoorTaken, EngineError when
+    it is gone, and what ``confirm`` raises.
+    """
+    try:
+        with _held(pid) as namespace:
+            await confirm()
+            return await call_with_undo(lambda: asyncio.to_thread(_in_own_thread, namespace, port), _close)
+    except PermissionError as error:
+        raise UserError(
+            "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace, and this process may "
+            "not enter one: run as root on the Docker engine's host, or use network `none` or `full` and no harness"
+        ) from error
+    except OSError as error:
+        kind = PortTakenError if error.errno == errno.EADDRINUSE else DockerEngineError
+        raise kind(f"could not open a door into the sandbox of process {pid}: {error}") from error
+
+
+@contextmanager
+def _held(pid: int) -> Generator[int]:
+    """A descriptor of the network namespace that a process is in."""
+    namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if os.fstat(namespace).st_ino == Path("/proc/self/ns/net").stat().st_ino:
+            raise OSError(errno.EINVAL, "it has no network namespace of its own")
+        yield namespace
+    finally:
+        os.close(namespace)
+
+
+async def _close(door: socket.socket) -> None:
+    door.close()
+
+
+def _in_own_thread(namespace: int, port: int) -> socket.socket:
+    """In a thread that ends with it: a thread that has changed its namespace serves nothing else."""
+    made: list[socket.socket] = []
+    problems: list[OSError] = []
+
+    def work() -> None:
+        try:
+            made.append(_enter_and_listen(namespace, port))
+        except OSError as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=work, name="door")
+    thread.start()
+    thread.join()
+    if problems:
+        raise problems[0]
+    return made[0]
+
+
+def _enter_and_listen(namespace: int, port: int) -> socket.socket:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, _CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((PROXY_HOST, port))
+        door.listen(_BACKLOG)
+    except OSError:
+        door.close()
+        raise
+    return door

@@ -1,0 +1,1 @@
+"""The container that a task's tests run in: grading_container prepares it by its grading level, the other modules are its steps (agent processes are killed, artifacts copied, devices repaired, symlinks removed)."""

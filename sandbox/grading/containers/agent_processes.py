@@ -1,0 +1,63 @@
+"""Nothing of the agent's runs any more: PID 1 kills and reaps all else and answers when it is alone, and the daemon
+then sees nothing but PID 1.
+
+Where PID 1 cannot (a process of another user in a container without CAP_KILL), the container's cgroup on this host
+names what is left.  Only a cgroup whose own path names the container is ever read, so on a remote daemon nothing is
+killed.  A container that still holds anything else is not graded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from sandbox.docker.cgroups import cgroup_procs
+from sandbox.errors import SandboxLost
+from sandbox.grading.containers.container_calls import container_pids, main_pid
+from sandbox.session import wire
+from sandbox.session.sandbox_session import ANSWER_S, SandboxSession
+
+_LOOKS, _LOOK_S = 40, 0.05
+"""Two seconds: what was killed may be seen dying."""
+
+
+async def kill_agent_processes(session: SandboxSession) -> None:
+    """Kill everything in the container but PID 1.  The session's shell does not survive this.
+
+    Raises SandboxLost when something lives on or PID 1 does not answer, SandboxDestroyed when the container is gone.
+    """
+    if await _kill_all(session):
+        await kill_processes_by_cgroup(session)
+        if still := await _kill_all(session):
+            raise SandboxLost(f"processes survived SIGKILL before grading: {still}")
+    for _ in range(_LOOKS):
+        if len(await container_pids(session.engine, session.container)) == 1:
+            return
+        await asyncio.sleep(_LOOK_S)
+    raise SandboxLost("processes survived SIGKILL before grading, though PID 1 knows of none")
+
+
+async def _kill_all(session: SandboxSession) -> str:
+    try:
+        ack = await session.answered(session.request(wire.kill_all_frame), ANSWER_S)
+    except TimeoutError as error:
+        raise await session.explain_silence("before grading") from error
+    return os.strerror(ack.error) if ack.error else ""
+
+
+async def kill_processes_by_cgroup(session: SandboxSession) -> None:
+    """Kill, from this host, what the container's cgroup holds beside PID 1.  Raises SandboxLost, EngineError."""
+    first = await main_pid(session.engine, session.container)
+    members = cgroup_procs(first, session.container) if first else None
+    if members is None:
+        raise SandboxLost("processes survived SIGKILL before grading, and the daemon's host is not this one")
+    for _ in range(_LOOKS):
+        for pid in map(int, (await asyncio.to_thread(members.read_text)).split()):
+            if pid not in (first, 0):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        if await container_pids(session.engine, session.container) == (first,):
+            return
+        await asyncio.sleep(_LOOK_S)

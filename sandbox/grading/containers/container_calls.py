@@ -1,0 +1,131 @@
+"""What grading asks of the Docker daemon: freeze, look, carry.  Every call has a deadline (:func:`retried`).
+
+Never ``kill`` on a paused container: it resumes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import aiodocker
+import aiohttp
+from aiodocker.containers import DockerContainer
+
+from protocol.processes.cancellation import temporary_resource
+from sandbox.docker.cgroups import cgroup_procs
+from sandbox.docker.engine import DockerEngine, DockerEngineError, call_with_retries
+
+ARCHIVE_TIMEOUT_S = 180.0
+"""A healthy host packs or unpacks within this as much as artifacts may be, busy or not."""
+_AGAIN = frozenset({500, 502, 503})
+_CHUNK_BYTES = 256 << 10
+
+
+class ArchiveTooLargeError(Exception):
+    """An archive is larger than what it may be."""
+
+
+def _container(engine: DockerEngine, container: str) -> DockerContainer:
+    return engine.docker.containers.container(container)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+
+
+@asynccontextmanager
+async def pause_container(engine: DockerEngine, container: str) -> AsyncGenerator[None]:
+    """Nothing in the container runs meanwhile.
+
+    Raises EngineError: runc gives up when processes start faster than it freezes them, on cgroup v1 and a busy host.
+    """
+
+    async def freeze() -> None:
+        try:
+            await call_with_retries(f"pause container {container[:12]}", _container(engine, container).pause, _AGAIN)
+        except DockerEngineError:
+            await thaw(None)  # it may have been frozen all the same
+            raise
+
+    async def call() -> None:
+        try:
+            await _container(engine, container).unpause()
+        except aiodocker.DockerError as error:
+            if error.status != 404 and "is not paused" not in error.message and "is not running" not in error.message:
+                raise
+
+    async def thaw(_: None) -> None:
+        await call_with_retries(f"unpause container {container[:12]}", call, _AGAIN)
+
+    async with temporary_resource(freeze, thaw):
+        yield
+
+
+async def container_pids(engine: DockerEngine, container: str) -> tuple[int, ...]:
+    """The container's processes by their number on the daemon's host.  Raises EngineError."""
+    shown = await call_with_retries(f"look into container {container[:12]}", _container(engine, container).top, _AGAIN)
+    if not shown:  # Podman's answer where it cannot tell
+        return await _pids_of_cgroup(engine, container)
+    column = shown["Titles"].index("PID")
+    return tuple(int(row[column]) for row in shown["Processes"])
+
+
+async def _pids_of_cgroup(engine: DockerEngine, container: str) -> tuple[int, ...]:
+    members = cgroup_procs(await main_pid(engine, container), container)
+    if members is None:
+        raise DockerEngineError(f"the engine does not say what runs in container {container[:12]}, nor does this host")
+    return tuple(map(int, (await asyncio.to_thread(members.read_text)).split()))
+
+
+async def main_pid(engine: DockerEngine, container: str) -> int:
+    """PID 1's number on the daemon's host; 0 when it does not run.  Raises EngineError."""
+
+    async def call() -> dict[str, Any]:
+        return await _container(engine, container).show()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+
+    shown = await call_with_retries(f"inspect container {container[:12]}", call, _AGAIN)
+    return int(shown["State"]["Pid"])
+
+
+async def read_archive(engine: DockerEngine, container: str, path: str, into: IO[bytes], most: int) -> bool:
+    """Write a tar of ``path`` to ``into``.  Returns whether the path exists.  Raises TooLargeError, EngineError.
+
+    By the daemon, and not by PID 1 as :func:`sandbox.session.files.read_tree`: the container may be frozen.
+    """
+
+    async def call() -> bool:
+        try:
+            async with _query(engine, "GET", container, path) as response:
+                async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                    if into.tell() + len(chunk) > most:
+                        raise ArchiveTooLargeError
+                    into.write(chunk)
+        except aiodocker.DockerError as error:
+            if error.status == 404 and "No such container" not in error.message:
+                return False
+            raise
+        return True
+
+    what = f"read {path} from container {container[:12]}"
+    return await call_with_retries(what, call, frozenset(), idempotent=False, within_s=ARCHIVE_TIMEOUT_S)
+
+
+async def write_archive(engine: DockerEngine, container: str, folder: str, tar: Path) -> None:
+    """Unpack a tar under an existing ``folder``.  Raises EngineError."""
+
+    async def call() -> None:
+        with tar.open("rb") as source:
+            async with _query(engine, "PUT", container, folder, source) as response:
+                await response.read()
+
+    await call_with_retries(
+        f"write {folder} in container {container[:12]}", call, frozenset(), idempotent=False, within_s=ARCHIVE_TIMEOUT_S
+    )
+
+
+def _query(
+    engine: DockerEngine, method: str, container: str, path: str, data: IO[bytes] | None = None
+) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    query = engine.docker._query  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  the public calls end after a minute, and read all into memory
+    where, headers = f"containers/{container}/archive", {"Content-Type": "application/x-tar"}
+    return query(where, method, params={"path": path}, data=data, headers=headers, timeout=None)

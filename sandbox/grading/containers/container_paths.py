@@ -1,0 +1,46 @@
+"""Places in a container that nothing of the agent's has run in: where they are, and how they become empty."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+from sandbox.docker.engine import Json
+from sandbox.errors import SandboxStartError
+from sandbox.session.child_process import collect_child_output
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.toolchain.in_container.layout import BUSYBOX, TOOLS
+
+_LIMIT_S = 120.0
+_REAL = """for each; do printf '%s\\0' "$(readlink -f "$each" || printf %s "$each")"; done"""
+_CLEAR = 'for each; do rm -rf -- "$each"; done'
+
+
+def image_volumes(shown: Json) -> list[str]:
+    """Where a container has volumes of its image's, by what the daemon says of it."""
+    return [each["Destination"] for each in shown.get("Mounts") or () if each.get("Type") == "volume"]
+
+
+async def resolve_paths(bench: SandboxSession, paths: Sequence[str]) -> dict[str, str]:
+    """Each less the links of the container's image → itself.  Raises SandboxStartError, SandboxLost,
+    SandboxDestroyed."""
+    said = (await _said(bench, _REAL, paths)).decode().split("\0")
+    return {posixpath.normpath(real): posixpath.normpath(path) for real, path in zip(said, paths, strict=False)}
+
+
+async def clear_paths(bench: SandboxSession, paths: Sequence[str]) -> None:
+    """Nothing stands there any more; a mount point does, empty.  Raises as :func:`real_paths`."""
+    await _said(bench, _CLEAR, paths)
+
+
+async def _said(bench: SandboxSession, script: str, paths: Sequence[str]) -> bytes:
+    if not paths:
+        return b""
+    argv = (BUSYBOX, "sh", "-c", f"{script} 2>&-", "sh", *paths)
+    try:
+        end, said = await collect_child_output(bench, argv, env={"PATH": TOOLS}, limit_s=_LIMIT_S)
+    except OSError as error:
+        raise SandboxStartError(f"the kit's shell does not start in a clean container: {error}") from error
+    if end is None:
+        raise SandboxStartError(f"{', '.join(paths)} could not be made ready within {_LIMIT_S:g} s")
+    return said

@@ -1,0 +1,47 @@
+"""No link in a container leads to what its tests keep to themselves (``sandbox/init/links.c``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sandbox.errors import SandboxLost
+from sandbox.session.child_process import collect_child_output
+from sandbox.session.init_command import INIT_PROGRAM
+from sandbox.session.sandbox_session import SandboxSession
+
+_LIMIT_S = 60.0
+_MOST_BYTES = 4096
+
+
+class LinkRemoval(NamedTuple):
+    removed: str
+    """Which, for the log; empty when there was none."""
+    why: str = ""
+    """What tests prove nothing for: what lies there could not all be looked at."""
+
+
+async def remove_links(bench: SandboxSession, hidden: Sequence[str]) -> LinkRemoval:
+    """Those into these folders and through ``/proc``, where nothing of the agent's runs.  Raises SandboxLost,
+    SandboxDestroyed."""
+    argv = (INIT_PROGRAM, "links", "/", *hidden)
+    try:
+        end, said = await collect_child_output(bench, argv, env={}, limit_s=_LIMIT_S, most_bytes=_MOST_BYTES)
+    except OSError as error:
+        raise SandboxLost(f"its links could not be looked at: {error}") from error
+    text = printable_names(said)
+    if end is None:
+        return LinkRemoval("", f"the links in the container could not all be looked at within {_LIMIT_S:g} s")
+    if end.code or end.signalled:
+        return LinkRemoval("", f"the links in the container could not all be looked at: {text or 'it was killed'}")
+    return LinkRemoval(
+        f"links that lead, or may come to lead, to what the tests keep to themselves were removed: {text}"
+        if text
+        else ""
+    )
+
+
+def printable_names(names: bytes | bytearray) -> str:
+    """What agents called their links, in letters that print."""
+    text = names.decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

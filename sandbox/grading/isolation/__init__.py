@@ -1,0 +1,1 @@
+"""Decides whether the toolchain's programs or the image's programs run a task's tests, and with which environment. It only reads text: shell_script parses the test script, the other modules each judge one aspect of it, and decision combines them."""

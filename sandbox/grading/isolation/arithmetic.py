@@ -1,0 +1,65 @@
+"""Whether what a test script counts with and tests for is certainly its own.  Pure.
+
+bash evaluates what a variable holds in arithmetic, with the commands in it; ``[`` takes an expansion without quotes for
+its operators, ``[[`` and ``case`` for a pattern: what the agent left would be a program there, or the verdict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+
+from sandbox.grading.isolation.shell_script import ShellScript, unquote
+
+_LENGTH = re.compile(r"\$\{#[^}]*\}|\$[?#$!]")
+_NAME = re.compile(r"(?<!\w)[A-Za-z_]\w*")
+_ANYTHING = re.compile(r"\$\((?!\()|`|\$\{?[\d@*]")
+"""A command's output, or an argument."""
+_NUMBER = re.compile(r"[\"']?(?:\d+|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
+_WORD = re.compile(r"[\"']?(?:[\w./][\w./-]*|\$[?#]|\$\(\(.*\)\))[\"']?", re.DOTALL)
+"""No operator of ``[``."""
+_COUNTS = re.compile(r"(?<!\w)([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)")
+_ASSIGNS = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
+_EXPANDED = re.compile(r"\$\{?(\w+)\}?")
+
+
+def find_untrusted_values(scripts: Sequence[ShellScript], setters: Collection[str]) -> Iterator[str]:
+    """The expressions and expansions that may hold what the agent left.  ``setters``: commands that set what their
+    arguments name."""
+    texts = {text: _LENGTH.sub("", text) for script in scripts for text in script.arithmetic}
+    counters = {name for text in texts.values() for name in _COUNTS.findall(text)}
+    numbers, words = (counters | _always(each, scripts, setters) for each in (_NUMBER, _WORD))
+    yield from (text for text, counted in texts.items() if not _is_of(numbers, counted))
+    yield from (tested for script in scripts for tested in script.unquoted_tests if not _is_one_of(words, tested))
+
+
+def find_counted_names(scripts: Sequence[ShellScript]) -> list[str]:
+    """What a loop or arithmetic sets, or may."""
+    names = [name for script in scripts for name, _ in script.loops]
+    return names + [name for script in scripts for text in script.arithmetic for name in _NAME.findall(text)]
+
+
+def _always(kind: re.Pattern[str], scripts: Sequence[ShellScript], setters: Collection[str]) -> set[str]:
+    """The variables to which nothing else is assigned."""
+    known: dict[str, bool] = {}
+    for command in (command for script in scripts for command in script.commands):
+        sets = unquote(command.words[0]) in setters
+        for word in command.words:
+            if found := _ASSIGNS.fullmatch(word):
+                known[found[1]] = known.get(found[1], True) and bool(kind.fullmatch(found[2]))
+            elif sets:
+                known[unquote(word)] = False
+    for name, over in (loop for script in scripts for loop in script.loops):
+        known[name] = known.get(name, True) and all(map(kind.fullmatch, over))
+    return {name for name, holds in known.items() if holds}
+
+
+def _is_of(numbers: Collection[str], text: str) -> bool:
+    """Whether arithmetic has no other variables."""
+    return not _ANYTHING.search(text) and all(name in numbers for name in _NAME.findall(text))
+
+
+def _is_one_of(names: Collection[str], word: str) -> bool:
+    """Whether an expansion is a number, or the value of one of ``names``."""
+    named = _EXPANDED.fullmatch(word)
+    return bool(_NUMBER.fullmatch(word) or _LENGTH.fullmatch(word)) or (named is not None and named[1] in names)

@@ -1,0 +1,64 @@
+"""Whether a call of pytest runs the tests, by their own settings, and nothing of the agent's.  Pure.
+
+Only what is known is let pass: an option may load a plugin, name other settings or another folder.  A path that is not
+there counts for nothing, and pytest looks for settings where it was started.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import PurePosixPath
+
+from sandbox.grading.isolation.shell_script import unquote
+from sandbox.grading.isolation.write_targets import is_safe_target
+
+TESTS_PATH = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR(?::-/tests)?\}|/tests)((?:/(?!\.\.)[\w.:-]*)*)(?:\[.*\])?")
+"""A path of the tests' folder, as a script writes it; and what is below that folder."""
+_FLAG = re.compile(
+    r"-[vqsxl]*(?:r[A-Za-z]+)?|-pno:[\w.]+|--(?:verbose|quiet|exitfirst|showlocals|no-header|no-summary|"
+    r"disable-(?:pytest-)?warnings|strict(?:-markers|-config)?|full-trace|runxfail|cache-clear)"
+)
+_VALUED = frozenset((
+    "-k", "-m", "-r", "-W", "--pythonwarnings", "--tb", "--maxfail", "--color", "--durations", "--durations-min",
+    "--capture", "--show-capture", "--verbosity",
+))  # fmt: skip
+_REPORTS = frozenset(("--ctrf", "--junitxml", "--junit-xml"))
+_NO_PLUGIN = re.compile(r"no:[\w.]+")
+_SEVERAL = re.compile(r"[*?[{]")
+
+
+def runs_only_tests(words: Sequence[str], tests: Collection[str]) -> bool:
+    """``words`` are the arguments as they are written, ``tests`` the paths below the tests' folder."""
+    named = False
+    left = iter(words)
+    for word in left:
+        option, equals, value = word.partition("=")
+        if found := TESTS_PATH.fullmatch(unquote(word)):
+            if not _is_there(found[1].partition("::")[0], tests):
+                return False
+            named = True
+        elif option in _REPORTS:
+            if not is_safe_target(value if equals else next(left, "")):
+                return False
+        elif _is_unwritten(word):
+            return False
+        elif option in _VALUED:
+            if not equals and _is_unwritten(next(left, "$")):
+                return False
+        elif word == "-p":
+            if not _NO_PLUGIN.fullmatch(unquote(next(left, ""))):
+                return False
+        elif not _FLAG.fullmatch(word):
+            return False
+    return named
+
+
+def _is_there(path: str, tests: Collection[str]) -> bool:
+    below = str(PurePosixPath(path.strip("/")))
+    return below == "." or any(each == below or each.startswith(f"{below}/") for each in tests)
+
+
+def _is_unwritten(word: str) -> bool:
+    """It is, or may be, other words when it is run."""
+    return "$" in word or "`" in word or (word[:1] not in ('"', "'") and bool(_SEVERAL.search(word)))

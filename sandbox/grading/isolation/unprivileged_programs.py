@@ -1,0 +1,169 @@
+"""How tests run the agent's program as nobody, and what it then learns of them.  Pure.
+
+A program of nobody's reads what it inherits (descriptors, exported variables) and the arguments of all that runs beside
+it (``/proc/PID/cmdline``): what the tests expect must be in none of them.  Who the user *nobody* is the agent may say,
+in ``/etc/passwd``; 65534 is the same to everybody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile, takewhile
+from typing import NamedTuple
+
+from sandbox.grading.isolation.shell_script import (
+    ALL_ARGUMENTS,
+    ASSIGNMENT,
+    COMMAND_STARTERS,
+    DECLARING_BUILTINS,
+    SHELLS,
+    ShellCommand,
+    ShellScript,
+    shell_script_arguments,
+    unquote,
+)
+
+START_STOP_DAEMON = "start-stop-daemon"
+_BY_NAME = re.compile(
+    r"\b\w*(?:user|group|nobody)\w*[\"']?\s*[=:]\s*[\"'](?:nobody|nogroup)\b|"
+    r"\bget(?:pw|gr)nam\(\s*[\"'](?:nobody|nogroup)\b|"
+    r"\b(?:su|runuser|sudo|setpriv|start-stop-daemon)\b.*\bnobody\b",
+    re.IGNORECASE,
+)
+_WHO = "who that is the agent may say in /etc/passwd: name 65534"
+_IN_ITS_ENVIRONMENT = "a program would have it in its environment: do not export it"
+_NOT_ROOT = re.compile(r"[1-9]\d{0,8}:[1-9]\d{0,8}")
+_ONE_WORD = re.compile(r"[\w./+:@%,=-]+|'[^']*'|\"(?:[^\"`\\$]|\$(?:[A-Za-z_]\w*|\d|\{\w+\}))*\"")
+"""Whatever it holds."""
+_FLAGS = frozenset(("-S", "-q", "--start", "--quiet"))
+_VALUED = frozenset(("-x", "-a", "--exec", "--startas"))
+_USER = frozenset(("-c", "--chuid"))
+_HARMLESS = re.compile(r"(?:LC_\w+|LANG|LANGUAGE|TZ|TERM|TEST_DIR|DEBIAN_FRONTEND)(?:=.*)?", re.DOTALL)
+
+
+class IsolationDoubt(NamedTuple):
+    """What of tests is not certainly the kit's."""
+
+    what: str
+    """As they have it."""
+    instead: str = ""
+    """Why an agent's program could make use of it, and what to write; empty where the image's programs take part."""
+
+
+def find_named_users(texts: Iterable[str]) -> Iterator[IsolationDoubt]:
+    """Where tests name nobody."""
+    yield from (IsolationDoubt(found[0], _WHO) for found in map(_BY_NAME.search, texts) if found)
+
+
+def find_exposures(main: ShellScript, others: Mapping[str, ShellScript]) -> Iterator[IsolationDoubt]:
+    """What a program that these scripts start can learn, or do, by accident.  ``others``: those that come along."""
+    scripts = (main, *others.values())
+    commands = [command for script in scripts for command in script.commands]
+    if not any(map(starts_program, commands)):
+        return
+    reader = _Reader(commands)
+    for script in scripts:
+        yield from (
+            IsolationDoubt(each, "a program would have it too: open no descriptor")
+            for each in script.opened_descriptors
+        )
+        yield from (
+            IsolationDoubt(each, "a program could read its arguments: let nothing run beside")
+            for each in script.background
+        )
+        yield from (doubt for command in script.commands for doubt in reader.doubts(command))
+
+
+def starts_program(command: ShellCommand) -> bool:
+    return START_STOP_DAEMON in map(unquote, command.words)
+
+
+class _Reader:
+    """Knows which commands start a program."""
+
+    def __init__(self, commands: Collection[ShellCommand]) -> None:
+        self._functions = {each.function for each in commands}
+        self._starting = self._and_callers(commands)
+        self._loud = {
+            of: self._and_callers([each for each in commands if of in each.inherited_outputs]) for of in ("1", "2")
+        }
+        """By descriptor, where nothing says yet where it goes what a program prints there."""
+
+    def _and_callers(self, commands: Collection[ShellCommand]) -> set[str]:
+        """What starts a program, with the functions that do so in one of these commands."""
+        known, found = set[str](), {START_STOP_DAEMON}
+        while found:
+            known |= found
+            found = {each.function for each in commands if self._starts(each, known)} - known - {""}
+        return known
+
+    def doubts(self, command: ShellCommand) -> Iterator[IsolationDoubt]:
+        words = [unquote(word) for word in command.words]
+        text = " ".join(command.words)
+        script, *arguments = self._run(words)
+        starts = bool(script) or words[0] in ALL_ARGUMENTS | {"source", "."} or self._starts(command, self._starting)
+        if starts and not command.runs_alone:
+            yield IsolationDoubt(
+                text, "a program could read what it is joined with: got=$(… < /dev/null 2> /dev/null), then look at it"
+            )
+        if arguments:
+            yield IsolationDoubt(text, "a program could read these arguments: set variables and source the script")
+        if START_STOP_DAEMON in self._started(words):
+            yield from _as_told(command.words[words.index(START_STOP_DAEMON) + 1 :], text)
+            if not command.has_input:
+                yield IsolationDoubt(text, "it could read the tests' own input: end it with < /dev/null")
+        elif starts and not all(map(_HARMLESS.fullmatch, takewhile(ASSIGNMENT.match, words))):
+            yield IsolationDoubt(text, _IN_ITS_ENVIRONMENT)
+        if any(_exports(words)):
+            yield IsolationDoubt(text, _IN_ITS_ENVIRONMENT)
+        if not command.function and any(self._starts(command, self._loud[of]) for of in command.inherited_outputs):
+            yield IsolationDoubt(
+                text, "a program could print a verdict: got=$(… < /dev/null 2> /dev/null), then look at it"
+            )
+
+    def _starts(self, command: ShellCommand, known: Collection[str]) -> bool:
+        return any(each in known for each in self._started([unquote(word) for word in command.words]))
+
+    def _run(self, words: Sequence[str]) -> list[str]:
+        """The script that it has a shell run, empty for none, with its arguments."""
+        if SHELLS.isdisjoint(self._started(words)):
+            return [""]
+        return shell_script_arguments(list(dropwhile(lambda word: word not in SHELLS, words))[1:])
+
+    def _started(self, words: Sequence[str]) -> Sequence[str]:
+        """What it may start: its first word, and all where that one starts others."""
+        left = list(dropwhile(ASSIGNMENT.match, words))
+        if left[:1] == ["command"] and left[1:2] in (["-v"], ["-V"]):
+            return ()
+        several = left and (left[0] in COMMAND_STARTERS | ALL_ARGUMENTS or left[0] in self._functions)
+        return left if several else left[:1]
+
+
+def _as_told(arguments: Sequence[str], text: str) -> Iterator[IsolationDoubt]:
+    """Unless start-stop-daemon starts a program, as nobody, and does nothing else."""
+    left = iter(arguments)
+    user = ""
+    for word in left:
+        if word == "--":
+            break
+        if word in _FLAGS:
+            continue
+        value = next(left, "")
+        if word in _USER:
+            user = unquote(value)
+            if not _NOT_ROOT.fullmatch(user):
+                yield IsolationDoubt(f"{word} {value}", "it may be root: say -c 65534:65534")
+        elif word not in _VALUED or not _ONE_WORD.fullmatch(value):
+            yield IsolationDoubt(text)
+    if not user:
+        yield IsolationDoubt(text, "it would be root's: say -c 65534:65534")
+
+
+def _exports(words: Sequence[str]) -> Iterator[bool]:
+    program, *arguments = words
+    options = [each for each in arguments if each.startswith(("-", "+"))]
+    if program == "set":
+        yield "allexport" in arguments or any("a" in each for each in options if not each.startswith("--"))
+    elif program == "export" or (program in DECLARING_BUILTINS and any("x" in each for each in options)):
+        yield any(not _HARMLESS.fullmatch(each) for each in arguments if each not in options) or "-f" in options

@@ -1,0 +1,157 @@
+"""The files in which test runners leave their results: CTRF, JUnit, ``reward.txt`` and ``reward.json``.  Pure.
+
+Formats: CTRF (``results.tests[].{name,status}``), JUnit XML as pytest and most others write it, Harbor's reward files
+(one number; or an object, of which ``reward`` counts, or else the mean of all, each from 0 to 1).  A file that cannot
+be read says nothing: the tests that it should have named have then failed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+from xml.parsers import expat
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, worst_outcome
+
+MAX_REPORT_BYTES = 4 << 20
+"""Of one report file; a longer one says nothing."""
+_MAX_DEPTH = 64
+_NOTHING = GradingReport()
+_CTRF_STATUS = {"passed": GradingOutcome.PASSED, "failed": GradingOutcome.FAILED, "skipped": GradingOutcome.SKIPPED}
+_JUNIT_STATUS = {
+    "notrun": GradingOutcome.SKIPPED,
+    "disabled": GradingOutcome.SKIPPED,
+    "skipped": GradingOutcome.SKIPPED,
+    "suppressed": GradingOutcome.SKIPPED,
+    "ignored": GradingOutcome.SKIPPED,
+    "fail": GradingOutcome.FAILED,
+    "failed": GradingOutcome.FAILED,
+    "error": GradingOutcome.ERROR,
+}
+"""What writers other than pytest say of a test case in ``status`` or ``result``; they may leave out the child."""
+_JUNIT_XFAIL = "pytest.xfail"
+_JUNIT_CHILD = {"failure": GradingOutcome.FAILED, "error": GradingOutcome.ERROR, "skipped": GradingOutcome.SKIPPED}
+
+
+def read_report(path: str, data: bytes) -> GradingReport:
+    """The report in the file of this name: ``*.xml`` is JUnit, ``reward.*`` a reward, any other ``*.json`` CTRF."""
+    name = path.rpartition("/")[2]
+    if name.endswith(".xml"):
+        return read_junit(data)
+    if name == "reward.json":
+        return _reward_of(_numbers(data))
+    if name.endswith(".json"):
+        return read_ctrf(data)
+    return _reward_of([_number(data)])
+
+
+class _CtrfTest(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    name: Annotated[str, Field(min_length=1)]
+    status: str
+
+
+class _CtrfResults(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    tests: list[_CtrfTest]
+
+
+class _Ctrf(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    results: _CtrfResults
+
+
+def read_ctrf(data: bytes) -> GradingReport:
+    """Tests by CTRF status; ``pending`` and ``other`` are neither passed nor failed."""
+    try:
+        tests = _Ctrf.model_validate_json(data).results.tests
+    except ValidationError:
+        return _NOTHING
+    return GradingReport(
+        tuple(ReportedTest(test.name, _CTRF_STATUS.get(test.status, GradingOutcome.MISSING)) for test in tests)
+    )
+
+
+def read_junit(data: bytes) -> GradingReport:
+    """Test cases as ``classname::name``.  A document with a type declaration (and so with entities) says nothing."""
+    reader = _JUnit()
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
+    parser.StartDoctypeDeclHandler = reader.doctype
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, _RefusedError):
+        return _NOTHING
+    return GradingReport(tuple(reader.tests))
+
+
+class _RefusedError(Exception):
+    """Not a document that a test runner writes."""
+
+
+class _JUnit:
+    def __init__(self) -> None:
+        self.tests: list[ReportedTest] = []
+        self._case: tuple[str, GradingOutcome] | None = None
+        self._depth = 0
+
+    def doctype(self, *_: object) -> None:
+        raise _RefusedError
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise _RefusedError
+        if tag == "testcase":
+            name, group = attributes.get("name", ""), attributes.get("classname", "")
+            said = (_JUNIT_STATUS.get(attributes.get(key, "").lower()) for key in ("status", "result"))
+            self._case = (
+                f"{group}::{name}" if group else name,
+                worst_outcome((GradingOutcome.PASSED, *filter(None, said))),
+            )
+        elif self._case is not None and tag in _JUNIT_CHILD:
+            xfail = tag == "skipped" and attributes.get("type") == _JUNIT_XFAIL
+            outcome = GradingOutcome.XFAILED if xfail else _JUNIT_CHILD[tag]
+            self._case = (self._case[0], worst_outcome((self._case[1], outcome)))
+
+    def end(self, tag: str) -> None:
+        self._depth -= 1
+        if tag == "testcase" and self._case is not None:
+            self.tests.append(ReportedTest(*self._case))
+            self._case = None
+
+
+def _number(data: bytes) -> float:
+    try:
+        return float(data)
+    except ValueError:
+        return math.nan
+
+
+class _Rewarded(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    reward: float
+
+
+_REWARDS: TypeAdapter[_Rewarded | dict[str, float] | float] = TypeAdapter(
+    Annotated[_Rewarded | dict[str, float] | float, Field(union_mode="left_to_right")]
+)
+
+
+def _numbers(data: bytes) -> list[float]:
+    try:
+        said = _REWARDS.validate_json(data)
+    except ValidationError:
+        return []
+    if isinstance(said, _Rewarded):
+        return [said.reward]
+    return list(said.values()) if isinstance(said, dict) else [said]
+
+
+def _reward_of(values: list[float]) -> GradingReport:
+    """The mean; nothing when a value is no number from 0 to 1: it measures something else."""
+    if not values or not all(0 <= value <= 1 for value in values):
+        return _NOTHING
+    return GradingReport(reward=sum(values) / len(values))

@@ -1,0 +1,166 @@
+"""What tests reported, and the verdict that follows from it.  Pure.
+
+Whoever runs beside a test can add to what it says and cannot take it back.  So of several words on one test the worst
+counts, a test that nobody named has not run and has failed, and a run whose end contradicts its words proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from protocol.trajectory import TestResult
+from sandbox.grading.results.reported_names import ReportedNames, plain_name, short_name
+
+REWARD_TEST = "reward"
+"""Name of the test that stands for a reward file."""
+_SIGNALLED = 128
+"""A shell's exit codes from here on say that what it ran was killed."""
+
+
+class GradingOutcome(StrEnum):
+    """How one test ended, from best to worst.  Only PASSED is passed."""
+
+    PASSED = "passed"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    """As its author expects: neither passed nor failed, and no part of a verdict."""
+    MISSING = "missing"
+    """Expected, and not reported."""
+    FAILED = "failed"
+    ERROR = "error"
+
+
+_RANK = {outcome: rank for rank, outcome in enumerate(GradingOutcome)}
+_FAILURES = frozenset({GradingOutcome.FAILED, GradingOutcome.ERROR})
+
+
+def worst_outcome(outcomes: Iterable[GradingOutcome]) -> GradingOutcome:
+    """The one that counts; MISSING for none."""
+    return max(outcomes, key=_RANK.__getitem__, default=GradingOutcome.MISSING)
+
+
+class ReportedTest(NamedTuple):
+    name: str
+    """As the report wrote it: ``tests/test_a.py::test_x[1]``, ``test_x``, ``tests.test_a::test_x``."""
+    outcome: GradingOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class GradingReport:
+    """What one source said."""
+
+    tests: tuple[ReportedTest, ...] = ()
+    reward: float | None = None
+    """From a reward file, between 0 and 1."""
+    spare_passes: tuple[ReportedTest, ...] = ()
+    """Passes that answer for tests that are expected, and name none themselves."""
+    unexpected_failures: tuple[ReportedTest, ...] | None = None
+    """Failures that count though nobody expected them; None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class GradedTest:
+    """One test's part of a grade."""
+
+    name: str
+    outcome: GradingOutcome
+    weight: float = 1.0
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome is GradingOutcome.PASSED
+
+    @property
+    def result(self) -> TestResult:
+        """As a trajectory records it."""
+        return TestResult(self.name, self.passed, self.weight)
+
+
+class GradingVerdict(NamedTuple):
+    tests: tuple[GradedTest, ...]
+    reward: float | None
+    """What the reward files said, 0 … 1; None when there was none."""
+
+
+def judge_reports(
+    expected: Sequence[str], weights: Mapping[str, float], reports: Sequence[GradingReport], *, xfails: bool = True
+) -> GradingVerdict:
+    """One result for each expected test, or for each test of the first report that names any when none is expected;
+    and one for each other test that failed, whoever reports it.  ``xfails``: the tests' author marks some as failing;
+    else nobody but the agent can have.
+
+    A reward file counts as a test of its own where nothing else names a test, or where it says less than 1 although
+    every test passed.
+    """
+    rewards = [report.reward for report in reports if report.reward is not None]
+    reward = min(rewards) if rewards else None
+    named = expected or next((_names(report) for report in reports if report.tests), ())
+    weigh = _Weights(weights, named)
+    tests = [
+        GradedTest(name, outcome, weigh.weight_of(name))
+        for name, outcome in _outcomes(named, reports).items()
+        if outcome is not GradingOutcome.XFAILED or not xfails
+    ]
+    if reward is not None and all(test.passed for test in tests) and (reward < 1 or not tests):
+        tests.append(GradedTest(REWARD_TEST, GradingOutcome.PASSED if reward >= 1 else GradingOutcome.FAILED))
+    return GradingVerdict(tuple(tests), reward)
+
+
+def find_contradiction(exit_code: int, signalled: bool, tests: Sequence[GradedTest]) -> str:
+    """Why a test run's end takes its words back; empty when it does not.
+
+    A grader that was killed may have been silenced before it could name a failure, and one that ends badly although all
+    passed has something to say that it did not say.
+    """
+    if signalled or exit_code >= _SIGNALLED:
+        return "the tests were killed"
+    if exit_code and tests and all(test.passed for test in tests):
+        return f"all tests passed, and then their script exited {exit_code}"
+    return ""
+
+
+def weighted_score(tests: Sequence[GradedTest]) -> float:
+    """Weight of what passed ÷ weight of all, 0 when there is none."""
+    total = sum(test.weight for test in tests)
+    return sum(test.weight for test in tests if test.passed) / total if total > 0 else 0.0
+
+
+def _names(report: GradingReport) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(short_name(test.name) for test in report.tests))
+
+
+def _outcomes(named: Sequence[str], reports: Sequence[GradingReport]) -> dict[str, GradingOutcome]:
+    """Of each named test, and of each failed one that is none of these."""
+    names = ReportedNames(named)
+    said: dict[str, list[GradingOutcome]] = {name: [] for name in named}
+    others: dict[str, list[GradingOutcome]] = {}
+    for report in reports:
+        alone = frozenset(report.tests if report.unexpected_failures is None else report.unexpected_failures)
+        for name, outcome in (*report.tests, *report.spare_passes):
+            if meant := names.resolve(name):
+                said[meant].append(outcome)
+            elif outcome in _FAILURES and (name, outcome) in alone:
+                others.setdefault(short_name(name), []).append(outcome)
+    outcomes = {name: worst_outcome(each) for name, each in said.items()}
+    bare = ReportedNames(others)
+    for name in named:
+        if (
+            "[" in name and outcomes[name] is not GradingOutcome.PASSED
+        ):  # a reporter that leaves out parameters speaks of it
+            others.pop(bare.resolve(plain_name(name)) or "", None)
+    return outcomes | {name: worst_outcome(each) for name, each in others.items()}
+
+
+class _Weights:
+    """Weights by test, whichever form either name has."""
+
+    def __init__(self, weights: Mapping[str, float], named: Sequence[str]) -> None:
+        self._weights = weights
+        self._others = ReportedNames([name for name in weights if name not in named])
+
+    def weight_of(self, name: str) -> float:
+        key = name if name in self._weights else self._others.resolve(name)
+        return 1.0 if key is None else self._weights[key]

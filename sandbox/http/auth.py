@@ -1,0 +1,90 @@
+"""Who may speak to a server of ours.
+
+On a loopback address nobody needs a token.  Beyond it, a bearer token or an explicit ``--no-auth``: whoever can reach
+this port can run programs on this machine's Docker daemon.  Without a token, a loopback server answers no other host
+name, so that no web page can reach it through a name of its own.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from protocol.errors import UserError
+from protocol.processes.loopback import is_loopback
+from sandbox.http.messages import HttpError
+
+TOKEN_VARIABLE = "LONGSHORE_SANDBOX_TOKEN"  # noqa: S105  a variable's name
+_OPEN_PATHS = frozenset({"/healthz"})
+"""For load balancers; they say nothing."""
+_MIN_TOKEN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """``token``: empty where none is asked for."""
+
+    host: str
+    token: str = ""
+
+    @property
+    def loopback(self) -> bool:
+        return is_loopback(self.host)
+
+    def middleware(self) -> list[Middleware]:
+        if self.token:
+            return [Middleware(BearerToken, token=self.token)]
+        if self.loopback:
+            return [Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]", self.host])]
+        return []
+
+
+def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
+    """Raises UserError where a server would stand open to a network."""
+    if token and no_auth:
+        raise UserError("a token and --no-auth contradict each other: leave one out")
+    if token and len(token) < _MIN_TOKEN:
+        raise UserError(f"the token has fewer than {_MIN_TOKEN} characters: `openssl rand -hex 32` makes a good one")
+    if not token and not no_auth and not is_loopback(host):
+        raise UserError(
+            f"{host} can be reached from other machines, and whoever reaches it runs programs here: set "
+            f"{TOKEN_VARIABLE} or --token-file, or say --no-auth; or `python -m {name} --host 127.0.0.1`"
+        )
+    return Access(host, token)
+
+
+def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
+    """From a file, else from the environment.  Raises UserError."""
+    if file is None:
+        return environment.get(TOKEN_VARIABLE, "").strip()
+    try:
+        token = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"--token-file {file} cannot be read: {error}") from error
+    if not token:
+        raise UserError(f"--token-file {file} is empty: `openssl rand -hex 32 > {file}` makes a good one")
+    return token
+
+
+class BearerToken:
+    """Refuses every request without the token."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._expected = app, token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in _OPEN_PATHS:
+            scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self._expected):
+                reply = HttpError(401, "UNAUTHORIZED", "a bearer token is asked for, and this is not it").reply()
+                headers = [(b"content-type", b"application/json"), (b"www-authenticate", b"Bearer")]
+                await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+                await send({"type": "http.response.body", "body": reply.body})
+                return
+        await self._app(scope, receive, send)

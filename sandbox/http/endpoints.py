@@ -1,0 +1,167 @@
+"""One table of endpoints makes the routes and the OpenAPI document, so that neither can say what the other does not.
+
+A request's body is JSON, at most :data:`MAX_BODY_BYTES`, and is checked against its model before anything else sees it.
+Every reply is a model too; a failure is :class:`~sandbox.http.messages.Failed`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from sandbox.http import failures
+from sandbox.http.messages import ApiMessage, ErrorReply, HttpError, HttpReply
+
+MAX_BODY_BYTES = 96 << 20
+"""A 64 MiB file in base64, and its request around it."""
+_log = logging.getLogger(__name__)
+Body = TypeVar("Body", bound=ApiMessage)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpCall(Generic[Body]):
+    """One request, checked."""
+
+    body: Body
+    digest: str
+    """Of what was asked: equal for a request and its repetition, however long its client still waits."""
+    request: Request
+
+    async def wait_until_gone(self) -> None:
+        """Return when the client has gone."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            continue
+
+
+@dataclass(frozen=True, slots=True)
+class HttpEndpoint(Generic[Body]):
+    path: str
+    summary: str
+    body: type[Body] | None
+    """None for GET."""
+    reply: type[ApiMessage]
+    handler: Callable[[HttpCall[Body]], Awaitable[HttpReply]]
+    failures: Sequence[int] = ()
+    """Statuses beside 200, and beside 400, 413 and 415 where there is a body."""
+
+
+_STATUS = {
+    400: "the request is not what the model says",
+    401: "no token, or another",
+    404: "unknown lease",
+    409: "not in this state: the code says which",
+    410: "the sandbox is gone: the code says whose doing",
+    413: "too large",
+    415: "not JSON",
+    422: "the task or file cannot be used",
+    429: "no free slot; Retry-After",
+    502: "a worker could not be reached",
+    503: "infrastructure failed; Retry-After",
+    504: "not done in time",
+}
+
+
+def endpoint_route(endpoint: HttpEndpoint[Any]) -> Route:
+    async def handle(request: Request) -> Response:
+        try:
+            reply = await endpoint.handler(await _call(endpoint, request))
+        except ClientDisconnect:
+            reply = HttpError(400, failures.BAD_REQUEST, "the request was cut off").reply()
+        except Exception as error:  # noqa: BLE001  the boundary: every failure is a reply, and a defect is logged
+            failure = failures.to_http_error(error)
+            if failure.status == 500:
+                _log.exception("%s failed by a defect", endpoint.path)
+            reply = failure.reply()
+        return as_response(reply)
+
+    return Route(endpoint.path, handle, methods=["POST" if endpoint.body else "GET"])
+
+
+def as_response(reply: HttpReply) -> Response:
+    headers = {"retry-after": str(max(1, round(reply.retry_after_s)))} if reply.retry_after_s else {}
+    return Response(reply.body, reply.status, headers, media_type="application/json")
+
+
+async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
+    if endpoint.body is None:
+        return HttpCall(ApiMessage(), "", request)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HttpError(415, failures.BAD_REQUEST, "send JSON: content-type application/json")
+    raw = await read_body(request)
+    try:
+        body = endpoint.body.model_validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the body"
+        raise HttpError(400, failures.BAD_REQUEST, f"{where} is required" if first["type"] == "missing" else
+                        f"{where}: {first['msg']}") from error  # fmt: skip
+    asked = body.model_dump_json(exclude={"deadline_s", "request_id"})
+    return HttpCall(body, hashlib.sha256(asked.encode()).hexdigest(), request)
+
+
+async def read_body(request: Request) -> bytes:
+    """Raises WireError for one that is too large, before it is all here."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise HttpError(413, failures.BAD_REQUEST, f"a request has at most {MAX_BODY_BYTES >> 20} MiB")
+    return bytes(body)
+
+
+def openapi_document(title: str, endpoints: Sequence[HttpEndpoint[Any]]) -> bytes:
+    """The document that describes the table."""
+    models: set[type[BaseModel]] = {ErrorReply}
+    for each in endpoints:
+        models |= {each.reply} | ({each.body} if each.body else set())
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in sorted(models, key=lambda model: model.__name__)],
+        ref_template="#/components/schemas/{model}",
+    )
+    paths = {each.path: {"post" if each.body else "get": _operation(each)} for each in endpoints}
+    return orjson.dumps(
+        {
+            "openapi": "3.1.0",
+            "info": {"title": title, "version": "1"},
+            "paths": paths,
+            "components": {"schemas": schemas["$defs"]},
+        }
+    )
+
+
+def _operation(endpoint: HttpEndpoint[Any]) -> dict[str, object]:
+    statuses = [*endpoint.failures, *((400, 413, 415) if endpoint.body else ())]
+    described: dict[str, object] = {
+        "operationId": endpoint.path.strip("/"),
+        "summary": endpoint.summary,
+        "responses": {
+            "200": {"description": "done", "content": _content(endpoint.reply)},
+            **{str(each): {"description": _STATUS[each], "content": _content(ErrorReply)} for each in sorted(statuses)},
+        },
+    }
+    if endpoint.body is not None:
+        described["requestBody"] = {"required": True, "content": _content(endpoint.body)}
+    return described
+
+
+def _content(model: type[ApiMessage]) -> dict[str, object]:
+    return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+
+
+async def not_found(request: Request, _: Exception) -> Response:
+    """A path or a method that does not exist."""
+    return as_response(
+        HttpError(
+            404, "NO_SUCH_ENDPOINT", f"there is no {request.method} {request.url.path}; see /openapi.json"
+        ).reply()
+    )

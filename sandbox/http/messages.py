@@ -1,0 +1,279 @@
+"""What goes over the wire: one model for each request and reply.  The OpenAPI document is made of these.
+
+Names and shapes of the first eight are OpenClaw's (pool_server.py) and SETA's (slot_pool_service); fields that theirs
+do not have are optional.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import Base64Encoder, BaseModel, ConfigDict, EncodedBytes, Field
+
+from sandbox.pool.leases import MAX_GROUP
+from sandbox.providers.interface import MAX_READ_BYTES
+from sandbox.session.files import MAX_TREE_BYTES
+
+MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
+LEAST_DEADLINE_S = 1.0
+ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
+"""Beyond a request's deadline: how much longer than the worker its router and its client wait for the reply, so that
+who is nearest to the work says what became of it."""
+Name = Annotated[str, Field(min_length=1, max_length=256)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
+RequestId = Annotated[
+    str | None,
+    Field(max_length=200, description="Repeat a request with the same id, and it is done once; the reply comes again."),
+]
+
+
+class _Base64(Base64Encoder):
+    """The standard alphabet's, padded: nothing is left out of what a client sent."""
+
+    @classmethod
+    def decode(cls, data: bytes) -> bytes:
+        """Raises ValueError."""
+        try:
+            return base64.b64decode(data, validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"not standard base64: {error}") from error
+
+
+class ApiMessage(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class AllocateRequest(ApiMessage):
+    task_key: Name
+    request_id: RequestId = None
+    image: Annotated[str, Field(max_length=512, description="A router prefers workers that have it.")] = ""
+
+
+class AllocateReply(ApiMessage):
+    ok: Literal[True] = True
+    lease_id: str
+    reused: bool
+    ttl_s: float
+
+
+class AllocateGroupRequest(ApiMessage):
+    task_id: Name
+    n_slots: Annotated[int, Field(ge=1, le=MAX_GROUP)]
+    request_id: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=200,
+            description="Give this request one of the slots, and keep the others for those that ask for them so.",
+        ),
+    ] = None
+    keep: Annotated[bool, Field(description="Keep all of them for those that ask so.")] = False
+    image: Annotated[str, Field(max_length=512)] = ""
+
+
+class SlotAssignment(ApiMessage):
+    node_url: str
+    slot_id: Annotated[str, Field(description="A lease id.")]
+
+
+class AllocateGroupReply(ApiMessage):
+    ok: Literal[True] = True
+    task_id: str
+    assignments: list[SlotAssignment]
+    ttl_s: float
+
+
+class ReleaseGroupRequest(ApiMessage):
+    task_id: Name
+
+
+class ReleaseGroupReply(ApiMessage):
+    ok: Literal[True] = True
+    task_id: str
+    released_slots: int
+
+
+class LeaseRequest(ApiMessage):
+    lease_id: Name
+
+
+class TimedLeaseRequest(LeaseRequest):
+    deadline_s: Annotated[
+        float | None,
+        Field(
+            ge=LEAST_DEADLINE_S,
+            le=MAX_S,
+            description="How long the client waits for the reply: what is not done by then is given up, with 504.",
+        ),
+    ] = None
+
+
+class OperationRequest(TimedLeaseRequest):
+    request_id: RequestId = None
+
+
+class HeartbeatRequest(LeaseRequest):
+    pass
+
+
+class CloseRequest(LeaseRequest):
+    pass
+
+
+class OkReply(ApiMessage):
+    ok: Literal[True] = True
+
+
+class CloseReply(OkReply):
+    found: bool
+
+
+class TaskTimeouts(ApiMessage):
+    ensure_image: Seconds | None = None
+    reset_session: Seconds | None = None
+    close_session: Seconds | None = None
+    eval: Seconds | None = None
+
+
+class ResetRequest(OperationRequest):
+    task_meta: Annotated[
+        dict[str, Any],
+        Field(description="task_name, task_path below the server's data set, instruction; or task: a whole task."),
+    ]
+    run_ctx: dict[str, Any] | None = None
+    task_timeouts: TaskTimeouts | None = None
+
+
+class ResetReply(OkReply):
+    user_msg: str
+    tool_schemas: list[dict[str, Any]]
+
+
+class ToolCallBody(ApiMessage):
+    name: Name
+    arguments: Any = None
+    """Whatever a model put there: what is no object is answered to the agent."""
+
+
+class ExecToolRequest(OperationRequest):
+    tool_call: ToolCallBody
+
+
+class EndableReply(OkReply):
+    ended: Annotated[str, Field(description="sandbox_destroyed: the agent ended its own sandbox; else empty.")] = ""
+
+
+class ExecToolReply(EndableReply):
+    observation: str
+    exit_code: int | None = None
+    timed_out: bool = False
+    ms: float = 0.0
+
+
+class EvaluateRequest(OperationRequest):
+    timeout_s: Annotated[Seconds | None, Field(description="Of the tests alone; else the task's.")] = None
+
+
+class EvaluateReply(EndableReply):
+    score: Annotated[float, Field(description="Passed tests ÷ all tests.")]
+    result: dict[str, Any] | None = None
+
+
+class RunCommandRequest(OperationRequest):
+    command: Annotated[str, Field(max_length=1 << 20)]
+    timeout_s: Annotated[float, Field(gt=0, le=MAX_COMMAND_S)] = 20.0
+
+
+class RunCommandReply(OkReply):
+    result: dict[str, Any]
+
+
+class WriteFilesRequest(OperationRequest):
+    files: dict[str, Annotated[bytes, EncodedBytes(encoder=_Base64)]]
+    mode: Annotated[int, Field(ge=0, le=0o7777)] = 0o644
+
+
+class ReadFileRequest(TimedLeaseRequest):
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    max_bytes: Annotated[int, Field(ge=0, le=MAX_READ_BYTES)] = MAX_READ_BYTES
+
+
+class ReadFileReply(OkReply):
+    content: Annotated[str, Field(description="Base64.")]
+
+
+class ReadTreeRequest(TimedLeaseRequest):
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    max_bytes: Annotated[int, Field(ge=0, le=MAX_TREE_BYTES)] = MAX_TREE_BYTES
+
+
+class ReadTreeReply(OkReply):
+    files: Annotated[dict[str, str], Field(description="Paths relative to the folder's → base64.")]
+
+
+class TaskRuns(ApiMessage):
+    active_runs: int
+
+
+class PoolStatus(ApiMessage):
+    max_tasks: int
+    active_tasks: int
+    max_runs_per_task: int
+    total_active_runs: int
+    pending_closes: int
+    tasks: dict[str, TaskRuns]
+    groups: Annotated[dict[str, int], Field(description="Slots that each group holds.")]
+    kept: Annotated[dict[str, int], Field(description="Of these, those that wait for a member to ask for them.")]
+    images: list[str]
+    wait_s: float
+    draining: bool
+
+
+class PoolStatusReply(OkReply):
+    pool: PoolStatus
+
+
+class ErrorReply(ApiMessage):
+    """Every reply that is not a success."""
+
+    ok: Literal[False] = False
+    error: str
+    code: str
+    errno: int | None = None
+
+
+class HttpError(Exception):
+    """A reply that is not a success, before it is one.  ``retry_after_s`` becomes a header."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, retry_after_s: float = 0.0, errno: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
+
+    def reply(self) -> HttpReply:
+        return HttpReply(self.status, ErrorReply(error=str(self), code=self.code, errno=self.errno), self.retry_after_s)
+
+
+class HttpReply:
+    """A status and a body that can be sent again."""
+
+    __slots__ = ("body", "retry_after_s", "status")
+
+    def __init__(self, status: int, message: ApiMessage | bytes, retry_after_s: float = 0.0) -> None:
+        self.status, self.retry_after_s = status, retry_after_s
+        self.body = message if isinstance(message, bytes) else message.model_dump_json().encode()
+
+    def record(self) -> dict[str, Any]:
+        """For the journal."""
+        return {"status": self.status, "body": self.body.decode(), "retry_after_s": self.retry_after_s}
+
+    @classmethod
+    def recorded(cls, record: dict[str, Any]) -> HttpReply:
+        return cls(int(record["status"]), str(record["body"]).encode(), float(record["retry_after_s"]))
+
+    def value(self) -> dict[str, Any]:
+        return json.loads(self.body)

@@ -1,0 +1,94 @@
+"""A server of ours as a process: bound before it says so, one line with its address, ended by a signal."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from types import FrameType
+
+import uvicorn
+from starlette.applications import Starlette
+
+from protocol.cli.exit_codes import EXIT_OK
+from protocol.errors import UserError
+from protocol.processes import open_files
+
+STOP_TIMEOUT_S = 10
+"""How long requests that run may go on after the signal."""
+DrainCallback = Callable[[float], Awaitable[None]]
+"""Begin nothing new, and end what runs within so many seconds."""
+
+
+def bind_listener(host: str, port: int) -> socket.socket:
+    """Port 0 takes a free one.  Raises UserError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(1024)
+    except OSError as error:
+        listener.close()
+        raise UserError(f"{host}:{port} cannot be used ({error.strerror}): choose another with --port") from error
+    return listener
+
+
+def listener_url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | None = None) -> int:
+    """Until SIGINT or SIGTERM, then 0.  The address goes to stdout once it answers.  It answers until ``drain`` has
+    ended, so that who waits is told.  Raises what the application raises when it starts or stops: it is entered and
+    left here, and not where the server would log its error and go on."""
+    open_files.raise_open_file_limit()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_TIMEOUT_S,
+        server_header=False,
+    )  # fmt: skip
+    server = _Announced(config, listener_url(listener), app.router.lifespan_context(app), drain)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stopped)  # the server raises its signal again once it has ended: that is no failure
+    server.run(sockets=[listener])
+    return EXIT_OK
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    del number, frame
+
+
+class _Announced(uvicorn.Server):
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        url: str,
+        running: AbstractAsyncContextManager[object],
+        drain: DrainCallback | None,
+    ) -> None:
+        super().__init__(config)
+        self._url, self._running, self._drain = url, running, drain
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        with self.capture_signals():
+            async with self._running:
+                if not self.should_exit:  # no signal came meanwhile
+                    await self._serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            sys.stdout.write(f"{self._url}/\n")
+            sys.stdout.flush()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            if self._drain is not None:
+                await self._drain(STOP_TIMEOUT_S)
+        finally:
+            await super().shutdown(sockets)

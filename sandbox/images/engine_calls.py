@@ -1,0 +1,184 @@
+"""What the engine is asked about images.  Each call has a deadline; a refusal says the engine's own words."""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import json
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+import aiohttp
+
+from protocol.truncation import HeadTailBuffer
+from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.errors import BuildError, ImageError
+from sandbox.images.build_context import pack_context
+from sandbox.images.image_names import is_reference
+from sandbox.images.quota import StoredImage
+from sandbox.tasks.task import ImageBuild
+
+_CALL_S = 60.0
+_CHUNK_BYTES = 1 << 20
+_LOG_BYTES = 2000
+
+
+async def find_image_id(engine: DockerEngine, name: str) -> str:
+    """The image's content id; empty when the engine does not have it."""
+    async with _call(engine, "GET", f"{_path(name)}/json", f"look for the image {name}") as response:
+        if response.status == http.HTTPStatus.NOT_FOUND:
+            return ""
+        return str((await _json(response))["Id"])
+
+
+async def build_image(
+    engine: DockerEngine, context: ImageBuild, name: str, *, network: str, args: Mapping[str, str], timeout_s: float
+) -> None:
+    """Build and name an image.  ``network`` is where its RUN steps run.  Raises BuildError with the build's last lines.
+
+    Cancelling this, or its end, ends the build: the engine stops when its caller has gone.
+    """
+    body = await asyncio.to_thread(pack_context, context)
+    query = {
+        "t": name,
+        "dockerfile": context.dockerfile,
+        "target": context.target,
+        "buildargs": json.dumps({**args, **context.args}),
+        "networkmode": network,
+        "rm": "1",
+        "forcerm": "1",
+    }
+    what = f"build the image {name}"
+    async with _call(engine, "POST", "/build", what, query=query, body=body, timeout_s=timeout_s) as response:
+        await _progress(response, what, BuildError)
+
+
+async def pull_image(engine: DockerEngine, name: str, timeout_s: float) -> None:
+    """Raises ImageError with the engine's own words."""
+    what = f"pull the image {name}"
+    query = {"fromImage": name}
+    async with _call(engine, "POST", "/images/create", what, query=query, timeout_s=timeout_s) as response:
+        await _progress(response, what)
+
+
+async def import_archive(engine: DockerEngine, archive: Path, name: str, timeout_s: float) -> None:
+    """An image of one layer from a tar of a root file system.  Raises ImageError."""
+    what = f"import {archive} as {name}"
+    query = {"fromSrc": "-", "repo": name}
+    body = _chunks(archive)
+    async with _call(engine, "POST", "/images/create", what, query=query, body=body, timeout_s=timeout_s) as response:
+        await _progress(response, what)
+
+
+async def list_images(engine: DockerEngine) -> tuple[StoredImage, ...]:
+    """All images, with the nameless ones between."""
+    async with _call(engine, "GET", "/images/json", "list the images", query={"all": "1"}) as response:
+        listed = cast("list[dict[str, Any]]", await _json(response))
+    return tuple(
+        StoredImage(
+            each["Id"],
+            each.get("ParentId") or "",
+            int(each["Size"]),
+            tuple(_short(name) for name in each.get("RepoTags") or () if name != "<none>:<none>"),
+        )
+        for each in listed
+    )
+
+
+def _short(name: str) -> str:
+    """The name as Docker writes it; Podman writes out where it takes it to be from."""
+    for prefix in ("docker.io/library/", "docker.io/", "localhost/"):
+        name = name.removeprefix(prefix)
+    return name
+
+
+async def images_in_use(engine: DockerEngine) -> frozenset[str]:
+    """Ids of the images of all containers, running or not."""
+    async with _call(engine, "GET", "/containers/json", "list the containers", query={"all": "1"}) as response:
+        return frozenset(str(each["ImageID"]) for each in await _json(response))
+
+
+async def remove_image(engine: DockerEngine, name: str) -> bool:
+    """Take the name away, and what only it needed.  False when something still uses it."""
+    async with _call(engine, "DELETE", _path(name), f"remove the image {name}") as response:
+        if response.status == http.HTTPStatus.CONFLICT:
+            return False
+        if response.status != http.HTTPStatus.NOT_FOUND:
+            await _json(response)
+        return True
+
+
+def _path(name: str) -> str:
+    """Raises ImageError for what can name no image."""
+    if not is_reference(name):
+        raise ImageError(f"no image can be called {name[:80]!r}")
+    return f"/images/{quote(name)}"
+
+
+async def find_engine_id(engine: DockerEngine) -> str:
+    """The same for one engine whatever its address."""
+    async with _call(engine, "GET", "/info", "ask the engine who it is") as response:
+        return str((await _json(response))["ID"])
+
+
+@asynccontextmanager
+async def _call(
+    engine: DockerEngine,
+    method: str,
+    path: str,
+    what: str,
+    *,
+    query: Mapping[str, str] | None = None,
+    body: bytes | AsyncIterable[bytes] | None = None,
+    timeout_s: float = _CALL_S,
+) -> AsyncGenerator[aiohttp.ClientResponse]:
+    docker = engine.docker
+    timeout = aiohttp.ClientTimeout(total=timeout_s)
+    headers = {"Content-Type": "application/x-tar"} if body is not None else {}
+    try:
+        async with docker.session.request(
+            method, f"{docker.docker_host}{path}", params=query, data=body, headers=headers, timeout=timeout
+        ) as response:
+            yield response
+    except TimeoutError as error:
+        raise DockerEngineError(f"could not {what}: no answer within {timeout_s:g} s") from error
+    except (OSError, aiohttp.ClientError) as error:
+        raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
+
+
+async def _json(response: aiohttp.ClientResponse) -> Any:
+    if response.status >= http.HTTPStatus.BAD_REQUEST:
+        said = (await response.text()).strip()
+        raise DockerEngineError(f"{response.method} {response.url.path}: {said}", response.status)
+    return await response.json(content_type=None)
+
+
+async def _progress(response: aiohttp.ClientResponse, what: str, kind: type[ImageError] = ImageError) -> None:
+    """Read the engine's stream of JSON lines to its end.  Raises ``kind`` for the error in it."""
+    if response.status >= http.HTTPStatus.BAD_REQUEST:
+        raise kind(f"could not {what}: {(await response.text()).strip()}")
+    log = HeadTailBuffer(0, _LOG_BYTES)
+    rest = b""
+    async for chunk in response.content.iter_any():
+        *lines, rest = (rest + chunk).split(b"\n")
+        _take(lines, log, what, kind)
+    _take([rest], log, what, kind)
+
+
+def _take(lines: list[bytes], log: HeadTailBuffer, what: str, kind: type[ImageError]) -> None:
+    for line in lines:
+        if not line.strip():
+            continue
+        entry = json.loads(line)
+        if "error" in entry:
+            raise kind(f"could not {what}: {entry['error']}\n{log.text()}".rstrip())
+        log.feed(str(entry.get("stream", "")).encode())
+
+
+async def _chunks(path: Path) -> AsyncGenerator[bytes]:
+    with await asyncio.to_thread(path.open, "rb") as source:
+        while data := await asyncio.to_thread(source.read, _CHUNK_BYTES):
+            yield data

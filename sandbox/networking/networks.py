@@ -1,0 +1,174 @@
+"""What a sandbox can reach, phase by phase.
+
+``none`` is the container's own namespace with nothing but its loopback.  ``proxy`` is the same with the gate's door in
+it (:mod:`sandbox.egress_proxy`): opened for a phase and closed after it, so that an agent's network is not the tests'.
+``full`` is a bridge that the engine's sandboxes share; where a container is not on it (its agent has less, or the
+engine has no bridge that leads anywhere, as the one that ``python -m sandbox.host up`` starts), ``full`` is the gate to
+every public host.  A session's services have a private network from which nothing leads out, not even to this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from protocol.processes.cancellation import call_with_undo
+from sandbox.docker import networks, owner
+from sandbox.docker.container_sockets import container_process
+from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError, Json, call_with_retries
+from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
+from sandbox.images.store import BuildNetworkAccess
+from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.session.init_command import init_command
+from sandbox.tasks.task import NetworkMode, TaskNetwork
+
+NO_NETWORK = "none"
+SHARED_NETWORK = f"{networks.NETWORK_PREFIX}full"
+_RETRIED = frozenset({500, 502, 503})
+_BUILD_MAX_S = 6 * 3600.0
+_TABLES = ("HostsPath", "ResolvConfPath")
+_TABLE_BYTES = 1 << 20
+
+
+class NetworkTamperedError(DockerEngineError):
+    """What a program in the sandbox wrote keeps its container off a network."""
+
+
+@dataclass(frozen=True, slots=True)
+class BuildNetworkContainer:
+    """What holds the namespace in which a build's RUN steps run behind the gate."""
+
+    image: str
+    toolchain: Path
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Beside the owner's: whose sweep removes it when its process dies."""
+
+
+class SandboxNetworks:
+    """Of one engine.  Made by :meth:`open`."""
+
+    def __init__(
+        self, engine: DockerEngine, gate: LazyEgressProxy, build_host: BuildNetworkContainer, *, has_bridge: bool
+    ) -> None:
+        self._engine, self._gate, self._build_host = engine, gate, build_host
+        self.has_bridge = has_bridge
+        """The engine forwards packets of a bridge to the world."""
+
+    @classmethod
+    async def open(
+        cls, engine: DockerEngine, gate: LazyEgressProxy, build_host: BuildNetworkContainer
+    ) -> SandboxNetworks:
+        """Raises EngineError."""
+
+        async def call() -> bool:
+            return any(each["Name"] in ("bridge", "podman") for each in await engine.docker.networks.list())
+
+        return cls(engine, gate, build_host, has_bridge=await call_with_retries("list the networks", call, _RETRIED))
+
+    async def container_network(self, network: TaskNetwork, private: str) -> str:
+        """The network on which a session's container is created; ``private`` is its services', if it has any.
+
+        On :data:`SHARED` the container is to be created with ``resolves``.
+        """
+        if private or network.agent is not NetworkMode.FULL or not self.has_bridge:
+            return private or NO_NETWORK
+        await self._share()
+        return SHARED_NETWORK
+
+    def proxy_environment(
+        self, network: TaskNetwork, private: str, service_names: Iterable[str] = ()
+    ) -> Mapping[str, str]:
+        """What the agent's shell needs in its environment; ``beside`` are its services' names."""
+        direct = network.agent is NetworkMode.FULL and self.has_bridge and not private
+        return {} if network.agent is NetworkMode.NONE or direct else self._gate.environment(service_names)
+
+    @asynccontextmanager
+    async def phase(
+        self, container: str, mode: NetworkMode, hosts: tuple[str, ...] = (), service_names: Iterable[str] = ()
+    ) -> AsyncGenerator[Mapping[str, str]]:
+        """Give a running container this phase's network.  Yields what its programs need in their environment.
+
+        Raises UserError where ``proxy`` cannot be had, NetworkSpoilt where the agent keeps it away, EngineError.
+        """
+        facts = await self._engine.inspect(container)
+        is_on_it = SHARED_NETWORK in (facts["NetworkSettings"]["Networks"] or {})
+        made_for_it = is_on_it or facts["HostConfig"]["NetworkMode"] == SHARED_NETWORK
+        everywhere = mode is NetworkMode.FULL
+        if made_for_it and everywhere != is_on_it:
+            await asyncio.to_thread(_check_tables, facts)
+            await self._attach(container, on=everywhere)
+        if mode is NetworkMode.NONE or (made_for_it and everywhere):
+            yield {}
+            return
+        pid, confirm = container_process(self._engine, container, facts)
+        gate = await self._gate.get()
+        async with gate.opened(pid, hosts, everywhere=everywhere, beside=service_names, confirm=confirm) as env:
+            yield env
+
+    @asynccontextmanager
+    async def build_network(self, mode: NetworkMode, hosts: tuple[str, ...]) -> AsyncGenerator[BuildNetworkAccess]:
+        """Where the RUN steps of a build run; an :data:`~sandbox.images.store.BuildNetwork`."""
+        if mode is NetworkMode.NONE or (mode is NetworkMode.FULL and self.has_bridge):
+            yield BuildNetworkAccess(NO_NETWORK if mode is NetworkMode.NONE else "default", {})
+            return
+        host = self._build_host
+        labels = {
+            f"{LABEL_PREFIX}.pool": "build",
+            f"{LABEL_PREFIX}.owner": owner.owner_of_this_process(),
+            **host.labels,
+        }
+        spec = ContainerSpec(host.image, host.toolchain, labels, init_command(_BUILD_MAX_S, _BUILD_MAX_S, "/"))
+        container = await call_with_undo(lambda: self._engine.create(spec), self._engine.remove)
+        try:
+            await self._engine.start(container)
+            async with self.phase(container, mode, hosts) as env:
+                yield BuildNetworkAccess(f"container:{container}", env)
+        finally:
+            await asyncio.shield(self._engine.remove(container))
+
+    @asynccontextmanager
+    async def private_network(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:
+        """A network for one session, removed at the end.  Yields its name.  Raises EngineError."""
+        name = await networks.create_private_network(
+            self._engine, {f"{LABEL_PREFIX}.owner": owner.owner_of_this_process(), **labels}
+        )
+        try:
+            yield name
+        finally:
+            await asyncio.shield(networks.remove_network(self._engine, name))
+
+    async def _share(self) -> None:
+        options = {"com.docker.network.bridge.enable_icc": "false"}  # no sandbox reaches another
+        try:
+            body: Json = {"Name": SHARED_NETWORK, "CheckDuplicate": True, "Driver": "bridge", "Options": options}
+            await networks.create_network(self._engine, body)
+        except DockerEngineError as error:
+            if "already exists" not in str(error):
+                raise
+
+    async def _attach(self, container: str, *, on: bool) -> None:
+        """Put a container on the shared bridge, or take it off."""
+
+        async def call() -> None:
+            network = await self._engine.docker.networks.get(SHARED_NETWORK)
+            if on:
+                await network.connect({"Container": container})
+            else:
+                await network.disconnect({"Container": container, "Force": True})
+
+        await call_with_retries(f"put container {container[:12]} {'on' if on else 'off'} the network", call, _RETRIED)
+
+
+def _check_tables(facts: Json) -> None:
+    """Of a container whose network is changed: the daemon reads these files of its own, which are mounted into it.
+    Raises NetworkSpoilt; not for what this process may not see."""
+    for path in (Path(facts[name]) for name in _TABLES if facts.get(name)):
+        size = 0
+        with contextlib.suppress(OSError):
+            size = path.stat().st_size
+        if size > _TABLE_BYTES:
+            raise NetworkTamperedError(f"its {path.name} is {size >> 10} KiB long")

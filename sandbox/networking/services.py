@@ -1,0 +1,213 @@
+"""A task's other containers: a database, a web server, beside the agent's on a private network under their own names.
+
+They start before the agent and are removed after it with their network.  If everyone who knew of them dies, a service
+ends by itself after the session's maximum, and a sweep removes its network later; or another process takes both over
+(:func:`services_adopted`).  A task without services has no network object at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol.errors import UserError
+from protocol.processes.cancellation import call_with_undo
+from sandbox.docker import networks
+from sandbox.docker.engine import (
+    PRIVATE_DNS,
+    ContainerLimits,
+    DockerEngine,
+    DockerEngineError,
+    Json,
+    call_with_retries,
+    networking_config,
+    storage_options,
+    ulimits,
+)
+from sandbox.docker.networks import MAX_SERVICES
+from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
+from sandbox.images.store import ImageStore
+from sandbox.networking.networks import SandboxNetworks
+from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.tasks.task import BASE_CAPABILITIES, TaskService
+
+NETWORK_LABEL, SERVICE_LABEL = f"{LABEL_PREFIX}.network", f"{LABEL_PREFIX}.service"
+"""Of a service's container: the network that it is on, and its name there."""
+SERVICE_LIMITS = ContainerLimits(pids=256)
+"""Of each service, where the task says nothing else."""
+_INTERVAL_S = 0.25
+_RETRIED = frozenset({500, 502, 503})
+
+
+@dataclass(frozen=True, slots=True)
+class TaskServiceSettings:
+    toolchain: Path
+    labels: Mapping[str, str]
+    max_s: float = 3600.0
+    """A service ends after this long, whatever happens."""
+    ready_s: float = 120.0
+    """Longest wait for a service's health."""
+    auto_remove: bool = True
+    """See :attr:`sandbox.engine.ContainerSpec.auto_remove`."""
+    disk_quota: bool = False
+    """See :attr:`sandbox.engine.ContainerSpec.disk_quota`."""
+
+
+@asynccontextmanager
+async def start_services(
+    engine: DockerEngine,
+    images: ImageStore,
+    networks: SandboxNetworks,
+    services: Sequence[TaskService],
+    settings: TaskServiceSettings,
+) -> AsyncGenerator[str]:
+    """Yields the name of the private network on which the services answer; empty when there are none.
+
+    Raises UserError for more services than a network has room for, SandboxStartError, EngineError.
+    """
+    if not services:
+        yield ""
+        return
+    if len(services) > MAX_SERVICES:
+        raise UserError(f"a task has at most {MAX_SERVICES} services beside its own container, not {len(services)}")
+    async with AsyncExitStack() as stack:
+        network = await stack.enter_async_context(networks.private_network(settings.labels))
+        started: list[tuple[TaskService, str]] = []
+        for service in services:
+            image = await stack.enter_async_context(images.reserve(service))
+            body = _request(service, image, network, settings, await _command_of(engine, service, image))
+            container = await stack.enter_async_context(_container(engine, service, body))
+            started.append((service, container))
+        for service, container in started:
+            await _healthy(engine, service, container, settings.ready_s)
+        yield network
+
+
+@asynccontextmanager
+async def adopt_services(
+    engine: DockerEngine, images: ImageStore, services: Sequence[TaskService], container: str
+) -> AsyncGenerator[str]:
+    """The services that run beside a container that an earlier process left: from here on all of it is ours to remove.
+
+    Yields the name of their network, empty for none.  Raises SandboxLost when one of them is gone, EngineError.
+    """
+    if not services:
+        yield ""
+        return
+    network = _network_of(await engine.inspect(container))
+    there = await engine.containers({NETWORK_LABEL: network})
+    try:
+        left = [each.labels.get(SERVICE_LABEL) for each in there if each.state == "running"]
+        gone = [service.name for service in services if service.name not in left]
+        if gone:
+            raise SandboxLost(f"container {container[:12]} has lost its services {', '.join(gone)}")
+        async with AsyncExitStack() as stack:
+            for service in services:
+                await stack.enter_async_context(images.keep(service))
+            yield network
+    finally:
+        await asyncio.shield(_removed(engine, [container, *(each.id for each in there)], network))
+
+
+async def inspect_services(engine: DockerEngine, shown: Json) -> list[Json]:
+    """The services that run beside a container, each as the daemon shows it.  Raises EngineError."""
+    network = _network_of(shown)
+    there = await engine.containers({NETWORK_LABEL: network}) if network else ()
+    return [await engine.inspect(each.id) for each in there]
+
+
+def _network_of(shown: Json) -> str:
+    """The private network that a container is on; empty for none."""
+    joined: Json = shown["NetworkSettings"]["Networks"]
+    return next((name for name in joined or () if name.startswith(networks.NETWORK_PREFIX)), "")
+
+
+async def _removed(engine: DockerEngine, containers: Sequence[str], network: str) -> None:
+    for each in containers:
+        await engine.remove(each)
+    if network:
+        await networks.remove_network(engine, network)
+
+
+def _request(
+    service: TaskService, image: str, network: str, settings: TaskServiceSettings, command: Sequence[str]
+) -> Json:
+    """The body of Docker's ``POST /containers/create``."""
+    check: Json = {"Test": ["NONE"]}
+    if service.healthcheck:
+        check = {"Test": ["CMD-SHELL", service.healthcheck], "Interval": int(_INTERVAL_S * 1e9), "Retries": 1 << 20}
+    memory = service.memory_mb << 20
+    return {
+        "Image": image,
+        "Entrypoint": ["/.sbx/busybox", "timeout", "-s", "KILL", str(round(settings.max_s))],
+        "Cmd": list(command),
+        "Env": [f"{key}={value}" for key, value in service.env.items()],
+        "Hostname": service.name,
+        "Labels": {**settings.labels, NETWORK_LABEL: network, SERVICE_LABEL: service.name},
+        "Healthcheck": check,
+        "NetworkingConfig": networking_config(network, (service.name,)),
+        "HostConfig": {
+            "AutoRemove": settings.auto_remove,
+            "Init": True,
+            "NetworkMode": network,
+            **PRIVATE_DNS,
+            "LogConfig": {"Type": "none", "Config": {}},
+            "CapDrop": ["ALL"],
+            "CapAdd": list(BASE_CAPABILITIES),
+            "SecurityOpt": ["no-new-privileges"],
+            "PidsLimit": SERVICE_LIMITS.pids,
+            "Ulimits": ulimits(SERVICE_LIMITS),
+            "StorageOpt": storage_options(SERVICE_LIMITS) if settings.disk_quota else {},
+            "Memory": memory,
+            "MemorySwap": memory,
+            "NanoCpus": int(service.cpus * 1e9),
+            "Mounts": [{"Type": "bind", "Source": str(settings.toolchain), "Target": "/.sbx", "ReadOnly": True}],
+        },
+    }
+
+
+async def _command_of(engine: DockerEngine, service: TaskService, image: str) -> Sequence[str]:
+    """The image's entry point and the service's command, else the image's."""
+
+    async def call() -> Mapping[str, Any]:
+        return (await engine.docker.images.inspect(image))["Config"]
+
+    config = await call_with_retries(f"inspect the image {image}", call, _RETRIED)
+    command = (*(config.get("Entrypoint") or ()), *(service.command or config.get("Cmd") or ()))
+    if not command:
+        raise TaskFault(f"service {service.name}: neither the task nor {image} says what to run")
+    return command
+
+
+@asynccontextmanager
+async def _container(engine: DockerEngine, service: TaskService, body: Json) -> AsyncGenerator[str]:
+    container = await call_with_undo(
+        lambda: engine.create_from_body(f"create service {service.name}", body), engine.remove
+    )
+    try:
+        await engine.start(container)
+        yield container
+    finally:
+        await asyncio.shield(engine.remove(container))
+
+
+async def _healthy(engine: DockerEngine, service: TaskService, container: str, ready_s: float) -> None:
+    try:
+        async with asyncio.timeout(ready_s):
+            while True:
+                state = (await engine.inspect(container))["State"]
+                if not state["Running"]:
+                    raise TaskFault(f"service {service.name} exited {state['ExitCode']} before the agent began")
+                if not service.healthcheck or state["Health"]["Status"] == "healthy":
+                    return
+                await asyncio.sleep(_INTERVAL_S)
+    except TimeoutError as error:
+        raise SandboxStartError(f"service {service.name} was not healthy within {ready_s:g} s") from error
+    except DockerEngineError as error:
+        if error.status == 404:
+            raise TaskFault(f"service {service.name} ended before the agent began") from error
+        raise

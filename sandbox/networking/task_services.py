@@ -1,0 +1,90 @@
+"""What a session has around its container: services on a private network, and a network for each phase.
+
+A task that wants neither has nothing around it, and costs the daemon no call more.  Everything here is a context, and
+gone at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from sandbox.docker.engine import DockerEngine
+from sandbox.images.store import ImageStore
+from sandbox.networking.networks import NO_NETWORK, SandboxNetworks
+from sandbox.networking.phases import NetworkPhases
+from sandbox.networking.services import TaskServiceSettings, adopt_services, start_services
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerNetwork:
+    """How a container is to be made so that it belongs there."""
+
+    network: str = NO_NETWORK
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def is_single_container(task: Task) -> bool:
+    """Nothing is around it: one container, and no network for the agent or the tests."""
+    return not task.services and task.network.is_offline
+
+
+class TaskServices:
+    """Of one pool."""
+
+    def __init__(
+        self,
+        engine: DockerEngine,
+        images: ImageStore,
+        networks: SandboxNetworks,
+        service_settings: Callable[[float], TaskServiceSettings],
+    ) -> None:
+        """``service_settings`` are those of services that end by themselves after so many seconds."""
+        self._engine, self._images, self._networks = engine, images, networks
+        self._service_settings = service_settings
+
+    @asynccontextmanager
+    async def started_for(self, task: Task, max_s: float) -> AsyncGenerator[ContainerNetwork]:
+        """What is there before the task's container is, and after it.
+
+        Raises SandboxStartError (TaskFault for a service that does not run), UserError, EngineError.
+        """
+        if is_single_container(task):
+            yield ContainerNetwork()
+            return
+        settings = self._service_settings(max_s)
+        async with start_services(self._engine, self._images, self._networks, task.services, settings) as private:
+            yield self._around(task, await self._networks.container_network(task.network, private), private)
+
+    @asynccontextmanager
+    async def adopted_for(self, task: Task, container: str) -> AsyncGenerator[ContainerNetwork]:
+        """The same around a container of an earlier process's.  Raises SandboxLost, EngineError."""
+        if is_single_container(task):
+            yield ContainerNetwork()
+            return
+        async with adopt_services(self._engine, self._images, task.services, container) as private:
+            yield self._around(task, await self._networks.container_network(task.network, private), private)
+
+    def _around(self, task: Task, network: str, private: str) -> ContainerNetwork:
+        beside = (service.name for service in task.services)
+        return ContainerNetwork(network, self._networks.proxy_environment(task.network, private, beside))
+
+    @asynccontextmanager
+    async def network_phases(self, task: Task, session: SandboxSession) -> AsyncGenerator[None]:
+        """The session has its agent's network, and its tests', when they run, have theirs.
+
+        Raises UserError where a network cannot be had, EngineError.
+        """
+        if task.network.is_offline:
+            yield
+            return
+        phases = NetworkPhases(self._networks, session, task)
+        await phases.enter_agent_network()
+        session.verification_network = phases.verification_network
+        try:
+            yield
+        finally:
+            await phases.close()

@@ -1,0 +1,1 @@
+"""Sandboxes of one machine for many episodes: bounded in number, started as fast as the machine can, kept alive by a heartbeat, watched for their disk, and swept when their owner has died. Layers: settings, leases, start limiter and warm sandboxes; warm pool, disk watch, orphans and sweep; heartbeat; the pool."""

@@ -1,0 +1,80 @@
+"""How a pool's containers are made, and the labels by which they and their networks are known to be its own."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+
+from sandbox.docker import owner
+from sandbox.docker.engine import ContainerLimits, ContainerSpec
+from sandbox.host import SandboxHost
+from sandbox.networking.networks import SHARED_NETWORK
+from sandbox.networking.services import TaskServiceSettings
+from sandbox.networking.task_services import ContainerNetwork
+from sandbox.pool.disk_watch import DiskBound
+from sandbox.pool.settings import PoolSettings
+from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.pool.warm_sandboxes import ContainerKind
+from sandbox.tasks.task import BASE_CAPABILITIES, Task
+
+LEASE_LABEL = f"{LABEL_PREFIX}.lease"
+_ALONE = ContainerNetwork()
+
+
+class ContainerTemplate:
+    """Of one pool in one process."""
+
+    def __init__(self, settings: PoolSettings, host: SandboxHost, now: Callable[[], float] = time.time) -> None:
+        self._settings, self._host, self._now = settings, host, now
+        self._owner = settings.owner or owner.owner_of_this_process()
+        self.lease = uuid.uuid4().hex
+        """On everything that this process makes for the pool."""
+        self.default_image = settings.image or host.base_image
+        self.disk_bound = DiskBound.FILE_SIZE
+        self.live_restore = False
+        """Containers outlive their daemon, which therefore does not remove what has ended."""
+
+    def container_kind(self, task: Task, image: str, around: ContainerNetwork = _ALONE) -> ContainerKind:
+        return ContainerKind(
+            image,
+            task.workdir,
+            ContainerLimits(task.memory_mb << 20, task.pids, task.cpus, disk_bytes=task.storage_mb << 20),
+            tuple(sorted({**around.env, **task.env}.items())),
+            (*BASE_CAPABILITIES, *sorted(set(task.capabilities))),
+            around.network,
+        )
+
+    def container_spec(self, kind: ContainerKind, max_s: float) -> ContainerSpec:
+        """For a container that lives for ``max_s`` at most."""
+        return ContainerSpec(
+            image=kind.image,
+            toolchain=self._host.kit,
+            labels=self.labels(max_s),
+            env=dict(kind.env),
+            limits=kind.limits,
+            disk_quota=self.disk_bound.by_daemon,
+            disk_loop=self.disk_bound is DiskBound.LOOP,
+            auto_remove=not self.live_restore,
+            network=kind.network,
+            resolves_public_names=kind.network == SHARED_NETWORK,
+            capabilities=kind.capabilities,
+        )
+
+    def labels(self, max_s: float) -> Mapping[str, str]:
+        return {
+            f"{LABEL_PREFIX}.run": self._settings.run_id,
+            f"{LABEL_PREFIX}.pool": self._settings.pool,
+            f"{LABEL_PREFIX}.owner": self._owner,
+            LEASE_LABEL: self.lease,
+            f"{LABEL_PREFIX}.expires": str(int(self._now() + max_s)),
+        }
+
+    def service_settings(self, max_s: float) -> TaskServiceSettings:
+        return TaskServiceSettings(
+            self._host.kit,
+            self.labels(max_s),
+            max_s,
+            auto_remove=not self.live_restore,
+            disk_quota=self.disk_bound.by_daemon,
+        )

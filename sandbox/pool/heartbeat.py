@@ -1,0 +1,100 @@
+"""What keeps a pool's sessions going: a heartbeat, an eye on their disks, and a new stream where one broke.
+
+Containers beside a session, in which its tests run, live by a deadline of their own; of all else they have the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from sandbox.pool.warm_pool import WarmPool
+from sandbox.session.sandbox_session import SandboxSession
+
+
+class SessionHeartbeat:
+    """Of the sessions that were handed out, and of those that wait in ``supply``."""
+
+    def __init__(self, unattended_s: float, supply: WarmPool) -> None:
+        self._unattended_s, self._supply = unattended_s, supply
+        self._ends_at: dict[SandboxSession, float] = {}
+        """On the monotonic clock."""
+        self._beside: set[SandboxSession] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    def __iter__(self) -> Iterator[SandboxSession]:
+        return iter(self._ends_at)
+
+    def __len__(self) -> int:
+        return len(self._ends_at)
+
+    def watch(self, session: SandboxSession, max_s: float) -> None:
+        """It lives for ``max_s`` from now at most."""
+        self._ends_at[session] = time.monotonic() + max_s
+        self._extend(session)
+        self.resume_when_broken(session)
+        session.watch_verifier = self._watched
+
+    def unwatch(self, session: SandboxSession) -> None:
+        session.on_stream_broken = None
+        del self._ends_at[session]
+
+    def resume_when_broken(self, session: SandboxSession) -> None:
+        """From here on a stream of its that breaks is followed by another."""
+        if session.spec is not None and not session.spec.auto_remove:  # it outlives its daemon
+            session.on_stream_broken = lambda: self._revive(session)
+
+    def writable_sessions(self) -> tuple[SandboxSession, ...]:
+        """All in which somebody may write."""
+        return (*self._ends_at, *self._beside)
+
+    @contextmanager
+    def _watched(self, bench: SandboxSession) -> Generator[None]:
+        self._beside.add(bench)
+        self.resume_when_broken(bench)
+        try:
+            yield
+        finally:
+            bench.on_stream_broken = None
+            self._beside.discard(bench)
+
+    @asynccontextmanager
+    async def running(self, *others: Coroutine[None, None, None]) -> AsyncGenerator[None]:
+        """With ``others``, which go on as long."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for each in (self._beat(), *others):
+                self._run(tasks, each)
+            try:
+                yield
+            finally:
+                self._tasks = None
+                for each in self._running:
+                    each.cancel()
+
+    def _run(self, tasks: asyncio.TaskGroup, work: Coroutine[None, None, None]) -> None:
+        task = tasks.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _beat(self) -> None:
+        """Extend every session's life, three times within the time that one would survive alone."""
+        while True:
+            await asyncio.sleep(self._unattended_s / 3)
+            for session in self._ends_at:
+                self._extend(session)
+            self._supply.maintain()
+
+    def _extend(self, session: SandboxSession) -> None:
+        """Never past its own end: a warm container's maximum is not its task's."""
+        left = self._ends_at[session] - time.monotonic()
+        session.extend(min(self._unattended_s, max(left, 0.001)))
+
+    def _revive(self, session: SandboxSession) -> None:
+        if self._tasks is not None:
+            self._run(self._tasks, session.resume())
+        else:
+            session.give_up("its pool is being closed")

@@ -1,0 +1,318 @@
+"""Sandboxes for many episodes: bounded in number, started as fast as the machine can, kept alive by one heartbeat.
+
+A session is a container and what its task wants around it (:mod:`sandbox.networking.task_services`): all of it is there when
+:meth:`SandboxPool.open` returns, and gone when the session is closed, could not be opened, or its pool ends.  Those
+without surroundings may come from a shelf of warm ones (:mod:`sandbox.pool.warm_pool`).
+
+A container lives on because this process says so every few seconds.  When the process dies its containers end by
+themselves, so nothing at exit has to work; ``sweep`` at start only removes networks, copies and what was created and
+never started, and touches nothing but what carries its own pool name and whose owner is proved dead or expiry long
+past.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Self
+
+from protocol.errors import InfraError, UserError
+from protocol.processes import open_files
+from sandbox.docker import committed_images
+from sandbox.docker import networks as docker_networks
+from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.host import SandboxHost, current_host
+from sandbox.images.store import ImageSettings, ImageStore
+from sandbox.networking.networks import NO_NETWORK, BuildNetworkContainer, SandboxNetworks
+from sandbox.networking.services import NETWORK_LABEL
+from sandbox.networking.task_services import TaskServices, is_single_container
+from sandbox.pool.container_template import LEASE_LABEL, ContainerTemplate
+from sandbox.pool.disk_watch import DiskBound, DiskWatch, probe_disk_bound
+from sandbox.pool.heartbeat import SessionHeartbeat
+from sandbox.pool.orphans import OrphanRemover
+from sandbox.pool.settings import PoolSettings, PoolStatistics
+from sandbox.pool.sweep import LABEL_PREFIX, remove_unused_image, sweep_labelled
+from sandbox.pool.warm_pool import WarmPool
+from sandbox.pool.warm_sandboxes import ContainerKind
+from sandbox.session.sandbox_session import SandboxSession, SessionLimits
+from sandbox.session.snapshot import snapshot
+from sandbox.tasks.task import Task
+
+_CLAIM_S = 60.0
+"""Beyond the longest start, before a container that was created and is not started is nobody's."""
+
+
+class SandboxPool:
+    """``async with SandboxPool(settings) as pool: async with pool.acquire(task) as session: ...``"""
+
+    def __init__(
+        self, settings: PoolSettings, host: SandboxHost | None = None, now: Callable[[], float] = time.time
+    ) -> None:
+        self.settings = settings
+        self.host = host or current_host()
+        self.engine = DockerEngine(self.host.docker_url)
+        self.egress_proxy = LazyEgressProxy(self.host.home / "gate", settings.egress_proxy)
+        self._now = now
+        self._blueprint = ContainerTemplate(settings, self.host, now)
+        self._supply = WarmPool(self.engine, settings, self._blueprint.container_spec)
+        self._upkeep = SessionHeartbeat(settings.unattended_s, self._supply)
+        self._supply.on_warm_started = self._upkeep.resume_when_broken
+        self._held: dict[SandboxSession, AsyncExitStack] = {}
+        """Handed out → what ends with it: its container and everything around that."""
+        self._closing = asyncio.TaskGroup()
+        self._images: ImageStore | None = None
+        self._surroundings: TaskServices | None = None
+        self._open = AsyncExitStack()
+        self._closed = self._failed = self._swept = 0
+
+    async def __aenter__(self) -> Self:
+        open_files.raise_open_file_limit()
+        blueprint = self._blueprint
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.engine)
+            await self.sweep()
+            blueprint.live_restore = await self.engine.has_live_restore()
+            await stack.enter_async_context(self.egress_proxy)
+            labels = blueprint.labels(self.settings.session_max_s)
+            networks = await SandboxNetworks.open(
+                self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.kit, labels)
+            )
+            settings = ImageSettings(self.host.home, blueprint.default_image)
+            self._images = await ImageStore.open(self.engine, settings, networks.build_network)
+            self._surroundings = TaskServices(self.engine, self._images, networks, blueprint.service_settings)
+            probed = blueprint.container_kind(Task("probe", ""), blueprint.default_image)
+            like = blueprint.container_spec(probed, self.settings.start_timeout_s)
+            blueprint.disk_bound = await probe_disk_bound(self.engine, like, loop=self.settings.disk_loop)
+            stack.push_async_callback(self._drained)
+            await stack.enter_async_context(self._supply)
+            self._closing = await stack.enter_async_context(asyncio.TaskGroup())
+            stack.callback(self._end_all)
+            others = [
+                OrphanRemover(
+                    self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S
+                ).run()
+            ]
+            if blueprint.disk_bound is not DiskBound.FILE_SIZE:
+                others.append(DiskWatch(self._upkeep.writable_sessions, blueprint.disk_bound).run())
+            await stack.enter_async_context(self._upkeep.running(*others))
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._open.aclose()  # the caller's own error leaves as it is, not in a group
+
+    @property
+    def disk_bound(self) -> DiskBound:
+        """What holds the disk limit on this host, once the pool is open."""
+        return self._blueprint.disk_bound
+
+    @asynccontextmanager
+    async def acquire(self, task: Task, deadline_s: float | None = None) -> AsyncGenerator[SandboxSession]:
+        """A fresh sandbox, set up for ``task``; it lives for ``deadline_s`` at most (default: the pool's maximum).
+
+        Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for what the task wants and
+        cannot have here.
+        """
+        session = await self.open(task, deadline_s)
+        try:
+            yield session
+        finally:
+            await self.close(session)
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> SandboxSession:
+        """:meth:`acquire` without the context: whoever calls must :meth:`close`."""
+        try:
+            async with AsyncExitStack() as stack:
+                session, kind = await self._opened(task, deadline_s or self.settings.session_max_s, stack)
+                self._held[session] = stack.pop_all()
+        except DockerEngineError as error:
+            raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
+        if is_single_container(task):
+            self._supply.refill(kind)
+        return session
+
+    async def _opened(self, task: Task, max_s: float, stack: AsyncExitStack) -> tuple[SandboxSession, ContainerKind]:
+        """A session that ends with ``stack``."""
+        image = await stack.enter_async_context(self.images.reserve(task))
+        kind = self._blueprint.container_kind(task, image)
+        session = await self._supply.take_warm(kind) if is_single_container(task) else None
+        if session is None:
+            await self._supply.acquire_slot()
+            stack.callback(self._supply.release_slot)
+            around = await stack.enter_async_context(self.task_services.started_for(task, max_s))
+            kind = self._blueprint.container_kind(task, image, around)
+            session = await self._supply.start_sandbox(kind, max_s)
+        else:
+            stack.callback(self._supply.release_slot)
+        await self._begin(session, task, max_s, stack)
+        try:
+            await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
+        except SandboxStartError:
+            self._failed += 1
+            raise
+        return session, kind
+
+    async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
+        """Take over a running container of this pool's whose process has died, with what is around it; what it was
+        doing is killed.  Raises SandboxLost, UserError.
+        """
+        if self._supply.is_full:
+            raise SandboxLost(f"container {container[:12]} has no place in a pool of {self.settings.capacity}")
+        max_s = deadline_s or self.settings.session_max_s
+        try:
+            async with AsyncExitStack() as stack:
+                await self._supply.acquire_slot()
+                stack.callback(self._supply.release_slot)
+                image = await stack.enter_async_context(self.images.keep(task))
+                around = await stack.enter_async_context(self.task_services.adopted_for(task, container))
+                session = await SandboxSession.adopt(self.engine, container, task.workdir)
+                session.spec = self._blueprint.container_spec(
+                    self._blueprint.container_kind(task, image, around), max_s
+                )  # so it can be copied and graded
+                await self._begin(session, task, max_s, stack)
+                self._held[session] = stack.pop_all()
+        except (DockerEngineError, SandboxStartError) as error:
+            raise SandboxLost(f"container {container[:12]} could not be taken over: {error}") from error
+        return session
+
+    async def fork(self, session: SandboxSession, deadline_s: float | None = None) -> SandboxSession:
+        """A second sandbox with the files of one of this pool's as they stand, whose shell stands where that one's
+        does; it takes a place of its own, and whoever calls must :meth:`close` it.
+
+        Raises UserError for a sandbox that has a network, SandboxLost where it cannot be copied, SandboxStartError.
+        """
+        spec, max_s = session.spec, deadline_s or self.settings.session_max_s
+        if spec is None or spec.network != NO_NETWORK:
+            raise UserError("a sandbox with services or a network of its own cannot be forked: open another one")
+        async with AsyncExitStack() as stack:
+            await self._supply.acquire_slot()
+            stack.callback(self._supply.release_slot)
+            image = await stack.enter_async_context(snapshot(session))
+            like = replace(spec, image=image, copy_of=spec.task_image, labels=self._blueprint.labels(max_s))
+            limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
+            copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
+            stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
+            copy.workdir = session.workdir
+            await self._begin(copy, Task("fork", ""), max_s, stack)
+            self._held[copy] = stack.pop_all()
+        return copy
+
+    async def _begin(self, session: SandboxSession, task: Task, max_s: float, stack: AsyncExitStack) -> None:
+        """A container that runs becomes a session, which ends with ``stack``."""
+        stack.push_async_callback(session.close)
+        self._upkeep.watch(session, max_s)
+        stack.callback(self._upkeep.unwatch, session)
+        await stack.enter_async_context(self.task_services.network_phases(task, session))
+
+    async def close(self, session: SandboxSession) -> None:
+        """End a session that :meth:`open` or :meth:`adopt` gave; cancelled, it is ended all the same.  Does not raise:
+        what a daemon that does not answer keeps ends at its own deadline or is swept."""
+        held = self._held.pop(session, None)
+        if held is not None:
+            await asyncio.shield(self._closing.create_task(self._ended(held)))
+
+    async def _ended(self, held: AsyncExitStack) -> None:
+        with contextlib.suppress(InfraError):
+            await held.aclose()
+        self._closed += 1
+
+    def _end_all(self) -> None:
+        while self._held:
+            self._closing.create_task(self._ended(self._held.popitem()[1]))
+
+    async def prewarm(self, task: Task, count: int) -> None:
+        """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for; none for a task
+        that needs more than a container."""
+        if not is_single_container(task):
+            return
+        async with self.images.reserve(task) as image:
+            self._supply.refill(self._blueprint.container_kind(task, image), count)
+            await self._supply.wait_until_filled()
+
+    def wait_s(self) -> float:
+        """How long one that asks now waits for its start to begin, as starts go at present."""
+        return self._supply.start_limiter.concurrency_limit.estimate_wait_s(self._supply.queued)
+
+    async def sweep(self) -> int:
+        """Remove this pool's containers, copies of them and networks whose owner is proved dead or whose expiry is
+        past.  How many."""
+        removed = await sweep_labelled(self.engine, "pool", self.settings.pool, self._now)
+        self._swept += removed
+        return removed
+
+    async def remove_strays(self) -> int:
+        """Remove what carries this pool's name and neither this process has made nor :meth:`adopt` taken over: nobody
+        else is to use the name.  How many.  Raises EngineError."""
+        containers = {session.container for session in self._upkeep}
+        own_networks = {session.spec.network for session in self._upkeep if session.spec is not None}
+        named, removed = {f"{LABEL_PREFIX}.pool": self.settings.pool}, 0
+        for each in await self.engine.containers(named):
+            ours = (
+                each.labels.get(LEASE_LABEL) == self._blueprint.lease or each.labels.get(NETWORK_LABEL) in own_networks
+            )
+            if not ours and each.id not in containers:
+                await self.engine.remove(each.id)
+                removed += 1
+        for copy in await committed_images.list_committed_images(self.engine, named):
+            if copy.labels.get(LEASE_LABEL) != self._blueprint.lease:
+                removed += await remove_unused_image(self.engine, copy)
+        for each in await docker_networks.list_networks(self.engine, named):
+            if each.labels.get(LEASE_LABEL) != self._blueprint.lease and each.name not in own_networks:
+                removed += await docker_networks.remove_network(self.engine, each.name, wait_s=0.0)
+        return removed
+
+    @property
+    def images(self) -> ImageStore:
+        """Where its tasks' images come from, while the pool is open."""
+        if self._images is None:
+            raise RuntimeError("use `async with SandboxPool(...)`")
+        return self._images
+
+    @property
+    def task_services(self) -> TaskServices:
+        """What its tasks get around their containers, while the pool is open."""
+        if self._surroundings is None:
+            raise RuntimeError("use `async with SandboxPool(...)`")
+        return self._surroundings
+
+    async def _drained(self) -> None:
+        """Wait until the daemon has removed what this pool started; help where it does not."""
+        mine = {LEASE_LABEL: self._blueprint.lease}
+        give_up = time.monotonic() + self.settings.drain_s
+        over = {"created"}  # one that never ran has no deadline of its own
+        if self._blueprint.live_restore:  # such a daemon does not remove what has ended
+            over |= {"exited", "dead"}
+        with contextlib.suppress(InfraError):  # a daemon that cannot be asked: they end at their own deadline
+            while left := await self.engine.containers(mine):
+                late = time.monotonic() > give_up
+                for each in left:
+                    if late or each.state in over:
+                        await self.engine.remove(each.id)
+                await asyncio.sleep(0.05)
+
+    def statistics(self) -> PoolStatistics:
+        supply = self._supply
+        mean = supply.start_ms / supply.started if supply.started else 0.0
+        return PoolStatistics(
+            self.settings.capacity,
+            len(self._upkeep),
+            supply.starting,
+            supply.queued,
+            supply.started,
+            self._closed,
+            self._failed + supply.failed,
+            self._swept,
+            mean,
+            len(supply),
+            supply.hits,
+            supply.start_limiter.concurrency_limit.limit,
+        )

@@ -1,0 +1,201 @@
+"""Started sandboxes for a pool: a place for each, its start when the machine can, and some kept warm.
+
+Warm ones are started, checked, and wait for a task of their kind (:mod:`sandbox.pool.warm_sandboxes`).  They count within the capacity
+and make room for a task that needs it.  How many start at once follows from how long starts take
+(:mod:`sandbox.pool.start_limiter`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Self
+
+from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
+from sandbox.pool.settings import PoolSettings
+from sandbox.pool.start_limiter import StartConcurrencyLimit, StartLimiter
+from sandbox.pool.warm_sandboxes import ContainerKind, WarmSandbox, WarmSandboxes
+from sandbox.session import wire
+from sandbox.session.sandbox_session import SandboxSession, SessionLimits
+
+_CHECK_S = 5.0
+"""A warm sandbox that does not answer by then is not handed out."""
+
+
+class WarmPool:
+    """``async with Supply(...) as supply``; leaving it ends what is warm."""
+
+    def __init__(
+        self,
+        engine: DockerEngine,
+        settings: PoolSettings,
+        spec: Callable[[ContainerKind, float], ContainerSpec],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``spec`` is how a container of a kind is made that lives for so many seconds at most."""
+        self._engine, self._settings, self._spec, self._now = engine, settings, spec, now
+        self._room = asyncio.Semaphore(settings.capacity)
+        first = settings.start_concurrency
+        most, least = max(first, settings.start_concurrency_max), min(first, settings.start_concurrency_min)
+        self.start_limiter = StartLimiter(StartConcurrencyLimit(first, most, least))
+        self._shelf = WarmSandboxes(settings.warm, settings.warm_max_age_s, settings.warm_forget_s)
+        self.on_warm_started: Callable[[SandboxSession], None] = lambda _: None
+        """Called with each that begins to wait."""
+        self._tasks = asyncio.TaskGroup()
+        self._fills: set[asyncio.Task[None]] = set()
+        self._ending = False
+        self.waiting = self.starting = self.started = self.failed = self.hits = 0
+        self.start_ms = 0.0
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ending = True
+        for fill in self._fills:
+            fill.cancel()
+        await self._tasks.__aexit__(None, None, None)
+        async with asyncio.TaskGroup() as group:
+            while (session := self._shelf.pop_oldest()) is not None:
+                group.create_task(self.discard(session))
+
+    @property
+    def is_full(self) -> bool:
+        return self._room.locked()
+
+    @property
+    def queued(self) -> int:
+        """Who waits for a place or for a turn to start."""
+        return self.waiting + self.start_limiter.queued
+
+    def __len__(self) -> int:
+        """How many are warm."""
+        return len(self._shelf)
+
+    def __iter__(self) -> Iterator[SandboxSession]:
+        """The warm ones."""
+        return iter(self._shelf)
+
+    async def take_warm(self, kind: ContainerKind) -> SandboxSession | None:
+        """A warm sandbox that answers; its place comes with it."""
+        while (session := self._shelf.pop_of_kind(kind)) is not None:
+            try:
+                await session.answered(session.request(self._still), _CHECK_S)
+            except (TimeoutError, SandboxLost, SandboxDestroyed):
+                await self.discard(session)
+            except BaseException:
+                await self.discard(session)
+                raise
+            else:
+                self.hits += 1
+                return session
+        return None
+
+    async def acquire_slot(self) -> None:
+        """Take a place; a warm sandbox gives its own up."""
+        if self._room.locked() and (spare := self._shelf.pop_oldest()) is not None:
+            await self.discard(spare)
+        self.waiting += 1
+        try:
+            await self._room.acquire()
+        finally:
+            self.waiting -= 1
+
+    def release_slot(self) -> None:
+        """Give a place back."""
+        self._room.release()
+
+    async def discard(self, session: SandboxSession) -> None:
+        """End one and free its place, even when the daemon does not answer: it ends at its own deadline."""
+        try:
+            await session.close()
+        finally:
+            self.release_slot()
+
+    async def start_sandbox(self, kind: ContainerKind, max_s: float, *, urgent: bool = True) -> SandboxSession:
+        """For a place that has been taken.  Raises SandboxStartError."""
+        limits = SessionLimits(min(self._settings.unattended_s, max_s), max_s)
+        try:
+            async with self.start_limiter.start_slot(urgent=urgent):
+                began = time.perf_counter()
+                self.starting += 1
+                try:
+                    async with asyncio.timeout(self._settings.start_timeout_s):
+                        spec = self._spec(kind, max_s)
+                        session = await SandboxSession.start(self._engine, spec, kind.workdir, limits)
+                finally:
+                    self.starting -= 1
+        except TimeoutError as error:
+            self.failed += 1
+            raise SandboxStartError(
+                f"no sandbox within start_timeout_s = {self._settings.start_timeout_s:g}: lower start_concurrency, "
+                "or look at the daemon's log"
+            ) from error
+        except SandboxStartError:
+            self.failed += 1
+            raise
+        self.start_ms += (time.perf_counter() - began) * 1000
+        self.started += 1
+        return session
+
+    def refill(self, kind: ContainerKind, wanted: int | None = None) -> None:
+        """Start what the shelf lacks, where nobody waits for the room."""
+        self._shelf.record_demand(kind, self._now())
+        for _ in range(self._shelf.count_missing(kind, wanted)):
+            self._begin_fill(kind)
+
+    async def wait_until_filled(self) -> None:
+        """Until every start for the shelf that is under way has ended."""
+        for fill in tuple(self._fills):
+            await asyncio.shield(fill)
+
+    def maintain(self) -> None:
+        """Keep the warm ones alive, and replace those that have died or become too old.  Waits for nothing: one that
+        ends slowly keeps nobody from living."""
+        for gone in self._shelf.pop_unfit(self._now()):
+            self._shelf.count_start(gone.kind, +1)
+            self._tasks.create_task(self._replace(gone))
+        for session in self._shelf:
+            session.extend(self._settings.unattended_s)
+
+    async def _replace(self, gone: WarmSandbox) -> None:
+        try:
+            await self.discard(gone.session)
+        finally:
+            self._shelf.count_start(gone.kind, -1)
+        if not self._ending and self._shelf.is_wanted(gone.kind, self._now()):
+            self._begin_fill(gone.kind)
+
+    def _begin_fill(self, kind: ContainerKind) -> None:
+        self._shelf.count_start(kind, +1)
+        fill = self._tasks.create_task(self._fill(kind))
+        self._fills.add(fill)
+        fill.add_done_callback(self._fills.discard)
+
+    async def _fill(self, kind: ContainerKind) -> None:
+        try:
+            if self.waiting or self._room.locked():
+                return
+            await self._room.acquire()
+            try:
+                max_s = self._settings.session_max_s + self._settings.warm_max_age_s
+                session = await self.start_sandbox(kind, max_s, urgent=False)
+            except BaseException as error:
+                self.release_slot()
+                if isinstance(error, SandboxStartError):  # counted; the next task of this kind says why
+                    return
+                raise
+            if self.waiting:
+                await self.discard(session)
+            else:
+                self.on_warm_started(session)
+                self._shelf.add(kind, session, self._now())
+        finally:
+            self._shelf.count_start(kind, -1)
+
+    def _still(self, request: int) -> bytes:
+        """PID 1's answer to this shows that it is there."""
+        return wire.extend_frame(request, round(self._settings.unattended_s * 1000))

@@ -1,0 +1,97 @@
+"""Sandboxes that have started and wait for a task: which kind, how many, how old.
+
+Two tasks can use the same warm sandbox when everything that is settled at a container's creation is equal: that is its
+:class:`Kind`.  The shelf is a plain data structure; the pool starts, checks and ends what is on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sandbox.docker.engine import ContainerLimits
+from sandbox.networking.networks import NO_NETWORK
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.task import BASE_CAPABILITIES
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerKind:
+    """What a container cannot change once it exists."""
+
+    image: str
+    workdir: str
+    limits: ContainerLimits
+    env: tuple[tuple[str, str], ...] = ()
+    capabilities: tuple[str, ...] = BASE_CAPABILITIES
+    network: str = NO_NETWORK
+
+
+class WarmSandbox(NamedTuple):
+    kind: ContainerKind
+    session: SandboxSession
+    since: float
+
+
+@dataclass(slots=True)
+class WarmSandboxes:
+    """``wanted`` sandboxes of each kind that was asked for; the oldest goes first.  Times are the pool's monotonic
+    clock's."""
+
+    wanted: int
+    max_age_s: float
+    forget_s: float
+    _kept: list[WarmSandbox] = field(default_factory=list[WarmSandbox])
+    _filling: dict[ContainerKind, int] = field(default_factory=dict[ContainerKind, int])
+    _asked: dict[ContainerKind, float] = field(default_factory=dict[ContainerKind, float])
+    """When each kind was last asked for."""
+
+    def add(self, kind: ContainerKind, session: SandboxSession, now: float) -> None:
+        self._kept.append(WarmSandbox(kind, session, now))
+
+    def pop_of_kind(self, kind: ContainerKind) -> SandboxSession | None:
+        """The oldest of this kind."""
+        for each in self._kept:
+            if each.kind == kind:
+                self._kept.remove(each)
+                return each.session
+        return None
+
+    def pop_oldest(self) -> SandboxSession | None:
+        """The oldest of any kind: its place is needed."""
+        return self._kept.pop(0).session if self._kept else None
+
+    def record_demand(self, kind: ContainerKind, now: float) -> None:
+        """Somebody wants sandboxes of this kind ready."""
+        self._asked[kind] = now
+
+    def pop_unfit(self, now: float) -> list[WarmSandbox]:
+        """Those that have died or become too old; they leave the shelf."""
+        gone = [each for each in self._kept if not each.session.alive or now - each.since > self.max_age_s]
+        self._kept = [each for each in self._kept if each not in gone]
+        return gone
+
+    def is_wanted(self, kind: ContainerKind, now: float) -> bool:
+        """Whether one of this kind that is gone is to be replaced: it was asked for within ``forget_s``."""
+        self._asked = {each: at for each, at in self._asked.items() if now - at <= self.forget_s}
+        return kind in self._asked
+
+    def count_missing(self, kind: ContainerKind, wanted: int | None = None) -> int:
+        """How many starts would fill the shelf for this kind, those under way counted as done."""
+        there = sum(each.kind == kind for each in self._kept) + self._filling.get(kind, 0)
+        return max(0, (self.wanted if wanted is None else wanted) - there)
+
+    def count_start(self, kind: ContainerKind, change: int) -> None:
+        """A start for this kind has begun (+1) or ended (-1)."""
+        left = self._filling.get(kind, 0) + change
+        if left:
+            self._filling[kind] = left
+        else:
+            self._filling.pop(kind, None)
+
+    def __iter__(self) -> Iterator[SandboxSession]:
+        return iter([each.session for each in self._kept])
+
+    def __len__(self) -> int:
+        return len(self._kept)

@@ -1,0 +1,63 @@
+"""Files into and out of a sandbox of Daytona's, with the errors that they have anywhere."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import posixpath
+import tarfile
+from collections.abc import Mapping
+
+from sandbox.providers.daytona.handle import DaytonaHandle
+
+_AT_ONCE = 100
+
+
+async def write_files(machine: DaytonaHandle, files: Mapping[str, bytes], mode: int) -> None:
+    """Raises OSError, ValueError, SandboxLost."""
+    for path in files:
+        _absolute(path)
+    staged = [(machine.staging_path(), path, data) for path, data in files.items()]
+    await machine.upload([(place, data) for place, _, data in staged])
+    for at in range(0, len(staged), _AT_ONCE):
+        pairs = [word for place, path, _ in staged[at : at + _AT_ONCE] for word in (place, path)]
+        _check((await machine.call("write", f"{mode:o}", *pairs)).code, "")
+
+
+async def read_file(machine: DaytonaHandle, path: str, max_bytes: int) -> bytes:
+    """Raises OSError, ValueError, SandboxLost."""
+    _absolute(path)
+    return await _taken(machine, "read", path, max_bytes)
+
+
+async def read_tree(machine: DaytonaHandle, path: str, max_bytes: int) -> dict[str, bytes]:
+    """Raises OSError, ValueError, SandboxLost."""
+    _absolute(path)
+    packed = await _taken(machine, "tree", path, max_bytes)
+    found: dict[str, bytes] = {}
+    with tarfile.open(fileobj=io.BytesIO(packed), errors="surrogateescape") as tar:
+        for member in tar:
+            if member.isreg() and (content := tar.extractfile(member)) is not None:
+                found[posixpath.normpath(member.name)] = content.read()
+    return found
+
+
+async def _taken(machine: DaytonaHandle, verb: str, path: str, max_bytes: int) -> bytes:
+    place = machine.staging_path()
+    _check((await machine.call(verb, path, str(max_bytes), place)).code, path)
+    data = await machine.download(place)
+    await machine.call("remove", place)
+    return data
+
+
+def _check(code: int, path: str) -> None:
+    """An exit code is an errno."""
+    if code:
+        number = code if code in errno.errorcode else errno.EIO
+        raise OSError(number, os.strerror(number), path)
+
+
+def _absolute(path: str) -> None:
+    if not path.startswith("/") or "\0" in path:
+        raise ValueError(f"{path!r} is not an absolute path")

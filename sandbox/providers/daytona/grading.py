@@ -1,0 +1,126 @@
+"""Hidden tests in a sandbox of Daytona's: in the agent's own, by the image's programs.
+
+Before a byte of a test enters, everything that was not there before the agent is dead.  The tests run in an environment
+that the agent has no hand in, in a shell of their own; the verdict is read from their output and from report files that
+were emptied before.  Nothing keeps a root agent from having replaced the image's programs (:attr:`Isolation.IMAGE`).
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Sequence
+
+from sandbox.errors import SandboxLost
+from sandbox.grading.grader import TEST_SCRIPT_NAME, GradeResult, files_for_tests, folders_for_tests
+from sandbox.grading.isolation.decision import Isolation
+from sandbox.grading.isolation.environment import TESTS_DIR, build_test_environment
+from sandbox.grading.results.pytest_summary import SummaryParser
+from sandbox.grading.results.report_files import MAX_REPORT_BYTES, read_report
+from sandbox.grading.results.verdict import GradingReport, GradingVerdict, find_contradiction, judge_reports
+from sandbox.grading.suspicions import find_suspicions
+from sandbox.providers.daytona.files import read_file, write_files
+from sandbox.providers.daytona.handle import DaytonaHandle
+from sandbox.providers.daytona.shell import DaytonaShell
+from sandbox.session.shell import CommandResult
+from sandbox.tasks.task import GradingLevel, NetworkMode, Task
+
+_MOST_OUTPUT_BYTES = 32 << 20
+_KILLED = 128
+
+
+async def grade_daytona_sandbox(
+    machine: DaytonaHandle, task: Task, timeout_s: float | None, commands: Sequence[str], spared: Sequence[str]
+) -> GradeResult:
+    """``spared``: what ran before the agent came.  No shell of the agent's survives this.  Raises SandboxLost."""
+    began = time.perf_counter()
+    await _alone(machine, spared)
+    note = await _bring_in(machine, task)
+    verdict: GradingVerdict | None = None
+    log, timed_out = "", False
+    try:
+        if not note:
+            shell = DaytonaShell(machine, task.workdir)
+            done = await shell.run(_command(task), timeout_s or task.test_timeout_s)
+            log, timed_out = done.output, done.timed_out
+            await _alone(machine, spared)
+            note, verdict = await _judged(machine, task, shell, done)
+    finally:
+        await _alone(machine, spared)
+        await machine.call("remove", *folders_for_tests(task))
+    tests, reward = verdict or judge_reports(task.expected_tests, task.weights, ())
+    passed = bool(tests) and all(test.passed for test in tests)
+    return GradeResult(
+        tests,
+        reward,
+        log + (f"\n[{note}]\n" if note else ""),
+        GradingLevel.SAME,
+        Isolation.IMAGE,
+        timed_out,
+        (time.perf_counter() - began) * 1000,
+        find_suspicions(commands, task) if passed else (),
+    )
+
+
+async def _alone(machine: DaytonaHandle, spared: Sequence[str]) -> None:
+    if (await machine.call("alone", *spared)).code:
+        raise SandboxLost(f"what an agent has started in sandbox {machine.id} cannot be ended")
+
+
+async def _bring_in(machine: DaytonaHandle, task: Task) -> str:
+    """Why not, where what the agent left prevents it."""
+    for folder, mode in folders_for_tests(task).items():
+        if (await machine.call("folder", f"{mode:o}", folder)).code:
+            return f"the tests' folder {folder} cannot be made"
+    if task.reports:
+        await machine.call("remove", *task.reports)
+    files = {f"{TESTS_DIR}/{name}": data for name, data in files_for_tests(task, Isolation.IMAGE).items()}
+    try:
+        await write_files(machine, files, 0o700)
+    except OSError as error:
+        return f"the tests could not be written into the sandbox: {error.strerror}"
+    return ""
+
+
+def _command(task: Task) -> str:
+    """In a subshell, so that its shell lives to tell how it ended."""
+    offline = task.network.verify is NetworkMode.NONE
+    env = build_test_environment({}, task.env, {}, Isolation.IMAGE, (task.workdir,), offline=offline)
+    first = task.run_tests.split("\n", 1)[0].strip()
+    interpreter = shlex.split(first[2:]) if first.startswith("#!") else ["bash"]
+    said = " ".join(shlex.quote(f"{name}={value}") for name, value in env.items())
+    return (
+        f"cd {shlex.quote(task.workdir)}; (exec env -i {said} {shlex.join(interpreter)} {TESTS_DIR}/{TEST_SCRIPT_NAME})"
+    )
+
+
+async def _judged(
+    machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: CommandResult
+) -> tuple[str, GradingVerdict | None]:
+    """Why the run proves nothing, or what it proves."""
+    if done.timed_out or done.exit_code is None:
+        return "the tests ran out of their time", None
+    try:
+        whole = await read_file(machine, shell.file, _MOST_OUTPUT_BYTES)
+    except OSError as error:
+        return f"what the tests printed cannot be read: {error.strerror}", None
+    summary = SummaryParser()
+    summary.feed(whole)
+    reports = await _reports(machine, task)
+    if task.reports and not reports:
+        return f"the tests wrote none of {', '.join(task.reports)}", None
+    xfails = any(b"xfail" in each for each in (task.run_tests.encode(), *task.tests.values()))
+    verdict = judge_reports(task.expected_tests, task.weights, (*reports, summary.report()), xfails=xfails)
+    return find_contradiction(done.exit_code, done.exit_code > _KILLED, verdict.tests), verdict
+
+
+async def _reports(machine: DaytonaHandle, task: Task) -> tuple[GradingReport, ...]:
+    found: list[GradingReport] = []
+    for path in task.reports:
+        try:
+            report = read_report(path, await read_file(machine, path, MAX_REPORT_BYTES))
+        except OSError:
+            continue
+        if report.tests or report.reward is not None:
+            found.append(report)
+    return tuple(found)

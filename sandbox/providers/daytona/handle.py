@@ -1,0 +1,98 @@
+"""One sandbox of Daytona's: calls of ``box.sh`` in it, bytes in and out, and what their failures mean.
+
+A call may be repeated: each does the same when it comes twice.  So a connection that fails is tried again, a few times.
+A sandbox that Daytona does not know any more vanished; a service that does not answer is infrastructure, like any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import shlex
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from sandbox.errors import SandboxLost, SandboxVanished
+from sandbox.providers.daytona.sdk import DaytonaSdk, DaytonaSdkSandbox
+
+LONGSHORE_FOLDER = "/.longshore"
+"""Ours, in the sandbox: folders of shells, and files on their way."""
+_SCRIPT = (Path(__file__).parent / "box.sh").read_text(encoding="utf-8")
+_TIMES, _AGAIN_S = 3, 1.0
+_SPARE_S = 60.0
+"""Beyond what a call waits for by itself."""
+_FILES_S = 600
+T = TypeVar("T")
+
+
+class DaytonaCallReply(NamedTuple):
+    code: int
+    words: tuple[str, ...]
+    """What the call said in its one line."""
+
+
+class DaytonaHandle:
+    def __init__(self, box: DaytonaSdkSandbox, sdk: DaytonaSdk) -> None:
+        self._box, self._sdk = box, sdk
+        self.id = box.id
+        self.gone: SandboxLost | None = None
+
+    async def call(self, verb: str, *arguments: str, wait_s: float = 0.0) -> DaytonaCallReply:
+        """Raises SandboxLost."""
+        command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "box", verb, *arguments])
+        limit_s = math.ceil(wait_s + _SPARE_S)
+        done = await self._tried(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
+        said = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "")
+        return DaytonaCallReply(done.exit_code, tuple(said.split()[1:]))
+
+    async def upload(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Raises SandboxLost."""
+        made = [self._sdk.FileUpload(source=data, destination=path) for path, data in files]
+        await self._tried(lambda: self._box.fs.upload_files(made, _FILES_S), _FILES_S)
+
+    async def download(self, path: str) -> bytes:
+        """Raises SandboxLost."""
+        return await self._tried(lambda: self._box.fs.download_file(path, _FILES_S), _FILES_S)
+
+    async def allow(self, block_all: bool, hosts: str) -> None:
+        """What it may reach from here on."""
+        await self._tried(
+            lambda: self._box.update_network_settings(
+                network_block_all=block_all, domain_allow_list=None if block_all else hosts
+            ),
+            _FILES_S,
+        )
+
+    async def renew(self) -> None:
+        """It is in use.  Raises SandboxLost."""
+        await self._tried(self._box.refresh_activity, _FILES_S)
+
+    async def delete(self) -> None:
+        """Raises SandboxLost."""
+        await self._tried(lambda: self._box.delete(_FILES_S), _FILES_S)
+
+    @staticmethod
+    def staging_path() -> str:
+        """A path for a file on its way."""
+        return f"{LONGSHORE_FOLDER}/{secrets.token_hex(8)}"
+
+    async def _tried(self, do: Callable[[], Awaitable[T]], within_s: float) -> T:
+        sdk = self._sdk
+        for attempt in range(_TIMES):
+            if self.gone is not None:
+                raise self.gone
+            try:
+                async with asyncio.timeout(within_s + _SPARE_S):
+                    return await do()
+            except (sdk.DaytonaNotFoundError, sdk.DaytonaGoneError) as error:
+                self.gone = SandboxVanished(f"Daytona does not have sandbox {self.id} any more: {error}")
+                raise self.gone from error
+            except (sdk.DaytonaConnectionError, TimeoutError) as error:
+                if attempt + 1 == _TIMES:
+                    raise SandboxLost(f"Daytona does not answer for sandbox {self.id}: {error}") from error
+            except sdk.DaytonaError as error:
+                raise SandboxLost(f"Daytona failed sandbox {self.id}: {error}") from error
+            await asyncio.sleep(_AGAIN_S)
+        raise AssertionError

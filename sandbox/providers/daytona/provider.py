@@ -1,0 +1,206 @@
+"""Daytona as a provider of sandboxes: ``async with daytona_provider({"image": "debian:12"}) as provider``.
+
+Options: ``image``, of tasks that name none; ``api_url`` and ``target``, where they are not the account's own;
+``idle_minutes``, after which a sandbox that nobody renews is deleted; ``disk_gb``.  The key is the variable
+DAYTONA_API_KEY's, which the SDK reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shlex
+import tempfile
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from protocol.cli.suggestions import did_you_mean
+from protocol.errors import InfraError, UserError
+from protocol.processes.cancellation import call_with_undo
+from sandbox.errors import BuildError, SandboxLost, SandboxStartError, TaskFault
+from sandbox.providers.daytona.files import write_files
+from sandbox.providers.daytona.handle import LONGSHORE_FOLDER, DaytonaHandle
+from sandbox.providers.daytona.sandbox import DaytonaSandbox, delete_quietly
+from sandbox.providers.daytona.sdk import DaytonaClient, DaytonaSdk, load_sdk
+from sandbox.providers.daytona.shell import DaytonaShell
+from sandbox.providers.plugins import ProviderOptions
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
+
+_CREATE_S, _SETUP_S = 600.0, 300.0
+_LONGEST_S = 7200.0
+_NO_BASH = 95
+_RENEWALS = 3
+"""Within the time that a sandbox lives unrenewed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaytonaOptions:
+    image: str = ""
+    api_url: str = ""
+    target: str = ""
+    idle_minutes: int = 15
+    disk_gb: int = 3
+
+    @classmethod
+    def parse(cls, options: ProviderOptions) -> DaytonaOptions:
+        """Raises UserError for a key that is none, or a value of another kind."""
+        known = {"image": str, "api_url": str, "target": str, "idle_minutes": int, "disk_gb": int}
+        for name, value in options.items():
+            if name not in known:
+                raise UserError(
+                    f"sandbox.options.{name} is no option of Daytona's: there are {', '.join(known)}"
+                    f"{did_you_mean(name, [*known])}"
+                )
+            if type(value) is not known[name] or (known[name] is int and int(value) < 1):
+                raise UserError(f"sandbox.options.{name} = {value!r}: write a {known[name].__name__}, 1 or more")
+        given: Mapping[str, Any] = options
+        return cls(**given)
+
+
+class DaytonaProvider:
+    def __init__(self, client: DaytonaClient, sdk: DaytonaSdk, options: DaytonaOptions) -> None:
+        self._client, self._sdk, self._options = client, sdk, options
+        self._open: set[DaytonaSandbox] = set()
+
+    async def open(self, task: Task, deadline_s: float | None = None) -> DaytonaSandbox:
+        """See :class:`sandbox.providers.interface.Provider`."""
+        self._check(task)
+        machine = await call_with_undo(lambda: self._created(task, deadline_s or _LONGEST_S), delete_quietly)
+        try:
+            await _ready(machine, task)
+            spared = (await machine.call("living")).words
+            await _set_up(machine, task)
+        except BaseException as error:
+            await asyncio.shield(delete_quietly(machine))
+            if isinstance(error, SandboxLost | OSError):
+                raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
+            raise
+        sandbox = DaytonaSandbox(machine, task, spared, self._open.discard)
+        self._open.add(sandbox)
+        return sandbox
+
+    def _check(self, task: Task) -> None:
+        """Raises UserError for what a task wants and cannot have there."""
+        wants = {
+            "services beside it": bool(task.services),
+            f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
+            "capabilities": bool(task.capabilities),
+            "build arguments or a target": task.build is not None and bool(task.build.args or task.build.target),
+        }
+        if missing := [what for what, wanted in wants.items() if wanted]:
+            raise UserError(
+                f"task {task.id} wants {' and '.join(missing)}, which a sandbox of Daytona's does not have: leave it "
+                "out (data.task_ids), or set sandbox.provider = 'docker' or 'pool'"
+            )
+        if task.build is None and not (task.image or self._options.image):
+            raise UserError(
+                f"task {task.id} names no image, and Daytona has no base image of ours: --set "
+                "'sandbox.options={image=\"debian:12\"}'"
+            )
+
+    async def _created(self, task: Task, max_s: float) -> DaytonaHandle:
+        options, sdk, network = self._options, self._sdk, task.network
+        with ExitStack() as stack:
+            params = sdk.CreateSandboxFromImageParams(
+                image=self._image(task.build, stack) if task.build else task.image or options.image,
+                os_user="root",
+                env_vars=dict(task.env),
+                labels={"longshore": "sandbox", "task": task.id},
+                resources=sdk.Resources(
+                    cpu=math.ceil(task.cpus),
+                    memory=math.ceil(task.memory_mb / 1024),
+                    disk=max(options.disk_gb, math.ceil(task.storage_mb / 1024)),
+                ),
+                auto_stop_interval=options.idle_minutes,
+                ttl_minutes=math.ceil(max_s / 60),
+                ephemeral=True,
+                network_block_all=network.agent is NetworkMode.NONE,
+                domain_allow_list=",".join(network.allowed_hosts) if network.agent is NetworkMode.PROXY else None,
+            )
+            try:
+                box = await self._client.create(params, timeout=max(_CREATE_S, task.build_timeout_s))
+            except sdk.DaytonaError as error:
+                kind = BuildError if task.build else SandboxStartError
+                raise kind(f"Daytona gave no sandbox for task {task.id}: {error}") from error
+        return DaytonaHandle(box, sdk)
+
+    def _image(self, build: ImageBuild, stack: ExitStack) -> Any:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ls-daytona-")))
+        for name, data in build.files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+            path.chmod(0o755 if name in build.executable else 0o644)
+        return self._sdk.Image.from_dockerfile(folder / build.dockerfile)
+
+    async def renew(self) -> None:
+        """All that are open live on."""
+
+        async def one(sandbox: DaytonaSandbox) -> None:
+            with suppress(InfraError):  # whoever uses it next is told
+                await sandbox.machine.renew()
+
+        async with asyncio.TaskGroup() as group:
+            for sandbox in tuple(self._open):
+                group.create_task(one(sandbox))
+
+    async def keep(self, every_s: float) -> None:
+        """Renew them again and again."""
+        while True:
+            await asyncio.sleep(every_s)
+            await self.renew()
+
+    async def close(self) -> None:
+        """Delete what is open."""
+        async with asyncio.TaskGroup() as group:
+            for sandbox in tuple(self._open):
+                group.create_task(sandbox.close())
+
+
+async def _ready(machine: DaytonaHandle, task: Task) -> None:
+    """Raises TaskFault for an image that cannot be worked in, SandboxLost."""
+    if (done := await machine.call("ready", LONGSHORE_FOLDER, task.workdir)).code:
+        why = "has no bash 5" if done.code == _NO_BASH else f"cannot be prepared: code {done.code}"
+        raise TaskFault(f"the image of task {task.id} {why}, and a sandbox of Daytona's needs it")
+
+
+async def _set_up(machine: DaytonaHandle, task: Task) -> None:
+    """Raises SandboxStartError (TaskFault for what is the task's own doing), OSError, SandboxLost."""
+    if task.files:
+        await write_files(machine, task.files, 0o644)
+    if not task.setup.strip():
+        return
+    ended = await DaytonaShell(machine, task.workdir).run(f"(eval {shlex.quote(task.setup)})", _SETUP_S)
+    if ended.timed_out:
+        raise SandboxStartError(f"the task's setup ran out of its {_SETUP_S:g} s: {ended.output[-500:]!r}")
+    if ended.exit_code:
+        raise TaskFault(f"the task's setup exited {ended.exit_code}: {ended.output[-500:]!r}")
+
+
+@asynccontextmanager
+async def daytona_provider(options: ProviderOptions, sdk: DaytonaSdk | None = None) -> AsyncGenerator[DaytonaProvider]:
+    """Leaving it deletes what is open.  Raises UserError where the SDK is not installed, or refuses what it is told."""
+    chosen = DaytonaOptions.parse(options)
+    package = sdk or load_sdk()
+    try:
+        client = package.AsyncDaytona(
+            package.DaytonaConfig(api_url=chosen.api_url or None, target=chosen.target or None)
+        )
+    except package.DaytonaError as error:
+        raise UserError(f"Daytona cannot be asked ({error}): export DAYTONA_API_KEY=…, from its dashboard") from error
+    every_s = chosen.idle_minutes * 60 / _RENEWALS
+    async with client:
+        provider, tasks = DaytonaProvider(client, package, chosen), asyncio.TaskGroup()
+        await tasks.__aenter__()
+        keeping = tasks.create_task(provider.keep(every_s))
+        try:
+            yield provider
+        finally:  # the caller's own error leaves as it is, not in a group
+            keeping.cancel()
+            try:
+                await asyncio.shield(provider.close())
+            finally:
+                await tasks.__aexit__(None, None, None)

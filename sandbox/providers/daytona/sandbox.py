@@ -1,0 +1,90 @@
+"""A sandbox of Daytona's, as any provider's is: :class:`sandbox.providers.interface.Sandbox`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+
+from protocol.errors import InfraError
+from sandbox.errors import SandboxLost
+from sandbox.grading.grader import GradeResult
+from sandbox.grading.suspicions import command_text
+from sandbox.providers.daytona import files as carried
+from sandbox.providers.daytona.grading import grade_daytona_sandbox
+from sandbox.providers.daytona.handle import DaytonaHandle
+from sandbox.providers.daytona.shell import DaytonaShell
+from sandbox.providers.daytona.tools import DaytonaTools
+from sandbox.providers.interface import MAX_READ_BYTES
+from sandbox.session.files import MAX_TREE_BYTES
+from sandbox.session.shell import CommandResult
+from sandbox.tasks.task import NetworkMode, Task
+from sandbox.tools import ToolResult
+
+_DELETE_S = 30.0
+
+
+class DaytonaSandbox:
+    def __init__(
+        self, machine: DaytonaHandle, task: Task, spared: Sequence[str], closed: Callable[[DaytonaSandbox], None]
+    ) -> None:
+        """``spared``: what ran before the agent came; ``closed`` is told when it ends."""
+        self.machine, self._task, self._spared, self._told = machine, task, tuple(spared), closed
+        self._shell = DaytonaShell(machine, task.workdir)
+        self._tools = DaytonaTools(machine, task.workdir)
+        self._commands: list[str] = []
+        """What the agent asked for."""
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed and self.machine.gone is None
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        self._open()
+        self._commands.append(command)
+        return await self._shell.run(command, timeout_s)
+
+    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+        self._open()
+        await carried.write_files(self.machine, files, mode)
+
+    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        self._open()
+        return await carried.read_file(self.machine, path, max_bytes)
+
+    async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
+        self._open()
+        return await carried.read_tree(self.machine, path, max_bytes)
+
+    async def call_tool(self, name: str, arguments: object) -> ToolResult:
+        self._open()
+        self._commands.append(command_text(arguments))
+        return await self._tools.call(name, arguments)
+
+    async def grade(self, timeout_s: float | None = None) -> GradeResult:
+        self._open()
+        network = self._task.network
+        if network.verify is not network.agent:
+            await self.machine.allow(network.verify is NetworkMode.NONE, ",".join(network.allowed_hosts))
+        graded = await grade_daytona_sandbox(self.machine, self._task, timeout_s, self._commands, self._spared)
+        self._shell = DaytonaShell(self.machine, self._task.workdir)
+        self._tools = DaytonaTools(self.machine, self._task.workdir)
+        return graded
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._told(self)
+            await asyncio.shield(delete_quietly(self.machine))
+
+    def _open(self) -> None:
+        if self._closed:
+            raise SandboxLost("the session was closed")
+
+
+async def delete_quietly(machine: DaytonaHandle) -> None:
+    """One that cannot be deleted ends by itself."""
+    with contextlib.suppress(InfraError, TimeoutError):
+        async with asyncio.timeout(_DELETE_S):
+            await machine.delete()

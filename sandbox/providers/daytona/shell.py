@@ -1,0 +1,129 @@
+"""A persistent shell in a sandbox of Daytona's: one command at a time, its output bounded, its time bounded.
+
+What :mod:`sandbox.session.shell` promises, but for what needs a PID 1 of ours: what background jobs print between two commands
+is lost.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import NamedTuple
+
+from protocol.truncation import HeadTailBuffer
+from sandbox.errors import SandboxLost, ShellBusy
+from sandbox.providers.daytona.handle import DaytonaHandle
+from sandbox.session.shell import KEPT_OUTPUT_BYTES, CommandResult
+
+_CHUNK_S = 20.0
+"""Of one call: connections are cut that are silent for longer."""
+MAX_COMMAND_BYTES = 1 << 20
+_WORDS, _KILLED_TIMES = 6, 3
+
+
+class CommandProgress(NamedTuple):
+    """How a command stands."""
+
+    has_ended: bool
+    died: bool
+    """The shell ended with it."""
+    code: int | None
+    size: int
+    """Of its whole output."""
+    timed_out: bool
+    new_output: HeadTailBuffer
+
+
+class DaytonaShell:
+    def __init__(self, machine: DaytonaHandle, workdir: str) -> None:
+        self._machine, self._folder, self._workdir = machine, machine.staging_path(), workdir
+        self._opened = False
+        self._number = 0
+        self._input = False
+        self._seen = 0
+        """Bytes of the command's output that were shown."""
+        self._began = 0.0
+        self.running = False
+        """As far as is known."""
+
+    async def start(self, command: str, *, with_input: bool = False) -> None:
+        """Raises ShellBusy, SandboxLost, ValueError for a command with NUL bytes or of more than 1 MiB."""
+        if self.running:
+            raise ShellBusy
+        encoded = command.encode(errors="surrogateescape")
+        if b"\0" in encoded:
+            raise ValueError("a command has no NUL byte")
+        if len(encoded) > MAX_COMMAND_BYTES:
+            raise ValueError("a command has at most 1 MiB")
+        if not self._opened:
+            if (done := await self._machine.call("open", self._folder, self._workdir)).code:
+                raise SandboxLost(f"no shell can be opened in sandbox {self._machine.id}: code {done.code}")
+            self._opened = True
+        self._number += 1
+        self._seen, self._input, self._began = 0, with_input, time.perf_counter()
+        self.running = True
+        await self._machine.upload([(f"{self._folder}/{self._number}.command", encoded)])
+
+    async def poll(self, wait_s: float, *, kill: bool = False) -> CommandProgress:
+        """Once it is over, or after so long; then it is killed or goes on.  Raises SandboxLost."""
+        until = time.monotonic() + wait_s
+        while True:
+            left_s = max(until - time.monotonic(), 0.0)
+            last = left_s <= _CHUNK_S
+            look = await self._drive(min(left_s, _CHUNK_S), kill=kill and last)
+            if look.has_ended or last:
+                self.running = not look.has_ended
+                return look
+
+    async def _drive(self, wait_s: float, *, kill: bool) -> CommandProgress:
+        flags = (str(int(self._input)), str(round(wait_s * 1000)), str(int(kill)))
+        asked = ("drive", self._folder, str(self._number), *flags, str(self._seen), str(KEPT_OUTPUT_BYTES))
+        done = await self._machine.call(*asked, wait_s=wait_s)
+        for _ in range(_KILLED_TIMES):
+            if len(done.words) == _WORDS:
+                break
+            done = await self._machine.call(*asked, wait_s=wait_s)  # what the agent's command killed is asked again
+        else:
+            raise SandboxLost(f"sandbox {self._machine.id} does not say how its command stands: code {done.code}")
+        how, code, size, timed_out, head, tail = done.words
+        kept = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        for part in (head, tail):
+            kept.feed(base64.b64decode(part[:-1]))
+        kept.total = int(size) - self._seen
+        over = how != "running"
+        return CommandProgress(over, how == "died", int(code) if over else None, int(size), timed_out == "1", kept)
+
+    def take_output(self, look: CommandProgress) -> str:
+        """Its new output."""
+        self._seen = look.size
+        return look.new_output.text()
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        """Evaluate it, and kill it after ``timeout_s``.  Raises as :meth:`start`."""
+        await self.start(command)
+        look = await self.poll(timeout_s, kill=True)
+        self.running = False
+        return self.result(look)
+
+    def result(self, look: CommandProgress) -> CommandResult:
+        """Of a command that is over."""
+        text, kept = self.take_output(look), look.new_output
+        ms = (time.perf_counter() - self._began) * 1000
+        saved = self.file if kept.dropped else ""
+        return CommandResult(
+            text, kept.dropped, None if look.timed_out else look.code, look.timed_out, ms, look.died, saved
+        )
+
+    @property
+    def file(self) -> str:
+        """With its whole output."""
+        return f"{self._folder}/{self._number}.output"
+
+    async def send(self, text: str) -> bool:
+        """A line for its input; whether it has one.  Raises SandboxLost."""
+        return self._input and not (await self._machine.call("send", self._folder, str(self._number), text)).code
+
+    async def kill(self) -> None:
+        """Raises SandboxLost."""
+        await self._machine.call("kill", self._folder, str(self._number))
+        self.running = False

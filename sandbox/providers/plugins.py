@@ -1,0 +1,39 @@
+"""Providers of sandboxes that other packages add, by name.
+
+One is an entry point of the group ``longshore.sandbox_providers``: a callable that takes the options that its user gave
+and gives an asynchronous context manager of a :class:`~sandbox.providers.interface.Provider`, open for as long as that is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeAlias, cast
+
+from protocol.errors import UserError
+from protocol.plugins import PluginGroup, load_plugin
+from sandbox.providers.interface import SandboxProvider
+
+ProviderOptions: TypeAlias = Mapping[str, str | int | float | bool]
+_Open: TypeAlias = Callable[[ProviderOptions], AbstractAsyncContextManager[object]]
+
+
+@asynccontextmanager
+async def open_plugin_provider(name: str, options: ProviderOptions) -> AsyncGenerator[SandboxProvider]:
+    """``async with added_provider("lab", {"url": …}) as provider``.  Raises UserError for one that is not there, or
+    that is none."""
+    made = load_plugin(PluginGroup.SANDBOX_PROVIDERS, name)
+    opening = cast("_Open", made)(options) if callable(made) else None
+    if not isinstance(opening, AbstractAsyncContextManager):
+        raise UserError(_none(name))
+    async with opening as provider:
+        if not isinstance(provider, SandboxProvider):
+            raise UserError(_none(name))
+        yield provider
+
+
+def _none(name: str) -> str:
+    return (
+        f"the sandbox provider '{name}' is none: its entry point has to be a callable that takes options and gives an "
+        "asynchronous context manager of what sandbox/providers/interface.py describes (docs/plugins.md)"
+    )

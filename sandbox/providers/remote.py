@@ -1,0 +1,273 @@
+"""Sandboxes behind a pool server or a router, with the library's interface (:mod:`sandbox.providers.interface`).
+
+Every request that does something carries a request id, so that a lost reply is asked for again and nothing is done
+twice.  A full server is asked again when it says (Retry-After).  A background heartbeat keeps all leases alive, also
+while an operation runs; when the client dies, the server ends them at their deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import time
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, cast
+
+import aiohttp
+from pydantic import TypeAdapter
+
+from protocol.errors import UserError
+from protocol.processes.cancellation import call_with_undo
+from sandbox.errors import (
+    BuildError,
+    SandboxDestroyed,
+    SandboxLost,
+    SandboxStartError,
+    SandboxVanished,
+    ShellBusy,
+    TaskFault,
+)
+from sandbox.grading.grader import GradeResult, max_grading_s
+from sandbox.http import failures
+from sandbox.http.json_client import BUSY_STATUSES, RETRY_PAUSE_S, TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
+from sandbox.http.messages import LEAST_DEADLINE_S, MAX_S
+from sandbox.http.task_codec import encode_task
+from sandbox.images.image_names import image_for
+from sandbox.providers.interface import MAX_READ_BYTES, SandboxGroup
+from sandbox.session.files import MAX_TREE_BYTES
+from sandbox.session.shell import CommandResult
+from sandbox.tasks.task import Task
+from sandbox.tools import ToolArguments, ToolResult
+
+_COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
+_GIVE_BACK_S = 10.0
+"""How long a cancelled request for a slot waits for its answer: a slot that nobody gives back is held for its time to
+live."""
+_SLACK_S = 60.0
+"""Beyond a command's own time."""
+
+_KINDS: Mapping[str, type[Exception]] = {
+    failures.BAD_REQUEST: ValueError,
+    failures.SHELL_BUSY: ShellBusy,
+    failures.START_FAILED: SandboxStartError,
+    failures.BUILD_FAILED: BuildError,
+    failures.TASK_FAULT: TaskFault,
+    failures.TASK_REFUSED: UserError,
+}
+"""Code → what the library raises.  None of them says that a sandbox is gone."""
+
+
+class RemotePool:
+    """``async with RemotePool(url) as pool: sandbox = await pool.open(task)``."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        *,
+        acquire_s: float = 600.0,
+        request_s: float = 660.0,
+        unreachable_s: float = 30.0,
+    ) -> None:
+        """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply whose time is not known;
+        ``unreachable_s``: for a server that does not answer at all, before its sandboxes count as lost."""
+        self._server = JsonHttpClient(url, token, request_s=request_s, unreachable_s=unreachable_s)
+        self._url, self._acquire_s, self.request_s = self._server.url, acquire_s, request_s
+        self._leases: dict[str, float] = {}
+        """Lease → its time to live without a heartbeat, in seconds."""
+        self._tasks = asyncio.TaskGroup()
+        self._heart: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._server.__aenter__()
+        await self._tasks.__aenter__()
+        self._heart = self._tasks.create_task(self._beat())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._heart is not None:
+            self._heart.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            await self._server.__aexit__(kind, error, trace)
+
+    async def open(
+        self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None
+    ) -> RemoteSandbox:
+        """A sandbox for ``task``; waits while the server is full, or has not room for all that are to be there
+        ``together``.  Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for a task
+        that the server refuses."""
+        give_up = time.monotonic() + self._acquire_s
+        request = {"request_id": uuid.uuid4().hex, "image": image_for(task)}
+        request |= {"task_key": task.id} if group is None else {"task_id": group.name, "n_slots": group.size}
+        try:
+            async with asyncio.timeout(self._acquire_s):
+                lease = await self._slot(request, give_up)
+                sandbox = RemoteSandbox(self, str(lease["lease_id"]), deadline_s, task)
+                self._leases[sandbox.lease_id] = float(lease["ttl_s"])
+                try:
+                    meta = {"task_name": task.id, "instruction": task.instruction, "task": encode_task(task)}
+                    await sandbox.post("/reset", give_up - time.monotonic(), task_meta=meta)
+                except BaseException:
+                    await sandbox.close()
+                    raise
+        except TimeoutError as error:
+            raise SandboxStartError(f"{self._url} gave no sandbox within {self._acquire_s:g} s") from error
+        except (HttpStatusError, SandboxLost, SandboxDestroyed, *TRANSPORT_ERRORS) as error:
+            raise SandboxStartError(f"{self._url} gave no sandbox: {error}") from error
+        return sandbox
+
+    async def _slot(self, request: dict[str, Any], give_up: float) -> dict[str, Any]:
+        """Waits while the server is full.  When this is cancelled, a slot that is on its way is given back."""
+        while True:
+            try:
+                return await call_with_undo(lambda: self._allocated(request), self._give_back, _GIVE_BACK_S)
+            except HttpStatusError as refused:
+                if refused.status not in BUSY_STATUSES or time.monotonic() + refused.retry_after_s > give_up:
+                    raise
+                await asyncio.sleep(refused.retry_after_s or RETRY_PAUSE_S)
+
+    async def _allocated(self, request: dict[str, Any]) -> dict[str, Any]:
+        if "task_id" not in request:
+            return await self.post_with_retries("/allocate", request)
+        given = await self.post_with_retries("/allocate_group", request)
+        return {"lease_id": given["assignments"][0]["slot_id"], "ttl_s": given["ttl_s"]}
+
+    async def _give_back(self, slot: dict[str, Any]) -> None:
+        await RemoteSandbox(self, str(slot["lease_id"])).close()
+
+    async def post_with_retries(
+        self, path: str, body: dict[str, Any], deadline_s: float | None = None
+    ) -> dict[str, Any]:
+        """See :meth:`sandbox.http.json_client.Caller.ask`."""
+        return await self._server.post_with_retries(path, body, deadline_s)
+
+    async def _beat(self) -> None:
+        """Keep every lease alive, three times within its time to live."""
+        while True:
+            await asyncio.sleep(min(self._leases.values(), default=3.0) / 3)
+            async with asyncio.TaskGroup() as group:
+                for lease_id in tuple(self._leases):
+                    group.create_task(self._renew(lease_id))
+
+    async def _renew(self, lease_id: str) -> None:
+        try:
+            async with asyncio.timeout(10.0):
+                await self._server.post("/heartbeat", {"lease_id": lease_id})
+        except (HttpStatusError, *TRANSPORT_ERRORS):
+            return  # the next one may be heard; the operation on a lost lease says what happened
+
+    def forget(self, lease_id: str) -> None:
+        self._leases.pop(lease_id, None)
+
+
+class RemoteSandbox:
+    """A lease.  See :class:`sandbox.providers.interface.Sandbox`."""
+
+    def __init__(
+        self, pool: RemotePool, lease_id: str, deadline_s: float | None = None, task: Task | None = None
+    ) -> None:
+        """``task`` is None where another client has opened it."""
+        self._pool, self.lease_id, self._task = pool, lease_id, task
+        self._ends_at = time.monotonic() + deadline_s if deadline_s else None
+        self._gone = self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        """As far as the last reply told."""
+        return not (self._gone or self._closed)
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        done = await self.post("/run", timeout_s + _SLACK_S, command=command, timeout_s=timeout_s)
+        return _COMMAND.validate_python(done["result"])
+
+    async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+        packed = {path: base64.b64encode(data).decode() for path, data in files.items()}
+        await self.post("/write_files", self._pool.request_s, files=packed, mode=mode)
+
+    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
+        reply = await self.post("/read_file", self._pool.request_s, path=path, max_bytes=max_bytes)
+        return base64.b64decode(str(reply["content"]))
+
+    async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
+        reply = await self.post("/read_tree", self._pool.request_s, path=path, max_bytes=max_bytes)
+        return {name: base64.b64decode(content) for name, content in cast("dict[str, str]", reply["files"]).items()}
+
+    async def call_tool(self, name: str, arguments: object) -> ToolResult:
+        call = {
+            "name": name,
+            "arguments": dict(cast("ToolArguments", arguments)) if isinstance(arguments, Mapping) else arguments,
+        }
+        try:
+            done = self._ended(await self.post("/exec_tool", self._pool.request_s, tool_call=call))
+        except ValueError as error:  # it cannot be sent, or the server does not take it
+            return ToolResult(f"Error: {error}.")
+        text = str(done["observation"])
+        return ToolResult(text, done["exit_code"], float(done["ms"]), bool(done["timed_out"]), text)
+
+    async def grade(self, timeout_s: float | None = None) -> GradeResult:
+        most_s = max_grading_s(self._task, timeout_s) if self._task else self._pool.request_s
+        done = self._ended(await self.post("/evaluate", most_s, timeout_s=timeout_s))
+        return _GRADE.validate_python(done["result"])
+
+    def _ended(self, reply: dict[str, Any]) -> dict[str, Any]:
+        if reply["ended"]:
+            self._gone = True
+            raise SandboxDestroyed(str(reply.get("observation") or "the agent ended its own sandbox"))
+        return reply
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._pool.forget(self.lease_id)
+        try:
+            await asyncio.shield(self._close())
+        except (HttpStatusError, *TRANSPORT_ERRORS):
+            return  # unrenewed, it ends at its deadline
+
+    async def _close(self) -> None:
+        async with asyncio.timeout(20.0):
+            await self._pool.post_with_retries("/close", {"lease_id": self.lease_id})
+
+    async def post(self, endpoint: str, deadline_s: float, **fields: object) -> dict[str, Any]:
+        """``deadline_s``: every hop gives the request up in its turn then.  Raises what the library raises."""
+        if self._closed:
+            raise SandboxLost("the session was closed")
+        left_s = self._ends_at - time.monotonic() if self._ends_at else None
+        deadline_s = max(min(deadline_s, MAX_S, MAX_S if left_s is None else left_s), LEAST_DEADLINE_S)
+        body = {"lease_id": self.lease_id, "request_id": uuid.uuid4().hex, "deadline_s": deadline_s, **fields}
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._pool.post_with_retries(endpoint, body, deadline_s)
+        except HttpStatusError as refused:
+            raise self._translated(refused) from None
+        except TimeoutError as error:
+            await self.close()
+            raise SandboxLost("the session reached its deadline, or the server did not answer in time") from error
+        except aiohttp.ClientError as error:
+            self._gone = True
+            raise SandboxLost(f"the pool server does not answer: {type(error).__name__} {error}") from error
+
+    def _translated(self, refused: HttpStatusError) -> Exception:
+        message = str(refused)
+        match refused.code:
+            case failures.FILE_ERROR if refused.errno:
+                return OSError(refused.errno, os.strerror(refused.errno))
+            case code if code in _KINDS:
+                return _KINDS[code](message)
+            case failures.DESTROYED:
+                self._gone = True
+                return SandboxDestroyed(message)
+            case failures.VANISHED:
+                self._gone = True
+                return SandboxVanished(message)
+            case _:
+                self._gone = True
+                return SandboxLost(f"{message} ({refused.status} {refused.code})")

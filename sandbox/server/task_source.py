@@ -1,0 +1,32 @@
+"""From a request's ``task_meta`` to a task: one that the client sent whole, or a folder of this server's data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.http.task_codec import TaskRefused, check_task_bounds, decode_task
+from sandbox.tasks import load_task
+from sandbox.tasks.task import Task
+
+
+class TaskSource:
+    """``dataset``: folder that ``task_path`` is relative to; None where clients send their tasks themselves."""
+
+    def __init__(self, dataset: Path | None) -> None:
+        self._dataset = dataset.resolve() if dataset else None
+
+    def resolve(self, meta: Mapping[str, Any]) -> Task:
+        """Blocking.  Raises UserError (TaskRefused, TaskError)."""
+        if "task" in meta:
+            return decode_task(meta["task"])
+        if self._dataset is None:
+            raise TaskRefused("this server has no data set: start it with --dataset, or send the whole task as 'task'")
+        path = meta.get("task_path")
+        if not isinstance(path, str) or not path or "\0" in path:
+            raise TaskRefused("task_meta names no task_path")
+        folder = (self._dataset / path).resolve()
+        if not folder.is_relative_to(self._dataset) or folder == self._dataset:
+            raise TaskRefused(f"task_path {path[:200]!r} is outside the server's data set")
+        return check_task_bounds(load_task(folder))

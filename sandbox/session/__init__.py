@@ -1,0 +1,1 @@
+"""One sandbox's life: PID 1's protocol and the resumable connection to it, shells, terminals and files, and the session that owns them. Layers: wire, keys and the terminal emulator; attach, resumable stream and connection; shell, terminal, child process and files; the session; its snapshot."""

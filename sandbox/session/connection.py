@@ -1,0 +1,271 @@
+"""The line to one container's PID 1: requests, their answers, and why it went dead.
+
+Messages are handled in the order in which PID 1 spoke, without an await in between.  When the attach stream ends, every
+waiter is woken with the cause: the agent's own doing, or infrastructure.  A stream that broke while its container goes
+on is followed by another (:mod:`sandbox.session.resumable_stream`): by itself, which nobody who waits notices (:meth:`Link.resume`), or
+when somebody asks for it (:meth:`Link.reattach`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.session import wire
+from sandbox.session.resumable_stream import ResumableStream
+
+ANSWER_S = 60.0
+"""PID 1 answers in milliseconds; a host that needs longer than this is not healthy."""
+REATTACH_S = 60.0
+
+
+@dataclass(slots=True)
+class _Gone:
+    """How the attach stream ended."""
+
+    error: Exception | None = None
+    bye: wire.ByeReason | None = None
+    asked: bool = False
+    destroyed: SandboxDestroyed | None = None
+
+
+class InitConnection:
+    """PID 1 of ``container``; :meth:`handle` gets what answers no request."""
+
+    def __init__(self, engine: DockerEngine, container: str, key: bytes) -> None:
+        self.engine, self.container = engine, container
+        self._created_at = time.time()
+        self._stream = ResumableStream(engine, container, key, self._on_message, self._on_break)
+        self._requests = 0  # the last one's number
+        self._answers: dict[int, asyncio.Future[wire.InitAck | wire.FileData]] = {}
+        self._events: set[asyncio.Event] = set()
+        self._ended = asyncio.Event()
+        self._gone = _Gone()
+        self.on_stream_broken: Callable[[], None] | None = None
+        """Called when a stream breaks for which :meth:`resume` is worth trying; whoever waits goes on waiting for it.
+        None: it is not, and they are told."""
+        self.remaining_s = 0.0
+        """Of the container's life, at PID 1's last answer to an extension."""
+
+    @property
+    def alive(self) -> bool:
+        return not self._ended.is_set()
+
+    @property
+    def greeted(self) -> asyncio.Event:
+        """PID 1 has spoken."""
+        return self._stream.greeted
+
+    def handle(self, message: wire.InitMessage) -> None:
+        """Of a subclass: a message that answers no request."""
+        raise NotImplementedError
+
+    def on_requests_lost(self, after: int, up_to: int) -> None:
+        """Of a subclass: PID 1 has not got the requests of these numbers, and will not."""
+        raise NotImplementedError
+
+    def number_requests_from(self, first: int) -> None:
+        self._requests = first
+
+    def next_request(self) -> int:
+        self._requests += 1
+        return self._requests
+
+    def send(self, frame: bytes) -> None:
+        """To PID 1, once, whatever happens to the stream; to nobody when the link is dead."""
+        if self.alive:
+            self._stream.send(frame)
+
+    def request(self, make: Callable[[int], bytes]) -> int:
+        """Send a frame whose answer will be awaited with :meth:`answered`."""
+        number = self.next_request()
+        frame = make(number)
+        self._answers[number] = asyncio.get_running_loop().create_future()
+        self.send(frame)
+        return number
+
+    def request_with_callback(self, make: Callable[[int], bytes], then: Callable[[], None]) -> None:
+        """Send a frame; ``then`` is called after its answer, or when there will be none."""
+
+        number = self.request(make)
+        self._answers[number].add_done_callback(lambda _: (self._answers.pop(number, None), then()))
+
+    @contextlib.contextmanager
+    def request_expecting_refusal(self, make: Callable[[int], bytes], refused: Callable[[int], None]) -> Generator[int]:
+        """Send a frame that PID 1 acknowledges only where it does not do it: then ``refused`` gets the errno."""
+        number = self.request(make)
+
+        def acknowledged(answer: asyncio.Future[wire.InitAck | wire.FileData]) -> None:
+            if answer.exception() is None:
+                refused(answer.result().error)
+
+        self._answers[number].add_done_callback(acknowledged)
+        try:
+            yield number
+        finally:
+            self._answers.pop(number, None)
+
+    async def answered(self, request: int, timeout_s: float = ANSWER_S) -> wire.InitAck:
+        """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        answer = await self._answer(request, timeout_s)
+        if isinstance(answer, wire.FileData):
+            raise wire.StreamProtocolError(f"request {request} was answered with a file")
+        return answer
+
+    async def read_piece(self, path: str, offset: int, most: int) -> wire.FileData:
+        """A piece of a file.  Raises what :meth:`answered` does, ValueError for a path that cannot be one."""
+        request = self.request(lambda n: wire.read_frame(n, path, offset, most))
+        answer = await self._answer(request, ANSWER_S)
+        if isinstance(answer, wire.InitAck):  # no room for it in PID 1's queue
+            return wire.FileData(request, answer.error, 0, b"")
+        return answer
+
+    async def _answer(self, request: int, timeout_s: float) -> wire.InitAck | wire.FileData:
+        future = self._answers.setdefault(request, asyncio.get_running_loop().create_future())
+        try:
+            if not self.alive and not future.done():
+                raise await self.explain_end()
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except _StreamEndedError:
+            raise await self.explain_end() from None
+        finally:
+            self._answers.pop(request, None)
+
+    async def wait_for_event(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Wait for an event that a message sets.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        self._events.add(event)
+        try:
+            if self.alive and not event.is_set():
+                async with asyncio.timeout(timeout_s):
+                    await event.wait()
+            if not event.is_set() or not self.alive:
+                raise await self.explain_end()
+        finally:
+            self._events.discard(event)
+
+    async def open(self) -> None:
+        """Before the container starts.  Raises EngineError."""
+        await self._stream.open()
+
+    async def resume(self) -> None:
+        """A new stream in place of one that broke.  Whoever waits notices nothing but the time, or, where there is no
+        container any more, is told why."""
+        with contextlib.suppress(SandboxLost, SandboxDestroyed):
+            await self._follow()
+
+    def give_up(self, why: str) -> None:
+        """In place of :meth:`resume`: whoever waits is told that this is lost."""
+        self._end(ConnectionAbortedError(why))
+
+    async def reattach(self) -> None:
+        """A new stream to the same PID 1, which goes on as it was: of a link whose waiters were told that it is lost,
+        or of a new one.  Raises SandboxLost or SandboxDestroyed."""
+        self.close_stream()
+        if self._gone.asked or self._gone.bye is not None or self._gone.destroyed is not None:
+            raise await self.explain_end()
+        asked = self._requests
+        self._ended, self._gone = asyncio.Event(), _Gone()
+        self._stream.forget_sent()  # nobody waits for what was under way
+        self.on_requests_lost(await self._follow(), asked)
+
+    async def _follow(self) -> int:
+        """The last request that PID 1 has taken.  Raises SandboxLost or SandboxDestroyed; then the link is dead."""
+        try:
+            async with asyncio.timeout(REATTACH_S):
+                return await self._stream.reconnect(self._requests)
+        except DockerEngineError as error:
+            self._end()
+            raise await self.explain_end() from error
+        except TimeoutError as error:
+            self.give_up(f"PID 1 did not answer on a new one within {REATTACH_S:.0f} s")
+            raise await self.explain_end() from error
+        except BaseException:
+            self.give_up("whoever attached again was stopped")
+            raise
+
+    def mark_closing(self) -> bool:
+        """From here on the stream's end is nobody's fault.  Returns whether this is the first to say so."""
+        first, self._gone.asked = not self._gone.asked, True
+        return first
+
+    def mark_destroyed(self, why: SandboxDestroyed) -> None:
+        """From here on the stream's end is the agent's doing."""
+        self._gone.destroyed = self._gone.destroyed or why
+
+    async def stream_ended(self) -> None:
+        await self._ended.wait()
+
+    def close_stream(self) -> None:
+        self._stream.close()
+
+    def _on_message(self, message: wire.InitMessage) -> None:
+        match message:
+            case wire.InitAck() | wire.FileData():
+                future = self._answers.get(message.request)
+                if future is not None and not future.done():
+                    future.set_result(message)
+                elif isinstance(message, wire.InitAck) and message.value:
+                    self.remaining_s = message.value / 1000
+            case wire.InitHello():
+                return
+            case wire.InitBye():
+                self._gone.bye = message.why
+            case _:
+                self.handle(message)
+
+    def _on_break(self, error: Exception | None) -> None:
+        gone = self._gone
+        if self.on_stream_broken is not None and not (gone.asked or gone.bye is not None or gone.destroyed is not None):
+            self.on_stream_broken()
+        elif self.alive:
+            self._end(error)
+
+    def _end(self, error: Exception | None = None) -> None:
+        """Whoever waits is told."""
+        self._gone.error = self._gone.error or error
+        self._ended.set()
+        for event in self._events:
+            event.set()
+        for future in self._answers.values():
+            if not future.done():
+                future.set_exception(_StreamEndedError())
+                future.exception()  # seen: whoever waits gets it, and nobody has to
+
+    async def explain_silence(self, asked: str) -> SandboxLost:
+        """Why PID 1 has not answered in time: the daemon's trouble, or nobody knows."""
+        try:
+            await self.engine.require_running(self.container)
+        except DockerEngineError as error:
+            return SandboxLost(f"PID 1 did not answer {asked}: {error}")
+        return SandboxVanished(f"PID 1 did not answer {asked}, and the Docker daemon is well")
+
+    async def explain_end(self) -> SandboxLost | SandboxDestroyed:
+        """Why the line is dead."""
+        gone = self._gone
+        if gone.destroyed is not None:
+            return gone.destroyed.with_traceback(None)  # of whoever was told before
+        if gone.asked:
+            return SandboxLost("the session was closed")
+        if gone.bye is wire.ByeReason.DEADLINE:
+            return SandboxLost("the container reached its deadline: it was not extended, or lived for its maximum")
+        if gone.bye is not None or gone.error is not None:
+            return SandboxLost(f"the attach stream broke: {gone.error or gone.bye}")
+        try:
+            cause = await self.engine.ending_cause(self.container, self._created_at)
+        except DockerEngineError as error:
+            return SandboxLost(f"the Docker daemon does not answer: {error}")
+        if cause.out_of_memory and not cause.killed_by_api:
+            return SandboxDestroyed("the agent used up the container's memory, and PID 1 was killed for it")
+        if cause.killed_by_api:
+            return SandboxLost("the container was killed from outside, through the daemon")
+        return SandboxVanished("the container ended, and neither PID 1 nor the daemon says why")
+
+
+class _StreamEndedError(Exception):
+    """The attach stream ended under a waiter."""

@@ -1,0 +1,165 @@
+"""Files into a sandbox and out of it, through PID 1.
+
+PID 1 sees only the container, so no path leads out of it.  It touches regular files only, follows no link in the last
+place of a path, nothing of /proc or /sys, and waits for no pipe or device.  What comes out is bounded before it is
+read: a file by its size, a tree by its bytes and its number of files.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import tarfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from sandbox.errors import SandboxLost
+from sandbox.session import wire
+from sandbox.session.child_process import collect_child_output
+from sandbox.session.connection import ANSWER_S, InitConnection
+
+if TYPE_CHECKING:
+    from sandbox.session.sandbox_session import SandboxSession
+
+MAX_FILE_BYTES = 16 << 20
+MAX_TREE_BYTES = 64 << 20
+MAX_TREE_FILES = 10_000
+CLEAR_TIMEOUT_S = 60.0
+"""For what stands where a file or a folder is to be."""
+READ_TREE_TIMEOUT_S = 120.0
+_PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
+
+
+class FileTooLarge(Exception):
+    """More than the caller takes."""
+
+
+def _put(
+    link: InitConnection, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
+) -> list[int]:
+    """Send one file without waiting.  Returns the requests to await with :meth:`Link.answered`."""
+    requests: list[int] = []
+    for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
+        chunk = data[at : at + wire.FILE_CHUNK_BYTES]
+        how = flags if at == 0 else wire.WriteFlag.APPEND
+        requests.append(link.request(lambda n, c=chunk, h=how: wire.write_frame(n, path, c, mode=mode, flags=h)))
+    return requests
+
+
+async def write_files(link: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+    """Bring files in, with the folders above them.  A path that ends in ``/`` makes a folder.
+
+    Raises OSError with the container's errno, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
+    """
+    requests = [(path, _put(link, path, data, mode=mode)) for path, data in contents.items()]
+    failed = [(error, path) for path, sent in requests if (error := await _written(link, sent))]
+    for error, path in failed:
+        raise OSError(error, os.strerror(error), path)
+
+
+async def replace_path(
+    link: InitConnection,
+    path: str,
+    data: bytes = b"",
+    *,
+    mode: int = 0o644,
+    flags: wire.WriteFlag = wire.WriteFlag.REPLACE,
+) -> None:
+    """Put a file, or a folder where ``path`` ends in ``/``, in the place of whatever stands there.
+
+    PID 1 clears for a moment at a time, and has time for everything else in between.  Raises OSError with the
+    container's errno, ETIME where there is more than is cleared within :data:`CLEAR_S`, SandboxLost, SandboxDestroyed.
+    """
+    give_up = time.monotonic() + CLEAR_TIMEOUT_S
+    while error := await _written(link, _put(link, path, data, mode=mode, flags=flags)):
+        if error != errno.ETIME or time.monotonic() > give_up:
+            raise OSError(error, os.strerror(error), path)
+
+
+async def _written(link: InitConnection, requests: Sequence[int]) -> int:
+    """The first error of these requests, 0 for none.  Raises SandboxLost, SandboxDestroyed."""
+    try:
+        acks = [await link.answered(request) for request in requests]
+    except TimeoutError as error:
+        raise SandboxLost(f"PID 1 did not take a file within {ANSWER_S:.0f} s") from error
+    return next((ack.error for ack in acks if ack.error), 0)
+
+
+async def read_file(link: InitConnection, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """A regular file's content.
+
+    Raises OSError with the container's errno (ELOOP for a link, EISDIR, EINVAL for a device or pipe, EPERM in /proc),
+    FileTooLarge, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
+    """
+    content = bytearray()
+    while True:
+        try:
+            piece = await link.read_piece(path, len(content), wire.FILE_CHUNK_BYTES)
+        except TimeoutError as error:
+            raise SandboxLost(f"PID 1 did not read {path} within {ANSWER_S:.0f} s") from error
+        if piece.error:
+            raise OSError(piece.error, os.strerror(piece.error), path)
+        content += piece.data
+        if max(piece.size, len(content)) > max_bytes:
+            raise FileTooLarge(f"{path} has {max(piece.size, len(content))} bytes, more than {max_bytes}")
+        if not piece.data:
+            return bytes(content)
+
+
+async def read_tree(
+    session: SandboxSession, path: str, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
+) -> dict[str, bytes]:
+    """The regular files under a folder, by their paths relative to it.  Links, devices and pipes are left out.
+
+    Packed by the kit's own tar in PID 1's grade child, not by a tool that the agent could have replaced.  It looks up
+    whose a file is, and so what the agent made of /etc/passwd can hold it up.
+
+    Raises FileTooLarge, OSError (ETIME for what takes too long, EIO for what cannot be read whole, as /proc),
+    SandboxLost, SandboxDestroyed.
+    """
+    room = max_bytes + max_files * 1024 + (1 << 20)
+    end, packed = await collect_child_output(
+        session, (*_PACK, path), env={}, limit_s=READ_TREE_TIMEOUT_S, most_bytes=room
+    )
+    if len(packed) > room:
+        raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
+    if end is None:
+        raise OSError(errno.ETIME, f"it was not read within {READ_TREE_TIMEOUT_S:.0f} s", path)
+    if end.signalled:
+        raise OSError(errno.EINTR, "everything in the sandbox was killed meanwhile", path)
+    if end.code and not packed.strip(b"\0"):
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    try:
+        return unpack_archive(packed, max_bytes=max_bytes, max_files=max_files)
+    except ValueError as error:
+        raise OSError(errno.EIO, f"it changes as it is read, or holds what no archive can ({error})", path) from error
+
+
+def unpack_archive(
+    archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
+) -> dict[str, bytes]:
+    """The regular files of a tar archive that nobody vouches for, by relative path.  Links and devices are left out.
+
+    Raises FileTooLarge, ValueError for what is no archive or names a path outside its root.
+    """
+    found: dict[str, bytes] = {}
+    left = max_bytes
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+            for member in tar:
+                if not member.isreg():
+                    continue
+                name = PurePosixPath(member.name)
+                if name.is_absolute() or ".." in name.parts or "\0" in member.name:
+                    raise ValueError(f"{member.name!r} is outside the archive's root")
+                left -= member.size
+                if left < 0 or len(found) >= max_files:
+                    raise FileTooLarge(f"more than {max_bytes} bytes or {max_files} files")
+                content = tar.extractfile(member)
+                found[str(name)] = content.read() if content else b""
+    except tarfile.TarError as error:
+        raise ValueError(f"not a tar archive: {error}") from error
+    return found

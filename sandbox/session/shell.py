@@ -1,0 +1,209 @@
+"""One of the agent's persistent shells: one command at a time, its output bounded, its time bounded.
+
+State (directory, variables, functions, background jobs) lasts from command to command.  A command that runs out of its
+time is killed inside the container together with the shell, and the next command gets a new shell in the same
+directory; background jobs of earlier commands go on.  Or it is left to run, and its output is asked for later: a
+command is started, waited for, looked at and interrupted in separate steps, and :meth:`Shell.run` is all of them.
+What jobs print between commands opens the next command's output, as on a terminal.
+
+The exit code is what the agent's own shell said.  It is for the agent, for people, and for rewards that are
+little and bounded; no verdict may read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from protocol.truncation import HeadTailBuffer
+from sandbox.errors import SandboxLost, ShellBusy
+from sandbox.session import wire
+
+KEPT_OUTPUT_BYTES = 64 << 10
+"""Of each end of a command's output."""
+INTERRUPT_S = 30.0
+"""PID 1 answers an interrupt in milliseconds; a host that needs longer than this is not healthy."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    output: str
+    """Standard output and error as they came, head and tail when there was too much."""
+    truncated_bytes: int
+    exit_code: int | None
+    """None when the command was killed for its time or no shell could be started."""
+    timed_out: bool
+    ms: float
+    shell_restarted: bool
+    """Variables and functions are gone; the directory is kept."""
+    saved: str = ""
+    """File in the sandbox with the whole output, up to its limit; empty when there was no need for one."""
+
+
+class SlotConnection(Protocol):
+    """The session, as its shells and terminals see it."""
+
+    def next_request(self) -> int: ...
+
+    def send(self, frame: bytes) -> None: ...
+
+    def request(self, make: Callable[[int], bytes]) -> int: ...
+
+    async def answered(self, request: int, timeout_s: float) -> wire.InitAck:
+        """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        ...
+
+    async def wait_for_event(self, event: asyncio.Event, timeout_s: float) -> None:
+        """Wait for an event that a message sets.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        ...
+
+    async def explain_silence(self, asked: str) -> SandboxLost:
+        """Why nothing answers."""
+        ...
+
+
+async def interrupt_slot(link: SlotConnection, slot: int) -> None:
+    """Kill what runs in a slot.  Raises SandboxLost, SandboxDestroyed."""
+    try:
+        await link.answered(link.request(lambda n: wire.interrupt_frame(n, slot)), INTERRUPT_S)
+    except TimeoutError as error:
+        raise await link.explain_silence(f"an interrupt within {INTERRUPT_S:.0f} s") from error
+
+
+class SandboxShell:
+    """A session's shell.  Not safe for two commands at once: it says so."""
+
+    def __init__(self, link: SlotConnection, slot: int = wire.MAIN_SLOT, cwd: str = "/") -> None:
+        self._link = link
+        self.slot = slot
+        self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        self.request = 0
+        """The number of the command that has been started and whose result has not been taken; 0 for none."""
+        self._started = 0.0
+        self._ended = asyncio.Event()
+        self._end: wire.CommandStatus | wire.ProcessDied | None = None
+        self._live: Callable[[str], None] | None = None
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._spool: wire.Spool | None = None
+        self._restarted = False
+        self.cwd = cwd
+        self.commands = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command has been started and its result not been taken."""
+        return self.request != 0
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the command's result waits to be taken."""
+        return self.busy and self._end is not None
+
+    def handle(self, message: wire.SlotOutput | wire.CommandStatus | wire.ProcessDied | wire.SlotState) -> None:
+        """Called by the session, in the order in which PID 1 spoke."""
+        match message:
+            case wire.SlotOutput():
+                self._output.feed(message.data)
+                if self._live is not None:
+                    self._live(self._decoder.decode(message.data))
+                return
+            case wire.SlotState():
+                self._told_again(message)
+                return
+            case wire.CommandStatus():
+                self.cwd = message.cwd
+            case wire.ProcessDied():
+                self._restarted = True
+                if message.request not in (0, self.request):  # of a command that was abandoned
+                    self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        if message.request == self.request and self._end is None:
+            self._end = message
+            self._ended.set()
+
+    def _told_again(self, state: wire.SlotState) -> None:
+        self.cwd = state.cwd
+        if state.running and state.request != self.request:  # whoever waited for it is gone
+            self._link.send(wire.interrupt_frame(self._link.next_request(), self.slot))
+
+    def start(
+        self, command: str, on_output: Callable[[str], None] | None = None, spool: wire.Spool | None = None
+    ) -> None:
+        """Give the shell a command.  ``on_output`` gets the text as it comes; it must not raise.
+
+        Raises ShellBusy, ValueError for a command with NUL bytes or of more than 1 MiB.
+        """
+        if self.request:
+            raise ShellBusy
+        request = self._link.next_request()
+        spool = spool or wire.Spool(f"/tmp/full_output_{self.slot}_{request}.txt", 2 * KEPT_OUTPUT_BYTES)  # noqa: S108  the sandbox's
+        frame = wire.run_frame(request, command.encode(errors="surrogateescape"), self.slot, spool)
+        self.request, self._end, self._live, self._spool = request, None, on_output, spool
+        self._started = time.perf_counter()
+        self._ended.clear()
+        self._link.send(frame)
+
+    async def wait_until_ended(self, timeout_s: float) -> bool:
+        """Whether the command ends within this time.  Raises SandboxLost or SandboxDestroyed."""
+        try:
+            await self._link.wait_for_event(self._ended, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def new_output(self) -> str:
+        """What came since this was last asked, of a command that was started.  Head and tail, if it was much."""
+        kept, self._output = self._output, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        return kept.text()
+
+    async def interrupt(self) -> None:
+        """Kill the command and the shell; returns when both are dead.  Raises SandboxLost or SandboxDestroyed."""
+        await interrupt_slot(self._link, self.slot)
+
+    def finish(self, *, timed_out: bool = False) -> CommandResult:
+        """The result of a command that has ended, with the output that was not asked for before."""
+        end, kept, spool = self._end, self._output, self._spool
+        self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        restarted, self._restarted = self._restarted, False
+        self.release()
+        self.commands += 1
+        code = None if timed_out or end is None or end.code < 0 else end.code
+        ms = (time.perf_counter() - self._started) * 1000
+        saved = spool.path if spool and end and end.spooled else ""
+        return CommandResult(kept.text(), kept.dropped, code, timed_out, ms, restarted, saved)
+
+    def release(self) -> None:
+        """Make room for the next command; the output that nobody has asked for opens the next one's."""
+        self.request, self._live, self._spool = 0, None, None
+
+    def lost(self) -> None:
+        """PID 1 never got the command."""
+        if self.request and self._end is None:
+            self._end = wire.ProcessDied(self.slot, self.request, -1, 0, wire.DeathCause.INTERRUPTED)
+            self._ended.set()
+
+    def abandon(self) -> None:
+        """Kill what runs, without waiting: nobody will ask for its result.  What comes late belongs to no command."""
+        if self.request and self._end is None:
+            self._link.send(wire.interrupt_frame(self._link.next_request(), self.slot))
+        self.release()
+
+    async def run(
+        self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
+    ) -> CommandResult:
+        """Evaluate ``command``, and kill it after ``timeout_s``.
+
+        Raises SandboxLost or SandboxDestroyed when the container goes, and what :meth:`start` raises.
+        """
+        self.start(command, on_output)
+        try:
+            timed_out = not await self.wait_until_ended(timeout_s)
+            if timed_out:
+                await self.interrupt()
+        except BaseException:  # cancelled, or the container is gone
+            self.abandon()
+            raise
+        return self.finish(timed_out=timed_out)

@@ -1,0 +1,34 @@
+"""A sandbox's files as they stand, as an image (:meth:`sandbox.pool.sandbox_pool.SandboxPool.fork` makes a second sandbox of it).
+
+The daemon pauses the container while it copies, so that the copy is of one moment.  Processes, variables and what lies
+in a tmpfs or on a volume are not in it.  It lives as long as its ``async with`` and is removed by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from sandbox.docker.committed_images import committed_image, writable_layer_bytes
+from sandbox.docker.engine import DockerEngineError
+from sandbox.errors import SandboxLost
+from sandbox.session.sandbox_session import SandboxSession
+
+
+@asynccontextmanager
+async def snapshot(session: SandboxSession) -> AsyncGenerator[str]:
+    """The id of an image of the session's files.  Raises SandboxLost, also where they are longer than its disk limit:
+    holes take up room in a copy."""
+    async with AsyncExitStack() as stack:
+        try:
+            if session.spec is not None:
+                size, most = (
+                    await writable_layer_bytes(session.engine, session.container),
+                    session.spec.limits.disk_bytes,
+                )
+                if size > most:
+                    raise SandboxLost(f"its files are {size >> 20} MiB long, and its disk limit is {most >> 20} MiB")
+            image = await stack.enter_async_context(committed_image(session.engine, session.container, pause=True))
+        except DockerEngineError as error:
+            raise SandboxLost(f"the sandbox could not be copied: {error}") from error
+        yield image

@@ -1,0 +1,147 @@
+"""A real terminal: a process on a pseudo-terminal, keys in, a screen out, for vim, less, REPLs and curses programs.
+
+PID 1 holds the other end and sends what is printed on the terminal's own stream.  The screen is computed only when it
+is asked for, from the last :data:`SCREEN_BYTES` since it was asked before: a program that prints without end costs no
+more than that.  A terminal ends with its process; its last screen and output stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+
+from protocol.truncation import HeadTailBuffer
+from sandbox.errors import SandboxLost
+from sandbox.session import wire
+from sandbox.session.keys import encode_keys
+from sandbox.session.shell import KEPT_OUTPUT_BYTES, SlotConnection, interrupt_slot
+from sandbox.session.terminal_emulator import TerminalEmulator, TerminalScreen
+
+SCREEN_BYTES = 64 << 10
+ANSWER_S = 60.0
+
+
+class PseudoTerminal:
+    """Made by :meth:`sandbox.session.sandbox_session.SandboxSession.open_terminal`."""
+
+    def __init__(self, link: SlotConnection, slot: int, rows: int, columns: int) -> None:
+        self._link = link
+        self.slot = slot
+        self._unseen = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        self._undrawn = HeadTailBuffer(0, SCREEN_BYTES)
+        self._drawing = TerminalEmulator(rows, columns)
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._news, self._ended = asyncio.Event(), asyncio.Event()
+        self._spool: wire.Spool | None = None
+        self.exit_code: int | None = None
+        """None while the process runs, and when nobody can say."""
+        self.saved = ""
+        """File in the sandbox with the whole output, once it has ended and if there was much."""
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
+
+    async def start(self, cwd: str, argv: Sequence[str], env: dict[str, str], spool: wire.Spool | None = None) -> None:
+        """Raises OSError with the container's errno, and what :meth:`SlotLink.answered` does."""
+        self._spool = spool
+        rows, columns = self._drawing.size
+        await self._ask(
+            lambda n: wire.terminal_frame(
+                n, self.slot, cwd=cwd, argv=argv, env=env, rows=rows, columns=columns, spool=spool
+            ),
+            "open a terminal",
+        )
+
+    def handle(self, message: wire.SlotOutput | wire.ProcessDied | wire.CommandStatus | wire.SlotState) -> None:
+        """Called by the session, in the order in which PID 1 spoke."""
+        match message:
+            case wire.SlotOutput():
+                self._unseen.feed(message.data)
+                self._undrawn.feed(message.data)
+            case wire.ProcessDied():
+                self.exit_code = message.code
+                self.saved = self._spool.path if self._spool and message.spooled else ""
+                self._ended.set()
+            case _:
+                return
+        self._news.set()
+
+    def lost(self) -> None:
+        """The process ended while nobody listened."""
+        self._ended.set()
+        self._news.set()
+
+    async def send(self, keys: str | Sequence[str]) -> None:
+        """Type: key names as in tmux, or text.  Raises OSError when the process is gone or takes no more."""
+        await self.send_bytes(encode_keys(keys))
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self._ask(lambda n: wire.type_frame(n, self.slot, data), "type")
+
+    async def resize(self, rows: int, columns: int) -> None:
+        """The program is told as by a window system.  Raises ValueError for more or less than a terminal has."""
+        self._draw()
+        await self._ask(lambda n: wire.resize_frame(n, self.slot, rows, columns), "resize the terminal")
+        self._drawing.resize(rows, columns)
+
+    def screen(self) -> TerminalScreen:
+        self._draw()
+        return self._drawing.screen()
+
+    def new_output(self) -> str:
+        """The text since this was last asked, escape sequences and all; head and tail, if it was much."""
+        kept, self._unseen = self._unseen, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
+        return kept.text().replace("\r\n", "\n")
+
+    async def wait_until_ended(self, timeout_s: float) -> bool:
+        """Whether the process ends within this time.  Raises SandboxLost or SandboxDestroyed."""
+        try:
+            await self._link.wait_for_event(self._ended, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def wait_until_settled(self, idle_s: float, most_s: float) -> None:
+        """Wait until nothing has been printed for ``idle_s``, the process has ended, or ``most_s`` are over."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                while self.running:
+                    self._news.clear()
+                    await self._link.wait_for_event(self._news, idle_s)
+
+    async def wait_for_screen(self, shows: Callable[[TerminalScreen], bool], timeout_s: float) -> bool:
+        """Whether the screen comes to show something within this time, or before the process ends."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not shows(self.screen()):
+                    if not self.running:
+                        return False
+                    self._news.clear()
+                    await self._link.wait_for_event(self._news, timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    async def kill(self) -> None:
+        """Kill the process and what it started; returns when it is dead.  Raises SandboxLost or SandboxDestroyed."""
+        if self.running:
+            await interrupt_slot(self._link, self.slot)
+
+    def _draw(self) -> None:
+        undrawn, self._undrawn = self._undrawn, HeadTailBuffer(0, SCREEN_BYTES)
+        if undrawn.dropped:
+            self._drawing.clear()
+            self._decoder.reset()
+        self._drawing.feed(self._decoder.decode(undrawn.tail))
+
+    async def _ask(self, make: Callable[[int], bytes], what: str) -> None:
+        try:
+            ack = await self._link.answered(self._link.request(make), ANSWER_S)
+        except TimeoutError as error:
+            raise SandboxLost(f"PID 1 did not {what} within {ANSWER_S:.0f} s") from error
+        if ack.error:
+            raise OSError(ack.error, os.strerror(ack.error), what)

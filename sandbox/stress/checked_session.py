@@ -1,0 +1,95 @@
+"""One session that is asked and checked."""
+
+from __future__ import annotations
+
+import time
+
+from protocol.errors import InfraError
+from sandbox.session.shell import CommandResult
+from sandbox.stress import nonces
+from sandbox.stress.nonces import LEDGER_FILE, NonceVerdict
+from sandbox.stress.report import StressReport
+from sandbox.stress.sandbox_sources import HeldSandbox
+
+ANSWER_S = 120.0
+"""Longest wait for a short command, on a machine that does far more than it can carry."""
+
+
+class UnansweredCommandError(InfraError):
+    """A short command was killed for its time, or no shell could be started for it."""
+
+
+class CheckedSession:
+    """A held sandbox; what it answers goes into the report."""
+
+    def __init__(self, seat: HeldSandbox, report: StressReport, run: str, session: int) -> None:
+        self.sandbox, self._report = seat, report
+        self._run, self._session = run, session
+        self._number = 0
+        self._asked: set[int] = set()
+        """Numbers of the commands that wrote to the ledger, or were to."""
+        self._answered: set[int] = set()
+        self.reported_restart = False
+        """The session has said that its shell is a new one."""
+
+    def resume_counts(self, asked: int, answered: int) -> None:
+        """Another process has asked the first ``asked`` commands; ``answered`` of them it saw answered."""
+        self._number = asked
+        self._asked, self._answered = set(range(1, asked + 1)), set(range(1, answered + 1))
+
+    def _nonce(self) -> tuple[int, str]:
+        self._number += 1
+        return self._number, nonces.make_nonce(self._run, self._session, self._number)
+
+    async def echo(self) -> float:
+        """One `echo` and its round trip in milliseconds, as its client sees it."""
+        _, own = self._nonce()
+        began = time.perf_counter()
+        done = await self.sandbox.run(f"echo {own}", ANSWER_S)
+        ms = (time.perf_counter() - began) * 1000
+        self._report.commands += 1
+        if done.output != f"{own}\n":
+            self._report.add_wrong_answer(f"to `echo {own}`: {done.output[:200]!r}")
+        return ms
+
+    async def run_checked(self, command: str, timeout_s: float = ANSWER_S) -> CommandResult:
+        """Run ``command``, verify that the answer is its own, and remember that it was to be executed once.
+
+        Raises SandboxLost, SandboxDestroyed, Unanswered.
+        """
+        number, own = self._nonce()
+        self._asked.add(number)
+        done = await self.sandbox.run(nonces.mark_command(command, own), timeout_s)
+        self.reported_restart |= done.shell_restarted
+        if done.timed_out or done.exit_code is None:
+            raise UnansweredCommandError(f"{command[:60]!r} was not answered within {timeout_s:g} s")
+        verdict = nonces.check_nonce(done.output, own)
+        self._report.commands += 1
+        self._answered.add(number)
+        if verdict is not NonceVerdict.RIGHT:
+            self._report.add_wrong_answer(
+                f"{own} is {verdict} in the answer to {command[:60]!r}: {done.output[-200:]!r}"
+            )
+        return done
+
+    async def run_unchecked(self, command: str, timeout_s: float) -> CommandResult:
+        """Run what may break anything: its answer proves nothing, but it must not be executed twice.
+
+        Raises SandboxLost, SandboxDestroyed.
+        """
+        number, own = self._nonce()
+        self._asked.add(number)
+        done = await self.sandbox.run(nonces.mark_command(command, own, answer=False), timeout_s)
+        self.reported_restart |= done.shell_restarted
+        return done
+
+    async def check_ledger(self) -> None:
+        """Read back what the sandbox executed.  Raises SandboxLost, SandboxDestroyed."""
+        if not self._asked:
+            return
+        try:
+            text = (await self.sandbox.read_file(LEDGER_FILE)).decode(errors="replace")
+        except FileNotFoundError:
+            text = ""
+        for problem in nonces.find_ledger_problems(text, self._run, self._session, self._asked, self._answered):
+            self._report.add_wrong_answer(problem)

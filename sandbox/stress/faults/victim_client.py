@@ -1,0 +1,71 @@
+"""``python -m sandbox.stress.faults.victim_client (--pool NAME | --server URL) RUN SESSION…``: a client that is to be killed.
+
+It opens a sandbox for each session, prepares it, gives it a command, and prints on one line what somebody else needs to
+take them over: container ids of the pool, leases of the server.  It ends by itself at the end of its input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+
+import orjson
+
+from sandbox.host import current_host
+from sandbox.http.auth import read_token
+from sandbox.stress.checked_session import CheckedSession
+from sandbox.stress.faults.fault_context import PREPARE_COMMAND, RUNNING_COMMAND
+from sandbox.stress.report import StressReport
+from sandbox.stress.sandbox_sources import (
+    FAULT_TASK,
+    PoolServerSource,
+    PoolSource,
+    RemoteHeldSandbox,
+    open_pool_source,
+    open_server_source,
+)
+from sandbox.stress.server_metrics import PoolServerMetrics
+
+_UNDER_WAY_S = 60.0
+
+
+async def hold_sessions(place: PoolSource | PoolServerSource, run: str, sessions: list[int]) -> None:
+    """Until the end of the input."""
+    held: list[str] = []
+    async with asyncio.TaskGroup() as group:
+        for session in sessions:
+            seat = await place.open(FAULT_TASK)
+            held.append(seat.lease_id if isinstance(seat, RemoteHeldSandbox) else seat.container)
+            talker = CheckedSession(seat, StressReport(len(sessions)), run, session)
+            await talker.run_checked(PREPARE_COMMAND)
+            group.create_task(talker.run_unchecked(RUNNING_COMMAND, _UNDER_WAY_S))
+            await asyncio.sleep(0)  # the command is sent
+        sys.stdout.write(orjson.dumps(held).decode() + "\n")
+        sys.stdout.flush()
+        await asyncio.to_thread(sys.stdin.read)
+
+
+async def run_victim(chosen: argparse.Namespace, token: str) -> None:
+    sessions: list[int] = chosen.sessions
+    where = (
+        open_server_source(PoolServerMetrics(chosen.server, token), len(sessions))
+        if chosen.server
+        else open_pool_source(current_host(), chosen.pool, len(sessions), 1)
+    )
+    async with where as place:
+        await hold_sessions(place, chosen.run, sessions)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m sandbox.stress.faults.victim_client", description=__doc__)
+    parser.add_argument("--pool")
+    parser.add_argument("--server")
+    parser.add_argument("run")
+    parser.add_argument("sessions", type=int, nargs="+")
+    asyncio.run(run_victim(parser.parse_args(), read_token(None, os.environ)))
+
+
+if __name__ == "__main__":
+    main()

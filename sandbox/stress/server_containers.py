@@ -1,0 +1,25 @@
+"""What a pool server's own containers are, beside those of its clients."""
+
+from __future__ import annotations
+
+from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.stress.server_metrics import PoolServerMetrics
+
+
+class ServerOwnContainers:
+    """How many containers of a pool server are new and not a client's: warm ones, where old ones were used up."""
+
+    def __init__(
+        self, engine: DockerEngine, metrics: PoolServerMetrics, before: DockerInventory, live_before: int
+    ) -> None:
+        self._engine, self._metrics = engine, metrics
+        self._before, self._live_before = before, live_before
+        self.pool = ""
+        """Name of the server's pool, once a container of it has been seen."""
+
+    async def count(self) -> int:
+        """Raises EngineError, UserError when the server does not answer."""
+        there = await self._engine.containers({f"{LABEL_PREFIX}.pool": self.pool}) if self.pool else ()
+        old = sum(each.id in self._before.containers for each in there)
+        return max(0, int(await self._metrics.read("sandboxes_warm")) + self._live_before - old)

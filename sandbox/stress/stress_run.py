@@ -1,0 +1,189 @@
+"""A stress run from end to end: places opened, phases in order, everything closed, what is left counted.
+
+An interrupt ends the phase that runs; what was opened is closed, the engine's lists are compared, and what was found
+until then is reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import signal
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.leaks import wait_for_leaks
+from sandbox.host import SandboxHost
+from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.stress import floor, phases
+from sandbox.stress.checked_session import CheckedSession
+from sandbox.stress.faults import FAULTS
+from sandbox.stress.faults.fault_context import MOST_STRUCK, FaultContext
+from sandbox.stress.options import StressOptions
+from sandbox.stress.phases import WARM_SANDBOXES, CommandLoad, StressContext
+from sandbox.stress.report import FaultTally, StressReport
+from sandbox.stress.sandbox_sources import SandboxSource, open_pool_source, open_server_source
+from sandbox.stress.server_containers import ServerOwnContainers
+from sandbox.stress.server_metrics import PoolServerMetrics
+
+_BYSTANDERS = 8
+"""Sessions that go on working, and are verified, while faults are injected beside them."""
+_BYSTANDERS_RATE = 20.0
+_WHERE = "grep -o 'containers/[0-9a-f]\\{64\\}/' /proc/self/mountinfo | head -n 1"
+"""The engine mounts files of its own folder for the container: their path has its id."""
+
+
+async def run_stress(options: StressOptions, host: SandboxHost, report: StressReport) -> None:
+    """Fill ``report``.  Raises UserError where nothing can be done as asked."""
+    async with DockerEngine(host.docker_url) as engine:
+        before = await engine.inventory()
+        own: ServerOwnContainers | None = None
+        if (metrics := _metrics(options)) is not None:
+            own = ServerOwnContainers(engine, metrics, before, int(await metrics.read("sandboxes_live")))
+        steal = floor.CpuStealMeter()
+        try:
+            async with _interruptible(report):
+                await _phases(options, host, engine, report, own)
+        except (LongshoreError, ExceptionGroup) as error:
+            _take(error, report)
+        finally:
+            report.phase = "looking for what is left"
+            report.steal = steal.share()
+            report.add_leaks(await asyncio.shield(wait_for_leaks(engine, before, count_kept=own and own.count)))
+    report.phase = "interrupted" if report.interrupted else "done"
+
+
+def _take(error: Exception, report: StressReport) -> None:
+    """What was raised on purpose is part of the report, unless the person can mend it."""
+    for each in iterate_leaf_errors(error):
+        if isinstance(each, UserError):
+            raise each from error
+    _note(error, report)
+
+
+def _note(error: Exception, report: StressReport) -> None:
+    """What was raised on purpose is a failure of the run; anything else goes on."""
+    found = list(iterate_leaf_errors(error))
+    if not all(isinstance(each, LongshoreError) for each in found):
+        raise error
+    for each in found:
+        report.add_failure(f"{report.phase}: {type(each).__name__}: {each}")
+
+
+@asynccontextmanager
+async def _interruptible(report: StressReport) -> AsyncGenerator[None]:
+    """SIGINT and SIGTERM end the block, once; what it holds is closed as it is left."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def interrupt() -> None:
+        if not report.interrupted:
+            report.interrupted = True
+            scope.reschedule(loop.time())
+
+    scope = asyncio.timeout(None)
+    try:
+        async with scope:
+            for each in signals:
+                loop.add_signal_handler(each, interrupt)
+            yield
+    except TimeoutError:
+        if not report.interrupted:
+            raise
+    finally:
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+
+async def _phases(
+    options: StressOptions,
+    host: SandboxHost,
+    engine: DockerEngine,
+    report: StressReport,
+    own: ServerOwnContainers | None,
+) -> None:
+    run = secrets.token_hex(4)
+    at_once = os.cpu_count() or 2
+    async with _place(options, host, f"stress-{os.getpid()}-{run}", at_once) as place:
+        bench = StressContext(report, place, run, at_once)
+        report.phase = "first session"
+        like = await _example(bench, engine)
+        if own is not None:
+            own.pool = like["Config"]["Labels"][f"{LABEL_PREFIX}.pool"]
+        report.phase = "acquire"
+        await phases.measure_acquire(bench)
+        report.phase = "start"
+        async with phases.start_sessions(bench, floor.StartFloor(engine, like), options.sessions) as talkers:
+            if not talkers:
+                return
+            report.phase = "one command at a time"
+            await phases.measure_single_commands(bench, talkers, engine.url, await _container(talkers[0], engine))
+            report.phase = "load"
+            until = time.monotonic() + options.duration_s
+            await CommandLoad(bench, options.commands, options.rate).run(talkers, lambda: time.monotonic() > until)
+            if options.faults:
+                await _faults(options, host, bench, talkers)
+            report.phase = "reading back what was executed"
+            await phases.check_ledgers(report, talkers)
+            report.phase = "closing"
+
+
+def _place(
+    options: StressOptions, host: SandboxHost, name: str, at_once: int
+) -> AbstractAsyncContextManager[SandboxSource]:
+    needed = options.sessions + (MOST_STRUCK if options.faults else 0)
+    if (metrics := _metrics(options)) is not None:
+        return open_server_source(metrics, needed)
+    return open_pool_source(host, name, needed + WARM_SANDBOXES, at_once)
+
+
+def _metrics(options: StressOptions) -> PoolServerMetrics | None:
+    """Of the server that is asked; None for the library."""
+    return PoolServerMetrics(options.server, options.token) if options.server else None
+
+
+async def _example(bench: StressContext, engine: DockerEngine) -> dict[str, Any]:
+    """What the engine says of a sandbox's container.  Raises UserError when the sandboxes are not on ``engine``."""
+    talker = await bench.open_session(0)
+    try:
+        return await engine.inspect(await _container(talker, engine))
+    finally:
+        await asyncio.shield(talker.sandbox.close())
+
+
+async def _container(talker: CheckedSession, engine: DockerEngine) -> str:
+    if talker.sandbox.container:
+        return talker.sandbox.container
+    found = re.search(r"[0-9a-f]{64}", (await talker.run_checked(_WHERE)).output)
+    if found is None or found[0] not in (await engine.inventory()).containers:
+        raise UserError(
+            f"the server's sandboxes are not on the engine at {engine.url}, which is needed for floors and leaks: "
+            "set DOCKER_HOST to the server's engine"
+        )
+    return found[0]
+
+
+async def _faults(
+    options: StressOptions, host: SandboxHost, bench: StressContext, talkers: list[CheckedSession]
+) -> None:
+    """One kind after another, while some sessions go on working."""
+    done = False
+    load = CommandLoad(bench, options.commands, _BYSTANDERS_RATE)
+    async with FaultContext(bench, host, _metrics(options)) as arena, asyncio.TaskGroup() as group:
+        group.create_task(load.run(talkers[:_BYSTANDERS], lambda: done, timed=False))
+        try:
+            for name in options.faults:
+                bench.report.phase = f"fault {name}"
+                tally = bench.report.faults[name] = FaultTally()
+                try:
+                    await FAULTS[name].inject(arena, tally)
+                except (LongshoreError, ExceptionGroup) as error:
+                    _note(error, bench.report)  # it could not be injected; the others can
+        finally:
+            done = True

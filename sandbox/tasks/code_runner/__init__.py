@@ -1,0 +1,1 @@
+"""The test program of code tasks, which runs inside the sandbox: harness judges the candidate program through candidate_client, proxies and value_codec, and candidate_server runs the candidate in a process of its own. These files are copied into containers and import only the standard library and each other; shared_state alone is used on the host only."""

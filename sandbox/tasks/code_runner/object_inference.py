@@ -1,0 +1,222 @@
+"""Where test code must mean an object of the answer's own: its text shows it.  Pure.
+
+A call is *meant* as an object where what it answers is asked for what no standard type has: an attribute, to be entered
+by ``with``.  It may be asked directly, by a name that only calls of one function have given it, as an item of a list of
+them, or as what operators make of them.
+What begins with a capital may be a class.  One such call shows that it is, and so do ``isinstance(x, Shape)`` and what
+changes in place what a call made (``l.append(1)``); then all of its calls are meant.  Of another function only those
+very calls are: it may answer text to others.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from sandbox.tasks.code_runner.proxies import STANDARD_ATTRIBUTES
+
+_OF_GENERATORS = ("send", "throw", "close")
+_PUTTING = frozenset(("add", "append", "appendleft", "extend", "extendleft", "insert", "update"))
+_SILENT = frozenset(("clear", "discard", "remove", "reverse", "rotate", "sort"))
+"""With those that put: methods of the standard types that answer None, so that only an object's are asked for more."""
+_CLASS_CHECKS = ("isinstance", "issubclass", "assertIsInstance")
+SOLUTION_CLASS = "Solution"
+"""What LeetCode's rows call their class."""
+
+_Place = tuple[tuple[ast.AST, int], ...]
+"""The scopes around a node, the outermost first, and which statement of each it is in."""
+
+
+class _Given(NamedTuple):
+    """What a name is given; None is not known."""
+
+    value: ast.expr | None
+    statement: int
+    alone: bool
+    """Whether that statement is an assignment, which is always executed where the next one is."""
+
+
+def _is_own(attribute: str) -> bool:
+    return not (attribute in STANDARD_ATTRIBUTES or attribute in _OF_GENERATORS or attribute.startswith("__"))
+
+
+def _last_name(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _may_be_class(function: ast.expr, entry: str) -> bool:
+    name = _last_name(function)
+    return (entry if name == "candidate" else name)[:1].isupper()
+
+
+def find_class_names(tree: ast.Module) -> set[str]:
+    """Names with a capital that test code calls, or (but for constants) asks for what no standard type has."""
+    called = {_last_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    asked = {
+        _last_name(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node.attr)
+    }
+    return {name for name in called | {name for name in asked if not name.isupper()} if name[:1].isupper()}
+
+
+def find_object_calls(tree: ast.Module, entry: str) -> list[ast.Call]:
+    """The calls whose answers test code must mean as objects.  ``entry``: the function that it has as ``candidate``."""
+    text = _Text(tree)
+    meant: list[ast.Call] = []
+    classes = {SOLUTION_CLASS, *_checked_classes(tree)}
+    for node, sure in _asked(tree):
+        calls = text.calls(node)
+        functions = {ast.dump(each.func): each.func for each in calls or ()}
+        if calls is None or len(functions) != 1:
+            continue
+        (function,) = functions.values()
+        if _may_be_class(function, entry):
+            classes.add(ast.unparse(function))
+        elif sure:
+            meant += calls
+    every = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return meant + [each for each in every if ast.unparse(each.func) in classes]
+
+
+def _asked(tree: ast.Module) -> Iterator[tuple[ast.expr, bool]]:
+    """What is asked for what no standard type has; or, less sure, changed in place."""
+    statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_own(node.attr):
+            yield node.value, True
+        elif isinstance(node, ast.withitem):
+            yield node.context_expr, True
+        elif isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+            yield node.value, False
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            name = node.func.attr
+            if name in _PUTTING or (name in _SILENT and id(node) not in statements):
+                yield node.func.value, False
+
+
+def _checked_classes(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _last_name(node.func) in _CLASS_CHECKS and len(node.args) > 1:
+            kinds = node.args[1]
+            yield from map(ast.unparse, kinds.elts if isinstance(kinds, ast.Tuple) else [kinds])
+
+
+class _Text:
+    """Which calls may have made what an expression of test code stands for."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._places: dict[int, _Place] = {}
+        self._given: dict[tuple[ast.AST, str], list[_Given]] = {}
+        self._unsure: set[str] = set()
+        self._visit_all(tree.body, (), tree)
+
+    def calls(self, node: ast.expr, within: frozenset[int] = frozenset()) -> list[ast.Call] | None:
+        """All of them, of a literal none; None where they are not known."""
+        if id(node) in within:
+            return []
+        within |= {id(node)}
+        if isinstance(node, ast.Call):
+            return [node]
+        if isinstance(node, ast.Constant):
+            return []
+        if isinstance(node, ast.BinOp):
+            return self._all_calls([node.left, node.right], within)
+        if isinstance(node, ast.UnaryOp):
+            return self.calls(node.operand, within)
+        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+            return self._all_calls(self._items(node.value), within)
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            return self._all_calls(self._values(node), within)
+        return None
+
+    def _all_calls(self, nodes: Iterable[ast.expr | None] | None, within: frozenset[int]) -> list[ast.Call] | None:
+        found: list[ast.Call] = []
+        for node in [None] if nodes is None else nodes:
+            calls = self.calls(node, within) if node else None
+            if calls is None:
+                return None
+            found += calls
+        return found
+
+    def _items(self, node: ast.expr) -> list[ast.expr | None] | None:
+        """What a literal list, or one by a name, has in it."""
+        if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+            return list(node.elts)
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+            return [node.elt]
+        values = self._values(node) if isinstance(node, ast.Name) else None
+        if values and len(values) == 1 and values[0] and not isinstance(values[0], ast.Name):
+            return self._items(values[0])
+        return None
+
+    def _values(self, node: ast.Name | ast.Attribute) -> list[ast.expr | None] | None:
+        """What a name may have been given when test code comes to this node; ``self.name`` anywhere."""
+        place, name = self._places.get(id(node), ()), ast.unparse(node)
+        if name in self._unsure or (isinstance(node, ast.Attribute) and not name.startswith("self.")):
+            return None
+        if isinstance(node, ast.Attribute):
+            return [
+                each.value for key, all_given in self._given.items() if key[1] == name for each in all_given
+            ] or None
+        for depth, (scope, statement) in enumerate(reversed(place)):
+            if given := self._given.get((scope, name)):
+                if depth == 0 and all(each.alone for each in given):
+                    given = [each for each in given if each.statement < statement][-1:]
+                return [each.value for each in given] or None
+        return None
+
+    def _visit_all(self, statements: Sequence[ast.stmt], around: _Place, scope: ast.AST) -> None:
+        for number, each in enumerate(statements):
+            self._visit(each, (*around, (scope, number)), alone=isinstance(each, (ast.Assign, ast.AnnAssign)))
+
+    def _visit(self, node: ast.AST, place: _Place, alone: bool = False) -> None:
+        self._places[id(node)] = place
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._give(target, node.value, place, alone)
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+            self._give(node.target, node.value, place, alone)
+        elif isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)):
+            self._give(node.target, ast.Subscript(node.iter, ast.Constant(0), ast.Load()), place)
+        elif isinstance(node, ast.AugAssign):
+            self._give(node.target, ast.BinOp(node.target, node.op, node.value), place)
+        elif isinstance(node, ast.withitem) and node.optional_vars:
+            self._give(node.optional_vars, None, place)
+        elif isinstance(node, (ast.Global, ast.Nonlocal)):
+            self._unsure.update(node.names)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            self._unsure.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            self._unsure.update(alias.asname or alias.name for alias in node.names)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            self._visit_function(node, place)
+        else:
+            for child in ast.iter_child_nodes(node):
+                self._visit(child, place)
+
+    def _visit_function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, place: _Place) -> None:
+        for part in ast.walk(node.args):
+            if isinstance(part, ast.arg):
+                self._given.setdefault((node, part.arg), []).append(_Given(None, -1, alone=True))
+        for each in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self._visit(each, place)
+        if isinstance(node, ast.Lambda):
+            self._visit(node.body, (*place, (node, 0)))
+        else:
+            for each in node.decorator_list:
+                self._visit(each, place)
+            self._visit_all(node.body, place, node)
+
+    def _give(self, target: ast.expr, value: ast.expr | None, place: _Place, alone: bool = False) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            fit = len(values) == len(target.elts)
+            for number, each in enumerate(target.elts):
+                self._give(each, values[number] if fit else None, place, alone)
+        elif isinstance(target, (ast.Name, ast.Attribute)):
+            scope, statement = place[-1]
+            self._given.setdefault((scope, ast.unparse(target)), []).append(_Given(value, statement, alone))
+        elif isinstance(target, ast.Starred):
+            self._give(target.value, None, place)

@@ -1,0 +1,110 @@
+"""A folder → the build context that a Docker client would send: ``.dockerignore`` applied, executable bits kept.
+
+What belongs to the harness and not to the image (tests, solution, task files) stays out, but for the files that the
+Dockerfile names in a COPY: ``COPY . /app`` gives no answer away.  Pure.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sandbox.tasks.container_files import dockerfile
+from sandbox.tasks.file_tree import FileTree, is_within
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import ImageBuild
+
+_IGNORE = ".dockerignore"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildPlan:
+    """What a compose file says of a build."""
+
+    context: str = "."
+    """Folder, relative to the compose file's; as it is read, both paths are in their shortest form."""
+    dockerfile: str = "Dockerfile"
+    """Relative to the context."""
+    args: dict[str, str] = field(default_factory=dict[str, str])
+    target: str = ""
+
+
+def read_build_context(
+    tree: FileTree, plan: BuildPlan, private: Sequence[str], problems: TaskProblems
+) -> ImageBuild | None:
+    """The context of ``plan`` in ``tree``, less ``private`` paths.  None, with the reason noted, when there is none."""
+    folder, name = plan.context, plan.dockerfile
+    if folder.startswith(("..", "/")):
+        problems.add(f"the build context {plan.context!r} lies outside the task", "only the task's own files are sent")
+        return None
+    inside = tree.subtree(folder)
+    if name not in inside.files:
+        problems.add(
+            f"{posixpath.normpath(posixpath.join(folder, name))} is missing", "without it no image can be built"
+        )
+        return None
+    parsed = dockerfile.parse_instructions(problems.read_text(inside, name))
+    if not any(each.name == "FROM" for each in parsed):
+        problems.add(f"{name} names no image", "it has no FROM")
+    named = tuple(dockerfile.copied_sources(parsed))
+    asked = [source for source in named if is_within(source, private)]
+    if folder == ".":
+        inside = inside.filtered(
+            lambda path: not is_within(path, private) or any(_takes(source, path) for source in asked)
+        )
+    kept = _not_ignored(inside, problems.read_text(inside, _IGNORE), {name, _IGNORE})
+    for link in sorted(kept.irregular):
+        problems.add(
+            f"{posixpath.normpath(posixpath.join(folder, link))} is no regular file",
+            "a build context has regular files only",
+        )
+    for source in named:
+        if not _found(source, kept):
+            problems.add(f"{name} copies {source!r}, which is not in its context", "the build would fail")
+    return ImageBuild(kept.contents(), name, kept.executable_paths(), dict(plan.args), plan.target)
+
+
+def _found(source: str, tree: FileTree) -> bool:
+    return source == "." or any(_takes(source, path) for path in (*tree.files, *tree.irregular))
+
+
+def _takes(source: str, path: str) -> bool:
+    """Whether a COPY of ``source`` brings ``path`` in."""
+    depth = source.count("/") + 1
+    return is_within(path, [source]) or fnmatch.fnmatchcase("/".join(path.split("/")[:depth]), source)
+
+
+def _not_ignored(tree: FileTree, rules: str, always: set[str]) -> FileTree:
+    patterns = [
+        (not rule.startswith("!"), _pattern(rule.removeprefix("!").strip()))
+        for rule in map(str.strip, rules.splitlines())
+        if rule and not rule.startswith("#")
+    ]
+
+    def kept(path: str) -> bool:
+        if path in always:
+            return True
+        ignored = False
+        parts = path.split("/")
+        parents = ["/".join(parts[: n + 1]) for n in range(len(parts))]
+        for ignore, pattern in patterns:  # the last rule that matches the path or a folder above it decides
+            if any(pattern.fullmatch(parent) for parent in parents):
+                ignored = ignore
+        return not ignored
+
+    return tree.filtered(kept)
+
+
+def _pattern(rule: str) -> re.Pattern[str]:
+    """A ``.dockerignore`` pattern: ``*`` and ``?`` stop at ``/``, ``**`` is any number of folders."""
+    clean = posixpath.normpath(rule).lstrip("/")
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", clean)
+    special = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(special.get(part) or _literal(part) for part in parts))
+
+
+def _literal(part: str) -> str:
+    return part if part.startswith("[") else re.escape(part)

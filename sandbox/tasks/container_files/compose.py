@@ -1,0 +1,195 @@
+"""A compose file → what it says of a task: :mod:`sandbox.tasks.container_files.compose_schema` states the supported part.  Pure."""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
+from sandbox.tasks.container_files.compose_schema import (
+    ComposeAgentService,
+    ComposeBuild,
+    ComposeFile,
+    ComposeHealthcheck,
+    ComposeService,
+    ComposeSideService,
+)
+from sandbox.tasks.container_files.compose_variables import substitute_variables
+from sandbox.tasks.file_tree import FileTree
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import BASE_CAPABILITIES, Capability, TaskService
+from sandbox.tasks.yaml_text import YamlError, parse_yaml
+
+HARNESS_FOLDER = "/harness/"
+"""Where host paths of the harness's own variables begin: a volume from there is not ours to make."""
+_OUTSIDE = "outside the supported part of Compose: sandbox/tasks/container_files/compose_schema.py states it"
+_WAITS = {"sleep infinity", "tail -f /dev/null", "bash", "sh", "/bin/bash", "/bin/sh", ""}
+_GRADER = ("T_BENCH_", "TEST_DIR")
+"""Variables that the grader sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComposeFacts:
+    """What a compose file says of a task."""
+
+    image: str = ""
+    build: BuildPlan | None = None
+    env: dict[str, str] = field(default_factory=dict[str, str])
+    workdir: str = ""
+    memory_mb: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    capabilities: tuple[Capability, ...] = ()
+    services: tuple[TaskService, ...] = ()
+
+
+def read_compose_file(
+    tree: FileTree, base: str, main: str, variables: Mapping[str, str], problems: TaskProblems
+) -> ComposeFacts | None:
+    """The compose file in the folder ``base`` of a task; None when there is none or it cannot be used (noted)."""
+    folder = tree.subtree(base)
+    name = next((each for each in ("docker-compose.yaml", "docker-compose.yml") if each in folder.files), "")
+    if not name:
+        return None
+    try:
+        raw: object = parse_yaml(problems.read_text(folder, name))
+    except YamlError as error:
+        problems.add(f"{name} is not readable YAML", str(error))
+        return None
+    said = _without_extensions(substitute_variables(raw, variables, name, problems))
+    file = problems.validate(name, said, ComposeFile, unknown=_OUTSIDE)
+    if file is None:
+        return None
+    agent = ComposeFacts()
+    services: list[TaskService] = []
+    if len(file.networks) > 1:
+        problems.add(f"{name} has networks {', '.join(file.networks)}", "all services share one private network")
+    if main not in file.services:
+        problems.add(f"{name} has services {', '.join(sorted(file.services)) or 'none'}", f"{main!r} is the agent's")
+    for key, given in file.services.items():
+        where = f"{name}: services.{key}"
+        if key == main:
+            if read_main := problems.validate(where, given, ComposeAgentService, unknown=_OUTSIDE):
+                agent = _agent(read_main, where, len(file.services) > 1, problems)
+        elif beside := problems.validate(where, given, ComposeSideService, unknown=_OUTSIDE):
+            services += _service(key, beside, folder, where, problems)
+    return replace(agent, services=tuple(services))
+
+
+def _agent(given: ComposeAgentService, where: str, accompanied: bool, problems: TaskProblems) -> ComposeFacts:
+    command = _words(given.command, where, problems)
+    shown = (
+        command[2] if len(command) == 3 and command[0] in {"sh", "bash", "/bin/sh", "/bin/bash"} else " ".join(command)
+    )
+    if shown not in _WAITS:
+        problems.add(
+            f"{where}.command: {' '.join(command)!r}", "PID 1 is ours: only a command that waits has no effect"
+        )
+    for volume in given.volumes:
+        if not volume.startswith(HARNESS_FOLDER):
+            problems.add(f"{where}.volumes: {volume!r}", "a sandbox shares no folder with its host")
+    if given.network_mode and accompanied:
+        problems.add(f"{where}.network_mode: {given.network_mode!r}", "its services could not be reached")
+    _hostname(given, "", where, problems)
+    limits = given.deploy.resources.limits
+    build = _plan(given.build, where, problems)
+    return ComposeFacts(
+        "" if build else given.image,
+        build,
+        _texts(given.environment, f"{where}.environment", problems),
+        given.working_dir,
+        given.mem_limit or limits.memory,
+        given.cpus or limits.cpus,
+        given.pids_limit or limits.pids,
+        _capabilities(given.cap_add, where, problems),
+    )
+
+
+def _capabilities(names: Sequence[str], where: str, problems: TaskProblems) -> tuple[Capability, ...]:
+    may = {each.value: each for each in Capability}
+    asked = {name.upper().removeprefix("CAP_"): name for name in names}
+    for plain, name in asked.items():
+        if plain not in may and plain not in BASE_CAPABILITIES:
+            problems.add(
+                f"{where}.cap_add: {name}", f"a task may ask for {', '.join(may)} only: no other is safe to give"
+            )
+    return tuple(may[plain] for plain in sorted(asked) if plain in may)
+
+
+def _service(
+    name: str, given: ComposeSideService, folder: FileTree, where: str, problems: TaskProblems
+) -> list[TaskService]:
+    _hostname(given, name, where, problems)
+    build = None
+    if plan := _plan(given.build, where, problems):
+        build = read_build_context(folder, plan, (), problems)
+        if build is None:
+            return []
+    elif not given.image:
+        problems.add(f"{where} has no image", "say image or build")
+        return []
+    limits, default = given.deploy.resources.limits, TaskService(name)
+    return [
+        TaskService(
+            name,
+            "" if build else given.image,
+            build,
+            tuple(_words(given.command, where, problems)),
+            _texts(given.environment, f"{where}.environment", problems),
+            _health(given.healthcheck),
+            given.mem_limit or limits.memory or default.memory_mb,
+            given.cpus or limits.cpus or default.cpus,
+        )
+    ]
+
+
+def _plan(given: ComposeBuild | None, where: str, problems: TaskProblems) -> BuildPlan | None:
+    if given is None:
+        return None
+    args = _texts(given.args, f"{where}.build.args", problems)
+    return BuildPlan(posixpath.normpath(given.context), posixpath.normpath(given.dockerfile), args, given.target)
+
+
+def _hostname(given: ComposeService, name: str, where: str, problems: TaskProblems) -> None:
+    if given.hostname and name and given.hostname != name:
+        problems.add(f"{where}.hostname: {given.hostname!r}", "a service is found under its own name")
+
+
+def _words(command: str | list[str] | None, where: str, problems: TaskProblems) -> list[str]:
+    if not isinstance(command, str):
+        return list(command or ())
+    try:
+        return shlex.split(command)
+    except ValueError as error:
+        problems.add(f"{where}.command: {command!r}", str(error))
+        return []
+
+
+def _health(given: ComposeHealthcheck) -> str:
+    test = [given.test] if isinstance(given.test, str) else given.test
+    if given.disable or not test or test[0] == "NONE":
+        return ""
+    if test[0] == "CMD":
+        return shlex.join(test[1:])
+    return test[1] if test[0] == "CMD-SHELL" and len(test) > 1 else test[0]
+
+
+def _texts(values: Mapping[str, object], where: str, problems: TaskProblems) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if key.startswith(_GRADER):
+            continue
+        if value is None:
+            problems.add(f"{where}: {key} has no value", "nothing is taken from the host's environment")
+        else:
+            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _without_extensions(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {key: each for key, each in cast("dict[object, object]", value).items() if not str(key).startswith("x-")}

@@ -1,0 +1,146 @@
+"""The part of Compose that tasks may use, as a schema.  Anything else is a problem of that one task, by its key.
+
+The agent's service (``client`` in Terminal-Bench, ``main`` in Harbor):
+    ``build`` (context, dockerfile, args, target), ``image``, ``environment``, ``working_dir``, ``mem_limit``, ``cpus``,
+    ``pids_limit``, ``deploy.resources.limits``; ``cap_add`` of SYS_CHROOT, SETFCAP and what every sandbox has;
+    ``command`` if it only waits (``sleep infinity``); ``volumes`` if they are the harness's own log folders;
+    ``network_mode`` ``none`` or ``bridge``.
+Every other service:
+    ``image`` or ``build``, ``command``, ``environment``, ``healthcheck.test``, ``mem_limit``, ``cpus``,
+    ``deploy.resources.limits``.
+Taken and without effect, because our own life of a container replaces them: ``container_name``, ``depends_on`` (every
+service starts, and those with a health check are waited for, before the agent does), ``expose``, ``init``, ``tty``,
+``stdin_open``, ``restart``, ``labels``, ``networks`` (one private network for all), a ``hostname`` equal to the name,
+timings of a health check, ``version``, ``name`` and ``x-*``.
+Variables as in :mod:`sandbox.tasks.container_files.compose_variables`; those of the harness are known.
+Outside it, for instance: ports, volumes, privileged, other capabilities, devices, entrypoint, extends, profiles,
+secrets, env_file.
+Source: the Compose specification.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _mapping(value: object) -> object:
+    """``[A=b]`` as ``{A: b}``; a name alone has no value."""
+    if isinstance(value, list):
+        pairs = (str(each).partition("=") for each in cast("list[object]", value))
+        return {key: text if equals else None for key, equals, text in pairs}
+    return value
+
+
+def _size(value: object) -> object:
+    """``2G``, ``512m``, bytes → whole MiB, at least 1.  Docker's 0 is no limit."""
+    if isinstance(value, bool) or value is None:
+        return value
+    found = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)\s*([kmgt]?)i?b?", str(value).strip().lower())
+    if not found:
+        raise ValueError(f"{value!r} is no size: write 512m or 2g")
+    if not float(found[1]):
+        raise ValueError(f"{value!r} is no limit, and every sandbox has one: write 512m or 2g")
+    return max(
+        1, -(-int(float(found[1]) * {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}[found[2]]) >> 20)
+    )
+
+
+ComposeMapping = Annotated[dict[str, str | int | float | bool | None], BeforeValidator(_mapping)]
+Mebibytes = Annotated[int, BeforeValidator(_size)]
+Cpus = Annotated[float, Field(gt=0)]
+Pids = Annotated[int, Field(gt=0)]
+Ignored = object
+
+
+class ComposeSection(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ComposeBuild(ComposeSection):
+    context: str = "."
+    dockerfile: str = "Dockerfile"
+    args: ComposeMapping = Field(default_factory=dict)
+    target: str = ""
+
+
+class ComposeLimits(ComposeSection):
+    cpus: Cpus | None = None
+    memory: Mebibytes | None = None
+    pids: Pids | None = None
+
+
+class ComposeResources(ComposeSection):
+    limits: ComposeLimits = ComposeLimits()
+
+
+class ComposeDeploy(ComposeSection):
+    resources: ComposeResources = ComposeResources()
+
+
+class ComposeHealthcheck(ComposeSection):
+    test: str | list[str] = ""
+    disable: bool = False
+    interval: Ignored = None
+    timeout: Ignored = None
+    retries: Ignored = None
+    start_period: Ignored = None
+    start_interval: Ignored = None
+
+
+class ComposeDependency(ComposeSection):
+    condition: Literal["service_started", "service_healthy"] = "service_started"
+    required: bool = True
+    restart: bool = False
+
+
+def _short_build(value: object) -> object:
+    return {"context": value} if isinstance(value, str) else value
+
+
+class ComposeService(ComposeSection):
+    """What every service may say."""
+
+    image: str = ""
+    build: Annotated[ComposeBuild, BeforeValidator(_short_build)] | None = None
+    command: str | list[str] | None = None
+    environment: ComposeMapping = Field(default_factory=dict)
+    mem_limit: Mebibytes | None = None
+    cpus: Cpus | None = None
+    deploy: ComposeDeploy = ComposeDeploy()
+    container_name: Ignored = None
+    depends_on: list[str] | dict[str, ComposeDependency] = Field(default_factory=list[str])
+    expose: Ignored = None
+    init: Ignored = None
+    tty: Ignored = None
+    stdin_open: Ignored = None
+    restart: Ignored = None
+    labels: Ignored = None
+    hostname: str = ""
+    networks: list[str] | dict[str, None] = Field(default_factory=list[str])
+
+
+class ComposeAgentService(ComposeService):
+    working_dir: Annotated[str, Field(pattern="^/")] = ""
+    pids_limit: Pids | None = None
+    cap_add: list[str] = Field(default_factory=list[str])
+    volumes: list[str] = Field(default_factory=list[str])
+    network_mode: Literal["", "none", "bridge"] = ""
+
+
+class ComposeSideService(ComposeService):
+    healthcheck: ComposeHealthcheck = ComposeHealthcheck()
+
+
+class ComposeNetwork(ComposeSection):
+    driver: Literal["bridge"] = "bridge"
+    internal: bool = False
+
+
+class ComposeFile(ComposeSection):
+    version: Ignored = None
+    name: Ignored = None
+    services: dict[str, dict[str, Any]]
+    networks: dict[str, ComposeNetwork | None] = Field(default_factory=dict)

@@ -1,0 +1,278 @@
+"""Code and math tasks, in the rows of verl and GRPO-TCR: a prompt, and ground-truth tests for the program that answers
+it, or the answer itself.
+
+``{"data_source", "prompt": [messages], "ability", "reward_model": {"ground_truth", "style"}, "agent_name",
+"extra_info"}``.  The ground truth, or the JSON text of it, is ``{"inputs": [...], "outputs": [...]}`` for a program
+that reads standard input and prints, the same with ``"fn_name"`` for a function, or asserts: a list of statements, or a
+text.  Functions that these only define are called: ``test…()``, and ``check(candidate)`` with the function that
+``extra_info.entry_point`` names.
+The program is the file ``/app/solution.py``; :mod:`sandbox.tasks.code_runner.harness` tests it.
+
+Another ground truth, a number or a text, of a row that does not say that it is about code, is an answer: the agent's
+last reply boxes it, and :mod:`sandbox.grading.math_answer` compares (Open-AgentRL, recipe/demystify/reward.py, tells them
+apart by ``data_source`` too).
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+from pydantic import BaseModel, ConfigDict
+
+from sandbox.tasks.code_runner.candidate_server import CANDIDATE_MODULE
+from sandbox.tasks.code_runner.harness import candidate_names, module_names, parse_test_code, uncalled_tests, used_names
+from sandbox.tasks.code_runner.shared_state import find_shared_state
+from sandbox.tasks.field_encoding import from_metadata, to_metadata
+from sandbox.tasks.formats.rows import (
+    EXTRA_FIELDS_KEY,
+    JsonRow,
+    PromptMessage,
+    RowFormat,
+    join_user_messages,
+    user_prompt,
+)
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import BASE_IMAGE, Task
+
+CANDIDATE_PROGRAM = "/app/solution.py"
+PROGRAM_INSTRUCTION = f"\n\nWrite your Python program to the file {CANDIDATE_PROGRAM}."
+"""Ends every instruction: where the answer is looked for."""
+BOX_INSTRUCTION = "\n\nEnd your last reply with the final answer alone in \\boxed{}."
+"""Ends the instruction where an answer is asked for and the prompt says nothing of a box."""
+_START = (
+    "import sys, pathlib; sys.path.insert(0, '/tests'); from sandbox.tasks.code_runner.harness import main;"
+    f" main(pathlib.Path('/tests'), pathlib.Path('{CANDIDATE_PROGRAM}'))"
+)
+_RUN = f'#!/bin/sh\nexec python3 -I -B -c "{_START}"\n'
+_PACKAGES = ("sandbox", "sandbox/tasks", "sandbox/tasks/code_runner")
+_RUNNER = Path(__file__).parents[1] / "code_runner"
+_MODULES = ("harness", "candidate_client", "candidate_server", "object_inference", "proxies", "value_codec")
+_HARNESS = {f"{package}/__init__.py": b"" for package in _PACKAGES} | {
+    f"{_PACKAGES[-1]}/{name}.py": (_RUNNER / f"{name}.py").read_bytes() for name in _MODULES
+}
+CASES = "cases.txt"
+_ROW = "row."
+_TRUTH = "reward_model.ground_truth"
+_TESTS = (
+    "inputs and outputs, or asserts that run, of themselves or in test…() without parameters or decorators; or, where "
+    "neither data_source nor ability speaks of code, an answer: else nothing can be graded"
+)
+
+_CROSSING = (sys.stdlib_module_names - {"asyncio", "array", "ctypes", "io", "pathlib"}) | {CANDIDATE_MODULE, "pytest"}
+"""Modules with which tests can be as they would be in one process."""
+
+BASE_IMAGE_MODULES = frozenset((
+    "abc", "argparse", "array", "ast", "atexit", "base64", "binascii", "bisect", "builtins", "calendar", "cmath",
+    "codecs", "collections", "compileall", "configparser", "contextlib", "copy", "copyreg", "csv", "datetime", "dis",
+    "email", "encodings", "enum", "errno", "faulthandler", "fcntl", "filecmp", "fnmatch", "functools", "gc",
+    "genericpath", "getopt", "glob", "grp", "hashlib", "heapq", "imp", "importlib", "inspect", "io", "ipaddress",
+    "itertools", "keyword", "linecache", "locale", "logging", "marshal", "math", "ntpath", "opcode", "operator",
+    "optparse", "os", "pathlib", "pickle", "pkgutil", "platform", "posix", "posixpath", "pwd", "py_compile", "pyexpat",
+    "quopri", "random", "re", "reprlib", "runpy", "select", "selectors", "signal", "site", "socket", "spwd",
+    "sre_compile", "sre_constants", "sre_parse", "ssl", "stat", "string", "stringprep", "struct", "subprocess", "sys",
+    "sysconfig", "syslog", "tempfile", "textwrap", "threading", "time", "token", "tokenize", "traceback", "tracemalloc",
+    "types", "typing", "unicodedata", "urllib", "uu", "warnings", "weakref", "zipimport", "zlib",
+))  # fmt: skip
+"""Modules without an underscore that the base image's Python has, which is Debian's python3-minimal."""
+
+CodeCase = tuple[str, object, object]
+"""What :mod:`~sandbox.tasks.code_runner.harness` takes: kind, what is given, what is wanted."""
+
+
+class _RewardModel(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    ground_truth: Any
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    prompt: list[PromptMessage]
+    reward_model: _RewardModel
+    extra_info: dict[str, Any] | None = None
+    data_source: str = ""
+    ability: str = ""
+
+
+def _read(row: JsonRow, problems: TaskProblems) -> Task:
+    said = problems.validate("row", {key: value for key, value in row.items() if key != EXTRA_FIELDS_KEY}, _Row)
+    if said is None:
+        return Task("unreadable", "unreadable")
+    prompt = join_user_messages(said.prompt, problems)
+    truth: object = said.reward_model.ground_truth
+    cases = parse_cases(truth, str((said.extra_info or {}).get("entry_point", "")))
+    answer = "" if cases else _answer(said, truth)
+    if not cases and not answer and EXTRA_FIELDS_KEY not in row:
+        problems.add(f"{_TRUTH} holds no tests", _TESTS)
+    rest = {key: value for key, value in row.items() if key not in {"prompt", EXTRA_FIELDS_KEY}}
+    if row["prompt"] != user_prompt(prompt):
+        rest["prompt"] = row["prompt"]
+    return Task(
+        id=_id(said, prompt),
+        instruction=_instruction(prompt, answer),
+        family=said.ability or said.data_source,
+        tests=_HARNESS | {CASES: repr(cases).encode()} if cases else {},
+        run_tests=_RUN if cases else "",
+        expected_tests=tuple(f"case_{number}" for number in range(len(cases))),
+        answer=answer,
+        metadata=to_metadata(rest, _ROW),
+        test_timeout_s=60.0 + 10.0 * len(cases),
+    )
+
+
+def _answer(said: _Row, truth: object) -> str:
+    """The answer that a ground truth without tests is; empty for none."""
+    if "code" in f"{said.data_source} {said.ability}".lower() or isinstance(truth, bool):
+        return ""
+    return str(truth).strip() if isinstance(truth, str | int | float) else ""
+
+
+def _instruction(prompt: str, answer: str) -> str:
+    if not answer:
+        return prompt + PROGRAM_INSTRUCTION
+    return prompt if "\\boxed" in prompt else prompt + BOX_INSTRUCTION
+
+
+def _id(said: _Row, prompt: str) -> str:
+    """The row's own name where it has one: ``longshore`` rows carry ours, others an index in their source."""
+    extra = said.extra_info or {}
+    if "task_id" in extra:
+        return str(extra["task_id"])
+    source = re.sub(r"[^A-Za-z0-9_.-]+", "-", said.data_source).strip("-.") or "code"
+    if "index" in extra:
+        return f"{source}-{extra['index']}"
+    return f"{source}-{hashlib.sha256(prompt.encode()).hexdigest()[:12]}"
+
+
+def parse_cases(truth: object, entry: str = "") -> list[CodeCase]:
+    """The tests in a ground truth; none where it holds none, or asserts that nothing would reach.  ``entry``: the
+    function that is asked for, where it has a name.  Pure."""
+    if isinstance(truth, str):
+        try:
+            truth = orjson.loads(truth)
+        except orjson.JSONDecodeError:
+            return [("asserts", truth, entry or None)] if _asserts(truth, entry) else []
+    if isinstance(truth, list):
+        texts = cast("list[object]", truth)
+        good = bool(texts) and all(_asserts(text, entry) for text in texts)
+        return [("asserts", text, entry or None) for text in texts] if good else []
+    if not isinstance(truth, dict):
+        return []
+    said = cast("JsonRow", truth)
+    inputs, outputs, function = said.get("inputs"), said.get("outputs"), said.get("fn_name")
+    if not (isinstance(inputs, list) and isinstance(outputs, list)):
+        return []
+    pairs = list(zip(cast("list[object]", inputs), cast("list[object]", outputs), strict=False))
+    if len(cast("list[object]", inputs)) != len(cast("list[object]", outputs)):
+        return []
+    if function:
+        return [("call", (str(function), given), wanted) for given, wanted in pairs if isinstance(given, list)]
+    return [("prints", _joined(given), _joined(wanted)) for given, wanted in pairs]
+
+
+def _joined(value: object) -> str:
+    """A list of lines as one text."""
+    return "\n".join(map(str, cast("list[object]", value))) if isinstance(value, list) else str(value)
+
+
+def _asserts(text: object, entry: str) -> bool:
+    """Whether this is test code of which some assert is reached."""
+    if not isinstance(text, str):
+        return False
+    try:
+        tree = parse_test_code(text)
+        reached = used_names(tree) | set(uncalled_tests(tree, entry))
+        return any(
+            isinstance(each, ast.Assert) for node in tree.body if _runs(node, reached) for each in ast.walk(node)
+        )
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+
+
+def _runs(node: ast.stmt, reached: set[str]) -> bool:
+    defines = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    return not defines or node.name in reached
+
+
+def find_uncrossable_usage(task: Task) -> Iterator[str]:
+    """What tests of a code task use that does not cross to the process in which the answer runs, or is not there; a
+    sentence for each case, nothing of other tasks."""
+    if task.run_tests != _RUN:
+        return
+    for number, tree in _test_code(task):
+        if modules := sorted(_imported(tree) - _CROSSING):
+            yield (
+                f"its tests (case_{number}) import {', '.join(modules)}, whose objects do not cross to the answer: "
+                "compare lists, numbers and text"
+            )
+        for name in sorted(_made_classes(tree)):
+            yield (
+                f"its tests (case_{number}) make objects of their own class {name}, which do not cross to the answer: "
+                f"ask in the prompt that the answer defines {name}, and leave it out of the tests"
+            )
+        for what in find_shared_state(tree, candidate_names(tree) | {"candidate"}):
+            yield f"its tests (case_{number}) use {what}"
+
+
+def find_missing_modules(task: Task) -> Iterator[str]:
+    """Modules that tests of a code task import and the base image's Python has not, a sentence for each case."""
+    if task.run_tests != _RUN or task.image != BASE_IMAGE or task.build:
+        return
+    for number, tree in _test_code(task):
+        wanted = _imported(tree) | module_names(tree, candidate_names(tree))
+        absent = sorted(
+            name for name in wanted & _CROSSING - BASE_IMAGE_MODULES - {CANDIDATE_MODULE} if not name.startswith("_")
+        )
+        if absent:
+            yield (
+                f"its tests (case_{number}) import {', '.join(absent)}, which the Python of the image that longshore "
+                "builds lacks, and so does the answer's: set LONGSHORE_BASE_IMAGE to an image with a whole Python"
+            )
+
+
+def _test_code(task: Task) -> Iterator[tuple[int, ast.Module]]:
+    """The asserts of a code task, by the number of their case."""
+    cases = cast("list[CodeCase]", ast.literal_eval(task.tests[CASES].decode()))
+    yield from (
+        (number, parse_test_code(str(code))) for number, (kind, code, _) in enumerate(cases) if kind == "asserts"
+    )
+
+
+def _imported(tree: ast.Module) -> set[str]:
+    nodes = list(ast.walk(tree))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {name.split(".")[0] for name in names}
+
+
+def _made_classes(tree: ast.Module) -> set[str]:
+    """Classes that test code defines and calls."""
+    nodes = list(ast.walk(tree))
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    return {node.name for node in nodes if isinstance(node, ast.ClassDef)} & called
+
+
+def _write(task: Task) -> JsonRow:
+    prompt = task.instruction.removesuffix(PROGRAM_INSTRUCTION).removesuffix(BOX_INSTRUCTION)
+    row = {key: value for key, value in from_metadata(task.metadata, _ROW).items() if key != EXTRA_FIELDS_KEY}
+    row.setdefault("data_source", "longshore")
+    row.setdefault("ability", task.family)
+    row.setdefault("reward_model", {"ground_truth": "", "style": "rule"})
+    row.setdefault("prompt", user_prompt(prompt))
+    try:
+        if _id(_Row.model_validate(row), prompt) == task.id:
+            return row
+    except ValueError:  # the metadata was never a row's
+        row = {"reward_model": {"ground_truth": ""}, "prompt": user_prompt(task.instruction)}
+    extra = row.get("extra_info")
+    named: JsonRow = (cast("JsonRow", extra) if isinstance(extra, dict) else {}) | {"task_id": task.id}
+    return {**row, "extra_info": named}
+
+
+FORMAT = RowFormat(_read, _write)

@@ -1,0 +1,169 @@
+"""Formats in which a task is a folder: reading and writing one, whatever the format says.
+
+What the format cannot say lies in ``longshore.yaml`` beside it (:mod:`sandbox.tasks.field_encoding`), which other harnesses
+ignore, and two more names are ours: ``rootfs/`` holds files as they lie in the sandbox before the agent starts
+(``rootfs/app/a.txt`` is ``/app/a.txt``), and ``setup.sh`` runs in the working directory after they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.tasks.container_files import dockerfile
+from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
+from sandbox.tasks.field_encoding import apply_fields, differing_fields
+from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files, check_paths, read_tree, write_tree
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import BASE_IMAGE, ImageBuild, Task, TaskError
+from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
+
+EXTRA_FIELDS_FILE = "longshore.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderFormat:
+    marker: str
+    """The file that every task of the format has."""
+    read: Callable[[str, FileTree, TaskProblems], Task]
+    """Name and tree → what the format says; problems are noted."""
+    write: Callable[[Task], dict[str, TreeFile]]
+    """The tree that says of a task what the format can say."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedTask:
+    """One task, or why there is none."""
+
+    task: Task | None
+    problems: tuple[TaskError, ...] = ()
+
+    def require_task(self) -> Task:
+        """The task.  Raises TaskError, the first problem, when there is none."""
+        if self.task is None:
+            raise self.problems[0]
+        return self.task
+
+
+def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
+    """The task in ``folder``.  Never raises for what is in it."""
+    problems = TaskProblems(folder)
+    task = None
+    with problems.collecting_errors():
+        if (folder / form.marker).is_file():
+            task = _read(form, folder.name, read_tree(folder), problems)
+        else:
+            problems.add(f"{form.marker} is missing", "it describes the task")
+    return LoadedTask(None if problems.found else task, tuple(problems.found))
+
+
+def _read(form: FolderFormat, name: str, tree: FileTree, problems: TaskProblems) -> Task:
+    task = form.read(name, tree, problems)
+    if EXTRA_FIELDS_FILE in tree.files:
+        try:
+            said: object = parse_yaml(problems.read_text(tree, EXTRA_FIELDS_FILE))
+        except YamlError as error:
+            problems.add(f"{EXTRA_FIELDS_FILE} is not readable YAML", str(error))
+        else:
+            task = apply_fields(task, {} if said is None else said, problems, EXTRA_FIELDS_FILE)
+    problems.check_rules(task)
+    return task
+
+
+def encode_task_folder(form: FolderFormat, task: Task) -> dict[str, TreeFile]:
+    """The folder that gives ``task`` back.  Raises TaskError when none does."""
+    for what, why in ((p.what, p.why) for p in _checked(task)):
+        raise TaskError(Path(task.id), what, why)
+    files = form.write(task)
+    check_paths(files, Path(task.id))
+    place = TaskProblems(Path(task.id))
+    rest = differing_fields(task, form.read(task.id, FileTree(files), place))
+    if rest:
+        files[EXTRA_FIELDS_FILE] = TreeFile(dump_yaml(rest))
+    problems = TaskProblems(Path(task.id))
+    again = _read(form, task.id, FileTree(files), problems)
+    if problems.found:
+        raise problems.found[0]
+    if again != task:
+        differ = ", ".join(differing_fields(task, again))
+        raise TaskError(
+            Path(task.id), f"cannot be written so that it is read back equal: {differ}", "try another format"
+        )
+    return files
+
+
+def _checked(task: Task) -> list[TaskError]:
+    problems = TaskProblems(Path(task.id))
+    problems.check_rules(task)
+    return problems.found
+
+
+def write_task_folder(form: FolderFormat, task: Task, parent: Path) -> Path:
+    """Write ``task`` as ``parent/<id>``, so that :func:`load` gives an equal task back.
+
+    Raises TaskError when the folder exists already, or when the task breaks a rule.
+    """
+    folder = parent / task.id
+    if folder.exists():
+        raise TaskError(folder, "exists already", "a task is never written over another: remove it first")
+    return write_tree(encode_task_folder(form, task), folder)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnvironment:
+    """What an agent starts from."""
+
+    image: str = BASE_IMAGE
+    build: ImageBuild | None = None
+    workdir: str = "/app"
+    """Empty when the Dockerfile names one that only a build would know."""
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    setup: str = ""
+
+
+def read_environment(
+    tree: FileTree, plan: BuildPlan | None, image: str, private: tuple[str, ...], problems: TaskProblems
+) -> TaskEnvironment:
+    """Image, working directory, files and setup of a task whose build contexts lie in ``tree``.
+
+    A plain Dockerfile needs no build.  ``rootfs/`` and ``setup.sh`` are ours unless they are part of a real build.
+    """
+    workdir = "/app"
+    build = None
+    own = True
+    if plan is None and not image:
+        problems.add("there is no Dockerfile and no image is named", "nothing says what its sandbox holds")
+    if plan is not None:
+        inside = tree.subtree(plan.context)
+        text = problems.read_text(inside, plan.dockerfile)
+        plain = (
+            dockerfile.parse_plain_dockerfile(text)
+            if plan.dockerfile in inside.files and plan == BuildPlan(plan.context)
+            else None
+        )
+        if plain:
+            image, workdir = plain.image, plain.workdir or workdir
+        else:
+            build = read_build_context(tree, plan, private, problems)
+            image = BASE_IMAGE
+            own = plan.context != "."
+            found = dockerfile.find_workdir(dockerfile.parse_instructions(text), plan.args, plan.target)
+            workdir = "" if found is None else found or workdir
+    if not own:
+        return TaskEnvironment(image, build, workdir)
+    files = {f"/{path}": data for path, data in problems.read_regular_files(tree, "rootfs").items()}
+    return TaskEnvironment(image, build, workdir, files, problems.read_text(tree, "setup.sh"))
+
+
+def write_environment(task: Task, context: str) -> tuple[dict[str, TreeFile], BuildPlan]:
+    """The files from which :func:`read_ground` reads the same; a real build's context is the folder ``context``."""
+    files = as_tree_files({path.lstrip("/"): data for path, data in task.files.items()}, under="rootfs")
+    if task.setup:
+        files["setup.sh"] = TreeFile(task.setup.encode(), executable=True)
+    if task.build:
+        files |= as_tree_files(task.build.files, task.build.executable, under=context)
+        return files, BuildPlan(f"./{context}", task.build.dockerfile, task.build.args, task.build.target)
+    plain = dockerfile.PlainDockerfile(task.image, task.workdir, bool(task.files), bool(task.setup))
+    files["Dockerfile"] = TreeFile(dockerfile.write_plain_dockerfile(plain).encode())
+    return files, BuildPlan()

@@ -1,0 +1,67 @@
+"""miles rows, each pointing at a Harbor folder ``<tasks>/<instance_id>``:
+``{"label", "prompt": [{"role": "user", "content": instruction}], "metadata": {"agent_name", "instance_id"}}``.
+
+``<tasks>`` is the folder ``tasks`` of the data set's root where there is one, else the root itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from sandbox.tasks.formats import harbor
+from sandbox.tasks.formats.folders import LoadedTask
+from sandbox.tasks.formats.rows import (
+    TASK_FOLDERS,
+    JsonRow,
+    PointerFormat,
+    PromptMessage,
+    join_user_messages,
+    load_pointed_task,
+    user_prompt,
+)
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import Task
+
+_AGENT = "terminus-2"
+_KEPT = "miles.agent_name"
+"""Key of :attr:`Task.metadata` for an agent other than the usual one."""
+
+
+class _Metadata(BaseModel):
+    agent_name: str = _AGENT
+    instance_id: str
+
+
+class _Row(BaseModel):
+    label: str = ""
+    prompt: list[PromptMessage]
+    metadata: _Metadata
+
+
+def _read(row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
+    said = problems.validate("row", row, _Row)
+    if said is None:
+        return LoadedTask(None, tuple(problems.found))
+    name = said.metadata.instance_id
+    instruction = join_user_messages(said.prompt, problems)
+    loaded = load_pointed_task(root / TASK_FOLDERS if (root / TASK_FOLDERS).is_dir() else root, name, problems)
+    if loaded.task is None:
+        return loaded
+    agent = {_KEPT: said.metadata.agent_name} if said.metadata.agent_name != _AGENT else {}
+    task = dataclasses.replace(loaded.task, instruction=instruction, metadata=loaded.task.metadata | agent)
+    problems.check_rules(task)
+    return LoadedTask(None if problems.found else task, tuple(problems.found))
+
+
+def _write(task: Task) -> JsonRow:
+    return {
+        "label": task.id,
+        "prompt": user_prompt(task.instruction),
+        "metadata": {"agent_name": task.metadata.get(_KEPT, _AGENT), "instance_id": task.id},
+    }
+
+
+FORMAT = PointerFormat(_read, _write, harbor.FORMAT)

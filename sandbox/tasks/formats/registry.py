@@ -1,0 +1,134 @@
+"""All formats by name: which one a path is in, reading it, writing it.
+
+A package adds one as an entry point of the group ``longshore.task_formats``: a :class:`FolderFormat`,
+:class:`RowFormat` or :class:`PointerFormat`.  It is never guessed, only asked for by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from itertools import chain
+from pathlib import Path
+
+from protocol.errors import UserError
+from protocol.plugins import PluginGroup, load_plugin, plugin_names
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.formats import code_rows, harbor, miles, openclaw, swe_synth, terminal_bench
+from sandbox.tasks.formats.folders import FolderFormat, load_task_folder
+from sandbox.tasks.formats.generated import generator
+from sandbox.tasks.formats.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
+from sandbox.tasks.formats.writing import plan_dataset_write
+from sandbox.tasks.task import Task, TaskError
+
+
+class TaskFormat(StrEnum):
+    """How tasks are written."""
+
+    TERMINAL_BENCH = "terminal_bench"
+    """A folder of Terminal-Bench 1 directories, or one of them."""
+    HARBOR = "harbor"
+    """A folder of Harbor directories, or one of them."""
+    OPENCLAW = "openclaw"
+    """JSON Lines that point at task folders, the instruction in ``task``."""
+    OPENCLAW_MESSAGES = "openclaw_messages"
+    """The same with messages in ``task``."""
+    MILES = "miles"
+    """JSON Lines that point at Harbor folders."""
+    SWE_SYNTH = "swe_synth"
+    """JSON or JSON Lines of SWE-SYNTH samples."""
+    CODE = "code"
+    """JSON Lines with a prompt and ground-truth tests."""
+    GENERATED = "generated"
+    """JSON Lines that name generated tasks."""
+
+
+FOLDER_FORMATS: dict[TaskFormat, FolderFormat] = {
+    TaskFormat.TERMINAL_BENCH: terminal_bench.FORMAT,
+    TaskFormat.HARBOR: harbor.FORMAT,
+}
+ROW_FORMATS: dict[TaskFormat, RowFormat | PointerFormat] = {
+    TaskFormat.OPENCLAW: openclaw.FORMAT,
+    TaskFormat.OPENCLAW_MESSAGES: openclaw.MESSAGES_FORMAT,
+    TaskFormat.MILES: miles.FORMAT,
+    TaskFormat.SWE_SYNTH: swe_synth.FORMAT,
+    TaskFormat.CODE: code_rows.FORMAT,
+    TaskFormat.GENERATED: generator.FORMAT,
+}
+
+
+def format_names() -> list[str]:
+    """All that there are."""
+    return [*(each.value for each in TaskFormat), *plugin_names(PluginGroup.TASK_FORMATS)]
+
+
+def find_format(name: str) -> FolderFormat | RowFormat | PointerFormat:
+    """Raises UserError for one that is not there, or that a package adds and is none."""
+    if name in list(TaskFormat):
+        return (FOLDER_FORMATS | ROW_FORMATS)[TaskFormat(name)]
+    found = load_plugin(PluginGroup.TASK_FORMATS, name)
+    if not isinstance(found, FolderFormat | RowFormat | PointerFormat):
+        raise UserError(
+            f"the task format '{name}' is none: its entry point has to be a FolderFormat, a RowFormat or a "
+            "PointerFormat (docs/plugins.md)"
+        )
+    return found
+
+
+def load_tasks(path: Path, form: str | None = None, root: Path | None = None) -> Dataset:
+    """The tasks at ``path``, a data set or a single task folder.
+
+    ``root``: what rows' paths are relative to (default: their file's folder).  Raises TaskError when there is nothing
+    to read there, or no telling in which format, UserError for a format that is not there.
+    """
+    if not path.exists():
+        raise TaskError(
+            path, "is missing", "name a folder of task folders or a file of rows, in a run by --set data.path=PATH"
+        )
+    name = form or detect_format(path)
+    found = find_format(name)
+    if not isinstance(found, FolderFormat):
+        if path.is_dir():
+            raise TaskError(path, "is a folder", f"a data set in the format {name} is a file")
+        return load_rows(found, path, root)
+    if (path / found.marker).exists():
+        return Dataset.from_loaded([(path, load_task_folder(found, path))])
+    return Dataset.from_folders(found, path)
+
+
+def detect_format(path: Path) -> TaskFormat:
+    """The format of ``path``.  Raises TaskError when nothing tells."""
+    if path.is_dir():
+        for folder in chain([path], (each for each in sorted(path.iterdir()) if each.is_dir())):
+            for form, folder_format in FOLDER_FORMATS.items():
+                if (folder / folder_format.marker).exists():
+                    return form
+        return TaskFormat.TERMINAL_BENCH
+    for _, row in read_rows(path):
+        if not isinstance(row, TaskError) and (form := _row_format(row)):
+            return form
+    raise TaskError(path, "has no row in a known format", f"say --format: {', '.join(ROW_FORMATS)}")
+
+
+def _row_format(row: JsonRow) -> TaskFormat | None:
+    keys = set(row)
+    wanted: dict[TaskFormat, set[str]] = {
+        TaskFormat.OPENCLAW_MESSAGES: {"task", "metadata"},
+        TaskFormat.OPENCLAW: {"task"},
+        TaskFormat.CODE: {"prompt", "reward_model"},
+        TaskFormat.MILES: {"prompt", "metadata"},
+        TaskFormat.SWE_SYNTH: {"task_id", "extra"},
+        TaskFormat.GENERATED: {"family", "seed", "split"},
+    }
+    return next((form for form, names in wanted.items() if names <= keys), None)
+
+
+def write_tasks(tasks: Iterable[Task], form: str, target: Path) -> None:
+    """Write ``tasks``, all or none: folder formats below the folder ``target``, the others as the file ``target``.
+
+    Raises TaskError where something exists already, or a task cannot be written so that it is read back equal.
+    """
+    planned = plan_dataset_write(find_format(form), tasks, target)
+    if planned.problems:
+        raise planned.problems[0]
+    planned.write()

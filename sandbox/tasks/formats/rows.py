@@ -1,0 +1,175 @@
+"""Formats in which a task is one row of a file: JSON Lines, or a JSON array.
+
+A row either holds its task or points at a task folder.  What its format cannot say lies under the key ``longshore``,
+as ``longshore.yaml`` does in a folder.
+"""
+
+from __future__ import annotations
+
+import codecs
+import posixpath
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import orjson
+from pydantic import BaseModel
+
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.field_encoding import apply_fields, differing_fields
+from sandbox.tasks.file_tree import path_problem
+from sandbox.tasks.formats import harbor, terminal_bench
+from sandbox.tasks.formats.folders import FolderFormat, LoadedTask, load_task_folder
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import Task, TaskError
+
+EXTRA_FIELDS_KEY = "longshore"
+TASK_FOLDERS = "tasks"
+"""Where the folders lie that rows point at, beside their file."""
+
+JsonRow = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFormat:
+    """Rows that hold their tasks."""
+
+    read: Callable[[JsonRow, TaskProblems], Task]
+    write: Callable[[Task], JsonRow]
+    allows_repeats: bool = False
+    """Several rows may be of one task; the first stands for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointerFormat:
+    """Rows that point at task folders."""
+
+    read: Callable[[JsonRow, Path, TaskProblems], LoadedTask]
+    """Row and the folder that its paths are relative to → the task."""
+    write: Callable[[Task], JsonRow]
+    folders: FolderFormat
+    """How the folders are written."""
+
+
+def read_rows(path: Path) -> Iterator[tuple[Path, JsonRow | TaskError]]:
+    """Each row with its place, ``file:line``; what is no JSON object is an error in its place.
+
+    Raises TaskError when the file cannot be read.
+    """
+    try:
+        data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        raise TaskError(path, "is not readable", str(error)) from error
+    if data.lstrip()[:1] == b"[":
+        try:
+            values = cast("list[object]", orjson.loads(data))
+        except orjson.JSONDecodeError as error:
+            raise TaskError(path, "is not readable JSON", str(error)) from error
+        for number, value in enumerate(values, 1):
+            yield _row(path, number, value)
+        return
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value: object = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            place = Path(f"{path}:{number}")
+            yield place, TaskError(place, "is not readable JSON", str(error))
+            continue
+        yield _row(path, number, value)
+
+
+def _row(path: Path, number: int, value: object) -> tuple[Path, JsonRow | TaskError]:
+    place = Path(f"{path}:{number}")
+    if not isinstance(value, dict):
+        return place, TaskError(place, "is no JSON object", "a row is one")
+    return place, cast("JsonRow", value)
+
+
+def load_rows(form: RowFormat | PointerFormat, path: Path, root: Path | None = None) -> Dataset:
+    """The tasks of ``path``; ``root``: what its paths are relative to (default: where it lies)."""
+    return Dataset.from_loaded(_loaded(form, path, root or path.parent))
+
+
+def _loaded(form: RowFormat | PointerFormat, path: Path, root: Path) -> Iterator[tuple[Path, LoadedTask]]:
+    known: set[tuple[str, str]] = set()
+    for place, row in read_rows(path):
+        if isinstance(row, TaskError):
+            yield place, LoadedTask(None, (row,))
+            continue
+        loaded = _one(form, row, root, TaskProblems(place))
+        if loaded.task and isinstance(form, RowFormat) and form.allows_repeats:
+            key = loaded.task.id, loaded.task.instruction
+            if key in known:
+                continue
+            known.add(key)
+        yield place, loaded
+
+
+def _one(form: RowFormat | PointerFormat, row: JsonRow, root: Path, problems: TaskProblems) -> LoadedTask:
+    with problems.collecting_errors():
+        if isinstance(form, PointerFormat):
+            return form.read(row, root, problems)
+        task = read_row(form, row, problems)
+        return LoadedTask(None if problems.found else task, tuple(problems.found))
+    return LoadedTask(None, tuple(problems.found))
+
+
+def read_row(form: RowFormat, row: JsonRow, problems: TaskProblems) -> Task:
+    task = form.read(row, problems)
+    if EXTRA_FIELDS_KEY in row:
+        task = apply_fields(task, row[EXTRA_FIELDS_KEY], problems, EXTRA_FIELDS_KEY)
+    problems.check_rules(task)
+    return task
+
+
+def encode_row(form: RowFormat, task: Task) -> JsonRow:
+    """The row that gives ``task`` back.  Raises TaskError when none does."""
+    place = Path(task.id)
+    checked = TaskProblems(place)
+    checked.check_rules(task)
+    row = form.write(task)
+    rest = differing_fields(task, form.read(row, TaskProblems(place)))
+    if rest:
+        row[EXTRA_FIELDS_KEY] = rest
+    again = read_row(form, row, checked)
+    if checked.found:
+        raise checked.found[0]
+    if again != task:
+        differ = ["id"] if again.id != task.id else list(differing_fields(task, again))
+        what = f"would not be read back equal: {', '.join(differ)}"
+        raise TaskError(place, what, "this format cannot hold it: convert to another")
+    return row
+
+
+def load_pointed_task(root: Path, where: object, problems: TaskProblems) -> LoadedTask:
+    """The task in the folder ``where`` below ``root``, in whichever folder format it is."""
+    inside = posixpath.normpath(where) if isinstance(where, str) else ""
+    if path_problem(inside):
+        problems.add(f"{where!r} is no path below {root}", "a row points at a folder of its data set")
+        return LoadedTask(None, tuple(problems.found))
+    folder = root / inside
+    if not folder.is_dir():
+        problems.add(f"{folder} is missing", "the row points at it: say --root, or put the task there")
+        return LoadedTask(None, tuple(problems.found))
+    form = harbor.FORMAT if (folder / harbor.FORMAT.marker).exists() else terminal_bench.FORMAT
+    return load_task_folder(form, folder)
+
+
+class PromptMessage(BaseModel):
+    role: str
+    content: str
+
+
+def join_user_messages(messages: list[PromptMessage], problems: TaskProblems) -> str:
+    """What the user's messages of a chat prompt say."""
+    found = [each.content for each in messages if each.role == "user"]
+    if not found:
+        problems.add("the prompt has no user message", "it is what the agent is told")
+    return "\n\n".join(found)
+
+
+def user_prompt(text: str) -> list[JsonRow]:
+    return [{"role": "user", "content": text}]

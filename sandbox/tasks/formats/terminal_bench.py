@@ -1,0 +1,182 @@
+"""Terminal-Bench 1 directories: ``task.yaml``, ``Dockerfile``, ``docker-compose.yaml`` with the service ``client``,
+``run-tests.sh``, ``solution.sh`` or ``solution.yaml``, ``tests/``.
+
+The build context is the folder, less tests, solution and task files, unless a COPY names them.  What is written is a
+whole Terminal-Bench task; what that cannot say is in ``longshore.yaml`` (:mod:`sandbox.tasks.formats.folders`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from sandbox.tasks.container_files import compose, compose_writer
+from sandbox.tasks.container_files.build_context import BuildPlan
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.expected_tests import find_expected_tests
+from sandbox.tasks.field_encoding import from_metadata, to_metadata
+from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files
+from sandbox.tasks.formats.folders import (
+    FolderFormat,
+    load_task_folder,
+    read_environment,
+    write_environment,
+    write_task_folder,
+)
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import Task
+from sandbox.tasks.yaml_text import YamlError, dump_yaml, parse_yaml
+
+CLIENT = "client"
+_PRIVATE = (
+    "task.yaml",
+    "docker-compose.yaml",
+    "docker-compose.yml",
+    "run-tests.sh",
+    "solution.sh",
+    "solution.yaml",
+    "tests",
+    "longshore.yaml",
+)
+_HARNESS_FOLDER = compose.HARNESS_FOLDER
+_VARIABLES = {
+    "T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME": "",
+    "T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME": "",
+    "T_BENCH_TASK_DOCKER_NAME_PREFIX": "",
+    "T_BENCH_TASK_BUILD_CONTEXT_DIR": ".",
+    "T_BENCH_TEST_DIR": "/tests",
+    "T_BENCH_TASK_LOGS_PATH": f"{_HARNESS_FOLDER}logs",
+    "T_BENCH_CONTAINER_LOGS_PATH": "/logs",
+    "T_BENCH_TASK_AGENT_LOGS_PATH": f"{_HARNESS_FOLDER}agent-logs",
+    "T_BENCH_CONTAINER_AGENT_LOGS_PATH": "/agent-logs",
+}
+_WRITTEN_IF_UNSAID: dict[str, object] = {"difficulty": "unknown", "parser_name": "pytest"}
+"""Keys that Terminal-Bench wants and that say nothing."""
+
+Positive = Annotated[float, Field(gt=0)]
+
+
+class _TaskYaml(BaseModel):
+    """The fields that we use; the others are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+    instruction: Annotated[str, Field(min_length=1)]
+    category: str = ""
+    max_agent_timeout_sec: Positive = 360.0
+    max_test_timeout_sec: Positive = 60.0
+    parser_name: str = "pytest"
+
+
+def _read(name: str, tree: FileTree, problems: TaskProblems) -> Task:
+    described = problems.parse_yaml(tree, "task.yaml", _TaskYaml) or _TaskYaml(instruction="unreadable")
+    if described.parser_name != "pytest":
+        problems.add(f"task.yaml: parser_name is {described.parser_name!r}", "only pytest's reports are read")
+    composed = compose.read_compose_file(tree, "", CLIENT, _VARIABLES, problems) or compose.ComposeFacts()
+    plan = composed.build or (BuildPlan() if "Dockerfile" in tree.files and not composed.image else None)
+    ground = read_environment(tree, plan, composed.image, _PRIVATE, problems)
+    tests = problems.read_regular_files(tree, "tests")
+    run_tests = problems.read_text(tree, "run-tests.sh", "without it nothing can be graded")
+    return Task(
+        id=name,
+        instruction=described.instruction.strip(),
+        family=described.category,
+        image=ground.image,
+        setup=ground.setup,
+        files=ground.files,
+        tests=tests,
+        run_tests=run_tests,
+        expected_tests=find_expected_tests(run_tests, tests),
+        solution=problems.read_text(tree, "solution.sh") or _keystrokes(tree, problems),
+        build=ground.build,
+        services=composed.services,
+        env=composed.env,
+        metadata=to_metadata(
+            {k: v for k, v in (described.model_extra or {}).items() if _WRITTEN_IF_UNSAID.get(k) != v}
+        ),
+        workdir=composed.workdir or ground.workdir,
+        agent_timeout_s=described.max_agent_timeout_sec,
+        test_timeout_s=described.max_test_timeout_sec,
+        memory_mb=composed.memory_mb or 2048,
+        pids=composed.pids or 256,
+        capabilities=composed.capabilities,
+        cpus=composed.cpus or 1.0,
+    )
+
+
+def _keystrokes(tree: FileTree, problems: TaskProblems) -> str:
+    """``solution.yaml``, a list of commands typed one after the other, as a script; empty when there is none."""
+    text = problems.read_text(tree, "solution.yaml")
+    try:
+        steps: object = parse_yaml(text)
+    except YamlError as error:
+        problems.add("solution.yaml is not readable YAML", str(error))
+        return ""
+    if not text.strip() or not isinstance(steps, list):
+        return ""
+    commands = [cast("dict[str, object]", each) for each in cast("list[object]", steps) if isinstance(each, dict)]
+    if any(not isinstance(each.get("command"), str) or each.get("append_enter") is False for each in commands):
+        problems.add("solution.yaml presses single keys", "only whole commands make a script: write a solution.sh")
+        return ""
+    return "".join(f"{each['command']}\n" for each in commands)
+
+
+def _write(task: Task) -> dict[str, TreeFile]:
+    files, plan = write_environment(task, "environment")
+    files |= as_tree_files(task.tests, under="tests")
+    for name, script in {"run-tests.sh": task.run_tests, "solution.sh": task.solution}.items():
+        if script:
+            files[name] = TreeFile(script.encode(), executable=True)
+    client: dict[str, object] = {
+        "build": compose_writer.build_section(plan),
+        "image": "${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}",
+        "container_name": "${T_BENCH_TASK_DOCKER_CLIENT_CONTAINER_NAME}",
+        "command": ["sh", "-c", "sleep infinity"],
+        "environment": {"TEST_DIR": "${T_BENCH_TEST_DIR}"}
+        | cast("dict[str, str]", compose_writer.escape_variables(task.env)),
+        "volumes": [
+            "${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}",
+            "${T_BENCH_TASK_AGENT_LOGS_PATH}:${T_BENCH_CONTAINER_AGENT_LOGS_PATH}",
+        ],
+        "pids_limit": task.pids,
+    }
+    if task.capabilities:
+        client["cap_add"] = [capability.value for capability in task.capabilities]
+    services = {CLIENT: client | compose_writer.limits_section(task.memory_mb, task.cpus)}
+    for service in task.services:
+        context = f"services/{service.name}"
+        services[service.name] = compose_writer.service_section(service, f"./{context}")
+        if service.build:
+            files |= as_tree_files(service.build.files, service.build.executable, under=context)
+    files["docker-compose.yaml"] = TreeFile(dump_yaml({"services": services}))
+    described = {k: v for k, v in from_metadata(task.metadata).items() if k not in _TaskYaml.model_fields}
+    described = {"instruction": task.instruction} | described
+    described |= {key: value for key, value in _WRITTEN_IF_UNSAID.items() if key not in described}
+    described |= {
+        "category": task.family,
+        "max_agent_timeout_sec": task.agent_timeout_s,
+        "max_test_timeout_sec": task.test_timeout_s,
+    }
+    return {"task.yaml": TreeFile(dump_yaml(described))} | files
+
+
+FORMAT = FolderFormat("task.yaml", _read, _write)
+
+
+def load_task(folder: Path) -> Task:
+    """One task.  Raises TaskError, the first problem, which says what to mend."""
+    return load_task_folder(FORMAT, folder).require_task()
+
+
+def load_dataset(folder: Path) -> Dataset:
+    """All tasks of ``folder``'s sub-folders.  Raises TaskError when ``folder`` is no folder."""
+    return Dataset.from_folders(FORMAT, folder)
+
+
+def write_task(task: Task, parent: Path) -> Path:
+    """Write ``task`` as ``parent/<id>``, so that :func:`load_task` gives an equal task back.
+
+    Raises TaskError when the folder exists already, or when the task breaks a rule.
+    """
+    return write_task_folder(FORMAT, task, parent)

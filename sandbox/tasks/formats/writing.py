@@ -1,0 +1,74 @@
+"""A data set to be written: all of it is made before the first write, and a write that fails takes all of it back, so
+that the same can be asked again.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from protocol.files.filesystem import replace_file
+from sandbox.tasks.file_tree import TreeFile, write_tree
+from sandbox.tasks.formats.folders import FolderFormat, encode_task_folder
+from sandbox.tasks.formats.rows import TASK_FOLDERS, PointerFormat, RowFormat, encode_row
+from sandbox.tasks.problems import TaskProblems
+from sandbox.tasks.task import Task, TaskError
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetWritePlan:
+    """What is to be written, and what cannot be."""
+
+    target: Path
+    folders: Mapping[Path, Mapping[str, TreeFile]]
+    rows: bytes | None
+    """Content of the file ``target``; None where there are folders alone."""
+    problems: tuple[TaskError, ...]
+    """Why each task that is left out cannot be written in this format."""
+
+    def write(self) -> None:
+        """Raises TaskError, and leaves none of it behind, where something is in the way or cannot be written."""
+        with ExitStack() as undo:
+            try:
+                for place in (*self.folders, *(() if self.rows is None else (self.target,))):
+                    if place.exists():
+                        raise TaskError(place, "exists already", "nothing is written over another: remove it first")
+                for folder, tree in self.folders.items():
+                    undo.callback(shutil.rmtree, folder, ignore_errors=True)
+                    write_tree(tree, folder)
+                if self.rows is not None:
+                    self.target.parent.mkdir(parents=True, exist_ok=True)
+                    replace_file(self.target, self.rows)
+            except OSError as error:
+                raise TaskError(self.target, "cannot be written", str(error)) from error
+            undo.pop_all()
+
+
+def plan_dataset_write(
+    form: FolderFormat | PointerFormat | RowFormat, tasks: Iterable[Task], target: Path
+) -> DatasetWritePlan:
+    """Of ``tasks``, those that ``form`` can hold: below the folder ``target``, or as the file ``target`` with the
+    folders beside it that it points at.
+    """
+    parent = target.parent / TASK_FOLDERS if isinstance(form, PointerFormat) else target
+    folders, rows, problems = dict[Path, dict[str, TreeFile]](), list[bytes](), list[TaskError]()
+    for task in tasks:
+        own = TaskProblems(Path(task.id))
+        with own.collecting_errors("cannot be written"):
+            if not isinstance(form, RowFormat):
+                tree = encode_task_folder(form.folders if isinstance(form, PointerFormat) else form, task)
+                if parent / task.id in folders:
+                    raise TaskError(own.location, f"is a second task named {task.id}", "an id is unique")
+                folders[parent / task.id] = tree
+            if not isinstance(form, FolderFormat):
+                row = encode_row(form, task) if isinstance(form, RowFormat) else form.write(task)
+                rows.append(orjson.dumps(row) + b"\n")
+        problems += own.found
+    return DatasetWritePlan(
+        target, folders, None if isinstance(form, FolderFormat) else b"".join(rows), tuple(problems)
+    )

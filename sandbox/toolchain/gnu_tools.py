@@ -1,0 +1,79 @@
+"""GNU's tools that read and print, as test scripts know them: this machine's, made to run in any image.  Blocking.
+
+busybox answers many questions differently (``diff`` of what cannot be opened, ``tr -d '[:print:]'``, the exit code of
+``timeout``), and a test script takes the answer for a verdict.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from protocol.errors import UserError
+from sandbox.docker.daemon import run_program
+from sandbox.toolchain.glibc_sealing import seal_program
+from sandbox.toolchain.in_container import pins
+from sandbox.toolchain.in_container.layout import BASH, BUSYBOX, GNU, VERIFY
+from sandbox.toolchain.relocation import relocate_program
+
+_PAGER, _NONE = b"/usr/bin/pr\0", b"/.sbx//nopr\0"
+"""What diff starts where it is asked for pages, which is the container's; what it does not find in the kit."""
+_START = f"""#!{BASH} -p
+user=
+for ((at = 1; at <= $#; at++)); do
+    case ${{!at}} in
+        --) break ;;
+        -S | -q | --start | --quiet) ;;
+        -c | --chuid) ((at++)); user=${{!at}} ;;
+        -x | -a | --exec | --startas) ((at++)) ;;
+        *) user=; break ;;
+    esac
+done
+[[ $user =~ ^[1-9][0-9]*: ]] || exec {BUSYBOX} start-stop-daemon "$@"
+trap '' HUP INT TERM
+(trap - HUP INT TERM; exec {BUSYBOX} start-stop-daemon "$@")
+code=$?
+{BUSYBOX} start-stop-daemon -S -q -c "$user" -p {VERIFY}/no.pid -x {BASH} -- -c 'kill -9 -1'
+exit $code
+"""
+"""busybox's, and when a program that it starts in the foreground has ended, so has all else of its user's: what one
+leaves behind could look at what the script compares its work with.  With a pid file that nobody has, the shell for that
+is started whatever else runs."""
+
+
+def original_tools() -> list[Path]:
+    """Raises UserError where this machine lacks one."""
+    return [_original(name, package) for package, names in pins.TOOLS.items() for name in names]
+
+
+def tool_versions() -> list[str]:
+    """Of each package.  Raises UserError where one is missing or another's."""
+    return [_version(names[0], package) for package, names in pins.TOOLS.items()]
+
+
+def install_gnu_tools(folder: Path, patchelf: Path) -> None:
+    """With no message of theirs, and no program, from the container."""
+    folder.mkdir()
+    for original in original_tools():
+        copy = folder / original.name
+        copy.write_bytes(seal_program(copy.name, original.read_bytes()).replace(_PAGER, _NONE))
+        copy.chmod(0o755)
+        relocate_program(copy, patchelf)
+    aliases = {alias: f'#!{BUSYBOX} sh\nexec {GNU}/{command} "$@"\n' for alias, command in pins.TOOL_ALIASES.items()}
+    for name, text in {**aliases, "start-stop-daemon": _START}.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+def _version(name: str, package: str) -> str:
+    said = run_program((str(_original(name, package)), "--version"), f"ask {name} for its version").split("\n")[0]
+    if "GNU" not in said:
+        raise UserError(f"this machine's {name} is not GNU's ({said}): apt-get install {package}")
+    return said
+
+
+def _original(name: str, package: str) -> Path:
+    found = shutil.which(name)
+    if found is None:
+        raise UserError(f"this machine has no {name}: apt-get install {package}")
+    return Path(found)

@@ -1,0 +1,1 @@
+"""The part of the toolchain that is copied into containers and runs there on the toolchain's own Python: the shims for apt-get, curl, wget, uv and uvx, their rules, and pytest's guard. These modules import only the standard library and each other."""

@@ -1,0 +1,148 @@
+"""The programs that stand in for apt-get, curl, wget, uv and uvx while tests run: :mod:`sandbox.toolchain.in_container.shim_rules`, acted on.
+
+A copy runs in the container, on the kit's Python, from the kit's own read-only folder.  What the kit does not answer
+goes to the next program of that name on PATH, or to the real uv.  Where the phase has a network (then ``UV_OFFLINE`` is
+not set) so does what the kit lacks and, unless the tests are the kit's own, everything but uv's installer; where it has
+none, what could only come from there is named: ``needs-network …``.  What they make is noted, to be taken away.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from sandbox.toolchain.in_container import shim_rules
+from sandbox.toolchain.in_container.layout import (
+    BIN,
+    CREATED_PATHS_FILE,
+    ENVIRONMENT,
+    SHIMS,
+    SHIMS_ANSWER_VARIABLE,
+    TOOL_FOLDERS,
+)
+
+_INSTALLER = f"""\
+/.sbx/busybox mkdir -p "$HOME/.local/bin" && /.sbx/busybox rm -rf "$HOME/.local/bin/env" &&
+echo 'export PATH="{SHIMS}:{BIN}:$PATH"' >"$HOME/.local/bin/env" || kill -9 0
+"""
+_ACTIVATE = """\
+export VIRTUAL_ENV="{path}" PATH="{environment}/bin:$PATH"
+deactivate() {{ PATH=${{PATH#{environment}/bin:}}; unset VIRTUAL_ENV; }}
+"""
+_NOT_FOUND, _NO_NETWORK, _NO_HOST = 2, 100, 6
+
+
+def main(program: str, arguments: Sequence[str]) -> int:
+    """Exit code of what needs no other program; anything else takes this process over."""
+    online = "UV_OFFLINE" not in os.environ
+    match shim_rules.decide_shim_action(program, arguments):
+        case shim_rules.ShimInstaller(into):
+            with _kill_script_on_error():
+                _note_created(Path(os.environ.get("HOME", "/"), ".local/bin/env"))
+                _say(_INSTALLER, into)
+            return 0
+        case _ if online and SHIMS_ANSWER_VARIABLE not in os.environ:
+            return _run_real_program(program, arguments)
+        case shim_rules.ShimNothingToDo():
+            return 0
+        case shim_rules.ShimVenv(path):
+            with _kill_script_on_error():
+                _venv(Path(path))
+            return 0
+        case shim_rules.ShimRun(command):
+            return _run(command)
+        case shim_rules.ShimMissing() if online:
+            return _run_real_program(program, arguments)
+        case shim_rules.ShimMissing(names):
+            missing = [name for name in names if program not in shim_rules.APT_TOOLS or not _installed(name)]
+            return _report_missing(program, *missing) if missing else 0
+        case shim_rules.ShimPassThrough():
+            return _run_real_program(program, arguments)
+
+
+def _say(text: str, into: str) -> None:
+    if into:
+        _note_created(Path(into))
+        Path(into).write_text(text)
+    else:
+        sys.stdout.write(text)
+
+
+@contextmanager
+def _kill_script_on_error() -> Generator[None]:
+    """What cannot be done ends the script: it would go on with what the agent has put there."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001  whatever it is
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        os.killpg(0, signal.SIGKILL)
+
+
+def _note_created(path: Path) -> None:
+    """It is there for the tests alone, and taken away after them, where there are any."""
+    if Path(CREATED_PATHS_FILE).parent.is_dir():
+        with Path(CREATED_PATHS_FILE).open("ab") as file:
+            file.write(os.fsencode(path.absolute()) + b"\0")
+
+
+def _venv(path: Path) -> None:
+    """Whatever environment stood there is gone: it was the agent's.  ``path`` is as the script says it, and leads where
+    it does for the script.  No folder in it is a link: one that leads through it and up again could lead elsewhere than
+    before."""
+    _note_created(path)
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        path.unlink()
+    elif (path / "pyvenv.cfg").exists() or (path / "bin").exists():
+        shutil.rmtree(path)
+    shutil.copytree(ENVIRONMENT, path, symlinks=True, ignore=shutil.ignore_patterns("site-packages"))
+    packages = next(Path(ENVIRONMENT).glob("lib/*/site-packages"))
+    own = path / packages.relative_to(ENVIRONMENT)
+    own.mkdir()
+    (own / "kit.pth").write_text(f"{packages}\n")
+    (path / "bin" / "activate").write_text(_ACTIVATE.format(path=path.absolute(), environment=ENVIRONMENT))
+
+
+def _run(command: Sequence[str]) -> NoReturn:
+    """The tests' own programs find the kit's Python first, and the image's tools before ours."""
+    rest = [each for each in os.environ.get("PATH", "").split(":") if each not in (*TOOL_FOLDERS, f"{ENVIRONMENT}/bin")]
+    os.environ.update(PATH=":".join((f"{ENVIRONMENT}/bin", *rest, *TOOL_FOLDERS)), VIRTUAL_ENV=ENVIRONMENT)
+    _become(command[0], command)
+
+
+def _run_real_program(program: str, arguments: Sequence[str]) -> NoReturn:
+    if program in shim_rules.UV_TOOLS:
+        _become(f"{BIN}/{program}", (program, *arguments))
+    for folder in os.environ.get("PATH", "").split(":"):
+        if folder != SHIMS and os.access(Path(folder, program), os.X_OK):
+            _become(str(Path(folder, program)), (program, *arguments))
+    wanted = next((each for each in arguments if "://" in each), " ".join(arguments))
+    sys.exit(_report_missing(program, wanted))
+
+
+def _report_missing(program: str, *what: str) -> int:
+    sys.stderr.write(" ".join(("needs-network", program, *what)) + "\n")
+    return _NO_HOST if program in shim_rules.FETCHERS else _NO_NETWORK
+
+
+def _become(program: str, command: Sequence[str]) -> NoReturn:
+    try:
+        os.execvp(program, [*command])  # noqa: S606  this program's purpose: no shell is between
+    except OSError as error:
+        sys.stderr.write(f"{command[0]}: {error.strerror}\n")
+        sys.exit(_NOT_FOUND)
+
+
+def _installed(package: str) -> bool:
+    """Whether the image's dpkg has it."""
+    try:
+        status = Path("/var/lib/dpkg/status").read_text(errors="replace")
+    except OSError:
+        return False
+    entries = (entry.splitlines() for entry in status.split("\n\n"))
+    return any(f"Package: {package}" in entry and "Status: install ok installed" in entry for entry in entries)

@@ -1,0 +1,221 @@
+"""What the kit answers when a test script asks apt-get, curl, wget, uv or uvx for something.  Pure.
+
+One rule for three readers: the programs that stand in for these tools at grading (:mod:`sandbox.toolchain.in_container.shim`), the
+list of what a task wants from the network (:mod:`sandbox.validation.network_needs`), and the grader's word on whose programs ran the
+tests (:mod:`sandbox.grading.isolation.decision`).  A copy of this file runs in containers, on the kit's Python: only the standard
+library and :mod:`sandbox.toolchain.in_container.pins` are imported here.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from sandbox.toolchain.in_container.pins import APT_PACKAGES, INSTALLERS, PYTHON, UV, WHEELS
+
+
+class ShimNothingToDo(NamedTuple):
+    """It is there already."""
+
+
+class ShimInstaller(NamedTuple):
+    """uv's installer, whose work is done too."""
+
+    into: str
+    """File to leave it in; empty for standard output."""
+
+
+class ShimVenv(NamedTuple):
+    """A virtual environment at this path, with what the kit has in it."""
+
+    path: str
+
+
+class ShimRun(NamedTuple):
+    """This, with the kit's Python and packages first on PATH."""
+
+    command: tuple[str, ...]
+
+
+class ShimMissing(NamedTuple):
+    """These packages are not in the kit."""
+
+    names: tuple[str, ...]
+
+
+class ShimPassThrough(NamedTuple):
+    """Nothing that the kit stands in for: the program itself has to answer."""
+
+
+ShimAction = ShimNothingToDo | ShimInstaller | ShimVenv | ShimRun | ShimMissing | ShimPassThrough
+
+UV_TOOLS = ("uv", "uvx")
+APT_TOOLS = ("apt-get", "apt")
+FETCHERS = ("curl", "wget")
+SHIMMED_PROGRAMS = (*UV_TOOLS, *APT_TOOLS, *FETCHERS)
+"""What the kit has a stand-in for."""
+
+_FLAGS = frozenset((
+    "-q", "--quiet", "-v", "--verbose", "-n", "--no-cache", "-U", "--upgrade", "--no-progress", "--offline",
+    "--no-project", "--no-config", "--isolated", "--active", "--frozen", "--no-sync", "--bare", "--no-readme",
+    "--no-workspace", "--seed", "--clear", "--dev", "--managed-python",
+))  # fmt: skip
+"""Options of uv that change nothing in what the kit gives."""
+_VALUED = {"-p": "python", "--python": "python", "-w": "with", "--with": "with", "--from": "with", "--prompt": "name"}
+_PYTHONS = frozenset((PYTHON, PYTHON.split(".", maxsplit=1)[0], f"python{PYTHON}", "python3", "python"))
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)\s*(?:\[[^\]]*\])?\s*(@?)(.*)")
+_TARGET = {
+    "curl": re.compile(r"(?:-[a-zA-Z]*o|--output=?)(.*)"),
+    "wget": re.compile(r"(?:-[a-zA-Z]*O|--output-document=?)(.*)"),
+}
+_REMOTE_NAME = re.compile(r"-[a-zA-Z]*O|--remote-name")
+_BOUND = re.compile(r"\s*(==|>=|<=|!=|>|<)\s*(\d+(?:\.\d+)*)\s*")
+
+
+def decide_shim_action(program: str, arguments: Sequence[str]) -> ShimAction:
+    """What the kit makes of one call of one of :data:`PROGRAMS`."""
+    if program in APT_TOOLS:
+        return _apt(arguments)
+    if program in FETCHERS:
+        return _fetch(program, arguments)
+    return _uv(program, arguments)
+
+
+def is_installer(url: str) -> bool:
+    return any(fnmatch.fnmatchcase(url, pattern) for pattern in INSTALLERS)
+
+
+def has_debian_package(name: str) -> bool:
+    return name.partition("=")[0] in APT_PACKAGES
+
+
+def has_python_package(requirement: str) -> bool:
+    """Whether the kit has this Python package, in a version that the requirement takes."""
+    found = _REQUIREMENT.fullmatch(requirement.strip())
+    if found is None:
+        return False
+    pinned = {**WHEELS, "uv": UV}.get(re.sub(r"[-_.]+", "-", found[1]).lower())
+    if pinned is None:
+        return False
+    if found[2]:
+        return found[3].strip() in (pinned, "latest")
+    return all(_meets(pinned, bound) for bound in found[3].split(",") if bound.strip())
+
+
+def _meets(version: str, bound: str) -> bool:
+    found = _BOUND.fullmatch(bound)
+    if found is None:
+        return False
+    have, want = (tuple(int(part) for part in text.split(".")) for text in (version, found[2]))
+    length = max(len(have), len(want))
+    have, want = (each + (0,) * (length - len(each)) for each in (have, want))
+    holds = {"==": have == want, "!=": have != want, ">=": have >= want, "<=": have <= want}
+    return {**holds, ">": have > want, "<": have < want}[found[1]]
+
+
+def _apt(arguments: Sequence[str]) -> ShimAction:
+    words = [each for each in arguments if not each.startswith("-")]
+    match words:
+        case ["update" | "clean" | "autoclean" | "autoremove"]:
+            return ShimNothingToDo()
+        case ["install", *names]:
+            missing = tuple(name.partition("=")[0] for name in names if not has_debian_package(name))
+            return ShimMissing(missing) if missing else ShimNothingToDo()
+        case _:
+            return ShimPassThrough()
+
+
+def _fetch(program: str, arguments: Sequence[str]) -> ShimAction:
+    return ShimInstaller(_target(program, arguments)) if any(map(is_installer, arguments)) else ShimPassThrough()
+
+
+def _target(program: str, arguments: Sequence[str]) -> str:
+    """The file that curl or wget would leave it in; empty for standard output."""
+    named = _TARGET[program]
+    for word, value in zip(arguments, (*arguments[1:], ""), strict=True):
+        if program == "curl" and _REMOTE_NAME.fullmatch(word):
+            return "install.sh"
+        if found := named.fullmatch(word):
+            into = found[1] or value
+            return "" if into == "-" else into
+    return "" if program == "curl" else "install.sh"
+
+
+def _uv(program: str, arguments: Sequence[str]) -> ShimAction:
+    match [program, *arguments]:
+        case ["uvx", *rest] | ["uv", "tool", "run", *rest]:
+            return _run(rest, tool=True)
+        case ["uv", "run", *rest]:
+            return _run(rest, tool=False)
+        case ["uv", "pip", "install", *rest] | ["uv", "add", *rest]:
+            asked = _read(rest)
+            return (
+                ShimPassThrough()
+                if asked is None or not asked.rest
+                else _lacking((*asked.wanted, *asked.rest)) or ShimNothingToDo()
+            )
+        case ["uv", "init", *rest]:
+            asked = _read(rest)
+            return ShimPassThrough() if asked is None or asked.rest else ShimNothingToDo()
+        case ["uv", "venv", *rest]:
+            asked = _read(rest)
+            return ShimPassThrough() if asked is None or len(asked.rest) > 1 else ShimVenv(*asked.rest or (".venv",))
+        case ["uv", "python", "install", *names] if _PYTHONS.issuperset(names):
+            return ShimNothingToDo()
+        case _:
+            return ShimPassThrough()
+
+
+def _run(arguments: Sequence[str], *, tool: bool) -> ShimAction:
+    asked = _read(arguments, to_command=True)
+    if asked is None or not asked.rest:
+        return ShimPassThrough()
+    command, *rest = asked.rest
+    if tool:  # a tool is a package too
+        if missing := _lacking((*asked.wanted, *(() if asked.source else (command,)))):
+            return missing
+        name = command.partition("@")[0]
+        return ShimRun((name, *rest)) if name == "pytest" else ShimPassThrough()
+    if missing := _lacking(asked.wanted):
+        return missing
+    return ShimRun(("python", command, *rest) if command.endswith(".py") else (command, *rest))
+
+
+def _lacking(requirements: Iterable[str]) -> ShimMissing | None:
+    missing = tuple(each for each in requirements if not has_python_package(each))
+    return ShimMissing(missing) if missing else None
+
+
+class _Asked(NamedTuple):
+    wanted: tuple[str, ...]
+    """Packages by ``--with`` and ``--from``."""
+    source: bool
+    """Whether ``--from`` names the command's package."""
+    rest: tuple[str, ...]
+
+
+def _read(words: Sequence[str], *, to_command: bool = False) -> _Asked | None:
+    """Options of uv, and what they leave; None where an option might change more than the kit knows of.
+    ``to_command``: what follows the first other word is not uv's."""
+    wanted: list[str] = []
+    rest: list[str] = []
+    source = False
+    left = iter(words)
+    for word in left:
+        name, equals, value = word.partition("=")
+        if word == "-m" and to_command:
+            return _Asked(tuple(wanted), source, ("python", "-m", *left))
+        if not word.startswith("-"):
+            rest += (word, *left) if to_command else (word,)
+        elif name in _VALUED:
+            given = value if equals else next(left, "")
+            if _VALUED[name] == "python" and given not in _PYTHONS:
+                return None
+            if _VALUED[name] == "with":
+                wanted += [each for each in given.split(",") if each]
+            source = source or name == "--from"
+        elif word not in _FLAGS:
+            return None
+    return _Asked(tuple(wanted), source, tuple(rest))

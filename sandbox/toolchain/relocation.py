@@ -1,0 +1,70 @@
+"""Programs of this machine that run in any image, with their loader and libraries at one fixed place.  Blocking.
+
+Each names its loader by an absolute path in the kit and finds every library by a DT_RPATH there, so that the image's
+libc (old, musl, or replaced by the agent) is never asked.  The loader and the libc themselves are closed
+(:mod:`sandbox.toolchain.glibc_sealing`).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from protocol.errors import UserError
+from sandbox.docker.daemon import run_program
+from sandbox.toolchain import glibc_sealing
+from sandbox.toolchain.in_container.layout import VERIFY
+
+_LIBRARIES = f"{VERIFY}/lib"
+_LOADER = "ld.so"
+_LIBC = "libc.so.6"
+_LDD = re.compile(r"^\s*(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
+
+
+def relocate_program(program: Path, patchelf: Path) -> None:
+    """A copy that asks for what :func:`take_libraries` takes."""
+    found = ("--set-interpreter", f"{_LIBRARIES}/{_LOADER}", "--force-rpath", "--set-rpath", _LIBRARIES)
+    run_program((str(patchelf), *found, str(program)), f"make {program.name} relocatable")
+
+
+def remove_rpath(library: Path, patchelf: Path) -> None:
+    run_program((str(patchelf), "--remove-rpath", str(library)), f"make {library.name} relocatable")
+
+
+def copy_libraries(originals: Sequence[Path], folder: Path, patchelf: Path) -> None:
+    """What these programs of this machine (the first is none of a library's) load, and their loader, into ``folder``.
+    Raises UserError where one lacks something here."""
+    loader = Path(
+        run_program((str(patchelf), "--print-interpreter", str(originals[0])), "read a program's loader").strip()
+    )
+    needed = _libraries(originals)
+    folder.mkdir()
+    for library in needed | _loaded_later(needed):
+        if library.name != loader.name:
+            shutil.copy(library, folder / library.name)
+            remove_rpath(folder / library.name, patchelf)
+    _rewrite(folder / _LIBC, glibc_sealing.LIBC_PATHS)
+    shutil.copy(loader, folder / _LOADER)
+    _rewrite(folder / _LOADER, glibc_sealing.LOADER_PATHS)
+
+
+def _libraries(programs: Iterable[Path]) -> set[Path]:
+    found: set[Path] = set()
+    for program in programs:
+        said = run_program(("ldd", str(program)), f"list the libraries of {program.name}")
+        if "not found" in said:
+            raise UserError(f"{program} lacks libraries on this machine:\n{said}")
+        found.update(Path(path) for path in _LDD.findall(said))
+    return found
+
+
+def _loaded_later(needed: Iterable[Path]) -> set[Path]:
+    """What glibc itself loads when a thread is ended early: from the container, if not from here."""
+    beside = (each.with_name("libgcc_s.so.1") for each in needed if each.name == _LIBC)
+    return {each for each in beside if each.exists()}
+
+
+def _rewrite(library: Path, wanted: Sequence[glibc_sealing.GlibcPath]) -> None:
+    library.write_bytes(glibc_sealing.seal_program(library.name, library.read_bytes(), *wanted))

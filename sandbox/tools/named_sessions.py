@@ -1,0 +1,92 @@
+"""The sessions that an agent has named: each a shell that keeps its state, and at most one background process.
+
+A blocking command runs in its session's shell without an input; one that outlasts its time goes on there, and its
+output is kept for the next look.  A command that is started in the background runs on a terminal, so that it can be
+written to.  A name is free again as soon as what ran under it has ended; its shell stays, up to :data:`MOST_SHELLS` of
+them: then the one that was used longest ago makes room.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from sandbox.session import wire
+from sandbox.session.named_session import NamedSession
+from sandbox.session.sandbox_session import NoFreeSlotError, SandboxSession
+from sandbox.session.shell import SandboxShell
+from sandbox.session.terminal import PseudoTerminal
+from sandbox.tools.tool import ToolError
+
+MOST_SHELLS = 8
+IDLE_S, START_S = 0.5, 5.0
+"""A background process's first output is waited for until it pauses so long, and no longer than that."""
+_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+class NamedSessions:
+    """Those of one sandbox."""
+
+    def __init__(self, session: SandboxSession, chars: int) -> None:
+        self._session, self._chars = session, chars
+        self._named = session.named_sessions
+
+    def find_session(self, name: str) -> NamedSession:
+        """Raises ToolError."""
+        if name not in self._named:
+            raise ToolError(f"no session '{name}': start one with shell_exec")
+        return self._used(self._named[name])
+
+    def idle_session(self, name: str) -> NamedSession:
+        """The session for a new command.  Raises ToolError while it runs another."""
+        named = self._used(self._named.get(name) or NamedSession(name))
+        if named.shell is not None and named.shell.has_result:
+            named.shell.release()
+        if named.running is not None:
+            raise ToolError(
+                f"session '{name}' still runs a command: shell_view('{name}') shows its output, "
+                f"shell_kill_process('{name}') ends it; or use another id"
+            )
+        named.file = f"/tmp/full_output_{_NAME.sub('_', name)[:64]}_{time.time_ns() // 1000}.txt"  # noqa: S108  the sandbox's
+        return named
+
+    def shell_of(self, named: NamedSession) -> SandboxShell:
+        """Raises ToolError."""
+        if named.shell is None:
+            named.shell = self._new_shell()
+        return named.shell
+
+    def spool(self, named: NamedSession) -> wire.Spool:
+        return wire.Spool(named.file, self._chars)
+
+    async def open_process(self, named: NamedSession, command: str) -> PseudoTerminal:
+        """Raises ToolError, OSError, SandboxLost, SandboxDestroyed."""
+        if named.process is not None:
+            self._session.close_slot(named.process)
+            named.process = None
+        cwd = named.shell.cwd if named.shell else self._session.workdir
+        argv = ("bash", "--noprofile", "--norc", "-c", command)
+        try:
+            named.process = await self._session.open_terminal(argv, cwd=cwd, spool=self.spool(named))
+        except NoFreeSlotError as error:
+            raise ToolError(f"{error}; kill one first") from error
+        return named.process
+
+    def _used(self, named: NamedSession) -> NamedSession:
+        """The dictionary's order is that of their use."""
+        self._named.pop(named.name, None)
+        self._named[named.name] = named
+        return named
+
+    def _new_shell(self) -> SandboxShell:
+        owners = [each for each in self._named.values() if each.shell is not None]
+        if all(each.shell is not self._session.shell for each in owners):
+            return self._session.shell
+        spare = [each for each in owners if each.running is None and each.shell is not self._session.shell]
+        if len(owners) >= MOST_SHELLS and spare and spare[0].shell is not None:
+            self._session.close_slot(spare[0].shell)
+            spare[0].shell = None
+        try:
+            return self._session.open_shell()
+        except NoFreeSlotError as error:
+            raise ToolError(f"{error}; kill one first") from error

@@ -1,0 +1,1 @@
+"""What `python -m sandbox.tasks validate` finds out about tasks that can be read: what they need from the network, remarks for their author, and proofs in real containers. It stands on sandbox.tasks, sandbox.grading, sandbox.toolchain and the pool."""

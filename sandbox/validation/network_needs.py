@@ -1,0 +1,96 @@
+"""What a task wants beyond its own container: the network, by phase, and services that live while it is graded.
+
+Read from scripts, so a guess in both directions; ``validate --run`` is the proof.  What the verifier kit brings is no
+need (:mod:`sandbox.toolchain.in_container.shim_rules`): uv and its installer, pytest and its CTRF plugin, curl, wget and certificates.  Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sandbox.tasks.container_files import dockerfile
+from sandbox.tasks.task import ImageBuild, NetworkMode, Task
+from sandbox.validation.network_requests import LOCAL_ADDRESS, find_network_requests
+
+
+class TaskPhase(StrEnum):
+    BUILD = "build"
+    SETUP = "setup"
+    ORACLE = "oracle"
+    """The solution wants it, so an agent probably does."""
+    VERIFY = "verify"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkNeed:
+    phase: TaskPhase
+    what: str
+    """The command or address, shortened."""
+
+
+_URL = re.compile(r"https?://(?P<host>[\w.-]+)(?::\d+)?[^\s\"')]*")
+_SHOWN = 100
+
+
+def find_network_needs(task: Task) -> tuple[NetworkNeed, ...]:
+    """What would be asked of the network, once each, by phase."""
+    scripts: list[tuple[TaskPhase, str]] = []
+    for build in image_builds(task):
+        text = build.files[build.dockerfile].decode(errors="replace")
+        scripts += [
+            (TaskPhase.BUILD, rest) for name, rest in dockerfile.parse_instructions(text) if name in {"RUN", "ADD"}
+        ]
+    scripts += [(TaskPhase.SETUP, task.setup), (TaskPhase.ORACLE, task.solution), (TaskPhase.VERIFY, task.run_tests)]
+    scripts += [(TaskPhase.VERIFY, _text(data)) for path, data in task.tests.items() if path.endswith(".sh")]
+    needs = [NetworkNeed(phase, what[:_SHOWN]) for phase, text in scripts for what in find_network_requests(text)]
+    needs += [NetworkNeed(TaskPhase.VERIFY, what[:_SHOWN]) for what in _addresses(task)]
+    return tuple(dict.fromkeys(needs))
+
+
+def find_unmet_needs(task: Task) -> tuple[NetworkNeed, ...]:
+    """The needs that the task's own network setting does not meet."""
+    net = task.network
+    modes = {
+        TaskPhase.BUILD: net.build,
+        TaskPhase.SETUP: net.agent,
+        TaskPhase.ORACLE: net.agent,
+        TaskPhase.VERIFY: net.verify,
+    }
+    return tuple(need for need in find_network_needs(task) if modes[need.phase] is NetworkMode.NONE)
+
+
+def find_live_services(task: Task) -> tuple[str, ...]:
+    """What must be alive while the tests run: declared services, and local ports that the tests speak to."""
+    spoken = [found for text in verifier_texts(task) for found in LOCAL_ADDRESS.finditer(text)]
+    ports = {f"localhost:{found[1]}" if found[1] else "localhost" for found in spoken}
+    return (*(service.name for service in task.services), *sorted(ports))
+
+
+def image_builds(task: Task) -> list[ImageBuild]:
+    """Those of the agent's image and of its services', each with a Dockerfile."""
+    every = (task.build, *(service.build for service in task.services))
+    return [build for build in every if build is not None and build.dockerfile in build.files]
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
+
+
+def verifier_texts(task: Task) -> list[str]:
+    """The scripts and Python files of its tests."""
+    return [task.run_tests, *(_text(data) for path, data in task.tests.items() if path.endswith((".py", ".sh")))]
+
+
+def _addresses(task: Task) -> Iterator[str]:
+    """Addresses beyond this machine in the tests themselves."""
+    inside = {service.name for service in task.services}
+    for path, data in task.tests.items():
+        if not path.endswith(".py"):
+            continue
+        code = "\n".join(line for line in _text(data).splitlines() if not line.lstrip().startswith("#"))
+        for found in _URL.finditer(code):
+            if not LOCAL_ADDRESS.fullmatch(found["host"]) and "." in found["host"] and found["host"] not in inside:
+                yield found[0]

@@ -1,0 +1,138 @@
+"""What a shell script asks of the network, read from its text: a guess in both directions.
+
+What the verifier kit brings is nothing to ask for (:mod:`sandbox.toolchain.in_container.shim_rules`).  Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from sandbox.toolchain.in_container.shim_rules import APT_TOOLS, has_debian_package, has_python_package, is_installer
+
+LOCAL_ADDRESS = re.compile(r"\b(?:localhost|127\.0\.0\.1|0\.0\.0\.0)(?::(\d{2,5}))?\b")
+"""An address of this machine, and its port."""
+
+_REST = r"\b(?P<rest>[^\n;&|]*)"
+_PACKAGES = re.compile(
+    r"\b(?P<tool>apt-get|apt|apk|dnf|yum|pip3?|uv|npm|pnpm|yarn|cargo|gem|go|conda)"
+    rf"(?:\s+(?:-\S+|pip|global|tool))*\s+(?:install|add|get){_REST}"
+)
+_LOCKED = re.compile(
+    r"(?:\b(?P<command>uv\s+sync|npm\s+(?:ci|i|install)|(?:pnpm|yarn|poetry|bundle)\s+(?:i|install)|go\s+mod\s+download)"
+    r"|(?:^|[\n;&|])[ \t]*(?P<bare>yarn))"
+    r"(?:[ \t]+-[^\s;&|]+)*[ \t]*(?=[\n;&|]|$)"
+)
+"""Whatever the project's own files name."""
+_RUNNERS = re.compile(rf"\b(?P<tool>uvx|uv\s+tool\s+run|uv\s+run|npx){_REST}")
+_FETCHERS = re.compile(rf"\b(?P<tool>curl|wget|git\s+clone){_REST}")
+_ADDRESS = re.compile(r"(?:(?:https?|git|ssh)://|git@)[^\s\"'|;)]+")
+_ASSIGNED = re.compile(r"^[ \t]*(?:export[ \t]+)?(\w+)=[\"']?([^\s\"'$`;&|]{1,2000})", re.MULTILINE)
+_VARIABLE = re.compile(r"\$(?:(\w+)|{(\w+)})")
+_UNKNOWN = re.compile(r"\$(?:\w*(?:URL|URI)\w*|{\w*(?:URL|URI)\w*})", re.IGNORECASE)
+"""A variable that the script does not set and whose name says that it is an address."""
+_BARE = re.compile(r"(?:[\w-]+\.)+[A-Za-z]{2,}(?::\d+)?/\S*")
+"""An address without its scheme: a host, a path."""
+_VALUED = {"-p", "-c", "-i", "--python", "--index-url", "--extra-index-url", "-t", "--target"}
+_FILES = {"-r", "--requirement", "--requirements", "--with-requirements"}
+_FETCH_VALUED = re.compile(r"-[A-Za-z]*[odTeP]|--(?:output|output-document|data|directory-prefix)")
+"""Options whose value could be taken for an address."""
+_PYTHON_TOOLS = ("pip", "pip3", "uv")
+_VERSION = re.compile(r"[=<>~!\[@;]")
+
+
+def find_network_requests(script: str) -> Iterator[str]:
+    """Each command that would ask, or the address."""
+    text = re.sub(r"\\\n\s*", " ", script)
+    text = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    for found in _PACKAGES.finditer(text):
+        if names := [
+            _name(each) for each in _packages(found["rest"].split()) if not _in_toolchain(found["tool"], each)
+        ]:
+            yield f"{found['tool']} install {' '.join(names)}"
+    for found in _LOCKED.finditer(text):
+        yield " ".join((found["command"] or found["bare"]).split())
+    for found in _RUNNERS.finditer(text):
+        yield from _run(" ".join(found["tool"].split()), found["rest"].split())
+    for found in _FETCHERS.finditer(_filled_in(text)):
+        yield from _fetched(found["tool"], found["rest"])
+
+
+def _filled_in(text: str) -> str:
+    """With what the script itself says of its variables."""
+    values = dict(_ASSIGNED.findall(text))
+    return _VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
+
+
+def _in_toolchain(tool: str, package: str) -> bool:
+    return has_debian_package(package) if tool in APT_TOOLS else tool in _PYTHON_TOOLS and has_python_package(package)
+
+
+def _packages(words: Iterable[str]) -> Iterator[str]:
+    """Packages among the words of an install command, as they are asked for, and files that name some."""
+    rest = iter(words)
+    for word in rest:
+        if word in _FILES:
+            yield f"-r {next(rest, '')}"
+        elif word in _VALUED:
+            next(rest, None)
+        elif not word.startswith("-"):
+            yield from _package(word)
+
+
+def _package(word: str) -> Iterator[str]:
+    package = word.strip("\"'")
+    if _name(package) and not package.startswith((".", "/", "$")):
+        yield package
+
+
+def _name(package: str) -> str:
+    """With the version where it is one that the kit has in another."""
+    name = _VERSION.split(package, maxsplit=1)[0]
+    return package if has_python_package(name) else name
+
+
+def _run(tool: str, words: list[str]) -> Iterator[str]:
+    names = [_name(each) for each in _run_packages(tool, words) if tool == "npx" or not has_python_package(each)]
+    if names:
+        yield " ".join((tool, *(() if tool == "npx" else ("-w",)), *names))
+
+
+def _run_packages(tool: str, words: list[str]) -> Iterator[str]:
+    """What a runner would install: each package that an option names, and the command's own where none is its."""
+    sources, own = {"-p", "--package"} if tool == "npx" else {"--from"}, tool != "uv run"
+    rest = iter(words)
+    for word in rest:
+        if word in sources or word in {"-w", "--with"}:
+            own = own and word not in sources
+            yield from _package(next(rest, ""))
+        elif word in _FILES:
+            yield f"-r {next(rest, '')}"
+        elif word in _VALUED:
+            next(rest, None)
+        elif not word.startswith("-"):
+            yield from _package(word) if own else ()
+            return
+
+
+def _fetched(tool: str, rest: str) -> Iterator[str]:
+    found = _ADDRESS.search(rest)
+    address = found[0] if found else next(_bare(rest.split(), "O" if tool == "wget" else ""), "")
+    if not address and (unknown := _UNKNOWN.search(rest)):
+        address = f"{tool} {unknown[0]}"
+    if (
+        address
+        and not is_installer(address)
+        and not is_installer(f"https://{address}")
+        and not LOCAL_ADDRESS.search(address)
+    ):
+        yield address
+
+
+def _bare(words: list[str], valued: str) -> Iterator[str]:
+    rest = iter(words)
+    for word in rest:
+        if _FETCH_VALUED.fullmatch(word) or (valued and word.startswith("-") and word.endswith(valued)):
+            next(rest, None)
+        elif found := _BARE.fullmatch(word.strip("\"'")):
+            yield found[0]

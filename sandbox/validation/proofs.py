@@ -1,0 +1,171 @@
+"""Proof that a task can be solved, is not solved already, and tells right from almost right: in real containers, the
+oracle scores 1, doing nothing scores 0, and each of its foils less than 1, by the task's own rule (:func:`earned`).
+
+Many tasks at a time.  Where a task is tried is given as functions (:class:`Ground`): how its sandbox is made, and how
+it is graded; :func:`pool_ground` is a pool's.  One task's failure never ends another's proof.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from protocol.errors import InfraError, UserError
+from sandbox.errors import SandboxDestroyed, TaskFault
+from sandbox.grading.grader import GradeResult, grade_sandbox
+from sandbox.grading.math_answer import is_right_answer
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.task import Task
+from sandbox.validation.network_needs import find_unmet_needs
+
+_SOLVE = "/solution/solve.sh"
+
+
+class ProofVerdict(StrEnum):
+    PROVED = "proved"
+    """The oracle passes every test and scores 1, doing nothing scores 0, and no foil passes or scores 1."""
+    ORACLE_FAILS = "oracle_fails"
+    NOOP_PASSES = "noop_passes"
+    """Doing nothing scores."""
+    FOIL_PASSES = "foil_passes"
+    """An attempt that its author calls wrong passes every test, or scores 1."""
+    BROKEN = "broken"
+    """Its sandbox cannot be made, by the task's own doing: its build, its setup or a service fails."""
+    SKIPPED = "skipped"
+    """It cannot be tried here; the reason says why."""
+    LOST = "lost"
+    """The infrastructure failed: try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProof:
+    task: str
+    verdict: ProofVerdict
+    why: str = ""
+    """One line, or empty; of a broken build, its last lines."""
+    oracle: float | None = None
+    """What the solution scores, by the task's own rule."""
+    noop: float | None = None
+    """What doing nothing scores."""
+    foils: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What each foil scores: 1 for one that passes every test."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProofEnvironment:
+    """Where tasks are tried."""
+
+    acquire: Callable[[Task], AbstractAsyncContextManager[SandboxSession]]
+    """A fresh sandbox for the task: image, files, setup and services as the task says."""
+    grade: Callable[[SandboxSession, Task], Awaitable[GradeResult]]
+    """Grade what is in it, at the task's level."""
+
+
+def pool_proof_environment(pool: SandboxPool) -> ProofEnvironment:
+    """What a pool gives, graded at the task's level."""
+    return ProofEnvironment(pool.acquire, grade_sandbox)
+
+
+async def prove_tasks(
+    tasks: Iterable[Task],
+    ground: ProofEnvironment,
+    at_once: int,
+    on_proof: Callable[[TaskProof], None] = lambda _: None,
+) -> list[TaskProof]:
+    """Try every task, ``at_once`` of them at a time.  Proofs in the order of ``tasks``; ``on_proof`` as they end."""
+    room = asyncio.Semaphore(at_once)
+
+    async def one(task: Task) -> TaskProof:
+        async with room:
+            proof = await _prove(task, ground)
+        on_proof(proof)
+        return proof
+
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(one(task)) for task in tasks]
+    return [each.result() for each in running]
+
+
+async def _prove(task: Task, ground: ProofEnvironment) -> TaskProof:
+    if task.answer:
+        return _prove_answer(task)
+    if not task.run_tests or not task.solution:
+        return TaskProof(task.id, ProofVerdict.SKIPPED, "it has no tests" if not task.run_tests else "it has no oracle")
+    try:
+        async with ground.acquire(task) as session:
+            noop = await ground.grade(session, task)
+        async with ground.acquire(task) as session:
+            said = await run_oracle(session, task)
+            oracle = await ground.grade(session, task)
+        foils = {name: await _foiled(task, script, ground) for name, script in task.foils.items()}
+    except UserError as error:
+        return TaskProof(task.id, ProofVerdict.SKIPPED, str(error))
+    except TaskFault as error:
+        return TaskProof(task.id, ProofVerdict.BROKEN, str(error))
+    except (InfraError, TimeoutError) as error:
+        return TaskProof(task.id, ProofVerdict.LOST, f"{type(error).__name__}: {error}")
+    except (SandboxDestroyed, OSError) as error:
+        return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, f"the solution wrecked its sandbox: {error}")
+    verdict, why = ProofVerdict.PROVED, ""
+    if not oracle.all_passed:
+        verdict, why = ProofVerdict.ORACLE_FAILS, _why(oracle, said, task)
+    elif noop.all_passed:
+        verdict, why = ProofVerdict.NOOP_PASSES, "doing nothing passes every test"
+    elif score := task_reward(task, noop):
+        verdict, why = ProofVerdict.NOOP_PASSES, f"doing nothing scores {score:g}"
+    elif passing := sorted(name for name, score in foils.items() if score >= 1):
+        verdict, why = ProofVerdict.FOIL_PASSES, f"{', '.join(passing)} must not score 1"
+    elif idle := sum(test.passed for test in noop.tests):
+        why = f"{idle} of {len(noop.tests)} tests pass without any work"
+    return TaskProof(task.id, verdict, why, task_reward(task, oracle), task_reward(task, noop), foils)
+
+
+async def _foiled(task: Task, script: str, ground: ProofEnvironment) -> float:
+    """What a foil scores, tried where the oracle's files are not.  One that wrecks its sandbox has nothing to show."""
+    attempt = replace(task, solution=script, solution_files={})
+    async with ground.acquire(task) as session:
+        try:
+            await run_oracle(session, attempt)
+            graded = await ground.grade(session, task)
+        except SandboxDestroyed:
+            return 0.0
+    return 1.0 if graded.all_passed else task_reward(task, graded)
+
+
+def _prove_answer(task: Task) -> TaskProof:
+    """Of a task that is graded by what its last reply says: a reply that boxes the answer is right."""
+    if is_right_answer(rf"\boxed{{{task.answer}}}", task.answer):
+        return TaskProof(task.id, ProofVerdict.PROVED, oracle=1.0, noop=0.0)
+    why = f"its answer {task.answer[:80]!r} is not right where a reply boxes it: its braces do not close"
+    return TaskProof(task.id, ProofVerdict.ORACLE_FAILS, why, 0.0, 0.0)
+
+
+def task_reward(task: Task, graded: GradeResult) -> float:
+    """A grade by the task's own rule, 0 … 1: what its reward file says; by its weights where it has some; else only a
+    full pass counts.  Pure."""
+    if graded.reward is not None:
+        return graded.reward
+    return graded.score if task.weights else float(graded.all_passed)
+
+
+async def run_oracle(session: SandboxSession, task: Task) -> str:
+    """Run the oracle as the agent would.  Returns what it said, if it failed."""
+    files = {f"/solution/{path}": data for path, data in task.solution_files.items()}
+    await session.write_files({**files, _SOLVE: task.solution.encode()}, mode=0o755)
+    shell = f"if [ -x /bin/bash ]; then bash {_SOLVE}; else sh {_SOLVE}; fi"
+    done = await session.run(f"cd {shlex.quote(task.workdir)} && {shell}", task.agent_timeout_s)
+    if done.timed_out:
+        return f"the solution ran out of its {task.agent_timeout_s:g} s"
+    return f"the solution exited {done.exit_code}" if done.exit_code else ""
+
+
+def _why(oracle: GradeResult, said: str, task: Task) -> str:
+    failed = [test.name for test in oracle.tests if not test.passed]
+    shown = f"{', '.join(failed[:3])} failed" if failed else "no test reported"
+    wants = [f"{need.phase} wants {need.what}" for need in find_unmet_needs(task)]
+    return "; ".join(filter(None, (shown, said, "out of time" if oracle.timed_out else "", *wants[:2])))

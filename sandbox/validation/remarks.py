@@ -1,0 +1,114 @@
+"""What a reader should know of a task before it is trusted.  Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sandbox.egress_proxy.rules import explain_unreachable
+from sandbox.grading.isolation.decision import find_doubt
+from sandbox.grading.isolation.environment import withheld_variables
+from sandbox.grading.isolation.unprivileged_programs import START_STOP_DAEMON
+from sandbox.tasks.container_files import dockerfile
+from sandbox.tasks.expected_tests import find_expected_tests
+from sandbox.tasks.formats.code_rows import find_missing_modules, find_uncrossable_usage
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task
+from sandbox.validation.network_needs import image_builds, verifier_texts
+
+_TEST_FILE = re.compile(r"(?:\$TEST_DIR|\$\{TEST_DIR[^}]*\}|(?<![\w./-])/tests)\"?/([\w./-]+\.py)\b")
+
+_MOST_SHOWN = 60
+_STARTS_AS = re.compile(rf"\b{START_STOP_DAEMON}\b|\buser\s*=\s*[1-9]")
+_UNSAID = Task("", "").workdir
+
+
+def find_remarks(task: Task) -> Iterator[str]:
+    """One sentence each."""
+    yield from _image_remarks(task)
+    yield from (
+        f"its allowed_hosts name {host}, {why}"
+        for host in task.network.allowed_hosts
+        if (why := explain_unreachable(host))
+    )
+    if task.metadata.get("run_tests_in_same_shell") == "true":
+        yield "its tests ask for the agent's own shell and get a fresh one"
+    if not task.solution and not task.answer:
+        yield "it has no oracle"
+    if not task.gradable:
+        yield "it has no tests: it cannot be graded"
+    if "\r\n" in task.run_tests:
+        yield "its test script's lines end in CR LF, which no shell takes: dos2unix makes it one"
+    if absent := sorted(_named_tests(task) - task.tests.keys()):
+        yield f"its tests name {', '.join(absent)}, which is not among them"
+    if idle := sorted(_idle_weights(task)):
+        yield f"its weights name {', '.join(idle)}, which is no test of test_outputs.py"
+    yield from find_uncrossable_usage(task)
+    yield from find_missing_modules(task)
+    if task.grading is GradingLevel.ARTIFACTS and not task.artifacts:
+        yield (
+            "its tests run in a clean container and it declares no artifacts: nothing that an agent does can pass; "
+            "name the files to be graded in artifacts, or grade it at `same`"
+        )
+    why = find_doubt(task.run_tests, task.tests)
+    if why is not None and why.instead:
+        yield f"its tests do not keep the agent's program out, because of {_short(why.what)}: {why.instead}"
+    elif why is not None and not _graded_in_a_clean_image(task):
+        yield (
+            "its tests run on programs of the image, which an agent can have replaced, "
+            f"because of {_short(why.what)} in its script: grade it at `artifacts`"
+        )
+    if why is None and any(map(_STARTS_AS.search, verifier_texts(task))):
+        yield "its tests start programs as another user: what one writes, they read as that user (docs/grading.md)"
+    if (absent := sorted(_withheld(task))) and why is None:
+        yield f"its tests run on the kit's programs and do not get {', '.join(absent)}, which its environment sets"
+
+
+def _image_remarks(task: Task) -> Iterator[str]:
+    for build in image_builds(task):
+        parsed = _parsed(build)
+        if any(name == "ENTRYPOINT" for name, _ in parsed):
+            yield "its image's ENTRYPOINT is not run: PID 1 is ours"
+        if any(name == "USER" and rest not in {"root", "0"} for name, rest in parsed):
+            yield "its image's USER is not taken: the shell is root's"
+        for path in dockerfile.copied_sources(parsed):
+            if path.split("/")[0] in {"tests", "solution.sh", "solution.yaml", "solution", "run-tests.sh"}:
+                yield f"its image holds {path}, which the agent can read"
+    if task.build and task.workdir == _UNSAID and not _workdir(task.build):
+        yield f"its Dockerfile names no working directory: its shell starts in {_UNSAID}"
+
+
+def _withheld(task: Task) -> frozenset[str]:
+    """Variables of its image's and its own that tests on the kit's programs do not get."""
+    build = task.build
+    image = dockerfile.find_environment(_parsed(build), build.args, build.target) if build else {}
+    return withheld_variables({**image, **task.env})
+
+
+def _workdir(build: ImageBuild) -> str | None:
+    return dockerfile.find_workdir(_parsed(build), build.args, build.target)
+
+
+def _parsed(build: ImageBuild) -> list[dockerfile.DockerfileInstruction]:
+    return dockerfile.parse_instructions(build.files.get(build.dockerfile, b"").decode(errors="replace"))
+
+
+def _short(text: str) -> str:
+    """In one line."""
+    line = " ".join(text.split())
+    return f"`{line if len(line) <= _MOST_SHOWN else line[:_MOST_SHOWN] + ' …'}`"
+
+
+def _graded_in_a_clean_image(task: Task) -> bool:
+    return task.grading is GradingLevel.ARTIFACTS or (task.grading is GradingLevel.SIBLING and bool(task.artifacts))
+
+
+def _named_tests(task: Task) -> set[str]:
+    """The Python files in the tests' folder that its script speaks of."""
+    lines = (line for line in task.run_tests.splitlines() if not line.lstrip().startswith("#"))
+    return {found[1] for line in lines for found in _TEST_FILE.finditer(line)}
+
+
+def _idle_weights(task: Task) -> set[str]:
+    """Weights of tests that are not there, where it is certain which are."""
+    known = find_expected_tests(task.run_tests, task.tests)
+    return {name for name in task.weights if known and name not in known}

@@ -1,0 +1,222 @@
+"""The guardian with plain processes: whoever dies first, no process and no shared memory of the server is left, and
+whoever asks the server does not wait for what is dead."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from actors.engines.server import process_reaper as guardian_module
+
+SHARED_MEMORY = """
+import mmap, os
+mapped = open(f"/dev/shm/longshore_test_{os.getpid()}", "w+b")
+mapped.truncate(4096)
+view = mmap.mmap(mapped.fileno(), 4096)
+open(f"/dev/shm/sgl_shm_mq_{os.getpid()}_ab12cd34", "w").close()
+"""
+
+SERVER = f"""
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+deaf = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-S", "-c", deaf])
+{SHARED_MEMORY}
+print("ready", child.pid, file=sys.stderr, flush=True)
+signal.pause()
+"""
+
+APART = SERVER.replace("deaf])", "deaf], start_new_session=True)")
+"""With a child in a session of its own."""
+
+PARTS = f"""
+import multiprocessing, signal, subprocess, sys, time
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+gives_up = ["-S", "-c", "import signal, sys; signal.sigwait([signal.SIGTERM]); sys.exit(3)"]
+helper = subprocess.Popen(["helper", *gives_up], executable=sys.executable)
+forks = "import os, sys; print(os.spawnv(os.P_NOWAIT, sys.executable, ['sglang::scheduler', *sys.argv[1:]]))"
+part = subprocess.Popen([sys.executable, "-S", "-c", forks, *gives_up], stdout=subprocess.PIPE)
+forked = int(part.stdout.readline())
+named = subprocess.Popen(["sglang::detokenizer", *gives_up], executable=sys.executable)
+spawned = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+spawned.start()
+{SHARED_MEMORY}
+print("ready", helper.pid, named.pid, spawned.pid, forked, file=sys.stderr, flush=True)
+signal.pause()
+"""
+
+
+@dataclass
+class Guarded:
+    guardian: int
+    server: int
+    children: list[int]
+    stop_fd: int
+    told_fd: int
+
+    def end(self) -> str:
+        """What the guardian says at its end; empty if it was killed."""
+        said = b""
+        while chunk := os.read(self.told_fd, 64):
+            said += chunk
+        os.close(self.told_fd)
+        return said.decode().strip()
+
+    def left(self) -> list[str]:
+        """Processes that live and shared memory files that are there."""
+        pids = [pid for pid in (self.server, *self.children) if Path(f"/proc/{pid}").exists()]
+        return [str(pid) for pid in pids] + [path.name for path in shared_memory_of(self.server)]
+
+    def wait_for_watch(self, pid: int) -> None:
+        """Until the guardian has found a part of the server."""
+        while f"Pid:\t{pid}\n" not in "".join(map(_read, Path(f"/proc/{self.guardian}/fdinfo").iterdir())):
+            time.sleep(0.01)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def shared_memory_of(server: int) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"*_{server}*"))
+
+
+def start(code: str, stop_pipe: tuple[int, int] | None = None) -> Guarded:
+    read_fd, stop_fd = stop_pipe or os.pipe()
+    (told_fd, told), (log_fd, log) = os.pipe(), os.pipe()
+    subprocess.run(
+        [sys.executable, "-I", "-S", guardian_module.__file__, "0.3", "--", sys.executable, "-S", "-c", code],
+        stdin=read_fd,
+        stdout=told,
+        stderr=log,
+        start_new_session=True,
+        check=True,
+    )
+    for fd in (read_fd, told, log):
+        os.close(fd)
+    guardian, server = map(int, os.read(told_fd, 64).split())
+    with os.fdopen(log_fd) as lines:
+        words = lines.readline().split()
+    return Guarded(guardian, server, [int(word) for word in words[1:]], stop_fd, told_fd)
+
+
+@pytest.fixture
+def guarded() -> Iterator[Guarded]:
+    guarded = start(SERVER)
+    yield guarded
+    for path in shared_memory_of(guarded.server):
+        path.unlink()
+
+
+def test_the_owners_death_ends_a_server_that_ignores_sigterm(guarded: Guarded) -> None:
+    os.close(guarded.stop_fd)
+    assert guarded.end() == str(128 + signal.SIGKILL)
+    assert guarded.left() == []
+
+
+def test_a_stop_byte_ends_it(guarded: Guarded) -> None:
+    os.write(guarded.stop_fd, b"x")
+    guarded.end()
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
+
+
+def test_sigterm_to_the_guardian_ends_it(guarded: Guarded) -> None:
+    os.kill(guarded.guardian, signal.SIGTERM)
+    guarded.end()
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
+
+
+def test_the_servers_death_ends_its_children_and_is_told(guarded: Guarded) -> None:
+    os.kill(guarded.server, signal.SIGKILL)
+    assert guarded.end() == str(128 + signal.SIGKILL)
+    os.close(guarded.stop_fd)
+    unseen = f"longshore_test_{guarded.server}"  # its maps died with it, perhaps before they were looked at
+    assert set(guarded.left()) <= {unseen}
+
+
+def test_a_child_in_a_session_of_its_own_ends_with_the_server() -> None:
+    guarded = start(APART)
+    (child,) = guarded.children
+    assert os.getsid(child) == child
+    os.write(guarded.stop_fd, b"x")
+    guarded.end()
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
+
+
+@pytest.mark.parametrize(("part", "name"), [(1, "detokenizer"), (2, "subprocess")], ids=["named", "not yet named"])
+def test_a_part_that_is_killed_ends_the_server_and_is_told(part: int, name: str) -> None:
+    """SGLang takes a minute to notice; requests would hang as long."""
+    guarded = start(PARTS)
+    guarded.wait_for_watch(guarded.children[part])
+    os.kill(guarded.children[part], signal.SIGKILL)
+    assert guarded.end() == f"{128 + signal.SIGKILL} its {name} was killed by SIGKILL"
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
+
+
+def test_a_part_that_gives_up_ends_the_server_too() -> None:
+    guarded = start(PARTS)
+    guarded.wait_for_watch(guarded.children[1])
+    os.kill(guarded.children[1], signal.SIGTERM)
+    assert guarded.end() == f"{128 + signal.SIGKILL} its detokenizer ended with status 3"
+    os.close(guarded.stop_fd)
+    assert guarded.left() == []
+
+
+@pytest.mark.parametrize("helper", [0, 3], ids=["a helper", "what a part has forked"])
+def test_what_helps_a_server_may_come_and_go(helper: int) -> None:
+    guarded = start(PARTS)
+    guarded.wait_for_watch(guarded.children[1])
+    gone = os.pidfd_open(guarded.children[helper])
+    os.kill(guarded.children[helper], signal.SIGKILL)
+    assert select.select([gone], [], [], 30)[0]
+    os.close(gone)
+    os.kill(guarded.children[1], signal.SIGKILL)
+    assert guarded.end() == f"{128 + signal.SIGKILL} its detokenizer was killed by SIGKILL"
+    os.close(guarded.stop_fd)
+
+
+def test_the_guardians_death_ends_the_server_and_is_told(guarded: Guarded) -> None:
+    pidfd = os.pidfd_open(guarded.server)
+    os.kill(guarded.guardian, signal.SIGKILL)
+    ended, _, _ = select.select([pidfd], [], [], 30)
+    assert ended
+    assert guarded.end() == ""
+    os.close(pidfd)
+    os.close(guarded.stop_fd)
+    os.killpg(guarded.server, signal.SIGKILL)  # as the owner does when the guardian was killed
+
+
+def test_the_guardian_is_no_child_of_its_owner(guarded: Guarded) -> None:
+    parent = Path(f"/proc/{guarded.guardian}/stat").read_text().rpartition(")")[2].split()[1]
+    assert int(parent) != os.getpid()
+    os.close(guarded.stop_fd)
+    guarded.end()
+
+
+def test_an_owner_that_dies_before_the_server_runs_leaves_none() -> None:
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, b"x")
+    guarded = start("import time; time.sleep(600)", (read_fd, write_fd))
+    guarded.end()
+    os.close(write_fd)
+    assert not Path(f"/proc/{guarded.server}").exists()
+
+
+def test_the_servers_exit_status_is_told() -> None:
+    guarded = start("import sys; sys.exit(7)")
+    assert guarded.end() == "7"
+    os.close(guarded.stop_fd)

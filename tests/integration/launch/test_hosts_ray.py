@@ -1,0 +1,78 @@
+"""The parts of a run over machines on a real cluster in network namespaces, without a model or a sandbox.  If these
+fail, nothing of a run comes to another machine, or what is written there does not come back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.hosts.cluster_nodes import ROLES_LABEL
+from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
+from tests.support import machines
+from tests.support.cluster_runs import ROOT, eventually
+from tests.support.machines import Machine
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(machines.why_not() is not None, reason=str(machines.why_not())),
+]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[list[Machine]]:
+    with machines.machines(
+        2, tmp_path, CLUSTER_RAY_ENVIRONMENT | {"RAY_gcs_rpc_server_reconnect_timeout_s": "20"}
+    ) as made:
+        yield made
+
+
+def test_what_a_run_needs_comes_to_another_machine_what_is_written_comes_back_and_nothing_stays(
+    two: list[Machine], tmp_path: Path
+) -> None:
+    head, second = two
+    cluster = head.start_head()
+    second.join(cluster, "--labels", f"{ROLES_LABEL}=engine", env={"LONGSHORE_HOME": "/nowhere"})
+    script = Path(__file__).with_name("machines_process.py")
+    command = [*head.prefix(), sys.executable, str(script), cluster, str(tmp_path / "run"), head.address]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**head.env, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert said["roles"] == [["engine"], ["engine"]], said["findings"]
+    assert said["remote"] == [False, True]
+    assert said["model"] == "tokenizer"
+    assert said["model_path"].startswith("/tmp/longshore/")
+    assert said["held"] == ["engine-0", "learner"]
+    told = (tmp_path / "run" / "events" / "noted.jsonl").read_text().splitlines()
+    assert [json.loads(line)["kind"] for line in told] == ["noted"] * 3
+    eventually("the end of its files there", lambda: not second.left(), 120)
+
+
+def test_a_machine_whose_ray_is_killed_keeps_no_process_and_no_file_of_the_run(
+    two: list[Machine], tmp_path: Path
+) -> None:
+    """Its guardian sees to it, whatever else of Ray is left."""
+    head, second = two
+    cluster = head.start_head()
+    second.join(cluster)
+    script = Path(__file__).with_name("machines_process.py")
+    command = [*head.prefix(), sys.executable, str(script), cluster, str(tmp_path / "run"), head.address, "stays"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**head.env, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == "settled\n"
+        assert second.left()
+        second.kill_ray()
+        eventually("the end of its files there", lambda: not second.left(), 120)
+        eventually("the end of its processes there", lambda: not second.pids(), 120)
+        driver.kill()

@@ -1,0 +1,142 @@
+"""If these fail, what is asked of a real run is said to be done and is not, or a run hangs and nobody learns why."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from launch.control.requests import ControlAction
+from launch.ctl.__main__ import parse_request
+from launch.ctl.request_client import submit_and_wait
+from launch.ctl.status import read_rollouts, read_status
+from launch.run_records.config_changes import read_changes
+from launch.run_records.metrics_log import read_metrics
+from launch.run_records.run_directory import load_stored_config
+from protocol.cli.exit_codes import EXIT_USER
+from protocol.errors import UserError
+from tests.support.books import assert_books_balance
+from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns, eventually, replayed
+from tests.support.commands import run_json
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
+
+MANY = ("--steps", "500", "--set", "checkpoint.every_steps=100")
+
+
+def asked(run: MiniRun, action: ControlAction, *words: str, reason: str = "") -> str:
+    """The run's word that it is done, as ``python -m launch.ctl`` gets it.  Raises UserError."""
+    return submit_and_wait(run.path, parse_request(action, words, reason), PATIENCE_S).text
+
+
+def open_samples(run: MiniRun) -> list[str]:
+    """The trajectories that are to come of some group that has not closed, and are not on their way."""
+    closed = {event["group"] for event in run.events("group.closed")}
+    stored = {event["trajectory"] for event in run.events("trajectory.stored")}
+    stored |= {event["trajectory"].rpartition("-a")[0] for event in run.events("episode.finished")}
+    for event in run.events("group.opened"):
+        if event["group"] not in closed:
+            names = [f"train-g{event['group']:06d}-s{sample:02d}" for sample in range(event["size"])]
+            return [name for name in names if name not in stored]
+    return []
+
+
+def pause_with_samples_to_come(run: MiniRun) -> list[str]:
+    """Pause the run at a moment when a group waits for at least two samples, which nobody runs then."""
+
+    def attempt() -> list[str]:
+        assert asked(run, ControlAction.PAUSE, reason="lunch").startswith("no rollout begins, and the learner stands")
+        eventually("the end of what runs", lambda: not read_rollouts(run.path, content=False))
+        if len(found := open_samples(run)) >= 2:
+            return found
+        asked(run, ControlAction.RESUME)
+        run.wait_step(read_status(run.path).step + 1)
+        return []
+
+    return eventually("a group that waits for samples", attempt)
+
+
+def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("steered", *MANY)
+    run.wait_step(1)
+
+    first, *others = pause_with_samples_to_come(run)
+    paused = read_status(run.path)
+    assert (paused.alive, paused.phase, paused.flow, paused.running) == (True, "training", "pause", 0)
+    asked(run, ControlAction.RETUNE, "in_flight=4", "lr=1e-4", reason="too fast")
+    assert asked(run, ControlAction.CHECKPOINT) == f"the checkpoint of step {paused.step} is kept"
+    assert (run.path / "checkpoints" / f"step-{paused.step:06d}" / "manifest.json").exists()
+    group = int(first[7:13])
+    assert asked(run, ControlAction.CANCEL, first).startswith(f"sample {int(first[-2:])} of group {group} is given up")
+    assert f"group {group} is given up: {len(others)} rollouts" in asked(run, ControlAction.CANCEL, str(group))
+    found = re.search(r"weights of step (\d+) are evaluated", asked(run, ControlAction.EVALUATE, reason="to see"))
+    assert found is not None
+    assert int(found[1]) == paused.step
+    with pytest.raises(UserError, match=rf"step {paused.step}\b"):
+        asked(run, ControlAction.EVALUATE)
+    run.wait_event("its end", "eval.finished", lambda event: event["step"] == paused.step)
+    assert read_status(run.path).step == paused.step, "the learner stood"
+
+    asked(run, ControlAction.RESUME)
+    run.wait_step(paused.step + 1)
+    with pytest.raises(UserError, match="write one of engine-0"):
+        asked(run, ControlAction.DRAIN, "engine-9")
+    assert asked(run, ControlAction.DRAIN, "engine-0").startswith("engine-0 is drained: what it sampled has ended")
+    assert [event["engine"] for event in run.events("engine.drained", "engine.restarted")] == ["engine-0"] * 2
+    assert not run.events("engine.died")
+    run.wait_step(read_status(run.path).step + 1)
+    asked(run, ControlAction.DRAIN)
+    summary = run.succeed()
+    assert summary["ended"] == "drained"
+    assert [row["step"] for row in summary["eval"]["steps"]] == [paused.step]
+    given_up = {first, *others}
+    assert not given_up & assert_books_balance(run.path).rows.keys(), "nothing came of what was given up"
+    assert {event["trajectory"] for event in run.events("ticket.cancelled")} == given_up
+    assert [event["outcome"] for event in run.events("group.closed") if event["group"] == group] == ["cancelled"]
+    reasons = {event["action"]: event["reason"] for event in run.events("request.answered")}
+    assert (reasons["pause"], reasons["retune"]) == ("lunch", "too fast")
+    rates = {int(line["step"]): line["lr"] for line in read_metrics(run.path)}
+    assert rates[paused.step] == pytest.approx(2e-3)
+    assert rates[paused.step + 1] == pytest.approx(1e-4)
+    assert replayed(run.path)["equal"], "each step again by the rate that it had"
+
+    again = mini_runs.resume("steered")
+    again.wait_step(summary["steps"] + 1)
+    assert load_stored_config(run.path).rollout.in_flight == 4
+    assert [change.key for change in read_changes(run.path)] == ["rollout.in_flight", "learner.lr"]
+    asked(again, ControlAction.STOP)
+    assert again.succeed()["ended"] == "asked"
+    dead = run_json("launch.ctl", run.path, "pause")
+    assert dead.code == EXIT_USER
+    assert "--resume steered" in dead.said["error"]
+
+
+def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRuns) -> None:
+    run = mini_runs.start("hung", *MANY, "--set", "run.stall_s=15")
+    run.wait_step(1)
+    servers, since = run.pids("actors.engines.server.entrypoint"), time.time()
+    try:
+        for pid in servers:
+            os.kill(pid, signal.SIGSTOP)
+        stalled = run.wait_event("the report of its hang", "run.stalled", lambda event: event["t"] > since)
+    finally:
+        for pid in servers:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    assert stalled["text"].startswith("the training waits for ")
+    assert "engine-0" in stalled["text"]
+    assert "is stopped (SIGSTOP)" in stalled["text"]
+    report = Path(stalled["path"]).read_text()
+    for process in ("driver", "buffer", "conductor", "engine-0", "worker-0-0"):
+        assert re.search(rf"^{process}: \S", report, re.MULTILINE), f"no task of {process}"
+        assert f"-- {process}\n" in report, f"no stack of {process}"
+    assert "-- learner-0" in report
+    assert "Training.run" in report
+    run.wait_event("progress", "advisory.over", lambda event: event["about"] == "stalled")
+    asked(run, ControlAction.STOP)
+    assert run.succeed()["ended"] == "asked"

@@ -1,0 +1,114 @@
+"""If these fail, a run's evaluation beside training is of more than one set of weights, stops rollout, or is lost when
+the driver dies; or its best checkpoint cannot be used."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.checkpoints.retention import Retention
+from launch.checkpoints.store import CheckpointStore
+from launch.data.preparation import require_model_files
+from protocol.cli.exit_codes import EXIT_OK, EXIT_USER
+from tests.support.books import assert_books_balance, read_lines
+from tests.support.cluster_runs import PATIENCE_S, MiniRun, MiniRuns
+from tests.support.commands import run_json
+
+pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+EXAMS = ("--set", "evaluation.before=false", "--set", "evaluation.in_flight=2")
+
+
+def results(run: MiniRun) -> list[dict[str, Any]]:
+    return [json.loads(path.read_bytes()) for path in sorted((run.path / "evaluations").glob("v*.json"))]
+
+
+def assert_each_is_of_one_version(run: MiniRun) -> None:
+    step_of = {event["version"]: event["step"] for event in run.events("weights.published")}
+    for result in results(run):
+        assert step_of[result["version"]] == result["step"]
+        assert {version for attempt in result["attempts"] for version in attempt["versions"]} == {result["version"]}
+
+
+def told(run: MiniRun, *kinds: str) -> list[int]:
+    return [event["step"] for event in run.events(*kinds)]
+
+
+def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs: MiniRuns) -> None:
+    steps, every = 12, 2
+    run = mini_runs.start(
+        "exams",
+        *EXAMS,
+        *("--steps", str(steps), "--set", f"evaluation.every_steps={every}"),
+        *("--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep=1"),
+    )
+    run.wait_event("an evaluation", "eval.begun")
+    asked = run_json("launch.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
+    assert asked.code in {EXIT_OK, EXIT_USER}, asked
+    summary = run.succeed()
+    assert_books_balance(run.path)
+    assert_each_is_of_one_version(run)
+    beside = [event["step"] for event in run.events("eval.finished") if "version" in event]
+    assert sorted(told(run, "eval.begun")) == sorted(beside), "one was begun and did not end"
+    due = set(range(every, steps, every))
+    assert due <= {*beside, *told(run, "eval.skipped")}
+    first = run.events("eval.begun")[0]
+    over = next(event for event in run.events("eval.finished") if event["name"] == first["name"])
+    between = [event for event in run.events("learner.training.trainer") if first["t"] < event["t"] < over["t"]]
+    assert between, "training stood still for it"
+    assert [event["reason"] for event in run.events("eval.asked")] == ["to see"] * (asked.code == EXIT_OK)
+    assert not run.events("process.died", "engine.died", "eval.failed", "eval.broken_off")
+    assert not list((run.path / "evaluations").glob("v*/")), "what was under way is left behind"
+    assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
+    assert [row["step"] for row in summary["eval"]["steps"]] == sorted(beside)
+    told_by_metrics = [line["eval_step"] for line in read_lines(run.path / "metrics.jsonl") if "eval_step" in line]
+    assert told_by_metrics == [step for step in beside if step in told_by_metrics]
+    assert "Beside training" in (run.path / "report.html").read_text()
+
+    store = CheckpointStore(run.path, Retention(1, keep_best=True))
+    best, found = summary["best"], store.best_scored()
+    assert found is not None
+    assert (best["step"], best["checkpoint"]) == (found[0].manifest.step, str(found[0].path))
+    assert best["pass_at_1"] == max(store.scores().values())
+    require_model_files(Path(best["model"]))
+
+
+def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_runs: MiniRuns) -> None:
+    options = ("--steps", "4", "--set", "evaluation.every_steps=2", "--set", "evaluation.attempts=24")
+    run = mini_runs.start("exams-killed", *EXAMS, *options, "--set", "evaluation.in_flight=1")
+    begun = run.wait_event("an evaluation", "eval.begun")
+    run.wait_event(
+        "some attempts", "eval.progress", lambda event: event["name"] == begun["name"] and event["done"] >= 2
+    )
+    run.clean_up()
+    kept = run.path / "evaluations" / f"v{begun['version']}" / "attempts.jsonl"
+    before = kept.read_bytes().splitlines()
+    assert 2 <= len(before) < 25
+    run = mini_runs.resume("exams-killed", "--set", "evaluation.in_flight=4")
+    run.succeed()
+    assert_books_balance(run.path)
+    assert_each_is_of_one_version(run)
+    (result,) = [each for each in results(run) if each["version"] == begun["version"]]
+    assert len(result["attempts"]) == 25
+    progress = [event["done"] for event in run.events("eval.progress") if event["name"] == begun["name"]]
+    assert progress.count(len(before)) >= 1
+    assert sum(done == 0 for done in progress) == 1, "it began anew"
+    assert told(run, "eval.finished").count(2) == 1
+
+
+def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) -> None:
+    shared = ("--mode", "sync", "--set", "cluster.placement=shared", "--set", "evaluation.every_steps=1")
+    run = mini_runs.start("exams-shared", *EXAMS, *shared)
+    summary = run.succeed()
+    assert_books_balance(run.path)
+    assert_each_is_of_one_version(run)
+    assert [row["step"] for row in summary["eval"]["steps"]] == [1, 2]
+    assert not run.events("eval.skipped", "eval.failed", "eval.broken_off")
+    begun = {event["step"]: event["t"] for event in run.events("eval.begun")}
+    over = {event["step"]: event["t"] for event in run.events("eval.finished")}
+    steps = run.events("learner.training.trainer")
+    assert not any(begun[step] < event["t"] < over[step] for step in begun for event in steps)
+    assert len(run.events("engine.started")) == 1, "there is memory for one server"

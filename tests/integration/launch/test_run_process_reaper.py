@@ -1,0 +1,210 @@
+"""If this fails, a killed run leaves processes behind that hold ports, memory and GPUs."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launch.processes.process_reaper import find_run_processes
+from tests.support.cluster_runs import eventually
+
+OWNER = """
+import subprocess, sys, time
+from pathlib import Path
+from launch.processes.process_reaper import Guardian
+token, folder, how, *sweep = sys.argv[1:]
+with Guardian(token, Path(folder), sweep):
+    for _ in range(3):
+        stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"
+        subprocess.Popen([sys.executable, "-c", stubborn], start_new_session=True, stdout=subprocess.DEVNULL)
+    print("ready", flush=True)
+    if how == "waits":
+        time.sleep(600)
+    if how == "fails":
+        raise RuntimeError
+"""
+
+
+def gone(token: str) -> bool:
+    """Wait, generously, until nothing carries the token."""
+    give_up = time.monotonic() + 60
+    while time.monotonic() < give_up:
+        if not find_run_processes(token):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.parametrize("how", ["waits", "leaves"])
+def test_everything_a_driver_started_ends_with_it_whether_killed_or_done(tmp_path: Path, how: str) -> None:
+    token, folder = f"test-{secrets.token_hex(8)}", tmp_path / "temporary"
+    folder.mkdir()
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, token, str(folder), how], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"ready\n"
+    if how == "waits":
+        eventually("the environment of all three", lambda: len(find_run_processes(token)) == 3, 60)
+        owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert gone(token)
+    give_up = time.monotonic() + 60
+    while folder.exists() and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("how", "swept"), [("waits", "--settle\n"), ("fails", "\n"), ("leaves", None)], ids=["killed", "stopped", "done"]
+)
+def test_what_the_engine_holds_is_swept_unless_all_went_well(tmp_path: Path, how: str, swept: str | None) -> None:
+    token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "temporary", tmp_path / "swept"
+    folder.mkdir()
+    sweep = ["/bin/sh", "-c", f'echo "$@" > {note}', "sweep"]
+    command = [sys.executable, "-c", OWNER, token, str(folder), how, *sweep]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"ready\n"
+    if how == "waits":
+        owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    assert gone(token)
+    give_up = time.monotonic() + 60
+    while (folder.exists() or (swept and not note.exists())) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    assert (note.read_text() if note.exists() else None) == swept
+
+
+OUTER = """
+import subprocess, sys, time
+from pathlib import Path
+from launch.processes.process_reaper import Guardian
+token, folder, *run = sys.argv[1:]
+with Guardian(token, Path(folder)):
+    subprocess.Popen(run, start_new_session=True)
+    time.sleep(600)
+"""
+
+
+def test_a_run_that_another_command_started_is_put_in_order_by_its_own_guardian(tmp_path: Path) -> None:
+    """A sweep that is killed would leave what its run's guardian alone knows of."""
+    outer, inner, note = f"test-{secrets.token_hex(8)}", f"test-{secrets.token_hex(8)}", tmp_path / "swept"
+    for name in ("outer", "inner"):
+        (tmp_path / name).mkdir()
+    sweep = ["/bin/sh", "-c", f'sleep 1; echo "$@" > {note}', "sandbox.pool.sweep"]
+    arguments = [inner, str(tmp_path / "inner"), "waits", *sweep]
+    run = tmp_path / "run.py"
+    run.write_text(f"import sys\nsys.path.insert(0, {str(Path.cwd())!r})\nsys.argv[1:] = {arguments!r}\n{OWNER}")
+    command = [sys.executable, "-c", OUTER, outer, str(tmp_path / "outer"), sys.executable, str(run)]
+    owner = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == b"ready\n"
+    eventually("the run, its processes and its guardian", lambda: len(find_run_processes(outer)) >= 5, 60)
+    owner.kill()
+    owner.wait()
+    owner.stdout.close()
+    eventually("the run's sweep", note.exists, 60)
+    assert gone(inner)
+    assert gone(outer)
+    eventually("the end of both folders", lambda: not list(tmp_path.glob("*er")), 60)
+
+
+MACHINE = """
+import os, subprocess, sys, time
+token, folder, *sweep = sys.argv[1:]
+actor = (
+    "import os, subprocess, sys, time\\n"
+    "from pathlib import Path\\n"
+    "from launch.processes.process_reaper import Guardian\\n"
+    "guardian = Guardian(sys.argv[1], Path(sys.argv[2]), sys.argv[3:], beside=os.getppid())\\n"
+    "guardian.__enter__()\\n"
+    "print(os.getpid(), flush=True)\\n"
+    "time.sleep(600)\\n"
+)
+environment = os.environ | {"LONGSHORE_RUN_TOKEN": token}
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], env=environment, start_new_session=True)
+subprocess.Popen([sys.executable, "-c", actor, token, folder, *sweep], env=environment)
+time.sleep(600)
+"""
+"""A machine's Ray, which has started a process of the run and the actor that holds the guardian's pipe."""
+
+
+@pytest.mark.parametrize("actor_first", [False, True], ids=["actor alive", "actor killed before"])
+def test_when_the_ray_of_another_machine_ends_nothing_of_the_run_is_left_there(
+    tmp_path: Path, actor_first: bool
+) -> None:
+    """Also where the actor that held the pipe died before: Ray starts another one then, and nothing ends for it."""
+    token, folder, note = f"test-{secrets.token_hex(8)}", tmp_path / "scratch", tmp_path / "swept"
+    folder.mkdir()
+    command = [sys.executable, "-c", MACHINE, token, str(folder), "/bin/sh", "-c", f'echo "$@" > {note}', "sweep"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as machine:
+        assert machine.stdout is not None
+        actor = int(machine.stdout.readline())
+        if actor_first:
+            os.kill(actor, signal.SIGKILL)
+            eventually("its end", lambda: actor not in {each.pid for each in find_run_processes(token)}, 60)
+            assert find_run_processes(token), "the run's other processes were ended for one actor"
+        machine.kill()
+    assert gone(token)
+    eventually("the sweep, and the end of its folder", lambda: note.exists() and not folder.exists(), 60)
+    eventually("the word that workers died just now", lambda: note.read_text() == "--settle\n", 60)
+
+
+HIDING = """
+import os, subprocess, sys
+child = [sys.executable, "-c", "import time; time.sleep(600)"]
+print(subprocess.Popen(child, env={}, start_new_session=True, stdout=subprocess.DEVNULL).pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_hides_its_environment_is_known_by_who_started_it_also_when_that_one_is_gone() -> None:
+    """As Ray's agents do, which outlive their raylet by a minute."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", HIDING], env={"LONGSHORE_RUN_TOKEN": "x2"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    try:
+        known = find_run_processes("x2")
+        assert {each.pid for each in known} == {parent.pid, child}
+        parent.communicate()
+        assert find_run_processes("x2") == set()
+        assert {each.pid for each in find_run_processes("x2", known)} == {child}
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_foreign_process_is_never_touched() -> None:
+    foreign = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], env={"LONGSHORE_RUN_TOKEN": "x1"}
+    )
+    try:
+        assert foreign.pid not in {each.pid for each in find_run_processes("x")}
+        assert foreign.pid in {each.pid for each in find_run_processes("x1")}
+    finally:
+        foreign.kill()
+        foreign.wait()
+
+
+def test_a_run_whose_guardian_was_killed_ends_as_it_would_have(tmp_path: Path) -> None:
+    body = """
+import os, signal, sys
+from pathlib import Path
+from launch.processes.process_reaper import Guardian
+guardian = Guardian("test-orphaned", Path(sys.argv[1]))
+with guardian:
+    guardian._process.kill()
+    guardian._process.wait()
+print("summary")
+"""
+    done = subprocess.run([sys.executable, "-c", body, str(tmp_path)], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"summary\n", b"")

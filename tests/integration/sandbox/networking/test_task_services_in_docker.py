@@ -1,0 +1,298 @@
+"""If these fail, a task with a database or a network is refused, runs without it, or leaves containers and networks."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from protocol.errors import UserError
+from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.leaks import inventory_of_others, inventory_without_labels
+from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
+from sandbox.docker.networks import MAX_SERVICES
+from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
+from sandbox.grading.grader import grade_sandbox
+from sandbox.host import SandboxHost
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+S = 60.0
+NONE, PROXY, FULL = NetworkMode.NONE, NetworkMode.PROXY, NetworkMode.FULL
+WEB = TaskService("web", command=("/.sbx/busybox", "httpd", "-f", "-p", "8000", "-h", "/etc"), healthcheck="true")
+DEAD = dataclasses.replace(WEB, name="dead", command=("/.sbx/busybox", "false"), healthcheck="false")
+ASK_WEB = (
+    "(exec 3<>/dev/tcp/web/8000; printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3) 2>&1 | tail -n 1"
+)
+TASK = Task(
+    id="around",
+    instruction="",
+    services=(WEB,),
+    run_tests=f"#!/bin/bash\necho short test summary info; [[ $({ASK_WEB}) == web ]] && echo PASSED web\n",
+)
+
+
+def through_gate(url: str) -> str:
+    """A command that prints what the gate answers, or why it does not."""
+    ask = f"exec 3<>/dev/tcp/{PROXY_HOST}/{PROXY_PORT}; printf 'GET {url} HTTP/1.0\\r\\n\\r\\n' >&3; timeout 10 cat <&3"
+    return f"({ask}) 2>&1"
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def before(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[DockerInventory]:
+    """What there was, and proof that nothing has been added."""
+    there, mine = await engine.inventory(), {f"{LABEL_PREFIX}.pool": pool.settings.pool}
+    yield there
+    after = await engine.inventory()
+    assert after.networks <= there.networks
+    assert after.volumes <= there.volumes
+    async with asyncio.timeout(S):
+        while not {each.id for each in await engine.containers(mine)} <= there.containers:  # noqa: ASYNC110  the daemon tells nobody
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def answering(text: bytes) -> AsyncGenerator[str]:
+    """The address of a web server on this machine."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(text), text))
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1") as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize("level", GradingLevel)
+async def test_a_tasks_services_answer_its_agent_and_its_tests_at_every_level(
+    pool: SandboxPool, engine: DockerEngine, before: DockerInventory, level: GradingLevel
+):
+    task = dataclasses.replace(TASK, grading=level)
+    async with pool.acquire(task) as session:
+        assert (await session.run(ASK_WEB, S)).output.strip() == "web"
+        assert len((await engine.inventory()).networks - before.networks) == 1
+        assert (await grade_sandbox(session, task)).all_passed
+
+
+async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
+    pool: SandboxPool, engine: DockerEngine, before: DockerInventory
+):
+    async with pool.acquire(TASK):
+        elsewhere = await inventory_without_labels(engine, {f"{LABEL_PREFIX}.pool": pool.settings.pool})
+        own = (await engine.inventory()).new_since(elsewhere)
+    assert len(own.networks) == 1
+    assert len(own.containers) >= 1 + len(TASK.services)
+    assert not elsewhere.networks - before.networks
+
+
+async def test_what_a_run_beside_it_has_is_no_leak_of_a_run(
+    pool: SandboxPool, engine: DockerEngine, before: DockerInventory
+):
+    """Two runs at a time would each fail for what the other is doing."""
+    run = pool.settings.run_id
+    async with pool.acquire(TASK):
+        theirs = await inventory_of_others(engine, f"{LABEL_PREFIX}.run", "another")
+        own = await inventory_of_others(engine, f"{LABEL_PREFIX}.run", run)
+        new = (await engine.inventory()).new_since(before)
+    assert new.containers
+    assert new.networks
+    assert not new.new_since(theirs)
+    assert not new.containers & own.containers
+    assert not new.networks & own.networks
+
+
+async def test_two_sessions_of_a_task_have_services_of_their_own(pool: SandboxPool, before: DockerInventory):
+    store = dataclasses.replace(TASK, services=(dataclasses.replace(WEB, name="a"), WEB))
+    async with pool.acquire(store) as one, pool.acquire(store) as other:
+        address = "getent hosts web | cut -d ' ' -f 1"
+        assert (await one.run(address, S)).output != (await other.run(address, S)).output
+        assert one.spec is not None
+        assert other.spec is not None
+        assert one.spec.network != other.spec.network
+
+
+async def test_a_task_without_either_costs_no_network_and_no_gate(engine: DockerEngine, docker_engine: SandboxHost):
+    there = await engine.inventory()
+    async with SandboxPool(PoolSettings(f"plain-{os.getpid()}", "test", 1), docker_engine) as plain:
+        async with plain.acquire(Task(id="t", instruction="")) as session:
+            assert session.spec is not None
+            assert session.spec.network == "none"
+            assert (await engine.inventory()).networks == there.networks
+        assert plain.egress_proxy.statistics() is None
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"services": (WEB, DEAD)},
+         TaskFault),
+        ({"services": (dataclasses.replace(WEB, image="127.0.0.1:9/absent:0"),)}, SandboxStartError),
+        ({"services": tuple(dataclasses.replace(WEB, name=f"s{n}") for n in range(MAX_SERVICES + 1))}, UserError),
+        ({"image": "127.0.0.1:9/absent:0"}, SandboxStartError),
+        ({"setup": "exit 3", "network": TaskNetwork(agent=PROXY)}, TaskFault),
+        ({"workdir": "/proc/1/no"}, None),
+    ],
+    ids=["service ends", "no image", "too many", "no image of its own", "setup", "odd folder"],
+)  # fmt: skip
+async def test_what_cannot_be_opened_leaves_nothing(
+    pool: SandboxPool, before: DockerInventory, change: dict[str, Any], error: type[Exception] | None
+):
+    live = pool.statistics().live
+    if error is None:
+        async with pool.acquire(dataclasses.replace(TASK, **change)):
+            pass
+    else:
+        with pytest.raises(error):
+            async with pool.acquire(dataclasses.replace(TASK, **change)):
+                pytest.fail("it was opened")
+    assert pool.statistics().live == live
+
+
+@pytest.mark.parametrize("after_events", [1, 3, 4, 6, 8])
+async def test_an_opening_that_is_cancelled_anywhere_leaves_nothing(
+    pool: SandboxPool, before: DockerInventory, monkeypatch: pytest.MonkeyPatch, after_events: int
+):
+    """Cancelled while the daemon is at work on the call of this number, counted from the first."""
+    calls, reached = 0, asyncio.Event()
+    session = pool.engine.docker.session
+    ask = session._request
+
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == after_events:
+            reached.set()
+        return await ask(*arguments, **options)
+
+    monkeypatch.setattr(session, "_request", counted)
+    task = dataclasses.replace(TASK, network=TaskNetwork(agent=PROXY), setup="sleep 1000")
+    async with asyncio.TaskGroup() as group:
+        opening = group.create_task(pool.open(task))
+        await reached.wait()
+        opening.cancel()
+    assert opening.cancelled()
+
+
+async def test_a_session_with_surroundings_never_comes_from_the_shelf_nor_goes_there(docker_engine: SandboxHost):
+    settings = PoolSettings(f"shelf-{os.getpid()}", "test", 3, warm=1)
+    async with SandboxPool(settings, docker_engine) as warm:
+        plain = dataclasses.replace(TASK, services=())
+        await warm.prewarm(plain, 1)
+        assert warm.statistics().warm == 1
+        await warm.prewarm(TASK, 1)
+        for task in (TASK, dataclasses.replace(plain, network=TaskNetwork(verify=PROXY))):
+            async with warm.acquire(task):
+                assert warm.statistics().warm_hits == 0
+        assert warm.statistics().warm == 1
+        async with warm.acquire(plain):
+            assert warm.statistics().warm_hits == 1
+
+
+async def test_the_agent_behind_the_gate_reaches_what_its_task_lists_and_nothing_else(
+    pool: SandboxPool, before: DockerInventory
+):
+    async with answering(b"let through") as address:
+        listed = dataclasses.replace(TASK, network=TaskNetwork(agent=PROXY, allowed_hosts=(address,)))
+        other = dataclasses.replace(TASK, services=(), network=TaskNetwork(agent=PROXY))
+        async with pool.acquire(listed) as one, pool.acquire(other) as two:
+            assert "let through" in (await one.run(through_gate(f"http://{address}/"), S)).output
+            assert "403" in (await two.run(through_gate(f"http://{address}/"), S)).output
+            assert f"http://{PROXY_HOST}:{PROXY_PORT}" in (await one.run("echo $http_proxy", S)).output
+            assert ",web" in (await one.run("echo $no_proxy", S)).output
+            assert (await one.run(ASK_WEB, S)).output.strip() == "web"
+            assert (statistics := pool.egress_proxy.statistics())
+            assert statistics.open == 2
+    assert (statistics := pool.egress_proxy.statistics())
+    assert statistics.open == 0
+
+
+async def _agent_sees(session: SandboxSession, url: str) -> str:
+    """200, 403, or nothing where there is no gate."""
+    said = (await session.run(f"{through_gate(url)} | head -n 1", S)).output.split()
+    return said[1] if said[:1] == ["HTTP/1.1"] else ""
+
+
+@pytest.mark.parametrize("level", GradingLevel)
+@pytest.mark.parametrize(("agent", "verify"), [(NONE, PROXY), (PROXY, NONE), (PROXY, PROXY), (PROXY, FULL)])
+async def test_tests_have_their_own_network_and_the_agents_shell_goes_on(
+    pool: SandboxPool, before: DockerInventory, agent: NetworkMode, verify: NetworkMode, level: GradingLevel
+):
+    async with answering(b"x") as address:
+        url = f"http://{address}/"
+        tests = f'[[ "$({through_gate(url)} | head -n 1)" == *200* ]] && echo PASSED reached; true\n'
+        check = f'[[ -n $http_proxy ]] && echo PASSED told; echo "FAILED nothing"\n{tests}'
+        task = dataclasses.replace(
+            TASK,
+            services=(),
+            run_tests=f"#!/bin/bash\necho short test summary info\n{check}",
+            network=TaskNetwork(agent=agent, verify=verify, allowed_hosts=(address,)),
+            grading=level,
+        )
+        seen = {NONE: "", PROXY: "200"}[agent]
+        async with pool.acquire(task) as session:
+            await session.run("kept=yes", S)
+            assert await _agent_sees(session, url) == seen
+            graded = await grade_sandbox(session, task)
+            passed = {test.name for test in graded.tests if test.passed}
+            assert passed == (set() if verify is NONE else {"told", "reached"}), graded.log
+            assert await _agent_sees(session, url) == seen
+            if level is GradingLevel.SIBLING:
+                assert (await session.run("echo $kept", S)).output == "yes\n"
+
+
+async def test_an_agent_that_takes_the_gates_place_has_failed_and_costs_no_replacement(pool: SandboxPool):
+    task = dataclasses.replace(
+        TASK, services=(), network=TaskNetwork(verify=PROXY), grading=GradingLevel.SIBLING, artifacts=("/app",)
+    )
+    async with pool.acquire(task) as session:
+        listen = f'use IO::Socket::INET; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "{PROXY_HOST}:{PROXY_PORT}"); sleep'
+        await session.run(f"perl -e '{listen}' & until grep -q :0C38 /proc/net/tcp; do sleep 0.1; done", S)
+        with pytest.raises(SandboxDestroyed, match="keeps its tests from their network"):
+            await grade_sandbox(session, task)
+
+
+async def test_a_build_behind_the_gate_and_a_broken_one_that_is_told_by_its_last_lines(
+    pool: SandboxPool, before: DockerInventory
+):
+    def task(run: str, mode: NetworkMode) -> Task:
+        dockerfile = f"FROM {pool.host.base_image}\nRUN {run}\nLABEL a={os.getpid()}\n"
+        return dataclasses.replace(
+            TASK,
+            id=run[:4],
+            services=(),
+            build=ImageBuild({"Dockerfile": dockerfile.encode()}),
+            network=TaskNetwork(build=mode),
+            solution="true",
+            run_tests="#!/bin/sh\necho short test summary info; false && echo PASSED a || echo FAILED a\n",
+        )
+
+    gated = f'test "$http_proxy" = http://{PROXY_HOST}:{PROXY_PORT} && grep -q :0C38 /proc/net/tcp'
+    tasks = [task(gated, PROXY), task(f"true && {gated}", NONE), task("echo what it said last; exit 9", NONE)]
+    proofs = await prove_tasks(tasks, pool_proof_environment(pool), 1)
+    assert [proof.verdict for proof in proofs] == [ProofVerdict.ORACLE_FAILS, ProofVerdict.BROKEN, ProofVerdict.BROKEN]
+    assert "what it said last" in proofs[2].why
+
+
+async def test_full_without_a_bridge_is_the_gate_to_every_public_host(pool: SandboxPool, before: DockerInventory):
+    task = dataclasses.replace(TASK, services=(), network=TaskNetwork(agent=FULL))
+    with socket.socket() as nobody:
+        nobody.bind((PROXY_HOST, 0))
+        async with pool.acquire(task) as session:
+            assert session.spec is not None
+            if session.spec.network != "none":
+                pytest.skip("this engine has a bridge: see test_bridge_in_docker")
+            assert await _agent_sees(session, f"http://{PROXY_HOST}:{nobody.getsockname()[1]}/") == "403"
+            assert f"http://{PROXY_HOST}:{PROXY_PORT}" in (await session.run("echo $http_proxy", S)).output

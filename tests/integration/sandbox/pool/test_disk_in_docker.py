@@ -1,0 +1,153 @@
+"""An agent that writes without end.  If these fail, it fills its host's disk."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError
+from sandbox.errors import DestructionCause, SandboxDestroyed
+from sandbox.grading.grader import grade_sandbox
+from sandbox.host import SandboxHost
+from sandbox.networking.services import SERVICE_LIMITS
+from sandbox.pool import disk_watch
+from sandbox.pool.disk_watch import DiskBound, probe_disk_bound
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+SMALL = Task(id="disk", instruction="", storage_mb=20)
+S = 60.0
+FILL = "for i in $(seq 1 30); do head -c 1000000 /dev/zero > f$i; done"
+
+
+async def bound_of(engine: DockerEngine, host: SandboxHost) -> DiskBound:
+    return await probe_disk_bound(engine, ContainerSpec(host.base_image, host.kit, {}, ("/.sbx/init",)))
+
+
+async def test_the_host_says_by_what_means_it_bounds_the_disk_and_leaves_nothing(
+    engine: DockerEngine, docker_engine: SandboxHost
+):
+    bound = await bound_of(engine, docker_engine)
+    spec = ContainerSpec(docker_engine.base_image, docker_engine.kit, {}, ("/.sbx/init",), disk_quota=True)
+    if bound.by_daemon:
+        await engine.remove(await engine.create(spec))
+    else:
+        with pytest.raises(DockerEngineError):
+            await engine.create(spec)
+
+
+async def test_a_sandbox_that_is_watched_ends_when_it_has_written_too_much_and_the_agent_did_it(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
+):
+    if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
+        pytest.skip("this host has better means than the watch, or none")
+    async with pool.acquire(SMALL) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB") as caught:
+            await session.run(f"{FILL}; sleep 1000", S)
+        assert caught.value.cause is DestructionCause.DISK
+
+
+async def test_a_write_beyond_a_quota_fails_inside_and_the_sandbox_lives(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
+):
+    if await bound_of(engine, docker_engine) is not DiskBound.XFS_QUOTA:
+        pytest.skip("the daemon's storage has no project quotas")
+    async with pool.acquire(SMALL) as session:
+        assert "No space left" in (await session.run(FILL, S)).output
+        assert (await session.run("rm f*; echo alive", S)).output == "alive\n"
+
+
+def mounts() -> set[str]:
+    """Where something is mounted from a loop device."""
+    lines = Path("/proc/mounts").read_text().splitlines()
+    return {line.split()[1] for line in lines if line.startswith("/dev/loop")}
+
+
+async def test_a_disk_of_its_own_is_full_inside_and_goes_with_its_sandbox(
+    engine: DockerEngine, docker_engine: SandboxHost
+):
+    like = ContainerSpec(docker_engine.base_image, docker_engine.kit, {}, ("/.sbx/init",))
+    if await probe_disk_bound(engine, like, loop=True) is not DiskBound.LOOP:
+        pytest.skip("no file system can be mounted under the daemon's folder here, or the daemon has a quota")
+    before = mounts()
+    task = replace(SMALL, run_tests="#!/bin/sh\necho short test summary info; [ -e /app/a ] && echo PASSED a\n")
+    async with SandboxPool(PoolSettings(f"loop-{os.getpid()}", "test", 2, disk_loop=True), docker_engine) as pool:
+        assert pool.disk_bound is DiskBound.LOOP
+        async with pool.acquire(task) as session:
+            assert len(mounts() - before) == 1
+            assert "No space left" in (await session.run(FILL, S)).output
+            assert "No space left" in (await session.run("rm f*; seq 4000 | xargs touch", S)).output
+            assert (await session.run("rm -f *; touch a; echo alive", S)).output == "alive\n"
+            for level in (GradingLevel.SAME, GradingLevel.COMMIT):
+                assert (await grade_sandbox(session, replace(task, grading=level))).all_passed
+            copy = await pool.fork(session)
+            assert (await copy.run("ls /app", S)).output == "a\n"
+            await pool.close(copy)
+    assert mounts() == before
+
+
+async def test_a_sandbox_within_its_limit_lives_on_and_what_it_removes_counts_no_more(pool: SandboxPool):
+    async with pool.acquire(SMALL) as session:
+        for _ in range(3):
+            await session.run("head -c 9000000 /dev/zero > f; sync f", S)
+            await session.run("rm f", S)
+        assert (await session.run("echo alive", S)).output == "alive\n"
+
+
+@pytest.mark.parametrize("disk_loop", [False, True], ids=["layer", "disk of its own"])
+async def test_the_files_that_the_daemon_mounts_into_a_sandbox_are_no_way_out(
+    docker_engine: SandboxHost, disk_loop: bool
+):
+    settings = PoolSettings(f"mounted-{os.getpid()}", "test", 2, disk_loop=disk_loop)
+    async with SandboxPool(settings, docker_engine) as pool, pool.acquire(SMALL) as session:
+        if pool.disk_bound is DiskBound.FILE_SIZE:
+            pytest.skip("this host cannot see what its sandboxes write")
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run("head -c 30000000 /dev/zero > /etc/hostname; sleep 1000", S)
+
+
+async def test_files_that_are_empty_count_too_and_so_does_what_tests_write(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
+):
+    if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
+        pytest.skip("this host has better means than the watch, or none")
+    async with pool.acquire(SMALL) as session:
+        with pytest.raises(SandboxDestroyed, match="each file counts"):
+            await session.run("seq 8000 | xargs touch; sleep 1000", S)
+    filling = replace(SMALL, run_tests=f"#!/bin/sh\ncd /app; {FILL}; sleep 1000\n", grading=GradingLevel.COMMIT)
+    async with pool.acquire(filling) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await grade_sandbox(session, filling, S)
+
+
+async def test_files_without_a_name_and_files_on_a_volume_count_too(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost
+):
+    if await bound_of(engine, docker_engine) is not DiskBound.WATCH:
+        pytest.skip("this host has better means than the watch, or none")
+    nameless = (
+        "for n in 1 2 3; do (exec 3> /app/$n; rm /app/$n; head -c 9000000 /dev/zero >&3; sleep 1000) & done; wait"
+    )
+    async with pool.acquire(SMALL) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run(nameless, S)
+    build = ImageBuild({"Dockerfile": f"FROM {docker_engine.base_image}\nVOLUME /data\n".encode()})
+    async with pool.acquire(replace(SMALL, build=build)) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run("head -c 30000000 /dev/zero > /data/big; sleep 1000", S)
+
+
+async def test_what_a_service_writes_counts_for_itself(
+    pool: SandboxPool, engine: DockerEngine, docker_engine: SandboxHost, monkeypatch: pytest.MonkeyPatch
+):
+    if await bound_of(engine, docker_engine) not in (DiskBound.WATCH, DiskBound.LOOP):
+        pytest.skip("this host's quotas hold a service, or nothing does")
+    monkeypatch.setattr(disk_watch, "SERVICE_LIMITS", replace(SERVICE_LIMITS, disk_bytes=20 << 20))
+    full = TaskService("db", command=("sh", "-c", "head -c 30000000 /dev/zero > /data; sleep 1000"))
+    async with pool.acquire(replace(SMALL, storage_mb=1000, services=(full,))) as session:
+        with pytest.raises(SandboxDestroyed, match="disk limit of 20 MiB"):
+            await session.run("sleep 1000", S)

@@ -1,0 +1,137 @@
+"""What holds the agent, looked at from where it is.  If these fail, a sandbox can harm its host or its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.tasks.task import BASE_CAPABILITIES, Capability, Task
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+TASK = Task(id="limits", instruction="", memory_mb=192, pids=48, cpus=0.5)
+S = 60.0
+_NUMBERS = {
+    "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "FSETID": 4, "KILL": 5, "SETGID": 6, "SETUID": 7, "NET_RAW": 13,
+    "SYS_CHROOT": 18, "SYS_PTRACE": 19, "SYS_ADMIN": 21, "MKNOD": 27, "SETFCAP": 31,
+}  # fmt: skip
+
+
+async def inside(pool: SandboxPool, command: str) -> str:
+    async with pool.acquire(TASK) as session:
+        return (await session.run(command, S)).output
+
+
+async def test_capabilities_are_the_seven_and_no_program_can_get_more(pool: SandboxPool):
+    said = await inside(pool, "grep -E '^(CapEff|CapPrm|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status")
+    status = dict(line.split(":\t") for line in said.splitlines())
+    wanted = sum(1 << _NUMBERS[name] for name in BASE_CAPABILITIES)
+    assert {int(status[each], 16) for each in ("CapEff", "CapPrm", "CapBnd")} == {wanted}
+    assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
+
+
+@pytest.mark.parametrize("asked", [(), (Capability.SYS_CHROOT,), tuple(Capability)], ids=str)
+async def test_a_task_gets_the_capabilities_that_it_asks_for_and_no_other(
+    pool: SandboxPool, asked: tuple[Capability, ...]
+):
+    """Also where the next session of another task would have taken its warm container."""
+    program = "cp /bin/true /app/t && setcap cap_chown=ep /app/t"
+    async with pool.acquire(replace(TASK, capabilities=asked)) as session:
+        said = (await session.run("grep CapBnd: /proc/self/status", S)).output
+        assert int(said.split()[1], 16) == sum(1 << _NUMBERS[name] for name in (*BASE_CAPABILITIES, *asked))
+        assert ((await session.run("chroot / true", S)).exit_code == 0) == (Capability.SYS_CHROOT in asked)
+        if (await session.run("command -v setcap", S)).exit_code == 0:
+            assert ((await session.run(program, S)).exit_code == 0) == (Capability.SETFCAP in asked)
+        await session.run("mknod /app/x b 8 0; mount -t tmpfs x /mnt; echo x > /proc/1/fd/0", S)
+        assert (await session.run("ls /app/x; mountpoint -q /mnt || echo apart", S)).output.endswith("apart\n")
+
+
+FORBIDDEN = (
+    "mknod /app/x b 8 0",
+    "mount -t tmpfs x /mnt",
+    "unshare -m true",
+    "unshare -U true",
+    "nsenter -t 1 -m true",
+    "chroot / true",
+    "hostname changed",
+    "date -s 2001-01-01",
+    "renice -n -5 $$",
+    "cat /proc/1/environ",
+    "echo x > /proc/1/fd/0",
+    "head -c 1 /proc/kcore | grep -q .",
+    "echo x > /proc/sysrq-trigger",
+    "echo x > /proc/sys/kernel/core_pattern",
+    "echo x > /.sbx/init",
+    "rm -rf /.sbx/bin",
+    "umount /.sbx",
+    "python3 -c 'import socket; socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)'",
+    "python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80), 2)'",
+)
+
+
+async def test_the_agent_may_do_none_of_what_reaches_beyond_its_box(pool: SandboxPool):
+    async with pool.acquire(TASK) as session:
+        may = [each for each in FORBIDDEN if (await session.run(f"({each}) >/dev/null 2>&1", S)).exit_code == 0]
+    assert not may
+
+
+async def test_there_is_no_network_but_the_containers_own_loopback(pool: SandboxPool):
+    assert await inside(pool, "ls /sys/class/net; cat /proc/net/route | tail -n +2") == "lo\n"
+
+
+async def test_localhost_is_the_containers_own(pool: SandboxPool):
+    server = "/.sbx/busybox httpd -p 8000 -h /etc"
+    said = await inside(pool, f"{server}; until /.sbx/busybox wget -qO - http://localhost:8000/hosts 2>&-; do :; done")
+    assert said == "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
+
+
+async def test_package_tools_and_other_users_work(pool: SandboxPool):
+    command = (
+        "useradd -m tester && install -o tester -g tester /dev/null /srv/f && stat -c %U /srv/f && "
+        "su tester -c 'id -un' && (setpriv --reuid=65534 --regid=65534 --clear-groups sleep 60 & disown; "
+        "until pkill -9 -x sleep; do :; done; echo killed)"
+    )
+    assert await inside(pool, command) == "tester\ntester\nkilled\n"
+
+
+FORK = """python3 -c '
+import os, time
+made = 0
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(600)
+        made += 1
+except OSError:
+    print(made, flush=True)
+    os.kill(-1, 9)
+'"""
+
+
+async def test_processes_are_bounded_and_the_bound_is_no_end(pool: SandboxPool):
+    """PID 1, the shell and the forking one are of them."""
+    async with pool.acquire(TASK) as session:
+        said = (await session.run(FORK, S)).output
+        assert int(said.split()[0]) == TASK.pids - 3
+        assert "alive" in (await session.run("echo alive", S)).output
+
+
+async def test_memory_is_bounded_and_swap_is_no_way_out(pool: SandboxPool):
+    said = await inside(pool, "head -c 300000000 /dev/zero | tail -c 299999999 | wc -c; echo rc=${PIPESTATUS[1]}")
+    assert said.endswith("rc=137\n")
+
+
+async def test_one_file_is_bounded_and_so_are_core_dumps(pool: SandboxPool):
+    assert await inside(pool, "ulimit -f; ulimit -c") == f"{(2 << 30) // 1024}\n0\n"
+
+
+async def test_cpu_is_bounded(pool: SandboxPool):
+    """Half a core: the kernel's own record says that it was held back."""
+    said = await inside(
+        pool,
+        "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max 2>/dev/null; "
+        "cat /sys/fs/cgroup/cpu/cpu.cfs_period_us 2>/dev/null",
+    )
+    quota, period = map(int, said.split())
+    assert quota / period == TASK.cpus

@@ -1,0 +1,169 @@
+"""Who trusts a data set trusts these proofs: an oracle that fails, a task that is solved already and a program that
+only claims to pass are all found out in real containers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import SandboxLost
+from sandbox.grading.grader import grade_sandbox
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.formats.code_rows import BASE_IMAGE_MODULES
+from sandbox.tasks.formats.generated.generator import make_task
+from sandbox.tasks.formats.generated.vocabulary import Split
+from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
+from sandbox.validation.proofs import ProofEnvironment, ProofVerdict, TaskProof, pool_proof_environment, prove_tasks
+from tests.support import code_rows
+
+pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
+GOOD = make_task("sort", 1, Split.HELD_OUT)
+WITH_FILES = dataclasses.replace(
+    GOOD,
+    id="files",
+    solution="#!/bin/bash\n[[ $PWD = /app ]] && sh /solution/deep/really.sh\n",
+    solution_files={"deep/really.sh": GOOD.solution.encode()},
+)
+DEAD = TaskService("db", command=("/.sbx/busybox", "false"), healthcheck="false")
+TASKS = [
+    (GOOD, ProofVerdict.PROVED),
+    (WITH_FILES, ProofVerdict.PROVED),
+    (dataclasses.replace(GOOD, id="wrong", solution="false\n"), ProofVerdict.ORACLE_FAILS),
+    (dataclasses.replace(GOOD, id="endless", solution="sleep 1000\n", agent_timeout_s=0.5), ProofVerdict.ORACLE_FAILS),
+    (dataclasses.replace(GOOD, id="solved", setup=GOOD.solution), ProofVerdict.NOOP_PASSES),
+    (dataclasses.replace(GOOD, id="no-oracle", solution=""), ProofVerdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="no-tests", run_tests=""), ProofVerdict.SKIPPED),
+    (dataclasses.replace(GOOD, id="beside", services=(DEAD,)), ProofVerdict.BROKEN),
+    (dataclasses.replace(GOOD, id="setup", setup="echo why; exit 7"), ProofVerdict.BROKEN),
+    (dataclasses.replace(GOOD, id="level", grading=GradingLevel.COMMIT), ProofVerdict.PROVED),
+]
+
+
+async def test_many_tasks_are_tried_at_once_and_each_is_told_apart(pool: SandboxPool):
+    seen: list[TaskProof] = []
+    proofs = await prove_tasks([task for task, _ in TASKS], pool_proof_environment(pool), 4, seen.append)
+    assert [(proof.task, proof.verdict) for proof in proofs] == [(task.id, verdict) for task, verdict in TASKS]
+    assert sorted(seen, key=lambda proof: proof.task) == sorted(proofs, key=lambda proof: proof.task)
+    why = {proof.task: proof.why for proof in proofs}
+    assert proofs[0].oracle == 1.0
+    assert "tests pass without any work" in why[GOOD.id]
+    assert "the solution exited 1" in why["wrong"]
+    assert "ran out of its 0.5 s" in why["endless"]
+    assert why["beside"].startswith("service db e")
+    assert "exited 7: 'why" in why["setup"]
+
+
+async def test_a_task_is_tried_in_the_image_that_it_builds(pool: SandboxPool):
+    dockerfile = f"FROM {pool.host.base_image}\nENV BUILT=1\n".encode()
+    task = dataclasses.replace(GOOD, id="built", build=ImageBuild({"Dockerfile": dockerfile}))
+    failed = pool.images.statistics().failed
+    (proof,) = await prove_tasks([task], pool_proof_environment(pool), 1)
+    assert proof.verdict is ProofVerdict.PROVED, proof
+    assert pool.images.statistics().failed == failed
+    assert [name for name in pool.images.last_used() if name.startswith("longshore/build:")]
+
+
+async def test_a_lost_sandbox_is_no_verdict_and_ends_no_other_proof(pool: SandboxPool):
+    here, most = 0, 0
+
+    @asynccontextmanager
+    async def acquire(task: Task) -> AsyncGenerator[SandboxSession]:
+        nonlocal here, most
+        if task.id == "lost":
+            raise SandboxLost("the daemon is gone")
+        here += 1
+        most = max(most, here)
+        async with pool.acquire(task) as session:
+            yield session
+        here -= 1
+
+    some = [dataclasses.replace(GOOD, id=name) for name in ("a", "lost", "b")]
+    proofs = await prove_tasks(some, ProofEnvironment(acquire, grade_sandbox), 2)
+    assert [proof.verdict for proof in proofs] == [ProofVerdict.PROVED, ProofVerdict.LOST, ProofVerdict.PROVED]
+    assert "the daemon is gone" in proofs[1].why
+    assert most <= 2
+
+
+ROWS = {
+    "prints": {"inputs": ["2 3\n", "4 5\n"], "outputs": ["5", "9\n"]},
+    "calls": {"inputs": [[2, 3], [4, 5]], "outputs": [5, [9]], "fn_name": "add"},
+    "asserts": ["assert add(2, 3) == 5", "x = add(4, 5)\nassert x == 9 and max(x, 1) == 9"],
+}
+HONEST = "def add(a, b):\n    return a + b\nif __name__ == '__main__':\n    print(add(*map(int, input().split())))\n"
+CHEATS = {
+    "nothing": "",
+    "wrong": HONEST.replace("a + b", "a - b"),
+    "claims": "print('short test summary info\\nPASSED case_0\\nPASSED case_1')\n",
+    "leaves": "import os\nos._exit(0)\n",
+    "always equal": "class E(int):\n    __eq__ = lambda s, o: True\ndef add(a, b):\n    return E()\n",
+    "reads the tests": "import sys\nfor path in ('/tests/cases.txt', '/proc/%d/mem' % __import__('os').getppid()):\n"
+    "    print(open(path).read())\n",
+    "writes the tests": "open('/tests/cases.txt', 'w').write('[]')\n",
+    "kills its tests": "import os, signal\nos.kill(os.getppid(), 9)\n",
+}
+
+
+@pytest.mark.parametrize("kind", ROWS)
+async def test_a_program_scores_by_what_it_computes_and_by_nothing_else(pool: SandboxPool, tmp_path: Path, kind: str):
+    prompt = [{"role": "user", "content": "Add two numbers."}]
+    row = {"data_source": "x", "prompt": prompt, "reward_model": {"ground_truth": ROWS[kind]}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row))
+    (task,) = load_tasks(tmp_path / "c.jsonl").tasks
+    scores: dict[str, float] = {}
+    async with pool.acquire(task) as session:
+        for name, program in {**CHEATS, "honest": HONEST}.items():
+            await session.write_files({"/app/solution.py": program.encode()})
+            result = await grade_sandbox(session, task)
+            scores[name] = result.pass_ratio
+            assert len(result.tests) == 2, result.log
+    assert scores == {"honest": 1.0} | dict.fromkeys(CHEATS, 0.0)
+
+
+AS_IN_THE_WILD = [
+    *("counter", "endless", "lambda", "class", "linked", "in place", "own error", "human eval", "levels"),
+    *("object of a function's", "own list", "a class to be checked", "functions with a capital", "threads", "files"),
+]
+BELIEVED = [
+    *("equal to all", "leaves by its own", "talks on its own", "empties what is sorted", "a tuple with a method"),
+    *("ends a map", "ends a zip", "a type for its values", "an area that is near", "says a tuple with a method"),
+    *("a capital that is near", "a capital with items", "a capital with a list's method", "a capital to be checked"),
+    *("makes what is wanted", "links its file to the tests"),
+]
+
+
+@pytest.mark.parametrize("name", [*AS_IN_THE_WILD, *BELIEVED])
+async def test_what_is_no_literal_crosses_to_the_tests_and_no_claim_does(pool: SandboxPool, tmp_path: Path, name: str):
+    prompt = [{"role": "user", "content": "Write it."}]
+    row = code_rows.ROWS.get(name)
+    if not row:
+        tests, cheat, *entry = code_rows.CHEATS[name]
+        row = code_rows.Row(tests, "", cheat, *entry)
+    said = {"prompt": prompt, "reward_model": {"ground_truth": row.tests}, "extra_info": {"entry_point": row.entry}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(said))
+    (task,) = load_tasks(tmp_path / "c.jsonl").tasks
+    async with pool.acquire(task) as session:
+        for program, score in {row.wrong: 0.0, **({row.right: 1.0} if row.right else {})}.items():
+            await session.write_files({"/app/solution.py": program.encode()})
+            result = await grade_sandbox(session, task)
+            assert result.score == score, result.log
+
+
+async def test_the_base_images_python_has_the_modules_that_are_said(pool: SandboxPool):
+    """validate names the rows whose tests need others."""
+    names = (BASE_IMAGE_MODULES | sys.stdlib_module_names) - {"antigravity"}
+    known = sorted(each for each in names if not each.startswith("_"))
+    program = f"for name in {known}:\n    try: __import__(name)\n    except ImportError: print('lacks:' + name)\n"
+    async with pool.acquire(Task("modules", "x")) as session:
+        await session.write_files({"/tmp/program.py": program.encode()})
+        done = await session.run("python3 -W ignore /tmp/program.py", 60)
+    assert done.exit_code == 0
+    lacked = {line.removeprefix("lacks:") for line in done.output.splitlines() if line.startswith("lacks:")}
+    assert set(known) - lacked == BASE_IMAGE_MODULES

@@ -1,0 +1,333 @@
+"""If these fail, an agent runs what its model did not ask for, ends an episode that goes on, or leaves the model in the
+dark about what was wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.agents.agent import ActionOutcome, Agent, AgentToolCall, MalformedAction, ParsedReply
+from actors.agents.bash_block import SUBMIT, BashBlockAgent
+from actors.agents.code_interpreter import CodeInterpreterAgent
+from actors.agents.hermes import HermesAgent
+from actors.agents.json_action import JsonActionAgent
+from actors.agents.keystrokes import KeystrokesAgent
+from actors.agents.prompt import PROMPTS_FOLDER, PromptTemplate, list_agent_prompts, load_agent_prompt
+from actors.agents.registry import make_agent
+from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
+from launch.config.rollout import AgentLoopSection
+from protocol.errors import UserError
+from sandbox.tasks.task import Task
+from sandbox.tools import CODE_INTERPRETER, OPENCLAW, SETA, SHELL_ONLY
+
+PROMPT = PromptTemplate("sys")
+TASK = Task(id="fix-it", instruction="Fix {tools} and {name}.")
+BASH, JSON, KEYS = BashBlockAgent(PROMPT), JsonActionAgent(PROMPT, SHELL_ONLY), KeystrokesAgent(PROMPT)
+CODE = CodeInterpreterAgent(PROMPT, CODE_INTERPRETER)
+HERMES = HermesAgent(PROMPT, SHELL_ONLY, {})
+ALL: list[Agent] = [BASH, JSON, KEYS, CODE, HERMES]
+LS = AgentToolCall("shell_exec", {"command": "ls"})
+HERMES_LS = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
+
+
+def action(agent: Agent, reply: str) -> object:
+    """The one that the reply is."""
+    reading = agent.parse_reply(reply)
+    assert not reading.final
+    (only,) = reading.actions
+    return only
+
+
+def wrong(agent: Agent, reply: str) -> str:
+    """Why it does not parse."""
+    found = action(agent, reply)
+    assert isinstance(found, MalformedAction)
+    return found.reason
+
+
+def as_json(kind: str, **params: object) -> str:
+    return json.dumps({"action": {"type": kind, "params": params}})
+
+
+def typed(*commands: object, complete: object = False) -> str:
+    return json.dumps({"analysis": "a", "plan": "p", "commands": commands, "task_complete": complete})
+
+
+# ---- what every agent does ----
+
+
+@pytest.mark.parametrize(
+    ("agent", "reply"),
+    [
+        (BASH, "```bash\nls\n```"),
+        (JSON, as_json("shell_exec", command="ls")),
+        (HERMES, HERMES_LS),
+        (CODE, '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'),
+        (KEYS, typed({"keystrokes": "ls\n"})),
+    ],
+)
+def test_what_a_model_thinks_about_doing_is_not_done(agent: Agent, reply: str) -> None:
+    done = agent.parse_reply(reply)
+    assert [type(each) for each in done.actions] == [AgentToolCall]
+    assert agent.parse_reply(f"<think>\nI could {reply}\n</think>\n\n{reply}") == done
+    assert agent.parse_reply(f"\n<think>\n\n</think>\n\n{reply}") == done
+    assert "inside its thoughts" in wrong(agent, f"<think>\nI could {reply}")
+
+
+def test_a_reply_that_only_speaks_of_thoughts_is_read_whole() -> None:
+    reply = HERMES_LS.replace('"ls"', '"echo </think>"')
+    assert action(HERMES, reply) == AgentToolCall("shell_exec", {"command": "echo </think>"})
+
+
+@pytest.mark.parametrize("agent", ALL, ids=lambda agent: type(agent).__name__)
+@given(reply=st.text() | st.text("`{}<>bashjson\n\"':,[]/toolcal_ "))
+def test_whatever_a_model_writes_is_an_action_or_its_last_word(agent: Agent, reply: str) -> None:
+    """No reply is lost without an answer, and none breaks the worker."""
+    reading = agent.parse_reply(reply)
+    assert reading.final or reading.actions
+    outcomes = [ActionOutcome(each, f"Error: {each}") for each in reading.actions]
+    if any(isinstance(each, MalformedAction) for each in reading.actions):
+        assert not reading.final
+        told = agent.format_outcomes(outcomes)
+        assert told
+        for each in outcomes:
+            if isinstance(each.action, MalformedAction):
+                assert any(each.text in message["content"] for message in told)
+
+
+@pytest.mark.parametrize("kind", AgentKind)
+def test_an_episode_opens_with_the_task_and_nothing_in_it_is_filled_in(kind: AgentKind) -> None:
+    agent = make_agent(AgentLoopSection(kind=kind).settings)
+    messages = agent.opening_messages(TASK)
+    assert [message["role"] for message in messages][-1] == "user"
+    assert TASK.instruction in messages[-1]["content"]
+    assert "{" + "instruction}" not in json.dumps(messages)
+
+
+# ---- one block of bash ----
+
+
+def test_the_block_of_bash_is_the_command_and_other_blocks_are_talk() -> None:
+    reply = "THOUGHT: like\n```python\nx = 1\n```\nso\n```bash\ncat <<'E'\n a\tb \nE\n```\n"
+    assert action(BASH, reply) == AgentToolCall("shell_exec", {"command": "cat <<'E'\n a\tb \nE"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("I am done.", "no blocks"),
+        ("```sh\nls\n```", "no blocks"),
+        ("```bash\nls\n```\n```bash\nrm x\n```", "2 blocks"),
+        ("```bash\nls", "has no end"),
+        ("```bash\ncat > a.md <<'E'\n```python\nx\n```\nE\n```", "has no end"),
+        (HERMES_LS, "no blocks"),
+    ],
+)
+def test_without_exactly_one_block_of_bash_nothing_is_run(reply: str, why: str) -> None:
+    assert why in wrong(BASH, reply)
+
+
+@given(st.text(st.characters(exclude_characters="`", exclude_categories=["Cs"])))
+def test_every_command_without_backticks_is_run_as_it_was_written(command: str) -> None:
+    assert action(BASH, f"THOUGHT\n```bash\n{command}\n```") == AgentToolCall("shell_exec", {"command": command})
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "over"),
+    [
+        (f"{SUBMIT}\n", 0, True),
+        (f"\n {SUBMIT} \ndiff --git", 0, True),
+        (f"{SUBMIT}\n", 1, False),
+        (f"{SUBMIT}\n", None, False),
+        (f"before\n{SUBMIT}\n", 0, False),
+        (f"{SUBMIT}S\n", 0, False),
+        ("", 0, False),
+    ],
+)
+def test_a_command_that_succeeds_and_says_so_first_submits(output: str, code: int | None, over: bool) -> None:
+    """mini-SWE-agent's rule.  A model that only quotes the marker goes on."""
+    assert (BASH.format_outcomes([ActionOutcome(LS, output.strip(), output, code)]) is None) is over
+
+
+def test_a_command_is_told_as_mini_swe_agent_tells_it() -> None:
+    def told(text: str, code: int | None) -> str:
+        ((message,),) = (BASH.format_outcomes([ActionOutcome(LS, text, text, code)]) or [],)
+        assert message["role"] == "user"
+        return message["content"]
+
+    assert told("a\nb", 0) == "<returncode>0</returncode>\n<output>\na\nb\n</output>"
+    assert told("no\nExit code: 2", 2) == "<returncode>2</returncode>\n<output>\nno\n</output>"
+    assert told("Command timed out", None) == "<output>\nCommand timed out\n</output>"
+
+
+# ---- one JSON action ----
+
+
+@pytest.mark.parametrize("around", ["{}", "I look.\n```json\n{}\n```", " {} \n", "<think>x</think>\n\n{}"])
+def test_a_json_action_stands_in_a_block_or_alone(around: str) -> None:
+    assert action(JSON, around.replace("{}", as_json("shell_exec", command="ls"))) == LS
+
+
+@pytest.mark.parametrize(
+    "params", [{"answers": {"answer1": "7"}}, {"final": {"answers": {"answer1": "7"}}}], ids=["bare", "final"]
+)
+def test_stop_is_the_last_word_and_its_answers_are_kept(params: dict[str, object]) -> None:
+    reading = JSON.parse_reply(as_json("stop", **params))
+    assert reading == ParsedReply([AgentToolCall("answer", {"answer": {"answer1": "7"}})], final=True)
+    assert "answer" in JSON.tools
+    assert JSON.offered_tools == {}
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("done", "not valid JSON"),
+        ("[1]", "no object"),
+        ("```json\n{}\n```\n```json\n{}\n```", "2 blocks"),
+        ("```json\n{", "has no end"),
+        ("{}", 'no "action"'),
+        ('{"action": {"type": "shell_exec", "params": 3}}', '"params" is not an object'),
+        (as_json("goto", url="x"), "the types are shell_exec, stop"),
+        (as_json("answer", answer="x"), "the types are shell_exec, stop"),
+        (as_json("stop"), "needs its answers"),
+        (as_json("stop", final=[]), "needs its answers"),
+    ],
+)
+def test_a_json_action_that_is_none_says_why(reply: str, why: str) -> None:
+    assert why in wrong(JSON, reply)
+
+
+# ---- keystrokes ----
+
+
+def test_entries_are_typed_in_order_and_the_last_screen_is_told() -> None:
+    entries = [{"keystrokes": "ls\n", "duration": 0.5}, {"keystrokes": "C-c"}]
+    reading = KEYS.parse_reply(f"So:\n{typed(*entries)}\nThat is all.")
+    assert reading == ParsedReply([AgentToolCall("terminal_keystrokes", entry) for entry in entries])
+    told = KEYS.format_outcomes([ActionOutcome(each, f"screen {n}") for n, each in enumerate(reading.actions)])
+    assert told == [{"role": "user", "content": "screen 1"}]
+
+
+def test_a_task_is_complete_once_the_last_keys_are_typed() -> None:
+    assert KEYS.parse_reply(typed({"keystrokes": "exit\n"}, complete=True)).final
+    assert KEYS.parse_reply(typed(complete=True)) == ParsedReply([], final=True)
+    assert action(KEYS, typed()) == AgentToolCall("terminal_keystrokes", {"keystrokes": "", "duration": 0})
+
+
+def test_half_a_script_is_not_typed() -> None:
+    reading = KEYS.parse_reply(typed({"keystrokes": "rm -r \\\n"}, {"keys": "x"}, complete=True))
+    assert [type(each) for each in reading.actions] == [MalformedAction]
+    assert not reading.final
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("ls", "no JSON object"),
+        ("} {", "no JSON object"),
+        ("{'a': 1}", "not valid JSON"),
+        ('{"commands": {}}', "is not a list"),
+        ('{"commands": [], "task_complete": "yes"}', "neither true nor false"),
+    ],
+)
+def test_keystrokes_that_are_none_say_why(reply: str, why: str) -> None:
+    assert why in wrong(KEYS, reply)
+
+
+# ---- Hermes calls, and Python ----
+
+
+def test_each_malformed_call_is_answered_beside_the_good_ones() -> None:
+    """SETA's agent reports the first alone, and verl's drops them."""
+    reply = f"{HERMES_LS}<tool_call>{{]</tool_call>{HERMES_LS}<tool_call>{{"
+    assert [type(each) for each in HERMES.parse_reply(reply).actions] == [
+        AgentToolCall,
+        MalformedAction,
+        AgentToolCall,
+        MalformedAction,
+    ]
+
+
+def test_the_last_word_of_the_code_interpreters_agent_is_its_answer() -> None:
+    assert CODE.parse_reply("<think>7?</think>\n\nIt is \\boxed{7}.") == ParsedReply(
+        [AgentToolCall("answer", {"answer": "It is \\boxed{7}."})], final=True
+    )
+    assert list(CODE.offered_tools) == ["code_interpreter"]
+    assert "answer" in CODE.tools
+
+
+def test_an_agent_calls_the_tools_of_its_set() -> None:
+    """OpenClaw's prompt names a tool that it does not offer."""
+    for name, tools in (
+        (ToolsetKind.SHELL_ONLY, SHELL_ONLY),
+        (ToolsetKind.SETA, SETA),
+        (ToolsetKind.OPENCLAW, OPENCLAW),
+    ):
+        agent = make_agent(AgentSettings(prompt=PROMPT, toolset=name))
+        assert agent.tools == agent.offered_tools == tools
+        assert make_agent(AgentSettings(prompt=PROMPT, toolset=name, offered=False)).offered_tools == {}
+    named = {
+        word.strip(".,:;()") for word in load_agent_prompt("openclaw-1").system.split() if word.startswith("shell_")
+    }
+    assert named == set(OPENCLAW)
+    named = {word.strip(".,:;()") for word in load_agent_prompt("seta-1").system.split() if word.startswith("shell_")}
+    assert named < set(SETA)
+
+
+# ---- prompts ----
+
+
+def test_openclaws_user_message_has_its_form() -> None:
+    filled = load_agent_prompt("openclaw-1").render(instruction="Do {name}.", name="t1", tools="")
+    assert filled.user == "Task name:t1\nTask instruction: Do {name}."
+
+
+def test_each_form_that_a_prompt_shows_is_one_that_its_agent_reads() -> None:
+    """Else a model is told to write what is then refused."""
+    bash = load_agent_prompt("bash-1")
+    assert action(BASH, bash.system) == AgentToolCall("shell_exec", {"command": "ls -la"})
+    submits = action(BASH, bash.user)
+    assert submits == AgentToolCall("shell_exec", {"command": f"echo {SUBMIT}"})
+    shown = load_agent_prompt("json-1").system
+    assert JSON.parse_reply(shown[shown.index("you are shown") :]).final
+    keys = load_agent_prompt("keystrokes-1").system
+    first, _ = json.JSONDecoder().raw_decode(keys[keys.index("{") :])
+    assert action(KEYS, json.dumps(first)) == AgentToolCall(
+        "terminal_keystrokes", {"keystrokes": "ls -la\n", "duration": 0.5}
+    )
+
+
+def test_a_prompt_that_runs_have_used_never_changes() -> None:
+    """Else two runs of one configuration are not comparable.  Whoever words one anew gives it another number."""
+    assert {
+        name: hashlib.sha256((PROMPTS_FOLDER / f"{name}.txt").read_bytes()).hexdigest()[:16]
+        for name in list_agent_prompts()
+    } == {
+        "bash-1": "b53dcba365626dd6",
+        "code_interpreter-1": "41c515aa85bf4678",
+        "json-1": "2defe58159b7f55f",
+        "keystrokes-1": "49e93675efa7876b",
+        "openclaw-1": "7113dc9b8f75d071",
+        "seta-1": "d721e75c303327c4",
+    }
+
+
+def test_a_prompt_of_ones_own_is_a_file_and_what_it_lacks_is_said(tmp_path: Path) -> None:
+    own = tmp_path / "mine.txt"
+    own.write_text("about it\n--- user\nDo: {instruction}\n")
+    assert load_agent_prompt(str(own)) == PromptTemplate("", "Do: {instruction}")
+    for text, why in (
+        ("no section", "has none"),
+        ("--- user\nDo it.", "is nowhere in it"),
+        ("--- tool\nx", "has tool"),
+    ):
+        own.write_text(text)
+        with pytest.raises(UserError, match=why):
+            load_agent_prompt(str(own))
+    with pytest.raises(UserError, match="did you mean 'seta-1'"):
+        load_agent_prompt("seta-2")

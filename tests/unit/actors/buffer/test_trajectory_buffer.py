@@ -1,0 +1,331 @@
+"""If these fail, the learner waits for groups that have closed, or a restarted buffer has forgotten a promise."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import pickle
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+import pytest
+import zmq
+
+from actors.buffer.trajectory_buffer import BufferSettings, TrajectoryBuffer
+from actors.scheduler.curriculum import TaskRecord
+from protocol import codec
+from protocol.errors import InfraError, UserError
+from protocol.groups import GroupOutcome
+from protocol.journal import (
+    AppendOutcome,
+    BudgetFullError,
+    ClosedGroup,
+    DiskFullError,
+    Journal,
+    JournalError,
+    TrajectoryArrival,
+)
+from protocol.processes.loopback import find_free_port
+from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
+from protocol.stream import TrajectorySender, receiver
+from protocol.stream.zmq_sockets import SocketMonitor
+from protocol.trajectory import DropReason, GroupId, InfraFailure
+from tests.support.trajectories import RUN, assert_equal, make_plan, make_trajectory
+
+SOON_S = 30.0
+T = TypeVar("T")
+
+
+def settings_for(run_dir: Path, **changes: object) -> BufferSettings:
+    given: dict[str, object] = {"disk_floor_bytes": 0, "max_trajectory_bytes": 10_000} | changes
+    return BufferSettings(run_dir=run_dir, run_id=RUN, node="node-0", **given)
+
+
+@contextlib.asynccontextmanager
+async def running(settings: BufferSettings) -> AsyncIterator[tuple[TrajectoryBuffer, TrajectorySender]]:
+    buffer = TrajectoryBuffer(settings)
+    try:
+        async with TrajectorySender(await buffer.start(), RUN, "worker-0", heartbeat_s=0.05) as sender:
+            yield buffer, sender
+    finally:
+        await buffer.stop()
+
+
+def _moved(value: T) -> T:
+    """As Ray moves it."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301  # written a moment ago
+
+
+async def fill(
+    buffer: TrajectoryBuffer, sender: TrajectorySender, group: int, rewards: tuple[float, ...] = (0, 1, 0, 1)
+) -> None:
+    await buffer.open_group(make_plan(group, len(rewards)), b"after %d" % group)
+    async with asyncio.TaskGroup() as sends:
+        for sample, reward in enumerate(rewards):
+            sends.create_task(sender.send(make_trajectory(group, sample, reward=reward), SOON_S))
+
+
+def events(run_dir: Path) -> list[dict[str, object]]:
+    """But the ends of connections, of which ZeroMQ tells when it likes."""
+    lines = map(orjson.loads, (run_dir / "events" / "buffer.jsonl").read_bytes().splitlines())
+    return [line for line in lines if line["kind"] not in {"peer.disconnected", "answer.unroutable"}]
+
+
+async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        lease = await buffer.lease_batch(1)
+        assert lease is not None
+        assert await buffer.lease_batch(2) is None
+        payload = await buffer.read_payload(_moved(lease))
+        assert_equal(codec.unpack_trajectory(payload[1]), make_trajectory(0, 1, reward=1))
+        await buffer.mark_trained(1, lease.trajectory_ids[1:], {lease.trajectory_ids[0]: DropReason.ALL_STALE})
+        await fill(buffer, sender, 1)
+        await buffer.commit_step(1)
+        await buffer.compact_before(1)
+        books = await buffer.accounting()
+        assert (books.acked, books.trained, books.in_buffer) == (8, 3, 4)
+        assert books.balanced
+        await buffer.rewind_to_step(1)
+        await buffer.end_run()
+        assert (await buffer.accounting()).dropped == {DropReason.ALL_STALE: 1, DropReason.RUN_ENDED: 4}
+    kinds = [event["kind"] for event in events(tmp_path)]
+    assert kinds == [*["group.opened", *["trajectory.stored"] * 4, "group.closed"] * 2]
+    acked = events(tmp_path)[1]
+    assert (acked["outcome"], acked["status"], acked["tokens"], acked["sampled"]) == ("appended", "completed", 8, 5)
+    assert (acked["versions_min"], acked["versions_max"]) == (0, 0)
+
+
+async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        assert (await buffer.wait_progress(0, 0.0)).closed == ()
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(buffer.wait_progress(0, SOON_S))
+            tasks.create_task(fill(buffer, sender, 0, (1, 1, 1, 1)))
+        progress = waiting.result()
+        assert progress.seq == 1
+        assert [(each.group, each.outcome) for each in progress.closed] == [(0, GroupOutcome.ZERO_VARIANCE)]
+        assert (progress.dropped, progress.ready) == (1, 0)
+        await fill(buffer, sender, 1)
+        later = await buffer.wait_progress(progress.seq, SOON_S)
+        assert [each.group for each in later.closed] == [1]
+        assert (await buffer.wait_progress(0, 0.0)).seq == 2
+        now = await buffer.wait_progress(-1, SOON_S)
+        assert (now.seq, now.closed) == (2, ())
+
+
+async def test_a_freed_budget_wakes_the_conductor(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path, budget_bytes=44_000)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        with pytest.raises(BudgetFullError):
+            await buffer.open_group(make_plan(1, 5), b"1")
+        lease = await buffer.lease_batch(1)
+        assert lease is not None
+        await buffer.mark_trained(1, lease.trajectory_ids, {})
+        assert not (await buffer.statistics()).wants_checkpoint
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(buffer.wait_progress(1, SOON_S))
+            tasks.create_task(buffer.commit_step(1))
+        assert waiting.result().closed == ()
+        await buffer.open_group(make_plan(1, 4), b"1")
+
+
+async def test_a_learner_that_fills_half_the_budget_is_asked_for_a_checkpoint(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path, max_trajectory_bytes=1500, budget_bytes=12_000)) as (buffer, sender):
+        for group in range(100):
+            await fill(buffer, sender, group)
+            lease = await buffer.lease_batch(1)
+            assert lease is not None
+            await buffer.mark_trained(group + 1, lease.trajectory_ids, {})
+            if (await buffer.statistics()).wants_checkpoint:
+                break
+            assert (await buffer.statistics()).journal.uncommitted_bytes <= 6_000
+        assert (await buffer.statistics()).wants_checkpoint
+        await buffer.commit_step(group + 1)
+        assert not (await buffer.statistics()).wants_checkpoint
+
+
+async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    first = TrajectoryBuffer(settings)
+    endpoint = await first.start()
+    async with TrajectorySender(endpoint, RUN, "worker-0", heartbeat_s=0.05) as sender:
+        await fill(first, sender, 0)
+        await first.open_group(make_plan(1), b"after 1")
+        await sender.send(make_trajectory(1, 2), SOON_S)
+        await first.abandon_sample(GroupId(1), 0, InfraFailure.ENGINE)
+        await first.stop()
+        with pytest.raises(InfraError, match="stopped"):
+            await first.lease_batch(1)
+
+        again = TrajectoryBuffer(settings)
+        try:
+            (group,) = await again.open_groups()  # the first call opens everything
+            assert (group.plan, group.missing) == (make_plan(1), (1, 3))
+            assert await again.sampler_state() == b"after 1"
+            assert await again.start() == endpoint
+            assert await again.lease_batch(1) is not None
+            assert (await again.wait_progress(0, 0.0)).seq == 1
+            await sender.send(make_trajectory(1, 3, reward=1.0), SOON_S)
+            assert (await again.accounting()).acked == 6
+        finally:
+            await again.stop()
+
+
+async def test_a_receiver_that_cannot_be_made_is_an_answer_and_no_wait_for_ever(tmp_path: Path) -> None:
+    buffer = TrajectoryBuffer(settings_for(tmp_path, host="0.0.0.0"))  # noqa: S104  # this is what is refused
+    async with asyncio.timeout(SOON_S):
+        for _ in range(2):
+            with pytest.raises(UserError, match="keys"):
+                await buffer.start()
+
+
+async def test_a_receiver_that_gets_no_socket_is_tried_again_on_the_same_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[object] = []
+
+    def monitor(*given: Any) -> SocketMonitor:
+        tries.append(given)
+        if len(tries) == 1:
+            raise zmq.ZMQError(errno.EMFILE)
+        return SocketMonitor(*given)
+
+    monkeypatch.setattr(receiver, "SocketMonitor", monitor)
+    port = find_free_port()
+    async with asyncio.timeout(SOON_S), running(settings_for(tmp_path, port=port)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        assert (await buffer.statistics()).endpoint == f"tcp://127.0.0.1:{port}"
+    assert len(tries) == 2
+
+
+async def test_what_closed_groups_have_shown_of_a_task_is_known_at_each_point_of_the_run(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await fill(buffer, sender, 0, (1, 1, 0, 1))
+        await fill(buffer, sender, 1, (0, 0, 0, 0))
+        first, second = {"task-0": TaskRecord(4, 3.0)}, {"task-1": TaskRecord(4, 0.0)}
+        assert [await buffer.task_records(upto) for upto in (0, 1, 2, 9)] == [{}, first, first | second, first | second]
+
+
+@pytest.mark.parametrize("rewards", [(0, 1, 0, 1), (1, 1, 1, 1)])
+async def test_readers_see_what_arrived_without_the_journal_and_a_crash_leaves_no_gap(
+    tmp_path: Path, rewards: tuple[float, ...]
+) -> None:
+    """Nor does one that comes between the append that drops a group and its export."""
+    settings = settings_for(tmp_path)
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0, rewards)
+    index = tmp_path / "trajectories" / "index.jsonl"
+    lines = index.read_bytes().splitlines(keepends=True)
+    index.write_bytes(b"".join(lines[:2]) + lines[2][:10])
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+        assert (await buffer.statistics()).export_failures == 0
+    entries = list(read_export_index(tmp_path))
+    assert sorted((entry.group, entry.sample) for entry in entries) == [(g, s) for g in (0, 1) for s in range(4)]
+    for entry in entries:
+        trajectory = read_exported_trajectory(tmp_path, entry)
+        assert trajectory.request.trajectory_id == entry.trajectory
+        assert (trajectory.reward.total, trajectory.request.task) == (entry.reward, entry.task)
+        assert (trajectory.tokens, trajectory.sampled_tokens) == (entry.tokens, entry.sampled)
+        assert (trajectory.passed, trajectory.request.attempt) == (entry.passed, entry.attempt)
+        assert entry.at is not None
+
+
+async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
+    (tmp_path / "trajectories").write_text("in the way")
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await fill(buffer, sender, 0)
+        assert (await buffer.accounting()).acked == 4
+        assert (await buffer.statistics()).export_failures > 0
+
+
+async def test_a_damaged_trajectory_that_was_not_exported_yet_keeps_no_buffer_from_opening(tmp_path: Path) -> None:
+    """The others can be trained; who leases this one is told what to do."""
+    settings = settings_for(tmp_path)
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0)
+    (tmp_path / "trajectories" / "index.jsonl").write_bytes(b"")
+    journal = tmp_path / "buffer" / "journal.sqlite"
+    with contextlib.closing(sqlite3.connect(journal)) as database:
+        database.execute("UPDATE payloads SET blob = zeroblob(length(blob)) WHERE trajectory = 'train-g000000-s02'")
+        database.commit()
+    async with running(settings) as (buffer, _):
+        assert (await buffer.statistics()).export_failures == 1
+        assert [entry.sample for entry in read_export_index(tmp_path)] == [0, 1, 3]
+        lease = await buffer.lease_batch(1)
+        assert lease is not None
+        with pytest.raises(JournalError, match="journal recover"):
+            await buffer.read_payload(lease)
+
+
+async def test_a_disk_that_was_full_for_a_while_is_named_in_the_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody knows afterwards why workers stood still."""
+    append, full = Journal.append_batch, ["full", "still full"]
+
+    def fails(journal: Journal, arrivals: Sequence[TrajectoryArrival]) -> tuple[list[AppendOutcome], list[ClosedGroup]]:
+        if full:
+            raise DiskFullError(full.pop(0))
+        return append(journal, arrivals)
+
+    monkeypatch.setattr(Journal, "append_batch", fails)
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await buffer.open_group(make_plan(0), b"")
+        await sender.send(make_trajectory(0, 0), SOON_S)
+    told = [(line["kind"], line["reason"]) for line in events(tmp_path) if str(line["kind"]).startswith("disk.")]
+    assert told == [("disk.full", "full"), ("disk.freed", "full")]
+
+
+async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Path) -> None:
+    """What it has acknowledged since would be lost without a word, and its names given to others."""
+    settings, journal = settings_for(tmp_path), tmp_path / "buffer" / "journal.sqlite"
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 0)
+    older = journal.read_bytes()
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+    journal.write_bytes(older)
+    with pytest.raises(UserError, match=r"does not know train-g000001-s0.*Put the right one back.*move .*trajectories"):
+        await TrajectoryBuffer(settings).start()
+    (tmp_path / "trajectories").rename(tmp_path / "aside")
+    async with running(settings) as (buffer, sender):
+        await fill(buffer, sender, 1)
+        assert (await buffer.accounting()).acked == 8
+
+
+async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        assert await sender.send(make_trajectory(9, 0), SOON_S) == "unknown"
+        books = await buffer.accounting()
+        assert (books.acked, books.unknown) == (0, 1)
+    (refused,) = events(tmp_path)
+    assert (refused["kind"], refused["reason"], refused["sender"]) == ("message.refused", "unknown", "worker-0")
+
+
+async def test_a_trajectory_that_is_sent_again_is_counted_once(tmp_path: Path) -> None:
+    """As after a lost acknowledgement: the page and the summary count by these events."""
+    async with running(settings_for(tmp_path)) as (buffer, sender):
+        await buffer.open_group(make_plan(), b"")
+        first, second = make_trajectory(), make_trajectory(attempt=1)
+        outcomes = [await sender.send(each, SOON_S) for each in (first, first, second, second)]
+    assert outcomes == ["appended", "duplicate", "superseded", "superseded_again"]
+    stored = [event["outcome"] for event in events(tmp_path) if event["kind"] == "trajectory.stored"]
+    assert stored == ["appended", "superseded"]
+
+
+async def test_errors_reach_the_caller_and_survive_the_way_between_processes(tmp_path: Path) -> None:
+    async with running(settings_for(tmp_path, budget_bytes=100)) as (buffer, _):
+        with pytest.raises(BudgetFullError, match=r"buffer\.budget_bytes"):
+            await buffer.open_group(make_plan(0), b"")
+        with pytest.raises(JournalError):
+            await buffer.mark_trained(1, ["train-g000000-s00"], {})
+    for error in (BudgetFullError("a"), DiskFullError("b"), JournalError("c"), UserError("d")):
+        assert str(_moved(error)) == str(error)
+    with pytest.raises(JournalError, match="belongs to run"):
+        await TrajectoryBuffer(BufferSettings(run_dir=tmp_path, run_id="another", node="n")).start()

@@ -1,0 +1,262 @@
+"""The router: sessions keep their cached prefix, no engine is drowned, a dead one costs nobody an episode."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from actors.engines.messages import (
+    EMPTY_PARTIAL_REPLY,
+    EngineBusy,
+    EngineState,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    OnPartialReply,
+    PartialReply,
+    RequestRefused,
+    RequestTimedOut,
+)
+from actors.engines.routing.router import Router
+from tests.support.engine_requests import load, request
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def pause(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+class FakeEngine:
+    """Answers with its name, or raises; requests wait while ``hold`` is not set."""
+
+    def __init__(self, name: str, clock: FakeClock) -> None:
+        self.name, self._clock = name, clock
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.fails: Callable[[], Exception | None] = lambda: None
+        self.takes_s = 0.0
+        self.watched: list[bool] = []
+        self.asked: list[GenerateRequest] = []
+
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
+        self.asked.append(request)
+        self.watched.append(watch is not None)
+        await self.hold.wait()
+        self._clock.now += self.takes_s
+        if (error := self.fails()) is not None:
+            raise error
+        return GenerateReply(
+            token_ids=[1],
+            logprobs=[0.0],
+            versions=[0],
+            finish="stop",
+            key_version=0,
+            mixed_prefix=False,
+            cuts=0,
+            ms=0.0,
+            cached_tokens=0,
+            engine=self.name,
+        )
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def fleet(clock: FakeClock) -> list[FakeEngine]:
+    return [FakeEngine(f"e{index}", clock) for index in range(3)]
+
+
+@pytest.fixture
+def router(fleet: list[FakeEngine], clock: FakeClock) -> Router:
+    return Router(fleet, slack=4, avoid_s=10, clock=clock, pause=clock.pause)
+
+
+def ask(session: str, deadline_s: float = 60.0) -> GenerateRequest:
+    return request([1], 1, session=session, deadline_s=deadline_s)
+
+
+async def test_a_session_stays_where_its_prefix_is_cached(router: Router) -> None:
+    first = await router.generate(ask("s"))
+    for other in range(5):
+        await router.generate(ask(f"other {other}"))
+    assert (await router.generate(ask("s"))).engine == first.engine
+    assert router.statistics().moved == 0
+
+
+async def test_new_sessions_go_to_the_least_loaded_engine(router: Router, fleet: list[FakeEngine]) -> None:
+    for engine in fleet:
+        engine.hold.clear()
+    async with asyncio.TaskGroup() as group:
+        for session in range(9):
+            group.create_task(router.generate(ask(str(session))))
+        while sum(router.statistics().in_flight.values()) < 9:  # noqa: ASYNC110  # a state, not an event
+            await asyncio.sleep(0)
+        assert set(router.statistics().in_flight.values()) == {3}
+        for engine in fleet:
+            engine.hold.set()
+    assert set(router.statistics().in_flight.values()) == {0}
+
+
+async def test_routers_of_many_workers_do_not_all_begin_with_the_same_engine(fleet: list[FakeEngine]) -> None:
+    """A thousand workers with one session each would else all wait for engine 0."""
+    firsts = {(await Router(fleet, first=first).generate(ask("s"))).engine for first in range(len(fleet))}
+    assert firsts == {engine.name for engine in fleet}
+
+
+async def test_a_session_leaves_an_engine_that_is_overloaded(router: Router, fleet: list[FakeEngine]) -> None:
+    home = next(engine for engine in fleet if engine.name == "e0")
+    assert (await router.generate(ask("s"))).engine == home.name
+    home.hold.clear()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(router.generate(ask("s")))
+        while router.statistics().in_flight[home.name] < 5:  # noqa: ASYNC110  # a state, not an event
+            await asyncio.sleep(0)
+        assert (await router.generate(ask("s"))).engine != home.name
+        home.hold.set()
+    assert router.statistics().moved == 1
+
+
+async def test_a_failed_engine_costs_a_request_nothing_but_a_move(router: Router, fleet: list[FakeEngine]) -> None:
+    fleet[0].fails = lambda: EngineUnavailable("dead")
+    replies = [await router.generate(ask(f"s{number}")) for number in range(6)]
+    assert {reply.engine for reply in replies} <= {"e1", "e2"}
+    assert len(fleet[0].asked) == 1, "it is avoided for a while"
+
+
+async def test_a_failed_engine_is_tried_again_later(router: Router, fleet: list[FakeEngine], clock: FakeClock) -> None:
+    fleet[0].fails = lambda: EngineUnavailable("dead")
+    await router.generate(ask("s"))
+    clock.now += 11
+    fleet[0].fails = lambda: None
+    assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(fleet))}
+
+
+async def test_a_request_whose_own_time_is_over_costs_no_other_its_cached_prefix(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    home = next(engine for engine in fleet if engine.name == "e0")
+    assert (await router.generate(ask("s"))).engine == home.name
+    home.fails, home.takes_s = lambda: RequestTimedOut("too long"), 20.0
+    with pytest.raises(EngineUnavailable, match="too long"):
+        await router.generate(ask("s", deadline_s=20))
+    home.fails, home.takes_s = lambda: None, 0.0
+    assert (await router.generate(ask("s"))).engine == home.name
+    assert router.statistics().moved == 0
+
+
+async def test_an_engine_whose_queue_was_full_is_asked_again_within_seconds(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    fleet[0].fails = lambda: EngineBusy("full")
+    assert (await router.generate(ask("s"))).engine != "e0"
+    fleet[0].fails = lambda: None
+    clock.now += 2
+    assert "e0" in {(await router.generate(ask(f"new {number}"))).engine for number in range(len(fleet))}
+
+
+async def test_a_busy_fleet_is_asked_until_the_deadline(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    for engine in fleet:
+        engine.fails = lambda: EngineBusy("full") if clock.now < 30 else None
+    assert (await router.generate(ask("s"))).token_ids == [1]
+    assert 30 <= clock.now < 60
+
+
+async def test_the_deadline_bounds_all_attempts_together(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    for engine in fleet:
+        engine.fails, engine.takes_s = lambda: EngineUnavailable("dead"), 7.0
+    with pytest.raises(EngineUnavailable, match="no engine answered within 20 s: dead"):
+        await router.generate(ask("s", deadline_s=20))
+    asked = [request.deadline_s for engine in fleet for request in engine.asked]
+    assert max(asked) == 20
+    assert sum(deadline > 0 for deadline in asked) == len(asked) == 3
+
+
+async def test_a_restart_that_takes_longer_than_a_reply_may_costs_no_request(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    """Otherwise one killed server spends every replacement of the episodes that wait for it, and ends an evaluation."""
+    for engine in fleet:
+        engine.fails = lambda: EngineUnavailable("restarting") if clock.now < 300 else None
+    assert (await router.generate(replace(ask("s", deadline_s=20), restart_s=900))).token_ids == [1]
+    asked = [request for engine in fleet for request in engine.asked]
+    assert {request.deadline_s for request in asked} == {20}
+    assert all((request.restart_s == 0) == (request.patience_s is not None) for request in asked)
+
+
+async def test_a_request_waits_for_a_silent_engine_only_where_there_is_no_other(
+    router: Router, fleet: list[FakeEngine], clock: FakeClock
+) -> None:
+    for engine in fleet[:2]:
+        engine.fails = lambda: EngineUnavailable("restarting")
+    assert (await router.generate(ask("s"))).engine == "e2"
+    assert [engine.asked[0].patience_s for engine in fleet] == [2.0, 2.0, None]
+
+
+async def test_the_next_engine_goes_on_behind_what_the_last_one_sampled(
+    router: Router, fleet: list[FakeEngine]
+) -> None:
+    came = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
+    fleet[0].fails = lambda: EngineUnavailable("dead", came)
+    fleet[1].fails = lambda: EngineUnavailable("dead as well, before anything came")
+    await router.generate(ask("s"))
+    assert [engine.asked[0].resume_from for engine in fleet] == [EMPTY_PARTIAL_REPLY, came, came]
+
+
+async def test_engines_are_asked_more_often_for_who_watches_only(fleet: list[FakeEngine]) -> None:
+    router = Router(fleet[:1])
+    await router.generate(ask("s"))
+    await router.generate(ask("s"), lambda received: None)
+    assert fleet[0].watched == [False, True]
+
+
+async def test_a_callers_bug_is_not_retried(router: Router, fleet: list[FakeEngine]) -> None:
+    fleet[0].fails = lambda: RequestRefused("outside the vocabulary")
+    with pytest.raises(RequestRefused):
+        await router.generate(ask("s"))
+    assert sum(len(engine.asked) for engine in fleet) == 1
+
+
+async def test_forgotten_sessions_do_not_pile_up(fleet: list[FakeEngine]) -> None:
+    router = Router(fleet, max_sessions=10)
+    for number in range(50):
+        await router.generate(ask(str(number)))
+    assert router.statistics().sessions == 10
+
+
+async def test_what_engines_say_of_other_routers_requests_counts(router: Router) -> None:
+    """Else every worker's new episodes go to an engine that all the others fill."""
+    for name, tokens in (("e0", 900), ("e1", 500), ("e2", 700)):
+        router.update_load(name, load(tokens))
+    assert router.statistics().tokens == {"e0": 900, "e1": 500, "e2": 700}
+    assert (await router.generate(ask("s"))).engine == "e1"
+
+
+async def test_a_request_waits_for_an_engine_that_is_out_if_every_other_is(
+    router: Router, fleet: list[FakeEngine]
+) -> None:
+    """It has no other: it is not called back after two seconds."""
+    for engine in fleet:
+        router.update_load(engine.name, load(state=EngineState.RESTARTING))
+    assert (await router.generate(ask("s"))).engine == "e0"
+    assert fleet[0].asked[0].patience_s is None
+
+
+def test_a_router_without_engines_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one engine"):
+        Router([])

@@ -1,0 +1,34 @@
+"""If these fail, a request reads KV of weights that its label does not name."""
+
+from __future__ import annotations
+
+from actors.engines.routing.prefix_cache import PrefixKeys
+from protocol.weights import WeightVersion
+
+OLD, NEW = WeightVersion(1), WeightVersion(2)
+
+
+def test_a_fresh_prefix_belongs_to_the_weights_alone() -> None:
+    prefixes = PrefixKeys("fresh")
+    first, other = prefixes.key_for_session("a", OLD), prefixes.key_for_session("b", OLD)
+    assert first == other
+    assert first.version == OLD
+    assert prefixes.key_for_session("a", NEW).version == NEW
+    assert prefixes.key_for_session("a", NEW).text != first.text
+
+
+def test_a_session_keeps_the_key_that_it_began_with_until_the_server_is_another() -> None:
+    prefixes = PrefixKeys("session")
+    begun = prefixes.key_for_session("a", OLD)
+    assert prefixes.key_for_session("a", NEW) == begun
+    assert prefixes.key_for_session("b", NEW).version == NEW
+    assert prefixes.key_for_session("b", OLD).text != begun.text
+    prefixes.clear()
+    assert prefixes.key_for_session("a", NEW).version == NEW
+
+
+def test_the_session_that_was_silent_longest_is_the_one_forgotten() -> None:
+    prefixes = PrefixKeys("session", max_sessions=2)
+    for session in ("a", "b", "a", "c"):
+        prefixes.key_for_session(session, OLD)
+    assert [prefixes.key_for_session(session, NEW).version for session in ("a", "c", "b")] == [OLD, OLD, NEW]

@@ -1,0 +1,149 @@
+"""If these fail, an engine takes more than it can ever answer, or routers hear something else than what it has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from actors.engines.engine import Engine
+from actors.engines.messages import EngineBusy, EngineState, TokensInFlight
+from actors.engines.routing.request_queue import RequestQueue
+from actors.engines.server.client import SamplingOptions
+from actors.engines.server.reply_stream import ReplyStream, SampledReply
+from actors.engines.settings import EngineSettings
+from actors.engines.weights.swap import ActiveServer, ConfirmedWeights
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.engine_requests import request
+
+MANIFEST = WeightManifest(WeightVersion(7), 0, NO_VERSION, "/weights", "", 0, 0)
+
+
+class FakeServer:
+    """A fake: a server, and its client too, that samples one token when it is let."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.asked: list[str] = []
+        """The names of requests."""
+
+    @property
+    def client(self) -> FakeServer:
+        return self
+
+    async def generate(
+        self, rid: str, input_ids: list[int], options: SamplingOptions, key: str, stream: ReplyStream, *, adapter: str
+    ) -> SampledReply:
+        self.asked.append(rid)
+        await self.go.wait()
+        return SampledReply([5], [-0.5], [7], "length", 0)
+
+
+class Desk:
+    """A dispatch with one place and room for two that wait."""
+
+    def __init__(self) -> None:
+        self.server = FakeServer()
+        self.dispatch = RequestQueue(
+            "tiny",
+            max_running=1,
+            max_queued=2,
+            context_length=512,
+            deterministic=False,
+            prefix_reuse="fresh",
+            state=lambda: EngineState.SERVING,
+        )
+        self.dispatch.vocabulary_size = 100
+
+    def serve(self) -> None:
+        trouble = asyncio.get_running_loop().create_future()
+        serving = ActiveServer(
+            cast("Any", self.server),
+            ConfirmedWeights(MANIFEST, "sum"),
+            self.dispatch.dispatch_open,
+            trouble,
+            lambda _: None,
+        )
+        self.dispatch.open(serving)
+
+    @asynccontextmanager
+    async def asked(self, *sizes: int) -> AsyncIterator[list[asyncio.Task[Any]]]:
+        """Requests of so many tokens each, named 0, 1, …, are in the engine meanwhile, and answered at its end."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self.dispatch.generate(request([3] * (size - 10), 10, name=str(number))))
+                for number, size in enumerate(sizes)
+            ]
+            counts = self.dispatch.counters
+            while counts.running + counts.queued < len(sizes):  # noqa: ASYNC110  # a state of other tasks, not an event
+                await asyncio.sleep(0)
+            yield tasks
+            self.server.go.set()
+
+
+async def test_a_full_queue_refuses_one_more_at_once_and_takes_it_when_there_is_room() -> None:
+    desk = Desk()
+    desk.serve()
+    async with desk.asked(20, 20, 20):
+        with pytest.raises(EngineBusy, match="engine tiny has 2 requests waiting, its limit"):
+            await desk.dispatch.generate(request([3], 1))
+    assert (await desk.dispatch.generate(request([3], 1))).token_ids == [5]
+    assert desk.dispatch.counters.unavailable == 1
+
+
+@pytest.mark.parametrize(("given", "most"), [({}, 320), ({"max_queued": 3}, 3)])
+def test_how_many_may_wait_follows_from_how_many_run_at_once(given: dict[str, int], most: int) -> None:
+    settings = EngineSettings(
+        name="e", run_dir=Path(), model_path="", context_length=512, max_running=20, device="cpu", **given
+    )
+    assert settings.queue_limit == most
+
+
+async def test_no_request_is_named_like_the_beginning_of_another() -> None:
+    """SGLang ends all whose name begins with the one that it is told to end."""
+    desk = Desk()
+    desk.serve()
+    desk.server.go.set()
+    for _ in range(12):
+        await desk.dispatch.generate(request([3], 1))
+    names = desk.server.asked
+    assert [other for name in names for other in names if other.startswith(name)] == names
+
+
+def test_an_actor_takes_more_calls_than_an_engine_takes_requests() -> None:
+    """Else Ray lets wait what is to be refused at once, and those behind it who ask how the engine is."""
+    settings = EngineSettings(
+        name="e", run_dir=Path(), model_path="", context_length=512, max_running=512, device="cpu"
+    )
+    assert settings.max_concurrent_calls > settings.max_running + settings.queue_limit
+
+
+async def test_tokens_are_those_that_run_and_those_that_wait_and_of_both_the_askers() -> None:
+    desk = Desk()
+    desk.serve()
+    async with desk.asked(100, 30, 50):
+        said = desk.dispatch.count_tokens({"0", "2"})
+        assert said == TokensInFlight(running=100, queued=80, of_caller=150)
+        assert said.of_others == 30
+    assert desk.dispatch.count_tokens(()) == TokensInFlight(running=0, queued=0, of_caller=0)
+
+
+async def test_what_waits_for_a_server_is_queued() -> None:
+    desk = Desk()
+    async with desk.asked(100):
+        assert desk.dispatch.count_tokens(()) == TokensInFlight(running=0, queued=100, of_caller=0)
+        desk.serve()
+
+
+async def test_an_engine_says_what_it_is_at_and_which_weights_it_serves(tmp_path: Path) -> None:
+    engine = Engine(
+        EngineSettings(name="e", run_dir=tmp_path, model_path="", context_length=512, max_running=2, device="cpu")
+    )
+    load = (await engine.snapshot(())).load
+    assert (load.state, load.version, load.paused_s) == (EngineState.NEW, NO_VERSION, 0.0)
+    await engine.stop()
+    assert (await engine.snapshot(())).load.state is EngineState.STOPPED

@@ -1,0 +1,45 @@
+"""The client of a server that hangs: if it waited with it, its requests would never be sent again."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from actors.engines.messages import ServerLost
+from actors.engines.server.client import SamplingOptions, SGLangClient
+
+OPTIONS = SamplingOptions(max_new_tokens=1, temperature=1.0, stop_token_ids=(), greedy=True)
+
+
+async def test_a_client_that_is_closed_leaves_nobody_waiting_for_a_reply_that_has_begun() -> None:
+    over = asyncio.Event()
+
+    async def begin(asked: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(asked)
+        await response.write(b"\n")  # else the headers wait too
+        await over.wait()
+        return response
+
+    app = web.Application()
+    app.router.add_post("/generate", begin)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        async with SGLangClient(runner.addresses[0][1], "key") as client, asyncio.TaskGroup() as group:
+            asked = group.create_task(_lost(client))
+            while not client._responses:  # noqa: ASYNC110  another task's state, not an event
+                await asyncio.sleep(0.01)
+            await client.close()
+        assert asked.result()
+    finally:
+        over.set()
+        await runner.cleanup()
+
+
+async def _lost(client: SGLangClient) -> bool:
+    with pytest.raises(ServerLost, match="/generate"):
+        await client.generate("r", [1], OPTIONS, "v1")
+    return True

@@ -1,0 +1,159 @@
+"""If these fail, an engine is restarted because it stood still for new weights, or is never restarted at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from actors.engines.engine import Engine, _PauseLease, _PauseRecord
+from actors.engines.memory_lease import MemoryLease
+from actors.engines.messages import EnginePids, EngineState, ServerLost
+from actors.engines.routing.inflight_request import InflightRequest
+from actors.engines.routing.prefix_cache import NO_PREFIX
+from actors.engines.settings import EngineSettings
+from actors.engines.weights.swap import ActiveServer, ConfirmedWeights
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.engine_requests import chunk, request
+
+MANIFEST = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
+STALL_S = 0.02
+
+
+class FakeServer:
+    """A fake: probes hang until they are given up, as behind a pause, or until it answers."""
+
+    def __init__(self) -> None:
+        self.pids, self.port, self.fails, self.answers = EnginePids(1, 2), 3, False, asyncio.Event()
+        self.probed, self.over = asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def probe(self, rid: str, *, adapter: str = "") -> None:
+        self.probed.release()
+        if self.fails:
+            raise ServerLost("refused")
+        try:
+            await self.answers.wait()
+        finally:
+            self.over.release()
+
+
+class Watched:
+    """An engine on a fake server, whose health is watched and nothing else."""
+
+    def __init__(self, run_dir: Path) -> None:
+        settings = EngineSettings(
+            name="e",
+            run_dir=run_dir,
+            model_path="",
+            context_length=512,
+            max_running=2,
+            device="cpu",
+            probe_every_s=0.0,
+            stall_timeout_s=STALL_S,
+        )
+        self.engine, self.server = Engine(settings), FakeServer()
+        trouble = asyncio.get_running_loop().create_future()
+        gate = self.engine._dispatch.dispatch_open
+        self.serving = ActiveServer(
+            cast("Any", self.server), ConfirmedWeights(MANIFEST, "sum"), gate, trouble, lambda version: None
+        )
+        self.engine._serving = self.serving
+        self.engine._serve(self.serving)
+
+    @asynccontextmanager
+    async def standing_still(self) -> AsyncIterator[None]:
+        lease = _PauseLease(WeightVersion(2), asyncio.get_running_loop().time() + 60)
+        with self.engine._paused_for_load(self.serving, lease, _PauseRecord(0.0)):
+            yield
+
+    async def begin_to_fail(self) -> None:
+        """Between two probes."""
+        await self.server.probed.acquire()
+        async with self.standing_still():
+            await self.server.over.acquire()
+            self.server.fails = True
+
+    async def judged(self) -> None:
+        """The probe that hangs has been given up, and a later one is answered."""
+        await self.server.over.acquire()
+        self.server.answers.set()
+        await self.server.over.acquire()
+
+
+@pytest.fixture
+async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
+    watched = Watched(tmp_path)
+    async with asyncio.TaskGroup() as group:
+        probing = group.create_task(watched.engine._probe())
+        yield watched
+        probing.cancel()
+
+
+async def test_a_server_that_lets_a_probe_hang_is_condemned(watched: Watched) -> None:
+    assert "silent" in await watched.serving.failure
+
+
+async def test_a_server_that_sends_tokens_while_a_probe_waits_is_not_silent(watched: Watched) -> None:
+    """Its memory may be full of long replies, none of which has ended yet."""
+    work = InflightRequest(request([1], 9), watched.engine._dispatch._hear)
+    stream = work.begin_attempt(WeightVersion(1), NO_PREFIX)
+    await watched.server.probed.acquire()
+    stream.parse_chunk(chunk([5], ends=False))
+    await watched.judged()
+    assert not watched.serving.failure.done()
+
+
+async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched) -> None:
+    await watched.begin_to_fail()
+    await watched.serving.failure
+    watched.serving = watched.engine._serving = replace(
+        watched.serving, trouble=asyncio.get_running_loop().create_future()
+    )
+    assert await watched.serving.failure == "3 probes failed: refused"
+
+
+async def test_a_probe_that_waits_behind_new_weights_condemns_nobody(watched: Watched) -> None:
+    await watched.server.probed.acquire()
+    async with watched.standing_still():
+        await watched.server.over.acquire()
+        assert (await watched.engine.snapshot(())).load.paused_s > 0
+    watched.server.answers.set()
+    await watched.server.over.acquire()
+    assert not watched.serving.failure.done()
+    assert (await watched.engine.status()).state is EngineState.SERVING
+
+
+async def test_while_weights_are_exchanged_the_server_is_not_probed(watched: Watched) -> None:
+    await watched.server.probed.acquire()
+    async with watched.standing_still():
+        await watched.server.over.acquire()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert watched.server.probed.locked()
+
+
+async def test_a_probe_that_new_weights_held_up_for_a_part_of_its_time_condemns_nobody(watched: Watched) -> None:
+    """They came, and went, while it hung."""
+    await watched.server.probed.acquire()
+    async with watched.standing_still():
+        pass
+    await watched.judged()
+    assert not watched.serving.failure.done()
+
+
+async def test_a_probe_in_the_learners_turn_condemns_nobody(watched: Watched) -> None:
+    await watched.server.probed.acquire()
+    watched.engine._turn = MemoryLease()
+    await watched.judged()
+    watched.engine._turn = None
+    assert not watched.serving.failure.done()
+
+
+async def test_a_server_that_fails_three_probes_is_condemned(watched: Watched) -> None:
+    await watched.begin_to_fail()
+    assert await watched.serving.failure == "3 probes failed: refused"

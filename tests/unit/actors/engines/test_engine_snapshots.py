@@ -1,0 +1,118 @@
+"""If these fail, workers keep engines busy with questions, or a dead engine keeps the news of the others from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+
+from actors.engines import remote_engine
+from actors.engines.messages import (
+    EngineLoad,
+    EngineSnapshot,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    PartialReply,
+)
+from actors.engines.remote_engine import RemoteEngine, polling_engines
+from actors.runtime.remote import ActorDied
+from tests.support.engine_requests import load, request
+from tests.support.remotes import LocalRemote
+
+CAME = PartialReply([7, 8], [-0.5, -0.25], [3, 3])
+
+
+class FakeEngine:
+    """A fake: requests wait in it until it dies; it says how it stands, until then."""
+
+    def __init__(self, others: int) -> None:
+        self.dies, self.asked, self._load = asyncio.Event(), 0, load(others)
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        await self.dies.wait()
+        raise ActorDied("engine", "its process ended")
+
+    async def snapshot(self, names: Collection[str]) -> EngineSnapshot:
+        self.asked += 1
+        if self.dies.is_set():
+            raise ActorDied("engine", "its process ended")
+        return EngineSnapshot(dict.fromkeys(names, CAME), self._load)
+
+    async def partial_replies(self, names: Collection[str]) -> dict[str, PartialReply]:
+        return dict.fromkeys(names, CAME)
+
+
+class Fleet:
+    """Two engines, and what a router hears of them."""
+
+    def __init__(self) -> None:
+        self.actors = {name: FakeEngine(others) for name, others in (("busy", 900), ("idle", 100))}
+        self.engines = [RemoteEngine(LocalRemote(actor, name)) for name, actor in self.actors.items()]
+        self.heard: list[tuple[str, int]] = []
+        self.more = asyncio.Event()
+
+    def hear(self, name: str, load: EngineLoad) -> None:
+        self.heard.append((name, load.tokens.of_others))
+        self.more.set()
+
+    async def until_heard(self, *what: tuple[str, int]) -> None:
+        while not set(what) <= set(self.heard):
+            self.more.clear()
+            await self.more.wait()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_engine, "_ASK_S", 0.01)
+
+
+async def test_each_engine_is_heard_while_one_has_a_request_of_this_worker() -> None:
+    """Where to go next is chosen among those that it does not use yet."""
+    fleet = Fleet()
+    async with asyncio.TaskGroup() as group, polling_engines(fleet.engines, fleet.hear):
+        asking = group.create_task(fleet.engines[0].generate(request([1], 9)))
+        await fleet.until_heard(("busy", 900), ("idle", 100))
+        asking.cancel()
+
+
+class LookedAt(RemoteEngine):
+    """Tells when somebody looks whether it is asked."""
+
+    looked: asyncio.Semaphore
+
+    @property
+    def is_asked(self) -> bool:
+        self.looked.release()
+        return super().has_requests
+
+
+async def test_a_worker_without_a_request_asks_nobody() -> None:
+    actor = FakeEngine(100)
+    engine = LookedAt(LocalRemote(actor))
+    engine.looked = asyncio.Semaphore(0)
+    async with polling_engines([engine], lambda name, load: None):
+        for _ in range(3):
+            await engine.looked.acquire()
+    assert actor.asked == 0
+
+
+async def test_an_engine_that_is_gone_leaves_what_it_had_said_and_the_others_go_on() -> None:
+    fleet = Fleet()
+    async with polling_engines(fleet.engines, fleet.hear), asyncio.TaskGroup() as group:
+        other = group.create_task(fleet.engines[1].generate(request([1], 9)))
+        going = group.create_task(_failed(fleet.engines[0]))
+        await fleet.until_heard(("busy", 900), ("idle", 100))
+        fleet.actors["busy"].dies.set()
+        assert await going == CAME
+        fleet.heard.clear()
+        await fleet.until_heard(("idle", 100))
+        assert {name for name, _ in fleet.heard} == {"idle"}
+        other.cancel()
+
+
+async def _failed(engine: RemoteEngine) -> PartialReply:
+    with pytest.raises(EngineUnavailable, match="its process ended") as died:
+        await engine.generate(request([1], 9))
+    return died.value.partial_reply

@@ -1,0 +1,103 @@
+"""Engine actors from afar: what is forgotten with one is sampled again, and its watcher was told something else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from actors.engines import remote_engine
+from actors.engines.messages import (
+    EngineLoad,
+    EngineSnapshot,
+    EngineState,
+    EngineUnavailable,
+    GenerateReply,
+    GenerateRequest,
+    PartialReply,
+    TokensInFlight,
+)
+from actors.engines.remote_engine import RemoteEngine, polling_engines
+from actors.runtime.remote import ActorDied
+from protocol.weights import WeightVersion
+from tests.support.engine_requests import request
+from tests.support.fake_policy import received
+from tests.support.remotes import LocalRemote
+
+SAID = received("hello")
+LOAD = EngineLoad(
+    state=EngineState.SERVING,
+    paused_s=0.0,
+    version=WeightVersion(1),
+    tokens=TokensInFlight(running=9, queued=0, of_caller=9),
+)
+
+
+class FakeEngine:
+    """Has sampled one token more of :data:`SAID` whenever it is asked; dies on command, or with the last."""
+
+    def __init__(self) -> None:
+        self.dies = asyncio.Event()
+        self.asked: list[GenerateRequest] = []
+        self._came = 0
+
+    async def generate(self, request: GenerateRequest) -> GenerateReply:
+        self.asked.append(request)
+        self._came = len(request.resume_from)
+        await self.dies.wait()
+        raise ActorDied("engine-0", "its process ended")
+
+    async def snapshot(self, known: Mapping[str, int]) -> EngineSnapshot:
+        self._came += 1
+        if self._came == len(SAID):
+            self.dies.set()
+        came = PartialReply(SAID.token_ids[: self._came], SAID.logprobs[: self._came], SAID.versions[: self._came])
+        return EngineSnapshot({name: came.skip_tokens(count) for name, count in known.items()}, LOAD)
+
+
+async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(remote_engine, "_ASK_S", 3600.0)  # for those who are not watched
+    actor, told = FakeEngine(), list[str]()
+    engine = RemoteEngine(LocalRemote(actor))
+    before = received("he")
+    async with polling_engines([engine], lambda name, load: None):
+        with pytest.raises(EngineUnavailable, match="its process ended") as died:
+            await engine.generate(
+                request([1], 9, received=before), lambda came: told.append("".join(map(chr, came.token_ids)))
+            )
+    assert told[:2] == ["hel", "hell"]
+    assert died.value.partial_reply == SAID
+
+
+async def test_what_nobody_watches_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_engine, "_ASK_S", 0.01)
+    monkeypatch.setattr(remote_engine, "_ASK_WATCHED_S", 3600.0)  # nobody does
+    engine = RemoteEngine(LocalRemote(FakeEngine()))
+    async with polling_engines([engine], lambda name, load: None):
+        with pytest.raises(EngineUnavailable) as died:
+            await engine.generate(request([1], 9))
+    assert died.value.partial_reply == SAID
+
+
+async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the next engine samples it anew, and a watcher hears something else."""
+    monkeypatch.setattr(remote_engine, "_MARGIN_S", 0.0)
+    engine, before = RemoteEngine(LocalRemote(FakeEngine())), received("he")
+    with pytest.raises(EngineUnavailable, match="local hangs") as gave_up:
+        await engine.generate(request([1], 9, received=before, deadline_s=0.0))
+    assert gave_up.value.partial_reply == before
+
+
+async def test_when_the_last_watcher_has_gone_nobody_asks_for_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker asks each engine."""
+    monkeypatch.setattr(remote_engine, "_ASK_S", 3600.0)
+    actor = FakeEngine()
+    engine = RemoteEngine(LocalRemote(actor))
+    actor.dies.set()
+    for _ in range(2):
+        with pytest.raises(EngineUnavailable):
+            await engine.generate(request([1], 9), lambda came: None)
+    assert not engine._watched.is_set()

@@ -1,0 +1,106 @@
+"""An adapter is judged before a server sees it: what does not fit is taken in silence, or scaled wrongly."""
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from actors.engines.messages import InvalidWeights
+from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE, AdapterSettings, check_adapter
+from actors.engines.weights.weight_files import ModelShape
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+
+SETTINGS = AdapterSettings(rank=2, alpha=32.0, targets=("q_proj", "down_proj"), max_adapters=4)
+MODEL = ModelShape(
+    {
+        "model.embed_tokens.weight": (8, 4),
+        "model.layers.0.self_attn.q_proj.weight": (6, 4),
+        "model.layers.0.self_attn.q_proj.bias": (6,),
+        "model.layers.0.self_attn.k_proj.weight": (3, 4),
+        "model.layers.0.mlp.down_proj.weight": (4, 9),
+    },
+    vocabulary=8,
+    tied=True,
+)
+Q = "base_model.model.model.layers.0.self_attn.q_proj"
+DOWN = "base_model.model.model.layers.0.mlp.down_proj"
+SHAPES = {
+    f"{Q}.lora_A.weight": (2, 4),
+    f"{Q}.lora_B.weight": (6, 2),
+    f"{DOWN}.lora_A.weight": (2, 9),
+    f"{DOWN}.lora_B.weight": (4, 2),
+}
+CONFIG = {"peft_type": "LORA", "r": 2, "lora_alpha": 32, "target_modules": ["down_proj", "q_proj"]}
+
+
+def write(folder: Path, shapes: dict[str, tuple[int, ...]] = SHAPES, config: object = CONFIG) -> WeightManifest:
+    folder.mkdir()
+    file = folder / "adapter_model.safetensors"
+    save_file({name: np.ones(shape, np.float32) for name, shape in shapes.items()}, file)
+    (folder / ADAPTER_CONFIG_FILE).write_text(json.dumps(config))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    return WeightManifest(WeightVersion(5), 1, NO_VERSION, str(folder), digest, len(shapes), file.stat().st_size)
+
+
+def test_the_matrices_of_an_adapter_are_those_of_its_projections_and_no_others() -> None:
+    assert SETTINGS.adapter_shape(MODEL).shapes == SHAPES
+
+
+def test_a_whole_adapter_passes(tmp_path: Path) -> None:
+    check_adapter(write(tmp_path / "new"), MODEL, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "says"),
+    [
+        ({name: shape for name, shape in SHAPES.items() if "lora_B" not in name}, "2 tensors missing"),
+        (SHAPES | {f"{Q.replace('q_', 'k_')}.lora_A.weight": (2, 4)}, "1 unknown tensors"),
+        (SHAPES | {f"{Q}.lora_A.weight": (3, 4)}, r"lora_A.weight has shape \(3, 4\), the model \(2, 4\)"),
+    ],
+)
+def test_matrices_that_are_not_the_runs_are_refused(
+    tmp_path: Path, shapes: dict[str, tuple[int, ...]], says: str
+) -> None:
+    with pytest.raises(InvalidWeights, match=says):
+        check_adapter(write(tmp_path / "new", shapes), MODEL, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG | {"lora_alpha": 16},
+        CONFIG | {"r": 4},
+        CONFIG | {"peft_type": "IA3"},
+        CONFIG | {"target_modules": ["q_proj"]},
+        {key: value for key, value in CONFIG.items() if key != "r"},
+        [],
+    ],
+    ids=["scale", "rank", "type", "targets", "no rank", "no object"],
+)
+def test_a_configuration_that_is_not_the_runs_is_refused(tmp_path: Path, config: object) -> None:
+    """The digest does not cover it, and the server scales by it."""
+    with pytest.raises(InvalidWeights, match=r"version 0\.5"):
+        check_adapter(write(tmp_path / "new", config=config), MODEL, SETTINGS)
+
+
+def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
+    manifest = write(tmp_path / "new")
+    file = tmp_path / "new" / "adapter_model.safetensors"
+    save_file({name: matrix * 2 for name, matrix in load_file(file).items()}, file)
+    with pytest.raises(InvalidWeights, match="digest"):
+        check_adapter(manifest, MODEL, SETTINGS)
+
+
+@pytest.mark.parametrize(("device", "backend"), [("cpu", True), ("cuda", False)])
+def test_a_server_has_places_for_the_adapters_and_for_a_request_without_one(device: str, backend: bool) -> None:
+    """Without the last a probe would push an adapter out of a server that is full."""
+    arguments = replace(SETTINGS, most=3).sglang_arguments(device)
+    told = {name: arguments[arguments.index(name) + 1] for name in arguments if name.startswith("--max")}
+    assert told == {"--max-lora-rank": "2", "--max-loaded-loras": "4", "--max-loras-per-batch": "4"}
+    first = arguments.index("--lora-target-modules") + 1
+    assert arguments[first : first + 2] == ["q_proj", "down_proj"]
+    assert ("torch_native" in arguments) is backend

@@ -1,0 +1,207 @@
+"""If these fail, a server runs out of places for adapters, or is asked for one that it has forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from actors.engines.messages import ServerLost, WeightLoadError
+from actors.engines.routing.request_queue import RequestQueue
+from actors.engines.weights.adapter_files import AdapterSettings
+from actors.engines.weights.adapter_updater import AdapterUpdater, staged_adapter_load
+from actors.engines.weights.swap import ActiveServer, ConfirmedWeights
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+
+MOST = 3
+SETTINGS = AdapterSettings(rank=2, alpha=2.0, targets=("o_proj",), max_adapters=MOST)
+
+
+@dataclass
+class FakeServer:
+    """A fake: a server's adapters, and its client too.  ``broken`` calls fail, ``slow`` ones hang but do their work."""
+
+    loaded: dict[str, str] = field(default_factory=dict)
+    broken: set[str] = field(default_factory=set)
+    slow: set[str] = field(default_factory=set)
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def client(self) -> FakeServer:
+        return self
+
+    async def _call(self, what: str) -> None:
+        self.told.append(what)
+        if what.split(maxsplit=1)[0] in self.broken:
+            raise ServerLost(what)
+        if what.split(maxsplit=1)[0] in self.slow:
+            await asyncio.Event().wait()
+
+    async def load_adapter(self, name: str, path: str) -> None:
+        assert name not in self.loaded, "the real one refuses a name that it has"
+        assert len(self.loaded) < MOST
+        if "load" not in self.broken:
+            self.loaded[name] = path
+        await self._call(f"load {name}")
+
+    async def unload_adapter(self, name: str) -> None:
+        await self._call(f"unload {name}")
+        if self.loaded.pop(name, None) is None:
+            raise ServerLost("it is not loaded")
+
+    async def list_adapters(self) -> dict[str, str]:
+        return dict(self.loaded)
+
+    async def probe(self, rid: str, *, adapter: str = "") -> None:
+        assert adapter in self.loaded, f"{rid}: the real one would load it again"
+        await self._call(f"probe {adapter}")
+
+
+class FakeDispatch:
+    """A fake: which versions requests use."""
+
+    def __init__(self) -> None:
+        self.request_ended, self.versions_in_use = asyncio.Event(), set[WeightVersion]()
+
+    def leave(self, version: int) -> None:
+        self.versions_in_use.discard(WeightVersion(version))
+        self.request_ended.set()
+
+
+class Desk:
+    """Updates by name, of a server that has been started and serves version 1."""
+
+    def __init__(self, folder: Path) -> None:
+        self.server, self.dispatch, self.folder = FakeServer(), FakeDispatch(), folder
+        self.updates = AdapterUpdater(SETTINGS, "base", cast("RequestQueue", self.dispatch))
+        self.serving = self.started()
+
+    def started(self) -> ActiveServer:
+        base = self.updates.start_weights(self.manifest(1))
+        trouble = asyncio.get_running_loop().create_future()
+        return ActiveServer(
+            cast("Any", self.server), ConfirmedWeights(base, "sum"), asyncio.Event(), trouble, lambda version: None
+        )
+
+    def manifest(self, version: int) -> WeightManifest:
+        return WeightManifest(WeightVersion(version), version, NO_VERSION, str(self.folder / str(version)), "", 0, 0)
+
+    async def take(self, version: int, seconds: float = 60.0) -> None:
+        deadline = asyncio.get_running_loop().time() + seconds
+        manifest = self.manifest(version)
+        await self.updates.apply_weights(self.serving, manifest, staged_adapter_load(manifest), nullcontext(), deadline)
+
+    @property
+    def serves(self) -> tuple[int, str]:
+        confirmed = self.serving.confirmed
+        return confirmed.manifest.version, confirmed.adapter
+
+    async def loaded(self, *versions: int) -> None:
+        """Return once these are."""
+        while set(self.server.loaded) != {f"v{version}" for version in versions}:  # noqa: ASYNC110  # another task's state
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def tidied(folder: Path) -> AsyncIterator[Desk]:
+    desk = Desk(folder)
+    await desk.updates.attach_server(desk.serving, desk.manifest(1))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        tidying = group.create_task(desk.updates.run_cleanup())
+        yield desk
+        tidying.cancel()
+
+
+async def test_an_adapter_goes_with_its_last_user_once_a_later_one_serves(tmp_path: Path) -> None:
+    async with tidied(tmp_path) as desk:
+        assert desk.serves == (1, "v1")
+        desk.dispatch.leave(1)
+        desk.dispatch.versions_in_use = {WeightVersion(1)}
+        await desk.take(2)
+        assert (desk.serves, set(desk.server.loaded)) == ((2, "v2"), {"v1", "v2"})
+        assert desk.serving.confirmed.checksum == "sum", "the base is what it was"
+        desk.dispatch.leave(1)
+        await desk.loaded(2)
+        await desk.take(3)
+        await desk.loaded(3)
+        assert desk.server.told.count("unload v2") == 1
+
+
+async def test_a_load_waits_for_a_place(tmp_path: Path) -> None:
+    async with tidied(tmp_path) as desk, asyncio.TaskGroup() as group:
+        for version in range(2, MOST + 1):
+            desk.dispatch.versions_in_use.add(WeightVersion(version - 1))
+            await desk.take(version)
+        desk.dispatch.versions_in_use.add(WeightVersion(MOST))
+        with pytest.raises(WeightLoadError, match="no answer in time, with 3 of 3 adapters"):
+            await desk.take(8, seconds=0.01)
+        loading = group.create_task(desk.take(9))
+        desk.dispatch.leave(2)
+        await loading
+        assert (desk.serves, set(desk.server.loaded)) == ((9, "v9"), {"v1", "v3", "v9"})
+
+
+@pytest.mark.parametrize("broken", ["load", "probe"])
+async def test_a_load_that_fails_leaves_the_one_before_and_can_be_tried_again(tmp_path: Path, broken: str) -> None:
+    async with tidied(tmp_path) as desk:
+        desk.server.broken = {broken}
+        with pytest.raises(ServerLost):
+            await desk.take(2)
+        assert (desk.serves, set(desk.server.loaded)) == ((1, "v1"), {"v1"})
+        desk.server.broken = set()
+        await desk.take(2)
+        assert desk.serves == (2, "v2")
+
+
+async def test_another_folder_under_the_name_is_not_served(tmp_path: Path) -> None:
+    async with tidied(tmp_path) as desk:
+
+        async def load_another(name: str, path: str) -> None:
+            desk.server.loaded[name] = f"{path}-of-another"
+
+        desk.server.load_adapter = load_another
+        with pytest.raises(WeightLoadError, match="-of-another"):
+            await desk.take(2)
+        assert (desk.serves, set(desk.server.loaded)) == ((1, "v1"), {"v1"})
+
+
+async def test_what_a_load_that_was_given_up_has_left_makes_room_for_the_next(tmp_path: Path) -> None:
+    """It may be done by the server after its caller has gone."""
+    async with tidied(tmp_path) as desk:
+        for version in range(2, 9):
+            desk.server.slow = {"load"}
+            with pytest.raises(WeightLoadError):
+                await desk.take(version, seconds=0.01)
+            assert desk.serves[0] == version - 1
+            desk.server.slow = set()
+            await desk.take(version)
+            assert desk.serves[0] == version
+
+
+async def test_what_could_not_be_unloaded_is_tried_again_at_the_next_occasion(tmp_path: Path) -> None:
+    async with tidied(tmp_path) as desk:
+        desk.server.broken = {"unload"}
+        await desk.take(2)
+        while "unload v1" not in desk.server.told:  # noqa: ASYNC110  # as above
+            await asyncio.sleep(0)
+        desk.server.broken = set()
+        desk.dispatch.leave(2)
+        await desk.loaded(2)
+
+
+async def test_a_new_server_has_the_newest_adapter_alone(tmp_path: Path) -> None:
+    async with tidied(tmp_path) as desk:
+        desk.dispatch.versions_in_use = {WeightVersion(1)}
+        await desk.take(2)
+        desk.server.loaded.clear()  # it has died, and another has started
+        newest, desk.serving = desk.serving.confirmed.manifest, desk.started()
+        await desk.updates.attach_server(desk.serving, newest)
+        assert (desk.serves, set(desk.server.loaded)) == ((2, "v2"), {"v2"})
+        desk.dispatch.leave(1)
+        await desk.take(3)
+        await desk.loaded(3)

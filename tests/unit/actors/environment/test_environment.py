@@ -1,0 +1,370 @@
+"""If these fail, an episode on another machine is run twice, goes on for nobody, or what went wrong with it is blamed
+on the policy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from actors.engines.messages import EngineUnavailable
+from actors.environment.client import EnvironmentClient, EnvironmentLostError
+from actors.environment.episode import EpisodeInputs
+from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeOutcome, SandboxTimeouts
+from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
+from actors.rollout.episode import EpisodeSettings
+from actors.rollout.stages import NO_DEADLINES, StageOverrun
+from actors.workers.environment_runner import EnvironmentRunner
+from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
+from protocol.errors import InfraError, UserError
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
+from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from sandbox.http.auth import Access
+from sandbox.http.json_client import HttpStatusError, JsonHttpClient
+from sandbox.http.messages import HttpError
+from sandbox.pool.leases import SlotsExhausted
+from tests.support.environments import (
+    OUTCOME,
+    SETTINGS,
+    TASK,
+    begin,
+    environment_service,
+    play_in_fake_terminal,
+)
+from tests.support.fake_judge import nobody
+from tests.support.fake_policy import FakeEngine, FakeTokenizer, ids_of
+from tests.support.observers import FakeObserver, FakeRewarding
+
+
+@dataclass
+class Played:
+    """Episodes that end when they are told to."""
+
+    begun: list[str] = field(default_factory=list[str])
+    ended: list[str] = field(default_factory=list[str])
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+    came: asyncio.Event = field(default_factory=asyncio.Event)
+    fail: Exception | None = None
+
+    async def __call__(self, part: EpisodeInputs) -> EpisodeOutcome:
+        self.begun.append(part.begin.episode)
+        self.came.set()
+        try:
+            await self.go.wait()
+        finally:
+            self.ended.append(part.begin.episode)
+        if self.fail is not None:
+            raise self.fail
+        return OUTCOME
+
+
+@asynccontextmanager
+async def services(*urls: str, **settings: float) -> AsyncGenerator[EnvironmentClient]:
+    async with EnvironmentClient(urls, **{"acquire_s": 30.0, "unreachable_s": 0.5, **settings}) as opened:
+        yield opened
+
+
+async def test_an_episode_that_is_begun_again_is_the_same_and_another_of_its_name_is_refused() -> None:
+    played = Played()
+    async with EnvironmentService(EnvironmentServiceSettings(), played) as service:
+        assert [service.begin(begin(), "d"), service.begin(begin(), "d")] == [False, True]
+        with pytest.raises(HttpError, match="another episode's"):
+            service.begin(begin(), "other")
+        played.go.set()
+        first, again = await service.wait_outcome("e1", 30.0), await service.wait_outcome("e1", 0.0)
+        assert first is again is not None
+        assert first.status == 200
+    assert played.begun == ["e1"]
+
+
+async def test_a_machine_has_so_many_places_and_each_is_free_when_its_episode_is_over() -> None:
+    played = Played()
+    async with EnvironmentService(EnvironmentServiceSettings(slots=2), played) as service:
+        for name in ("a", "b"):
+            service.begin(begin(name), name)
+        with pytest.raises(SlotsExhausted, match="all 2 places are taken"):
+            service.begin(begin("c"), "c")
+        assert service.cancel("a")
+        played.go.set()
+        await service.wait_outcome("b", 30.0)
+        assert not service.begin(begin("c"), "c")
+
+
+async def test_an_episode_that_nobody_asks_for_is_ended_and_what_came_of_one_is_kept_for_a_while() -> None:
+    """Else those of a run that died hold their sandboxes for as long as an episode may take."""
+    played, at = Played(), [0.0]
+    async with EnvironmentService(
+        EnvironmentServiceSettings(ttl_s=60.0, remember_s=300.0), played, lambda: at[0]
+    ) as service:
+        for name in ("asked for", "left"):
+            service.begin(begin(name), name)
+        await played.came.wait()
+        at[0] = 59.0
+        assert await service.wait_outcome("asked for", 0.0) is None
+        at[0] = 60.0
+        service.reap_episodes()
+        await asyncio.sleep(0)
+        assert (played.ended, service.running, service.abandoned) == (["left"], 1, 1)
+        played.go.set()
+        await service.wait_outcome("asked for", 30.0)
+        at[0] += 299.0
+        service.reap_episodes()
+        assert await service.wait_outcome("asked for", 0.0) is not None
+        at[0] += 300.0
+        service.reap_episodes()
+        with pytest.raises(HttpError, match="no episode asked for"):
+            await service.wait_outcome("asked for", 0.0)
+
+
+async def test_an_episode_that_somebody_waits_for_is_never_abandoned() -> None:
+    played, at = Played(), [0.0]
+    async with (
+        EnvironmentService(EnvironmentServiceSettings(ttl_s=60.0), played, lambda: at[0]) as service,
+        asyncio.TaskGroup() as group,
+    ):
+        service.begin(begin(), "d")
+        waiting = group.create_task(service.wait_outcome("e1", 600.0))
+        await played.came.wait()
+        at[0] = 1000.0
+        service.reap_episodes()
+        played.go.set()
+        assert (await waiting) is not None
+
+
+async def test_a_service_that_is_stopped_ends_its_episodes_and_tells_who_waits() -> None:
+    played = Played()
+    async with environment_service(played) as (url, service), services(url) as opened, asyncio.TaskGroup() as group:
+        told: list[str] = []
+
+        async def wait() -> None:
+            with pytest.raises(EnvironmentLostError, match="stopped under this episode"):
+                await opened.run_episode(begin())
+            told.append("lost")
+
+        group.create_task(wait())
+        await played.came.wait()
+        await service.drain(0.0)
+        with pytest.raises(HttpError, match="being stopped"):
+            service.begin(begin("late"), "d")
+    assert (played.ended, told) == (["e1"], ["lost"])
+
+
+async def test_what_a_run_may_not_ask_is_refused_before_anything_is_begun() -> None:
+    async with environment_service(Played()) as (url, _), JsonHttpClient(url) as caller:
+        body = begin().model_dump(mode="json")
+        for wrong, said in (
+            ({"task": {"id": "/"}}, "no task"),
+            ({"agent": {}}, "the agent cannot be read"),
+            ({"limits": body["limits"] | {"max_turns": 0}}, "max_turns"),
+            ({"model": {"url": "file:///etc/passwd", "name": "x"}}, "url"),
+            ({"deadline_s": 1e9}, "deadline_s"),
+        ):
+            with pytest.raises(HttpStatusError, match=said):
+                await caller.post("/begin", {**body, **wrong})
+
+
+async def test_a_token_is_asked_for() -> None:
+    access = Access("127.0.0.1", "right" * 4)
+    async with environment_service(Played(), access=access) as (url, _):
+        async with JsonHttpClient(url, "wrong" * 4) as caller:
+            with pytest.raises(HttpStatusError, match="bearer token"):
+                await caller.post("/begin", begin().model_dump(mode="json"))
+        async with JsonHttpClient(url, "right" * 4) as caller:
+            assert not (await caller.post("/begin", begin().model_dump(mode="json")))["reused"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SandboxStartError("no sandbox"),
+        TaskFault("its setup fails"),
+        BuildError("its build fails"),
+        SandboxLost("the daemon is gone"),
+        SandboxVanished("nothing says why"),
+        EngineUnavailable("the policy does not answer"),
+        StageOverrun("the agent's stage was not over"),
+        UserError("no such agent"),
+        InfraError("another"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_fails_an_episode_there_is_the_same_here(error: Exception) -> None:
+    played = Played(fail=error)
+    played.go.set()
+    async with environment_service(played) as (url, _), services(url) as opened:
+        with pytest.raises(type(error), match=str(error)) as caught:
+            await opened.run_episode(begin())
+    assert type(caught.value) is type(error)
+
+
+async def test_a_defect_of_a_service_is_infrastructures() -> None:
+    played = Played(fail=ZeroDivisionError())
+    played.go.set()
+    async with environment_service(played) as (url, _), services(url) as opened:
+        with pytest.raises(EnvironmentLostError, match="a defect of the server"):
+            await opened.run_episode(begin())
+
+
+async def test_an_episode_that_is_over_its_deadline_is_ended_there_by_itself() -> None:
+    played = Played()
+    async with environment_service(played) as (url, _), services(url) as opened:
+        with pytest.raises(StageOverrun):
+            await opened.run_episode(begin().model_copy(update={"deadline_s": 0.05}))
+    assert played.ended == ["e1"]
+
+
+async def test_whoever_gives_an_episode_up_ends_it_there() -> None:
+    played = Played()
+    async with environment_service(played) as (url, service), services(url) as opened:
+        async with asyncio.TaskGroup() as group:
+            playing = group.create_task(opened.run_episode(begin()))
+            await played.came.wait()
+            playing.cancel()
+        assert (played.ended, service.running) == (["e1"], 0)
+
+
+async def test_a_full_service_and_one_that_is_not_there_are_passed_over() -> None:
+    full, free = Played(), Played()
+    free.go.set()
+    async with (
+        environment_service(full, EnvironmentServiceSettings(slots=1)) as (one, service),
+        environment_service(free) as (other, _),
+        services(one, other, nobody().removesuffix("/v1")) as opened,
+    ):
+        service.begin(begin("holds"), "d")
+        for number in range(4):
+            await opened.run_episode(
+                begin(f"e{number}").model_copy(update={"task": begin().task | {"id": f"t{number}"}})
+            )
+    assert free.begun == ["e0", "e1", "e2", "e3"]
+
+
+async def test_no_service_in_time_is_no_sandbox() -> None:
+    async with services(nobody().removesuffix("/v1"), acquire_s=0.1) as opened:
+        with pytest.raises(SandboxStartError, match=r"no environment service took it within 0\.1 s: http"):
+            await opened.run_episode(begin())
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_service_that_dies_under_an_episode_is_infrastructures(
+    restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether nobody answers any more, or another that knows nothing of it."""
+    monkeypatch.setattr("actors.environment.client._WAIT_S", 0.0)
+    played, said = Played(), list[str]()
+
+    async def play(opened: EnvironmentClient) -> None:
+        with pytest.raises(EnvironmentLostError) as caught:
+            await opened.run_episode(begin())
+        said.append(str(caught.value))
+
+    async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+        url, service = await stack.enter_async_context(environment_service(played))
+        opened = await stack.enter_async_context(services(url, unreachable_s=0.1))
+        group.create_task(play(opened))
+        await played.came.wait()
+        if restarted:
+            service._episodes.clear()
+            played.go.set()
+        else:
+            opened._services[url].url = nobody().removesuffix("/v1")
+    assert ("there is no episode e1" if restarted else "does not answer") in said[0]
+
+
+@dataclass
+class LostReplies:
+    """A service whose replies to ``/begin`` are lost on their way; ``forgets``: it was restarted meanwhile."""
+
+    inner: JsonHttpClient
+    lose: int
+    forgets: bool = False
+    service: EnvironmentService | None = None
+    url: str = "http://lossy"
+    unreachable_s: float = 30.0
+
+    async def post(self, path: str, body: dict[str, object], deadline_s: float | None = None) -> dict[str, object]:
+        given = await self.inner.post(path, body, deadline_s)
+        if path == "/begin" and self.lose:
+            self.lose -= 1
+            if self.forgets and self.service is not None:
+                self.service.cancel(str(body["episode"]))
+            raise TimeoutError
+        return given
+
+    async def ask(self, path: str, body: dict[str, object], deadline_s: float | None = None) -> dict[str, object]:
+        return await self.inner.post_with_retries(path, body, deadline_s)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+async def test_an_episode_whose_beginning_was_not_heard_of_is_never_run_twice(
+    forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.environment.client._ROUND_S", 0.0)
+    played = Played()
+    played.go.set()
+    async with environment_service(played) as (url, service), JsonHttpClient(url) as inner, services(url) as opened:
+        opened._services = {url: LostReplies(inner, 2, forgets, service)}
+        if forgets:
+            with pytest.raises(EnvironmentLostError, match="a second time"):
+                await opened.run_episode(begin(), untouched=lambda: False)
+        else:
+            assert (await opened.run_episode(begin(), untouched=lambda: False)).status is EpisodeStatus.COMPLETED
+            assert played.begun == ["e1"]
+
+
+EPISODE = EpisodeSettings(4, 2, 100, 4000, 0.7, 30.0, 0.0, 50.0, 60.0)
+TIMES = SandboxTimeouts(30.0, 5.0, 5.0, 5.0, 1000, 600.0)
+TICKET = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+
+
+def called(command: str) -> str:
+    return f'<tool_call>{{"name": "shell_exec", "arguments": {{"command": "{command}"}}}}</tool_call>\x01'
+
+
+@asynccontextmanager
+async def environments(url: str, engine: FakeEngine) -> AsyncGenerator[EnvironmentRunner]:
+    provider = ProviderSettings(ENVIRONMENT, (url,))
+    async with EnvironmentRunner(provider, SETTINGS, TIMES, FakeTokenizer(), engine.generate, episodes=4) as opened:
+        yield opened
+
+
+async def test_the_trajectory_is_what_was_sampled_and_its_reward_what_came_of_it_there() -> None:
+    """Token by token, in one segment: nothing that crosses the network is tokenised again."""
+    texts = [called("ls -l"), called("cat x"), "done\x01"]
+    engine, rewarding, observer = FakeEngine([*texts]), FakeRewarding(), FakeObserver()
+    async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
+        trajectory = await opened.run_episode(TICKET, TASK, replace(EPISODE, reward=rewarding), observer, NO_DEADLINES)
+        assert opened.statistics().started == 1
+    (segment,) = trajectory.segments
+    assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("".join(texts))
+    assert sorted(set(segment.versions[segment.loss_mask == 1].tolist())) == [1, 2, 3]
+    assert (trajectory.status, [test.passed for test in trajectory.tests]) == (EpisodeStatus.COMPLETED, [True, False])
+    (played,) = rewarding.asked
+    assert [call.output for turn in played.turns for call in turn.calls] == ["out", "out"]
+    assert (played.score, played.sampled_tokens) == (0.5, len(ids_of("".join(texts))))
+    assert trajectory.timings_ms["acquire"] == 3.0
+    assert len(observer.said) == 3, "what the policy says is seen while it says it"
+
+
+async def test_an_engine_that_fails_an_episode_elsewhere_is_no_policy_outcome() -> None:
+    engine = FakeEngine([called("ls"), *[EngineUnavailable("gone")] * 20])
+    async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
+        with pytest.raises(EngineUnavailable):
+            await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES)
+
+
+async def test_an_episode_over_its_ticket_s_time_is_begun_nowhere() -> None:
+    played = Played()
+    async with environment_service(played) as (url, _), environments(url, FakeEngine([])) as opened:
+        deadlines = replace(NO_DEADLINES, evaluate=asyncio.get_running_loop().time() + 5.0)
+        with pytest.raises(StageOverrun, match="no time is left"):
+            await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), deadlines)
+    assert played.begun == []
+
+
+def test_an_agent_survives_the_way_as_it_is() -> None:
+    told = AGENT_ADAPTER.validate_python(BeginEpisode.model_validate(begin().model_dump(mode="json")).agent)
+    assert told == SETTINGS

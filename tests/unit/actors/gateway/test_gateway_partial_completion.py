@@ -1,0 +1,272 @@
+"""If these fail, a harness that streams is told another reply than one that does not, or what is taken back later."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, OnPartialReply, PartialReply
+from actors.engines.routing.router import Router
+from actors.gateway import anthropic_replies, openai_replies
+from actors.gateway.api_types import ApiCall, ResponseEncoder, ResponseMetadata
+from actors.gateway.chat_request import ChatRequest
+from actors.gateway.completion import (
+    CompletionEndReason,
+    GatewayCompletion,
+    cut_at_stop,
+    opens_thinking,
+    parse_completion,
+)
+from actors.gateway.partial_completion import PartialCompletion
+from tests.support.engine_requests import request
+from tests.support.fake_policy import reply_of
+
+CALL = '<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>'
+MARKS = [CALL, "<think>", "</think>", "<tool_call>", "</tool_call>", "<thi", "nk>", "<too", "l_call>", "</", "<"]
+REPLIES = st.lists(
+    st.sampled_from([*MARKS, "a", "b", "ab", "STOP", "ST", " ", "\n", "\u3000", "é", "你好", "🙂", "\ufffd"])
+    | st.text(max_size=4),
+    max_size=14,
+).map(lambda pieces: "".join(pieces).encode()) | st.binary(max_size=12)
+STOPS = st.lists(st.sampled_from(["STOP", "ab", "b", "abab", "</think>", "<tool_call>", "\n", "好"]), max_size=3)
+"""None has the mark of an incomplete character, which a text has for a while and loses again."""
+NAMED = ResponseMetadata("policy", 0, "id")
+
+
+class Bytes:
+    """A tokenizer whose tokens are any pieces of the reply's bytes, as byte-level BPE's are; the last is its end."""
+
+    def __init__(self, said: bytes, cuts: Sequence[int]) -> None:
+        places = sorted({0, len(said), *(place % (len(said) + 1) for place in cuts)})
+        self._tokens = [said[start:end] for start, end in itertools.pairwise(places)] + [b""]
+        self.ids = list(range(len(self._tokens)))
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return b"".join(self._tokens[token] for token in token_ids).decode(errors="replace")
+
+
+def answered(said: Bytes, begun: PartialCompletion) -> GatewayCompletion:
+    """The whole reply, as a session answers it."""
+    reply, text, stop = cut_at_stop(reply_of(said.ids, 1), begun.stops, said.text)
+    taken = parse_completion(text, opened=begun.starts_in_thinking, may_call=begun.may_call)
+    return GatewayCompletion(
+        parsed=taken,
+        end_reason=CompletionEndReason.TOOL_CALLS if taken.tool_calls else CompletionEndReason.END_OF_TURN,
+        stop_text=stop,
+        prompt_tokens=begun.prompt_tokens,
+        sampled_tokens=len(reply.token_ids),
+        cached_tokens=3,
+    )
+
+
+def streamed(
+    replies: ResponseEncoder, call: ApiCall, said: Bytes, begun: PartialCompletion, seen: Sequence[int]
+) -> tuple[bytes, bytes]:
+    """All events, where so many tokens were seen on the way, and the reply that is not streamed."""
+    events, answer = replies.stream_encoder(call, NAMED), answered(said, begun)
+    told = b""
+    for count in seen:
+        on_the_way = PartialCompletion(
+            prompt_tokens=begun.prompt_tokens,
+            text_of=said.text,
+            stops=begun.stops,
+            starts_in_thinking=begun.starts_in_thinking,
+            may_call=begun.may_call,
+            token_ids=said.ids[:count],
+        )
+        told += events.encode_partial(on_the_way.parse(), begun.prompt_tokens)
+    return told + events.encode_end(answer), replies.encode_reply(call, answer, NAMED)
+
+
+def events_in(body: bytes) -> Iterator[dict[str, Any]]:
+    for line in body.decode().split("\n"):
+        if line.startswith("data: {"):
+            yield json.loads(line.removeprefix("data: "))
+
+
+def put_together_by_openai(body: bytes) -> dict[str, Any]:
+    """The choice and the usage, as clients put them together."""
+    message: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    *said, last = events_in(body)
+    for number, event in enumerate(said):
+        (choice,) = event["choices"]
+        delta = choice["delta"]
+        assert ("role" in delta) == (number == 0)
+        for call in delta.pop("tool_calls", ()):
+            if "id" in call:
+                message["tool_calls"].append({**call, "function": {**call["function"], "arguments": ""}})
+            message["tool_calls"][call["index"]]["function"]["arguments"] += call["function"]["arguments"]
+        for field, text in delta.items():
+            message[field] = message.get(field, "") + text
+    return {"message": message, "finish": said[-1]["choices"][0]["finish_reason"], "usage": last["usage"]}
+
+
+def whole_of_openai(body: bytes) -> dict[str, Any]:
+    said = json.loads(body)
+    (choice,) = said["choices"]
+    message = {"reasoning_content": "", "tool_calls": [], **choice["message"]}
+    message["content"] = message["content"] or ""
+    for index, call in enumerate(message["tool_calls"]):
+        call["index"] = index
+    return {"message": message, "finish": choice["finish_reason"], "usage": said["usage"]}
+
+
+def put_together_by_anthropic(body: bytes) -> dict[str, Any]:
+    """The message; each block is over before the next begins."""
+    message: dict[str, Any] = {}
+    blocks: list[dict[str, Any]] = []
+    at = -1
+    for event in events_in(body):
+        match event["type"]:
+            case "message_start":
+                message = event["message"]
+            case "content_block_start":
+                at += 1
+                assert event["index"] == at == len(blocks)
+                blocks.append(event["content_block"])
+            case "content_block_delta":
+                assert event["index"] == at
+                (field, new), *_ = ((field, new) for field, new in event["delta"].items() if field != "type")
+                if field == "partial_json":
+                    blocks[at]["input"] = json.loads(new)
+                else:
+                    blocks[at][field] += new
+            case "content_block_stop":
+                assert event["index"] == at
+            case "message_delta":
+                message |= {**event["delta"], "usage": event["usage"], "content": blocks}
+    assert event["type"] == "message_stop"
+    return message
+
+
+CUT = {"said": REPLIES, "cuts": st.lists(st.integers(0, 99)), "seen": st.lists(st.integers(0, 99)).map(sorted)}
+
+
+@given(**CUT, stops=STOPS, opened=st.booleans(), may_call=st.booleans(), thoughts=st.booleans())
+def test_whatever_is_said_and_however_it_comes_a_stream_says_what_a_whole_reply_says(
+    said: bytes,
+    cuts: list[int],
+    seen: list[int],
+    stops: list[str],
+    opened: bool,
+    may_call: bool,
+    thoughts: bool,
+) -> None:
+    spoken = Bytes(said, cuts)
+    begun = PartialCompletion(
+        prompt_tokens=9, text_of=spoken.text, stops=stops, starts_in_thinking=opened, may_call=may_call
+    )
+    call = ApiCall(request=ChatRequest(messages=[]), stream=True, thoughts=thoughts)
+    stream, whole = streamed(openai_replies, call, spoken, begun, seen)
+    assert put_together_by_openai(stream) == whole_of_openai(whole)
+    stream, whole = streamed(anthropic_replies, call, spoken, begun, seen)
+    assert put_together_by_anthropic(stream) == json.loads(whole)
+
+
+def told_after(text: str, *, stops: Sequence[str] = (), opened: bool = False, may_call: bool = True) -> tuple[str, str]:
+    """Of a reply that has come so far."""
+    said = Bytes(text.encode(), ())
+    begun = PartialCompletion(
+        prompt_tokens=9,
+        text_of=said.text,
+        stops=stops,
+        starts_in_thinking=opened,
+        may_call=may_call,
+        token_ids=said.ids[:1],
+    )
+    return begun.parse().thoughts, begun.parse().content
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("I look", ("", "I look")),
+        ("I look. \n", ("", "I look.")),
+        ("I look.<tool", ("", "I look.")),
+        (f"I look.\n{CALL} and", ("", "I look.")),
+        ("a < b", ("", "a < b")),
+        ("a <", ("", "a")),
+        ("<thi", ("", "")),
+        ("<this", ("", "<this")),
+        ("<think>\nI rea", ("I rea", "")),
+        ("<think>\nI read </thi", ("I read", "")),
+        ("<think>\nI read </think>\n\nyes", ("I read", "yes")),
+        (" I look", ("", "")),
+    ],
+)
+def test_what_nothing_can_take_back_is_told_at_once(text: str, told: tuple[str, str]) -> None:
+    """Or the property above would hold of a stream that comes all at its end."""
+    assert told_after(text) == told
+
+
+def test_a_stop_text_is_held_back_from_where_it_may_have_begun() -> None:
+    assert told_after("abc ST", stops=["STOP", "never"], may_call=False) == ("", "abc ")
+    assert told_after("abc STEP", stops=["STOP"], may_call=False) == ("", "abc STEP")
+    assert told_after("abc STOP and", stops=["STOP"], may_call=False) == ("", "abc ")
+
+
+def test_thoughts_that_the_prompt_opens_are_thoughts_from_the_first_word() -> None:
+    assert opens_thinking("<|im_start|>assistant\n<think>\n")
+    assert not opens_thinking("<|im_start|>assistant\n<think>\n\n</think>\n\n")
+    assert told_after("I read", opened=True) == ("I read", "")
+    assert told_after("I read</think>\nyes", opened=True) == ("I read", "yes")
+
+
+def test_a_character_is_told_when_all_of_it_has_come() -> None:
+    half = Bytes("né".encode(), [2])
+    begun = PartialCompletion(
+        prompt_tokens=9, text_of=half.text, stops=(), starts_in_thinking=False, may_call=False, token_ids=half.ids[:1]
+    )
+    assert begun.parse().content == "n"
+
+
+# -- over engines that die ---------------------------------------------------------------------------------------
+
+FAILURES = st.sampled_from(["dies", "is unreachable", "hangs"])
+
+
+class MortalEngine:
+    """Tells some tokens and fails, so often; then it answers.  A token is its place in the reply and who sampled it, so
+    that one which is sampled again shows."""
+
+    name = "mortal"
+
+    def __init__(self, lives: list[tuple[int, int, str]]) -> None:
+        self._lives = lives
+        self._attempts = 0
+
+    async def generate(self, asked: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
+        assert watch is not None
+        self._attempts += 1
+        came = asked.resume_from
+        if not self._lives:
+            return reply_of(self._more(came, 2).token_ids, 1)
+        told, untold, failure = self._lives.pop(0)
+        for _ in range(told):
+            came = self._more(came, 1)
+            watch(came)
+        if failure == "hangs":
+            raise EngineUnavailable(failure, came)
+        raise EngineUnavailable(failure, self._more(came, untold) if failure == "dies" else PartialReply([], [], []))
+
+    def _more(self, came: PartialReply, count: int) -> PartialReply:
+        ids = [1000 * self._attempts + len(came) + number for number in range(count)]
+        return came.plus(PartialReply(ids, [-0.5] * count, [1] * count))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), FAILURES), max_size=6))
+async def test_what_a_watcher_was_told_stands_whichever_engines_die(lives: list[tuple[int, int, str]]) -> None:
+    async def no_pause(seconds: float) -> None:
+        del seconds
+
+    told: list[list[int]] = [[]]
+    router = Router([MortalEngine(lives)], pause=no_pause)
+    reply = await router.generate(request([1], 99), lambda received: told.append(received.token_ids))
+    for before, after in zip(told, [*told[1:], reply.token_ids], strict=True):
+        assert after[: len(before)] == before

@@ -1,0 +1,315 @@
+"""The official clients, while the policy still speaks.  If these fail, a person who works with a harness looks at
+nothing until a reply is whole, or a harness takes half of one for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import anthropic
+import httpx
+import openai
+import pytest
+from anthropic.types import RawMessageStreamEvent
+from openai.types.chat import ChatCompletionChunk
+
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest, OnPartialReply
+from actors.engines.routing.router import Router
+from actors.tokens.chat_format import ChatMessage
+from protocol.trajectory import Segment
+from tests.support.fake_policy import FakeTokenizer, ids_of, received, reply_of
+from tests.support.gateways import Rig, rig
+
+HELLO = [{"role": "user", "content": "hello"}]
+FUNCTION = {"name": "shell", "description": "Run."}
+CALL = '<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>'
+
+Stream = AsyncIterator[ChatCompletionChunk | RawMessageStreamEvent]
+Asking = Callable[..., Awaitable[Stream]]
+
+
+async def by_openai(made: Rig, *, stream: bool = True, tools: bool = False, stop: str | None = None) -> Stream:
+    options = {"tools": [{"type": "function", "function": {**FUNCTION, "parameters": {}}}]} if tools else {}
+    options |= {"stop": [stop]} if stop else {}
+    return await made.openai.chat.completions.create(model="m", messages=HELLO, stream=stream, **options)
+
+
+async def by_anthropic(made: Rig, *, stream: bool = True, tools: bool = False, stop: str | None = None) -> Stream:
+    options = {"tools": [{**FUNCTION, "input_schema": {}}]} if tools else {}
+    options |= {"stop_sequences": [stop]} if stop else {}
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    return await made.anthropic.messages.create(
+        model="m", max_tokens=200, messages=HELLO, stream=stream, thinking=thinking, **options
+    )
+
+
+asked_by = pytest.mark.parametrize("ask", [by_openai, by_anthropic])
+
+
+def text_of(event: ChatCompletionChunk | RawMessageStreamEvent) -> str:
+    """That an event brings: thoughts in brackets, calls by their arguments."""
+    if isinstance(event, ChatCompletionChunk):
+        if not event.choices:
+            return ""
+        delta = event.choices[0].delta
+        thoughts = getattr(delta, "reasoning_content", None)
+        arguments = [call.function.arguments for call in delta.tool_calls or () if call.function]
+        return (f"[{thoughts}]" if thoughts else "") + (delta.content or "") + "".join(map(str, arguments))
+    if event.type != "content_block_delta":
+        return ""
+    match event.delta.type:
+        case "thinking_delta":
+            return f"[{event.delta.thinking}]"
+        case "input_json_delta":
+            return event.delta.partial_json
+        case _:
+            return event.delta.text
+
+
+async def next_text(stream: Stream) -> str:
+    while not (text := text_of(await anext(stream))):
+        pass
+    return text
+
+
+async def rest(stream: Stream) -> str:
+    return "".join([text_of(event) async for event in stream])
+
+
+def speaking(made: Rig, *texts: str) -> None:
+    """The policy has said each of these, one after the other, before it waits for its end."""
+    made.engine.open.clear()
+    made.engine.on_asked = lambda: [made.engine.come(text) for text in texts] and None
+
+
+@asked_by
+async def test_text_is_told_while_the_policy_still_speaks(ask: Asking) -> None:
+    async with rig("one two three\x01") as made:
+        speaking(made, "one ")
+        stream = await ask(made)
+        assert await next_text(stream) == "one "
+        made.engine.come("one two")
+        assert await next_text(stream) == "two"
+        assert made.engine.given == []
+        made.engine.open.set()
+        assert await rest(stream) == " three"
+        (segment,) = made.session.segments()
+    assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("one two three\x01")
+
+
+@asked_by
+async def test_what_is_kept_of_a_streamed_reply_is_what_is_kept_of_a_whole_one(ask: Asking) -> None:
+    kept = list[Segment]()
+    for stream in (True, False):
+        async with rig(f"<think>hm</think>\n\nI look.{CALL}\x01") as made:
+            made.engine.on_asked = lambda: made.engine.come("<think>hm</think>\n\nI lo")
+            reply = await ask(made, tools=True, stream=stream)
+            if stream:
+                await rest(reply)
+            kept += made.session.segments()
+    assert str(kept[0]) == str(kept[1])
+
+
+@asked_by
+async def test_thoughts_come_first_and_calls_when_they_are_whole(ask: Asking) -> None:
+    async with rig(f"<think>hm, so</think>\n\nI look. {CALL}\x01") as made:
+        speaking(made, "<thi", "<think>hm", "<think>hm, so</think>\n\nI look. <tool")
+        stream = await ask(made, tools=True)
+        assert await next_text(stream) == "[hm, so]"
+        assert await next_text(stream) == "I look."
+        made.engine.come(f"<think>hm, so</think>\n\nI look. {CALL[:50]}")
+        made.engine.open.set()
+        assert json.loads(await rest(stream)) == {"command": "ls"}
+
+
+class OpeningTokenizer(FakeTokenizer):
+    """Its template begins the thoughts, as those of models that always think do."""
+
+    def apply_chat_template(
+        self,
+        conversation: Sequence[ChatMessage],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        tools: Sequence[object] | None,
+    ) -> str:
+        text = super().apply_chat_template(
+            conversation, tokenize=tokenize, add_generation_prompt=add_generation_prompt, tools=tools
+        )
+        return text + ("<think>\n" if add_generation_prompt else "")
+
+
+@asked_by
+async def test_thoughts_that_the_template_opens_are_told_as_thoughts_at_once(ask: Asking) -> None:
+    async with rig("hm, so</think>\n\nyes\x01", "hm\x01", tokenizer=OpeningTokenizer()) as made:
+        speaking(made, "hm")
+        stream = await ask(made)
+        assert await next_text(stream) == "[hm]"
+        made.engine.open.set()
+        assert await rest(stream) == "[, so]yes"
+        left_open = await made.openai.chat.completions.create(model="m", messages=HELLO)
+    message = left_open.choices[0].message
+    assert (message.content, message.reasoning_content) == ("", "hm")
+
+
+@asked_by
+async def test_a_call_that_does_not_parse_follows_as_the_text_that_it_is(ask: Asking) -> None:
+    async with rig("I look. <tool_call>{oops</tool_call>\x01") as made:
+        speaking(made, "I look. <tool_call>{oo")
+        stream = await ask(made, tools=True)
+        assert await next_text(stream) == "I look."
+        made.engine.open.set()
+        assert await rest(stream) == " <tool_call>{oops</tool_call>"
+        assert made.session.segments()[0].turns[-1].malformed
+
+
+@asked_by
+async def test_no_part_of_a_stop_text_is_told(ask: Asking) -> None:
+    async with rig("abc STOP more\x01") as made:
+        speaking(made, "abc STO")
+        stream = await ask(made, stop="STOP")
+        assert await next_text(stream) == "abc "
+        made.engine.come("abc STOP mo")
+        made.engine.open.set()
+        assert await rest(stream) == ""
+
+
+async def test_anthropics_thoughts_are_told_to_who_asks_for_them() -> None:
+    async with rig("<think>hm</think>\n\nyes\x01") as made:
+        speaking(made, "<think>hm</think>", "<think>hm</think>\n\nye")
+        stream = await made.anthropic.messages.create(model="m", max_tokens=200, messages=HELLO, stream=True)
+        assert await next_text(stream) == "ye"
+        made.engine.open.set()
+        assert await rest(stream) == "s"
+
+
+async def test_the_prompts_tokens_are_known_from_the_start() -> None:
+    """Harnesses add them up from Anthropic's first event."""
+    async with rig("one two\x01") as made:
+        speaking(made, "one")
+        stream = await by_anthropic(made)
+        begun = await anext(stream)
+        assert (begun.type, begun.message.usage.input_tokens) == ("message_start", len(made.engine.asked[0].input_ids))
+        made.engine.open.set()
+        assert [event async for event in stream][-2].usage.output_tokens == len("one two\x01")
+
+
+async def test_nobody_watches_a_reply_that_is_not_streamed() -> None:
+    """Each engine would be asked for it five times a second."""
+    async with rig("yes\x01") as made:
+        await made.openai.chat.completions.create(model="m", messages=HELLO)
+        assert made.engine.watch is None
+
+
+# -- what goes wrong ---------------------------------------------------------------------------------------------
+
+
+@asked_by
+async def test_an_engine_that_fails_before_anything_was_told_is_a_503(ask: Asking) -> None:
+    """After which clients ask again by themselves."""
+    async with rig(EngineUnavailable("restarting"), "there\x01", retries=1) as made:
+        made.engine.on_asked = lambda: made.engine.come("<tool_call>")
+        assert await rest(await ask(made, tools=True)) == "there"
+    async with rig(EngineUnavailable("restarting")) as made:
+        with pytest.raises((openai.InternalServerError, anthropic.InternalServerError)) as failed:
+            await ask(made)
+    assert failed.value.status_code == 503
+
+
+@asked_by
+async def test_an_engine_that_fails_later_is_told_in_the_stream_and_nothing_is_kept(ask: Asking) -> None:
+    async with rig(EngineUnavailable("gone for good")) as made:
+        speaking(made, "one ")
+        stream = await ask(made)
+        assert await next_text(stream) == "one "
+        made.engine.open.set()
+        with pytest.raises((openai.APIError, anthropic.APIStatusError), match="gone for good"):
+            await rest(stream)
+        assert made.session.segments() == ()
+        assert str(made.session.last_error) == "gone for good", (
+            "the episode would be graded as if the policy had failed"
+        )
+
+
+@asked_by
+async def test_a_session_that_ends_under_a_stream_says_so_in_it(ask: Asking) -> None:
+    async with rig("one two\x01") as made:
+        speaking(made, "one ")
+        stream = await ask(made)
+        await next_text(stream)
+        made.session.close()
+        made.engine.open.set()
+        with pytest.raises((openai.APIError, anthropic.APIStatusError), match="episode is over"):
+            await rest(stream)
+        assert made.session.segments() == ()
+
+
+@asked_by
+async def test_a_client_that_leaves_a_stream_ends_the_sampling_and_nothing_is_kept(ask: Asking) -> None:
+    async with rig("one two\x01") as made:
+        speaking(made, "one ")
+        stream = await ask(made)
+        await next_text(stream)
+        await stream.close()
+        while not made.engine.left:  # a state of the engine, not an event
+            made.engine.come("one two")
+            await asyncio.sleep(0.001)
+        assert made.session.segments() == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "ping"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO, "stream": True}, ": ping"),
+        ("/v1/messages", {"messages": HELLO, "stream": True, "max_tokens": 200}, "event: ping"),
+    ],
+)
+async def test_a_client_that_hears_nothing_for_long_is_told_that_somebody_is_there(
+    path: str, asked: dict[str, object], ping: str
+) -> None:
+    """Or it gives up while the policy writes a long call; and the official clients pass over it."""
+    async with rig("one two\x01", quiet_s=0.01) as made:
+        speaking(made, "one ")
+        body = ""
+        key = {"Authorization": f"Bearer {made.openai.api_key}"}
+        async with made.http.stream("POST", made.gateway.url + path, json=asked, headers=key) as response:
+            async for line in response.aiter_lines():
+                body += line + "\n"
+                if body.count(ping) == 2:
+                    made.engine.open.set()
+    again = httpx.MockTransport(lambda _: httpx.Response(200, text=body, headers=response.headers))
+    async with httpx.AsyncClient(transport=again) as http:
+        made.openai, made.anthropic = (
+            made.openai.with_options(http_client=http),
+            made.anthropic.with_options(http_client=http),
+        )
+        ask = by_openai if "completions" in path else by_anthropic
+        assert await rest(await ask(made)) == "one two"
+
+
+# -- engines that die --------------------------------------------------------------------------------------------
+
+
+class DyingEngine:
+    """Says ``text`` behind what came before, tells of it, and fails; without an error it ends the reply."""
+
+    def __init__(self, name: str, text: str, error: Exception | None = None) -> None:
+        self.name, self._text, self._error = name, text, error
+
+    async def generate(self, request: GenerateRequest, watch: OnPartialReply | None = None) -> GenerateReply:
+        assert watch is not None
+        came = request.resume_from.plus(received(self._text))
+        watch(came)
+        if self._error is not None:
+            raise self._error
+        return reply_of(came.token_ids, 1)
+
+
+@asked_by
+async def test_a_stream_goes_on_where_an_engine_died(ask: Asking) -> None:
+    router = Router([DyingEngine("a", "one ", EngineUnavailable("dead")), DyingEngine("b", "two\x01")])
+    async with rig(generate=router.generate) as made:
+        assert await rest(await ask(made)) == "one two"
+        (segment,) = made.session.segments()
+    assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("one two\x01")

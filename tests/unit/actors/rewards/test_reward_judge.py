@@ -1,0 +1,200 @@
+"""If these fail, a judge's failure passes for a judgement, or stands a worker's episodes still."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from actors.rewards.episode_result import EpisodeResult, ModelTurn, ToolCallRecord
+from actors.rewards.judge import Judge, JudgeScores, VoteFailure, build_judge_prompt, parse_vote, tally_votes
+from actors.rewards.prompts import list_judge_prompts, load_judge_prompt
+from actors.rewards.settings import JudgeSettings
+from protocol.errors import UserError
+from protocol.trajectory import EpisodeStatus
+from tests.support.fake_judge import BAD, GOOD, Odd, fake_judge, nobody
+
+PROMPT = "$task|$history|$step|$result"
+PLAYED = EpisodeResult("count the lines", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0)
+LONG_S = 60.0
+"""Nothing that goes right comes near it."""
+
+
+def episode(turns: int) -> EpisodeResult:
+    said = (
+        ModelTurn(f"step {n}", (ToolCallRecord("shell_exec", f"wc -l {n}", f"{n} lines", 0),)) for n in range(turns)
+    )
+    return replace(PLAYED, turns=tuple(said))
+
+
+async def judged(url: str, played: EpisodeResult, **changes: Any) -> JudgeScores:
+    settings = JudgeSettings(url=url, model="judge", prompt=PROMPT, vote_timeout_s=LONG_S, timeout_s=LONG_S)
+    async with Judge(replace(settings, **changes)) as judge:
+        return await judge.score_episode(played)
+
+
+def failed(**kinds: int) -> dict[VoteFailure, int]:
+    return {VoteFailure(kind): number for kind, number in kinds.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "vote"),
+    [
+        (r"\boxed{1}", 1.0),
+        (r"\boxed{+1}", 1.0),
+        (r"\boxed{ -1 }", -1.0),
+        ("\\boxed{\N{MINUS SIGN}1}", -1.0),
+        (r"\boxed{1} no: \boxed{-1}", -1.0),
+        (r"\boxed{-1} and more words than anybody reads, " + "on and on " * 20, -1.0),
+        (r"\boxed{0}", VoteFailure.INVALID),
+        (r"\boxed{0.5}", VoteFailure.INVALID),
+        (r"\boxed{good}", VoteFailure.INVALID),
+        (r"\boxed{1", VoteFailure.INVALID),
+        ("\\boxed{ 1\n}", 1.0),
+        ("\\boxed{" + " " * 100_000, VoteFailure.INVALID),
+        ("1", VoteFailure.INVALID),
+        ("", VoteFailure.INVALID),
+    ],
+)
+def test_a_vote_is_one_or_minus_one_or_none(text: str, vote: float | VoteFailure) -> None:
+    assert parse_vote(text) == vote
+
+
+def test_a_score_is_the_mean_of_the_valid_votes_and_none_without_one() -> None:
+    slow, down = VoteFailure.SLOW, VoteFailure.DOWN
+    found = tally_votes([[1.0, 1.0, -1.0], [1.0, slow, slow], [slow, down, down], []])
+    assert found.scores == (pytest.approx(1 / 3), 1.0, None, None)
+    assert (found.votes, dict(found.failures)) == (4, failed(slow=3, down=2))
+    assert found.mean == pytest.approx(2 / 3), "over the turns that have a score"
+    assert tally_votes([[slow]]).mean == 0.0
+
+
+async def test_each_turn_is_voted_on_so_many_times() -> None:
+    async with fake_judge(GOOD) as judge:
+        found = await judged(judge.url, episode(3), votes=2, temperature=0.6, max_new_tokens=99)
+        assert (found.scores, found.votes, dict(found.failures)) == ((1.0, 1.0, 1.0), 6, {})
+        first = judge.asked[0]
+    assert (first["model"], first["temperature"], first["max_tokens"]) == ("judge", 0.6, 99)
+    assert judge.keys == [None] * 6
+
+
+async def test_votes_differ_and_their_mean_counts() -> None:
+    async with fake_judge(GOOD, BAD, BAD) as judge:
+        found = await judged(judge.url, episode(1), votes=3)
+    assert (found.scores, found.votes) == ((pytest.approx(-1 / 3),), 3)
+
+
+async def test_a_key_is_sent_and_shown_to_nobody() -> None:
+    async with fake_judge(GOOD) as judge:
+        await judged(judge.url, episode(1), key="s3cret")
+        assert judge.keys == ["Bearer s3cret"]
+    assert "s3cret" not in repr(JudgeSettings(url="", model="", prompt="", key="s3cret"))
+
+
+@pytest.mark.parametrize(
+    ("odd", "kind"),
+    [
+        ("no mark at all", "invalid"),
+        (Odd.NO_JSON, "invalid"),
+        (Odd.NO_CHAT, "invalid"),
+        (Odd.NO_CHOICE, "invalid"),
+        (Odd.NO_CONTENT, "invalid"),
+        (Odd.ENDLESS, "invalid"),
+        (Odd.BREAKS_OFF, "down"),
+        (Odd.REFUSES, "down"),
+    ],
+)
+async def test_a_judge_that_makes_no_sense_is_counted_and_neutral(odd: str | Odd, kind: str) -> None:
+    async with fake_judge(odd) as judge:
+        found = await judged(judge.url, episode(2), votes=2)
+    assert (found.scores, found.votes, dict(found.failures)) == ((None, None), 0, failed(**{kind: 4}))
+
+
+async def test_half_of_the_votes_fail_and_the_others_stand() -> None:
+    async with fake_judge(GOOD, Odd.REFUSES) as judge:
+        found = await judged(judge.url, episode(2), votes=2, concurrency=1)
+    assert (found.scores, found.votes, dict(found.failures)) == ((1.0, 1.0), 2, failed(down=2))
+
+
+async def test_a_slow_vote_costs_itself_alone() -> None:
+    async with fake_judge(GOOD, Odd.HANGS) as judge:
+        found = await judged(judge.url, episode(1), votes=2, concurrency=1, vote_timeout_s=1.5)
+    assert (found.scores, found.votes, dict(found.failures)) == ((1.0,), 1, failed(slow=1))
+
+
+async def test_an_episode_waits_no_longer_than_it_may_and_keeps_what_came() -> None:
+    """Else a judge that hangs holds all places of a worker."""
+    async with fake_judge(GOOD, Odd.HANGS) as judge:
+        found = await judged(judge.url, episode(3), votes=1, concurrency=1, timeout_s=1.5)
+        assert len(judge.asked) == 2, "the third had no room until its time was up"
+    assert (found.scores, found.votes, dict(found.failures)) == ((1.0, None, None), 1, failed(slow=2))
+
+
+async def test_a_dead_judge_is_counted_and_neutral() -> None:
+    found = await judged(nobody(), episode(2), votes=2)
+    assert (found.scores, dict(found.failures)) == ((None, None), failed(down=4))
+
+
+async def test_a_worker_asks_for_so_many_votes_at_once_over_all_its_episodes() -> None:
+    async with fake_judge(GOOD) as server:
+        settings = JudgeSettings(url=server.url, model="j", prompt=PROMPT, votes=3, concurrency=2)
+        async with Judge(settings) as judge, asyncio.TaskGroup() as group:
+            for _ in range(3):
+                group.create_task(judge.score_episode(episode(4)))
+        assert (len(server.asked), server.most_at_once) == (36, 2)
+
+
+async def test_an_episode_that_is_given_up_leaves_no_vote_behind() -> None:
+    async with fake_judge(Odd.HANGS) as server:
+        settings = JudgeSettings(url=server.url, model="j", prompt=PROMPT)
+        async with Judge(settings) as judge:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await judge.score_episode(episode(1))
+
+
+async def test_an_episode_without_a_turn_is_not_asked_about() -> None:
+    assert (await judged(nobody(), episode(0))).scores == ()
+
+
+def test_a_judge_sees_the_first_and_the_last_turns_before_the_one_it_judges() -> None:
+    shown = build_judge_prompt(PROMPT, episode(8), 6)
+    task, history, step, result = shown.split("|")
+    assert (task, step, result) == ("count the lines", "step 6", "6 lines")
+    assert [f"step {n}" in history for n in range(8)] == [True, True, False, False, True, True, False, False]
+    assert "(2 turns left out)" in history
+    assert build_judge_prompt(PROMPT, episode(1), 0).split("|")[1] == "(nothing)"
+
+
+def test_what_a_judge_sees_is_bounded_and_nothing_in_it_is_a_mark() -> None:
+    turn = ModelTurn("$task ${result} $$ " + "x" * 50_000, (ToolCallRecord("t", "", "y" * 50_000),))
+    shown = build_judge_prompt(PROMPT, replace(PLAYED, instruction="z" * 50_000, turns=(turn,) * 6), 5)
+    assert len(shown) < 40_000
+    assert "$task ${result} $$ x" in shown
+    broken = replace(PLAYED, turns=(ModelTurn("<tool_call>{", malformed=True),))
+    assert build_judge_prompt(PROMPT, broken, 0).endswith("|(the call could not be read)")
+
+
+def test_our_prompts_ask_for_what_is_read(tmp_path) -> None:
+    assert "step-1" in list_judge_prompts()
+    for name in list_judge_prompts():
+        text = load_judge_prompt(name)
+        assert parse_vote(text.replace(r"\boxed{-1}", "")) == 1.0
+        assert all(f"${mark}" in text for mark in ("task", "history", "step", "result"))
+    mine = tmp_path / "mine.txt"
+    mine.write_text("$task: $step?")
+    assert load_judge_prompt(str(mine)) == "$task: $step?"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [("step-0", "did you mean 'step-1'?"), ("./none.txt", "cannot be read"), ("./mine.txt", "does not say $step")],
+)
+def test_a_prompt_that_cannot_be_used_is_refused(prompt: str, says: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text("$task")
+    with pytest.raises(UserError) as caught:
+        load_judge_prompt(prompt)
+    assert says in str(caught.value)

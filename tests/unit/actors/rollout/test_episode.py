@@ -1,0 +1,413 @@
+"""If these fail, tokens are trained that the policy did not sample, or an infrastructure failure becomes a reward."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from actors.agents.bash_block import SUBMIT, BashBlockAgent
+from actors.agents.code_interpreter import CodeInterpreterAgent
+from actors.agents.hermes import HermesAgent
+from actors.agents.prompt import PromptTemplate
+from actors.agents.settings import HistoryMode
+from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
+from actors.rewards.composite import CompositeReward
+from actors.rewards.episode_result import ModelTurn, ToolCallRecord
+from actors.rewards.registry import find_outcome_reward
+from actors.rollout.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, SandboxDestroyedByAgent, ToolCallResult
+from actors.rollout.stages import StageDeadlines, StageOverrun, run_stage
+from actors.tokens.chat_format import ChatFormat
+from actors.tokens.truncation import OMITTED_MIDDLE
+from learner.data.sequences import join_sequences
+from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, GroupId, RolloutRequest, TestResult, Trajectory, TurnKind
+from sandbox.tasks.task import Task
+from sandbox.tools import SHELL_ONLY
+from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
+from tests.support.observers import FakeObserver, FakeRewarding
+
+CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
+SETTINGS = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+AGENT = HermesAgent(PromptTemplate("sys"), SHELL_ONLY, {})
+TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
+
+
+@dataclass
+class FakeTerminal:
+    """Answers every command with its text; passes the first of two tests."""
+
+    text: str = "out"
+    destroyed_at: int = 99
+    calls: int = 0
+
+    async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
+        self.calls += 1
+        if self.calls >= self.destroyed_at:
+            raise SandboxDestroyedByAgent("PID 1 is gone")
+        return ToolCallResult(self.text, self.text, 0, 5.0)
+
+    async def grade(self) -> EpisodeGrade:
+        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
+
+
+def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> AgentEpisode:
+    ticket = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+    return AgentEpisode(
+        ticket, TASK, AGENT, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver()
+    )
+
+
+async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
+    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    trajectory = await episode(engine, FakeTerminal()).run()
+    (segment,) = trajectory.segments
+    text = "".join(map(chr, segment.token_ids))
+    assert text == (f"<system>sys\x01\n<user>list\x01\n<assistant>{CALL}\x01\n<tool>out\x01\n<assistant>done\x01"), (
+        "the native path must equal the full render"
+    )
+    sampled = "".join(char for char, loss in zip(text, segment.loss_mask, strict=True) if loss)
+    assert sampled == f"{CALL}\x01done\x01"
+    assert set(segment.logprobs[segment.loss_mask == 0]) == {0.0}
+    assert set(segment.versions[segment.loss_mask == 0]) == {-1}
+    assert [turn.kind for turn in segment.turns] == [
+        TurnKind.PROMPT,
+        TurnKind.MODEL,
+        TurnKind.OBSERVATION,
+        TurnKind.MODEL,
+    ]
+    last = segment.turns[-1]
+    assert set(segment.versions[last.start : last.end]) == {2}
+    assert trajectory.status is EpisodeStatus.COMPLETED
+    assert trajectory.reward.total == 0.0
+    assert trajectory.reward.parts["pass_ratio"] == 0.5
+
+
+async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() -> None:
+    reply = CALL.replace("ls", chr(LS)) + "\x01"
+    sampled, tokenizer = [END if char == "\x01" else ord(char) for char in reply], FakeTokenizer()
+    again = tokenizer.encode(tokenizer.decode(sampled, skip_special_tokens=False), add_special_tokens=False)
+    assert again != sampled, "or this test would show nothing"
+    engine = FakeEngine([reply, "done\x01"])
+    trajectory = await episode(engine, FakeTerminal()).run()
+    first, second = (request.input_ids for request in engine.asked)
+    assert second[: len(first) + len(sampled)] == [*first, *sampled]
+    assert trajectory.segments[0].token_ids[: len(second)].tolist() == second
+
+
+async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
+    engine = FakeEngine([f"{CALL}{CALL[:5]}", "done\x01"])
+    settings = EpisodeSettings(3, 2, len(CALL), 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+    (segment,) = (await episode(engine, FakeTerminal(), settings).run()).segments
+    model = segment.turns[1]
+    assert segment.token_ids[model.end] == END
+    assert segment.loss_mask[model.end] == 0
+
+
+async def test_the_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
+    trajectory = await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(destroyed_at=1)).run()
+    assert trajectory.status is EpisodeStatus.SANDBOX_DESTROYED
+    assert trajectory.reward.total == 0.0
+    assert [test.passed for test in trajectory.tests] == [False, False]
+    assert trajectory.sampled_tokens == len(CALL) + 1
+
+
+@pytest.mark.parametrize(
+    ("texts", "status"),
+    [
+        ([CALL + "\x01"] * 3, EpisodeStatus.TURN_LIMIT),
+        (["<tool_call>{\x01"] * 2, EpisodeStatus.MALFORMED_LIMIT),
+        ([CALL + "\x01", "x" * 100, "x" * 100], EpisodeStatus.MALFORMED_LIMIT),
+    ],
+)
+async def test_limits_are_policy_outcomes(texts: list[str], status: EpisodeStatus) -> None:
+    assert (await episode(FakeEngine(texts), FakeTerminal()).run()).status is status
+
+
+async def test_the_context_limit_is_a_policy_outcome() -> None:
+    settings = EpisodeSettings(3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
+    cut = episode(FakeEngine(["x" * 100]), FakeTerminal(), settings)
+    observer = cut.observer = FakeObserver()
+    trajectory = await cut.run()
+    assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
+    assert observer.said == ["x" * trajectory.sampled_tokens], "the last that it said is missing"
+
+
+@pytest.mark.parametrize("room", [0, 1])
+async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_no_part_of_it(room: int) -> None:
+    """Else the trajectory outgrows what is reserved for it, is refused, and counts as failed hardware."""
+    texts, terminal = [CALL * 3 + "\x01", "done\x01"], FakeTerminal("x" * 500)
+    large = EpisodeSettings(3, 2, 400, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
+    engine = FakeEngine([*texts])
+    await episode(engine, terminal, large).run()
+    context = len(engine.asked[1].input_ids) + room
+    again = FakeEngine([*texts])
+    trajectory = await episode(again, terminal, replace(large, context_tokens=context)).run()
+    kinds = [turn.kind for turn in trajectory.segments[0].turns]
+    assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
+    assert len(again.asked) == 1 + room
+    assert kinds == [TurnKind.PROMPT, TurnKind.MODEL, *[TurnKind.OBSERVATION, TurnKind.MODEL] * room]
+    assert trajectory.tokens <= context
+
+
+async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
+    settings = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
+    assert (
+        await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()
+    ).status is EpisodeStatus.TIME_LIMIT
+
+
+@pytest.mark.parametrize(("purpose", "temperature"), [(TRAIN_PURPOSE, 0.7), ("before", 1.0)])
+async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
+    """Else what is called pass@1 is a figure at another temperature."""
+    engine = FakeEngine(["done\x01"])
+    asking = episode(engine, FakeTerminal(), replace(SETTINGS, temperature=0.7))
+    asking.request = replace(asking.request, purpose=purpose)
+    await asking.run()
+    assert [request.temperature for request in engine.asked] == [temperature]
+
+
+async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> None:
+    async def fail(request: GenerateRequest) -> GenerateReply:
+        raise EngineUnavailable("gone")
+
+    failing = episode(FakeEngine([]), FakeTerminal())
+    failing.generate = fail
+    with pytest.raises(EngineUnavailable):
+        await failing.run()
+
+
+async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_run() -> None:
+    """Else an agent that asks for many slow commands at once outlives its ticket, and counts as failed hardware."""
+    settings = EpisodeSettings(3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
+    terminal = FakeTerminal()
+    trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
+    assert (trajectory.status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 3)
+    assert "".join(map(chr, trajectory.segments[0].token_ids)).count("not run, your time is up") == 2
+
+
+async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() -> None:
+    """Else a rule counts calls that nobody made, or misses those that were."""
+    seen = FakeRewarding()
+    texts = [f"I look. {CALL}{CALL}", "<tool_call>{", "done"]
+    large = replace(SETTINGS, max_new_tokens=400, context_tokens=4000, reward=seen)
+    trajectory = await episode(FakeEngine([f"{text}\x01" for text in texts]), FakeTerminal(), large).run()
+    (played,) = seen.asked
+    looked = ToolCallRecord("shell_exec", "ls", "out", 0)
+    assert played.turns == (
+        ModelTurn(texts[0], (looked, looked)), ModelTurn(texts[1], malformed=True), ModelTurn(texts[2]),
+    )  # fmt: skip
+    assert (played.tool_call_count, played.max_calls_in_turn) == (2, 2)
+    assert (played.instruction, played.status, played.all_passed) == ("list", EpisodeStatus.COMPLETED, False)
+    assert played.sampled_tokens == trajectory.sampled_tokens
+    assert (trajectory.reward.total, trajectory.reward.parts) == (0.5, {"fake": 0.5})
+    rewards = [(turn.kind, turn.reward) for turn in trajectory.segments[0].turns]
+    assert [reward for kind, reward in rewards if kind is TurnKind.MODEL] == [0.1, 0.2, 0.3]
+    assert {reward for kind, reward in rewards if kind is not TurnKind.MODEL} == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("texts", "context", "calls"),
+    [([f"{CALL}\x01"], 400, 1), (["x" * 100], 40, 0), ([f"{CALL * 5}\x01"], 4000, 5)],
+    ids=["destroyed", "context limit", "time limit"],
+)
+async def test_calls_that_were_asked_for_count_however_the_episode_ended(
+    texts: list[str], context: int, calls: int
+) -> None:
+    seen = FakeRewarding()
+    settings = replace(SETTINGS, max_new_tokens=400 if calls > 1 else 100, context_tokens=context, reward=seen)
+    settings = replace(settings, time_limit_s=0.0101, nominal_tokens_per_s=1e9)
+    await episode(FakeEngine([*texts]), FakeTerminal(destroyed_at=1 if calls == 1 else 99), settings).run()
+    assert (len(seen.asked[0].turns), seen.asked[0].tool_call_count) == (1, calls)
+
+
+@pytest.mark.parametrize(
+    ("last", "right"), [("It is \\boxed{\\frac{2}{4}}.", True), ("\\boxed{2}", False), ("1/2", False)]
+)
+async def test_a_task_that_asks_for_an_answer_is_graded_by_the_last_reply(last: str, right: bool) -> None:
+    asking = episode(FakeEngine([f"\\boxed{{1/2}} {CALL}\x01", f"{last}\x01"]), FakeTerminal())
+    asking.task = Task(id="t", instruction="how much?", answer="1/2")
+    trajectory = await asking.run()
+    assert trajectory.tests == (TestResult("answer", right),)
+    assert trajectory.reward.total == float(right)
+
+
+async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> None:
+    asking = episode(FakeEngine([f"\\boxed{{7}} {CALL}\x01"]), FakeTerminal(destroyed_at=1))
+    asking.task = Task(id="t", instruction="how much?", answer="7")
+    trajectory = await asking.run()
+    assert (trajectory.status, trajectory.tests) == (EpisodeStatus.SANDBOX_DESTROYED, (TestResult("answer", False),))
+
+
+async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() -> None:
+    """Else one command fills the context, however few characters or many tokens it printed."""
+    engine = FakeEngine([CALL + "\x01", "done\x01"])
+    settings = replace(SETTINGS, observation_tokens=44, context_tokens=2000)
+    await episode(engine, FakeTerminal("a" * 50 + "b" * 50), settings).run()
+    assert "<tool>aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb\x01" in "".join(map(chr, engine.asked[1].input_ids))
+
+
+async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
+    settings = replace(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
+    engine, terminal = FakeEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
+    trajectory = await episode(engine, terminal, settings).run()
+    assert terminal.calls == 1
+    assert [turn.tool for turn in trajectory.segments[0].turns if turn.tool] == ["shell_exec"]
+    assert "".join(map(chr, engine.asked[1].input_ids)).count("not run, as at most 1 of a reply's calls are") == 2
+
+
+async def test_a_submission_ends_an_episode_as_a_last_word_does() -> None:
+    """What the command printed is told to nobody: the policy does not go on."""
+    submits = episode(FakeEngine(["```bash\nmake submission\n```\x01"]), FakeTerminal(f"{SUBMIT}\n"))
+    submits.agent = BashBlockAgent(PromptTemplate("sys"))
+    trajectory = await submits.run()
+    assert trajectory.status is EpisodeStatus.COMPLETED
+    assert trajectory.segments[0].turns[-1].kind is TurnKind.MODEL
+
+
+async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
+    answering, terminal = episode(FakeEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
+    answering.agent, answering.terminal = CodeInterpreterAgent(PromptTemplate("sys"), {}), terminal
+    assert ((await answering.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
+    late = episode(FakeEngine(["It is 7.\x01"]), terminal, replace(SETTINGS, nominal_tokens_per_s=0.01))
+    late.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
+    assert ((await late.run()).status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 1)
+
+
+async def test_an_answer_is_no_call_of_a_tool() -> None:
+    """GRPO-TCR's wrong answers would be worth a tenth more than its table says, those without a call too."""
+    program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
+    settings = replace(
+        SETTINGS, max_new_tokens=400, context_tokens=2000, reward=CompositeReward(find_outcome_reward("tcr").formula)
+    )
+    for calls, total in ((0, -1.0), (1, -0.9), (2, -0.8)):
+        engine = FakeEngine([*[f"{program}\x01"] * calls, "It is 8.\x01"])
+        answering = episode(engine, FakeTerminal(), settings)
+        answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
+        assert (await answering.run()).reward.total == total
+
+
+@pytest.mark.parametrize(("most", "total"), [(1, -0.9), (2, -0.8), (0, -0.6)])
+async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: float) -> None:
+    """Else a policy has GRPO-TCR's whole bonus for calls in its first reply, of which one is run."""
+    program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
+    settings = replace(
+        SETTINGS,
+        max_new_tokens=400,
+        context_tokens=2000,
+        max_calls=most,
+        reward=CompositeReward(find_outcome_reward("tcr").formula),
+    )
+    answering = episode(FakeEngine([f"{program * 4}\x01", "It is 8.\x01"]), FakeTerminal(), settings)
+    answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
+    assert (await answering.run()).reward.total == total
+
+
+async def test_a_last_word_that_was_cut_is_none() -> None:
+    """Half an answer would be graded, and the model never told."""
+    engine, terminal = FakeEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
+    cut = episode(engine, terminal, replace(SETTINGS, max_new_tokens=20))
+    cut.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
+    assert ((await cut.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
+    assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.asked[1].input_ids))
+
+
+async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
+    settings = replace(SETTINGS, context_tokens=60, max_malformed=1)
+    assert (await episode(FakeEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
+        EpisodeStatus.CONTEXT_LIMIT
+    )
+
+
+@pytest.mark.parametrize("name", ["agent", "evaluate"])
+async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name: str) -> None:
+    """Else a graded episode is lost, or nobody knows what was slow."""
+
+    async def never(*_: object) -> GenerateReply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    slow = episode(FakeEngine(["done\x01"]), FakeTerminal())
+    if name == "agent":
+        slow.generate = never
+    else:
+        slow.terminal.grade = never
+    now = asyncio.get_running_loop().time()
+    slow.deadlines = replace(StageDeadlines(), **{name: now})
+    with pytest.raises(StageOverrun, match=f"stage '{name}'"):
+        await slow.run()
+
+
+def test_no_stage_takes_the_time_of_one_that_comes_after() -> None:
+    assert StageDeadlines.for_episode(1000.0, 600.0, evaluate_s=60.0, after_s=15.0) == StageDeadlines(
+        agent=1525.0, evaluate=1585.0
+    )
+
+
+async def test_a_timeout_of_something_else_is_not_taken_for_the_stages() -> None:
+    with pytest.raises(TimeoutError):
+        async with run_stage("agent", asyncio.get_running_loop().time() + 60):
+            raise TimeoutError
+
+
+def sequences_of(trajectory: Trajectory) -> list[tuple[str, str]]:
+    """Text of each sequence that is trained, and of what of it has loss."""
+    found = join_sequences(trajectory.segments)
+    return [("".join(map(chr, ids)), "".join(map(chr, ids[mask == 1]))) for ids, mask in found]
+
+
+async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_that_it_had() -> None:
+    """What was sampled comes back re-tokenised, and none of it is trained twice."""
+    reply = CALL.replace("ls", chr(LS)) + "\x01"
+    engine = FakeEngine([reply, reply, "done\x01"])
+    individual = replace(SETTINGS, max_turns=4, context_tokens=2000, history=HistoryMode.INDIVIDUAL)
+    trajectory = await episode(engine, FakeTerminal(), individual).run()
+    assert (trajectory.status, trajectory.sampled_tokens) == (EpisodeStatus.COMPLETED, 2 * len(reply) + 5)
+    assert chr(LS) not in "".join(map(chr, engine.asked[2].input_ids)), "the history is not as it was sampled"
+    trained = sequences_of(trajectory)
+    sampled = [reply, reply, "done\x01"]
+    assert [loss for _, loss in trained] == sampled
+    for (text, loss), asked in zip(trained, engine.asked, strict=True):
+        assert text == "".join(map(chr, asked.input_ids)) + loss
+    assert trajectory.tokens < sum(len(text) for text, _ in trained), "what prompts share is stored once"
+
+
+async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> None:
+    texts = [CALL + "\x01", "done\x01"]
+    individual = replace(SETTINGS, history=HistoryMode.INDIVIDUAL)
+    anew = await episode(FakeEngine([*texts]), FakeTerminal(), individual).run()
+    native = await episode(FakeEngine([*texts]), FakeTerminal()).run()
+    assert sequences_of(anew) == sequences_of(native)
+    assert [turn._replace(ms=0.0) for turn in anew.segments[0].turns] == [
+        turn._replace(ms=0.0) for turn in native.segments[0].turns
+    ]
+
+
+async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on() -> None:
+    dynamic = replace(
+        SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=HistoryMode.DYNAMIC, head_share=0.3
+    )
+    engine = FakeEngine([*[CALL + "\x01"] * 5, "done\x01"])
+    trajectory = await episode(engine, FakeTerminal("x" * 60), dynamic).run()
+    assert trajectory.status is EpisodeStatus.COMPLETED
+    prompts = ["".join(map(chr, asked.input_ids)) for asked in engine.asked]
+    assert max(map(len, prompts)) == 200
+    cut = [prompt for prompt in prompts if OMITTED_MIDDLE in prompt]
+    assert cut
+    for prompt in cut:
+        assert prompt.index(OMITTED_MIDDLE) == int(0.3 * (200 - len(OMITTED_MIDDLE)))
+        assert prompt.startswith("<system>sys\x01\n<user>list\x01\n")
+        assert prompt.endswith("x\x01\n<assistant>")
+    for (text, loss), prompt in zip(sequences_of(trajectory)[-len(cut) :], cut, strict=True):
+        assert text == prompt + loss
+    assert sum(len(loss) for _, loss in sequences_of(trajectory)) == trajectory.sampled_tokens
+
+
+@pytest.mark.parametrize("history", [HistoryMode.INDIVIDUAL, HistoryMode.DYNAMIC])
+async def test_all_segments_together_stay_within_what_is_set_aside(history: HistoryMode) -> None:
+    """Else the trajectory is refused where it arrives, and counts as failed hardware."""
+    limited = replace(SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, total_tokens=700)
+    trajectory = await episode(FakeEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
+    assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
+    assert trajectory.tokens <= 700

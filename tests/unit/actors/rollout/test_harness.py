@@ -1,0 +1,177 @@
+"""If these fail, a harness's episode is charged for an engine's failure or delay, or nothing of it is trained."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import openai
+import pytest
+
+from actors.engines.messages import EngineUnavailable
+from actors.rollout.episode import EpisodeGrade, EpisodeSettings, SandboxDestroyedByAgent
+from actors.rollout.harness import HarnessEpisode, HarnessExit, harness_environment, make_session_settings
+from protocol.errors import InfraError
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, TestResult, TurnKind
+from sandbox.tasks.task import Task
+from tests.support.gateways import Rig, rig
+from tests.support.observers import FakeObserver, FakeRewarding
+
+SETTINGS = EpisodeSettings(3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
+TICKET = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+TASK = Task(id="t", instruction='it\'s "a" $task', expected_tests=("a", "b"))
+
+
+@dataclass
+class FakePlace:
+    """Runs ``agent`` in place of the command; passes the first of two tests."""
+
+    agent: Callable[[Callable[[], float]], Awaitable[HarnessExit]]
+    command: str = ""
+
+    async def run_agent(
+        self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]
+    ) -> HarnessExit:
+        self.command = command
+        return await self.agent(left_s)
+
+    async def grade(self) -> EpisodeGrade:
+        return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
+
+
+@asynccontextmanager
+async def reach(made: Rig) -> AsyncGenerator[dict[str, str]]:
+    yield harness_environment(made.gateway.url, made.gateway.api_key(made.session), "policy", TASK)
+
+
+def episode(made: Rig, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> HarnessEpisode:
+    return HarnessEpisode(
+        TICKET, TASK, made.session, place, "agent --go", reach(made), SETTINGS, FakeObserver(), clock=clock
+    )
+
+
+def asking(made: Rig, calls: int, ran: HarnessExit) -> FakePlace:
+    """An agent that asks so often, refused or not, and ends."""
+
+    async def agent(_: Callable[[], float]) -> HarnessExit:
+        for number in range(calls):
+            messages = [{"role": "user", "content": f"{number}"}]
+            try:
+                await made.openai.chat.completions.create(model="m", messages=messages)
+            except openai.APIStatusError as error:
+                return ran._replace(output=str(error))
+        return ran
+
+    return FakePlace(agent)
+
+
+@pytest.mark.parametrize(
+    ("ran", "limits", "status"),
+    [
+        (HarnessExit(0, "bye"), {}, EpisodeStatus.COMPLETED),
+        (HarnessExit(3, "bye"), {}, EpisodeStatus.COMPLETED),
+        (HarnessExit(None, "bye", timed_out=True), {}, EpisodeStatus.TIME_LIMIT),
+        (HarnessExit(1, "bye"), {"max_replies": 1}, EpisodeStatus.TURN_LIMIT),
+        (HarnessExit(1, "bye"), {"max_tokens": 30}, EpisodeStatus.CONTEXT_LIMIT),
+    ],
+)
+async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_trajectory(
+    ran: HarnessExit, limits: dict[str, float], status: EpisodeStatus
+) -> None:
+    async with rig("one\x01", "two\x01", **limits) as made:
+        trajectory = await episode(made, asking(made, 2, ran)).run()
+    assert trajectory.status is status
+    assert (trajectory.reward.total, trajectory.reward.parts["pass_ratio"]) == (0.0, 0.5)
+    assert trajectory.sampled_tokens == sum(len(reply.token_ids) for reply in made.engine.given) > 0
+    assert trajectory.engine == "engine-0"
+
+
+async def test_a_harness_that_never_had_an_answer_is_no_policy_outcome() -> None:
+    async with rig() as made:
+        with pytest.raises(InfraError, match="without an answer of the policy's: exit code 127, 'no such program'"):
+            await episode(made, asking(made, 0, HarnessExit(127, "no such program"))).run()
+
+
+async def test_a_harness_whose_engine_failed_it_is_no_policy_outcome() -> None:
+    async with rig("one\x01", EngineUnavailable("gone")) as made:
+        with pytest.raises(EngineUnavailable, match="gone"):
+            await episode(made, asking(made, 2, HarnessExit(1, ""))).run()
+
+
+async def test_an_agent_that_destroys_its_sandbox_gets_a_failed_tasks_reward() -> None:
+    async def destroy(_: Callable[[], float]) -> HarnessExit:
+        await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
+        raise SandboxDestroyedByAgent("PID 1 is gone")
+
+    async with rig("one\x01") as made:
+        trajectory = await episode(made, FakePlace(destroy)).run()
+    assert (trajectory.status, trajectory.sampled_tokens) == (EpisodeStatus.SANDBOX_DESTROYED, 4)
+    assert [test.passed for test in trajectory.tests] == [False, False]
+
+
+async def test_waiting_for_the_policy_is_no_time_of_the_agents_and_what_it_samples_is() -> None:
+    now = [0.0]
+
+    async def agent(left_s: Callable[[], float]) -> HarnessExit:
+        now[0] += 10.0
+        left.append(left_s())
+        made.engine.on_asked = wait
+        await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "q"}])
+        left.append(left_s())
+        return HarnessExit(0, "")
+
+    def wait() -> None:
+        now[0] += 1000.0
+
+    left: list[float] = []
+    async with rig("x" * 49 + "\x01") as made:
+        made.session._clock = lambda: now[0]
+        await episode(made, FakePlace(agent), lambda: now[0]).run()
+    assert left == pytest.approx([50.0, 49.0])
+
+
+async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_word() -> None:
+    async with rig("one\x01") as made:
+        place = asking(made, 1, HarnessExit(0, ""))
+        told = episode(made, place)
+        told.command = 'printf "%s|%s" "$LONGSHORE_INSTRUCTION" "$OPENAI_API_KEY"'
+        await told.run()
+        said = await asyncio.to_thread(subprocess.check_output, ["bash", "-c", place.command], text=True)
+        assert said == f"{TASK.instruction}|{made.gateway.api_key(made.session)}"
+
+
+@pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
+def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
+    assert make_session_settings(SETTINGS, replace(TICKET, purpose=purpose)).temperature == temperature
+
+
+async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_has_its_own() -> None:
+    """Else the reward of one agent's turn is given to another's."""
+    seen = FakeRewarding()
+    call = '<tool_call>{"name": "shell", "arguments": {"command": "ls"}}</tool_call>'
+    tools = [{"type": "function", "function": {"name": "shell", "parameters": {"type": "object", "properties": {}}}}]
+
+    async def agent(_: Callable[[], float]) -> HarnessExit:
+        main = [{"role": "user", "content": "main"}]
+        first = await made.openai.chat.completions.create(model="m", messages=main, tools=tools)
+        await made.openai.chat.completions.create(model="m", messages=[{"role": "user", "content": "other"}])
+        answer = {"role": "tool", "content": "out", "tool_call_id": first.choices[0].message.tool_calls[0].id}
+        goes_on = [*main, first.choices[0].message.model_dump(exclude_none=True), answer]
+        await made.openai.chat.completions.create(model="m", messages=goes_on, tools=tools)
+        return HarnessExit(0, "bye")
+
+    texts = [f"<think>hm</think>I look. {call}\x01", "helper\x01", "\\boxed{7}\x01"]
+    async with rig(*texts, context_tokens=4000, max_tokens=9000) as made:
+        asking = episode(made, FakePlace(agent))
+        asking.settings = replace(asking.settings, reward=seen)
+        asking.task = replace(TASK, answer="7")
+        trajectory = await asking.run()
+    (played,) = seen.asked
+    assert [turn.text for turn in played.turns] == ["hm\n\nI look.", "helper", "\\boxed{7}"]
+    assert [[(call.tool, call.command) for call in turn.calls] for turn in played.turns] == [[("shell", "ls")], [], []]
+    model = [turn.reward for segment in trajectory.segments for turn in segment.turns if turn.kind is TurnKind.MODEL]
+    assert model == [0.1, 0.3, 0.2], "the helper's is in a segment of its own, behind"
+    assert trajectory.tests == (TestResult("answer", True),)

@@ -1,0 +1,106 @@
+"""If these fail, an agent in a sandbox of a server's is charged for what a server did, or meets other limits than its
+run's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from actors.rollout.episode import SandboxDestroyedByAgent
+from actors.rollout.provider_terminal import ProviderTerminal
+from actors.workers.provider_settings import ProviderSettings
+from actors.workers.sandbox_source import open_sandbox_source, sandbox_group_of
+from protocol.errors import UserError
+from protocol.trajectory import GroupId, RolloutRequest
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.pool.sandbox_pool import PoolSettings
+from sandbox.providers.interface import SandboxGroup
+from sandbox.tasks.task import Task
+from sandbox.tools import CODE_INTERPRETER, SETA, TERMINAL_BENCH, Toolset
+from tests.support.fake_provider import FakeProvider, FakeSandbox
+from tests.support.http_servers import pool_server
+
+TASK = Task(id="t", instruction="list", expected_tests=("a",), workdir="/app")
+
+
+def terminal(tools: Toolset | None = None, *, vanished_before: bool = False) -> tuple[ProviderTerminal, FakeSandbox]:
+    sandbox = FakeSandbox(FakeProvider(), "c1", TASK)
+    if tools is None:
+        return ProviderTerminal(sandbox, TASK, 5, 5, 1000, vanished_before), sandbox
+    return ProviderTerminal(sandbox, TASK, 5, 5, 1000, vanished_before, tools=tools), sandbox
+
+
+async def test_a_command_runs_in_the_sandbox_and_is_shown_and_answered_as_anywhere() -> None:
+    place, sandbox = terminal()
+    shown: list[str] = []
+    outcome = await place.call("shell_exec", {"command": "x" * 3000}, shown.append)
+    assert sandbox.ran == ["x" * 3000]
+    assert shown == [outcome.raw] == ["x" * 3000 + "\n"]
+    assert len(outcome.text) < 1200
+    assert (await place.call("shell_view", {"id": "a"}, print)).text.startswith("Error: unknown tool 'shell_view'")
+
+
+async def test_a_program_is_written_and_run_and_setas_tools_are_called_where_their_sessions_are() -> None:
+    place, sandbox = terminal(CODE_INTERPRETER)
+    await place.call("code_interpreter", {"code": "print(1)"}, print)
+    assert [*sandbox.files.values()] == [b"print(1)"]
+    assert "python3" in sandbox.ran[0]
+    place, sandbox = terminal(SETA)
+    assert (await place.call("shell_exec", {"id": "a", "command": "ls"}, print)).text == "ran 1"
+    assert sandbox.ran == ["shell_exec ls"]
+    place, _ = terminal(TERMINAL_BENCH)
+    with pytest.raises(UserError, match=r"set sandbox\.provider = 'docker'"):
+        await place.call("terminal_keystrokes", {"keystrokes": "a"}, print)
+
+
+@pytest.mark.parametrize(
+    ("error", "vanished_before", "expected"),
+    [
+        (SandboxDestroyed("out of memory"), False, SandboxDestroyedByAgent),
+        (SandboxVanished("nothing says why"), False, SandboxVanished),
+        (SandboxVanished("nothing says why"), True, SandboxDestroyedByAgent),
+        (SandboxLost("the server does not answer"), True, SandboxLost),
+    ],
+)
+async def test_an_agent_is_charged_for_its_own_doing_alone(
+    error: Exception, vanished_before: bool, expected: type[Exception]
+) -> None:
+    for tools in (None, SETA):
+        place, sandbox = terminal(tools, vanished_before=vanished_before)
+        sandbox.fail = error
+        with pytest.raises((SandboxDestroyedByAgent, SandboxLost)) as caught:
+            await place.call("shell_exec", {"id": "a", "command": "true"}, print)
+        assert type(caught.value) is expected
+
+
+async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Path) -> None:
+    provider = FakeProvider()
+    async with pool_server(provider, tmp_path) as (url, service):
+        settings, pool = ProviderSettings("pool", (url,)), PoolSettings("unused", "r", 1)
+        async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
+            one, other = [await sandboxes.open(TASK) for _ in range(2)]
+            counted = sandboxes.statistics()
+            assert (counted.live, counted.started, counted.capacity) == (2, 2, 3)
+            assert (await ProviderTerminal(one, TASK, 5, 5, 1000).grade()).all_passed
+            for lease in [*service.table.all()]:
+                service.close(lease.id)
+            with pytest.raises(SandboxLost):
+                await ProviderTerminal(other, TASK, 5, 5, 1000).call("shell_exec", {"command": "true"}, print)
+            await one.close()
+            assert sandboxes.statistics().live == 0
+
+
+async def test_a_training_groups_places_are_held_before_its_first_episode_begins(tmp_path: Path) -> None:
+    ticket = RolloutRequest("run", GroupId(7), 0, 3, "t", 11)
+    async with pool_server(FakeProvider(), tmp_path) as (url, service):
+        settings, pool = ProviderSettings("pool", (url,), together=True), PoolSettings("unused", "r", 1)
+        together = sandbox_group_of(ticket, settings)
+        assert together == SandboxGroup("run/g000007", 3)
+        async with open_sandbox_source(pool, settings, episodes=3, acquire_s=60.0) as sandboxes:
+            await sandboxes.open(TASK, None, together)
+            assert service.table.groups() == {"run/g000007": 3}
+    for other in (replace(ticket, attempt=1), replace(ticket, purpose="before")):
+        assert sandbox_group_of(other, settings) is None
+    assert sandbox_group_of(ticket, replace(settings, together=False)) is sandbox_group_of(ticket, None) is None

@@ -1,0 +1,135 @@
+"""If these fail, a person watching a run sees another episode than the one that was trained, or none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from actors.rollout.episode import EpisodeGrade
+from actors.rollout.recorder import EpisodeRecorder, TerminalRecorder
+from protocol.events import EventLog
+from protocol.trajectory import Reward, TestResult, Trajectory
+from sandbox.tasks.task import Task
+from tests.support.trajectories import make_trajectory
+
+TASK = Task("task-0", "Count the lines.", family="count")
+
+
+def record(run_dir: Path, trajectory: Trajectory) -> None:
+    """One short episode."""
+    recorder = EpisodeRecorder(EventLog(run_dir, "worker-0", "node-0"), run_dir, trajectory.request, TASK, "worker-0")
+    recorder.on_turn(0, "I count.", 5, (3, 4), 70.0)
+    recorder.on_call("shell_exec", "wc -l\x1b[2J input.txt")
+    recorder.on_result("12 input.txt\n")
+    recorder.on_grade(
+        EpisodeGrade((TestResult("one", True), TestResult("two", False)), 0.5, False, 3.0),
+        Reward(0.5, {"pass_ratio": 0.5}),
+    )
+    recorder.finished(trajectory)
+    recorder.close()
+
+
+def events(run_dir: Path) -> list[dict[str, object]]:
+    return [orjson.loads(line) for line in (run_dir / "events" / "worker-0.jsonl").read_bytes().splitlines()]
+
+
+def shown(cast: Path) -> str:
+    _, *lines = map(orjson.loads, cast.read_bytes().splitlines())
+    return "".join(text for _, _, text in lines)
+
+
+def test_each_attempt_at_a_sample_has_events_and_a_recording_of_its_own(tmp_path: Path) -> None:
+    first, again = make_trajectory(reward=1.0), make_trajectory(reward=1.0, attempt=1)
+    record(tmp_path, first)
+    record(tmp_path, again)
+    names = [f"{first.request.trajectory_id}-a{attempt}" for attempt in (0, 1)]
+    assert sorted(path.stem for path in (tmp_path / "terminals").iterdir()) == names
+    told = [(event["kind"], event["trajectory"]) for event in events(tmp_path)]
+    kinds = ["episode.started", "episode.turn", "episode.tool", "episode.finished"]
+    assert told == [(kind, name) for name in names for kind in kinds]
+
+
+def test_the_recording_shows_what_was_said_run_printed_and_graded(tmp_path: Path) -> None:
+    record(tmp_path, make_trajectory())
+    (cast,) = (tmp_path / "terminals").iterdir()
+    text = shown(cast)
+    parts = ["I count.", "wc -l·[2J input.txt", "12 input.txt", "1 of 2 hidden tests passed, reward 0.5"]
+    places = [text.find(part) for part in parts]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_a_turn_can_be_gone_to_in_the_recording(tmp_path: Path) -> None:
+    """Players show its marker, and it stands before what the model said."""
+    record(tmp_path, make_trajectory())
+    (cast,) = (tmp_path / "terminals").iterdir()
+    codes = [(code, text) for _, code, text in map(orjson.loads, cast.read_bytes().splitlines()[1:])]
+    assert codes[0] == ("m", "turn 0")
+    assert "I count." in codes[1][1]
+
+
+def test_the_last_event_has_the_trajectorys_own_figures(tmp_path: Path) -> None:
+    trajectory = make_trajectory(reward=1.0, sampled=7)
+    record(tmp_path, trajectory)
+    finished = events(tmp_path)[-1]
+    assert (finished["status"], finished["reward"], finished["sampled"], finished["turns"]) == ("completed", 1.0, 7, 1)
+    assert finished["ms"] == {"total": 12.5}
+    assert finished["parts"] == {"outcome": 1.0}
+
+
+def test_a_disk_that_takes_nothing_costs_the_recording_and_not_the_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "terminals").write_text("in the way")
+    record(tmp_path, make_trajectory())
+    assert len(events(tmp_path)) == 4
+
+
+def test_a_pass_that_a_person_should_read_is_pointed_at(tmp_path: Path) -> None:
+    ticket = make_trajectory().request
+    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
+    why = "call 1 touched the tests' folder: ls /tests"
+    recorder.on_grade(EpisodeGrade((TestResult("one", True),), 1.0, True, 3.0, (why,)), Reward(1.0))
+    recorder.close()
+    assert [event["why"] for event in events(tmp_path) if event["kind"] == "episode.suspicious"] == [[why]]
+    (cast,) = (tmp_path / "terminals").iterdir()
+    assert why in shown(cast)
+
+
+def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_path: Path) -> None:
+    ticket = make_trajectory().request
+    recorder = EpisodeRecorder(EventLog(tmp_path, "worker-0", "node-0"), tmp_path, ticket, TASK, "worker-0")
+    (cast,) = (tmp_path / "terminals").iterdir()
+    recorder.on_call("shell_exec", "make")
+    recorder.on_output("compiling\n")
+    assert shown(cast).endswith("compiling\r\n"), "before the command has ended"
+    recorder.on_result("compiling\n")
+    assert shown(cast).count("compiling") == 1
+    noise = "".join(f"{number:06}\n" for number in range(5000))
+    recorder.on_call("shell_exec", "seq")
+    for start in range(0, len(noise), 999):
+        recorder.on_output(noise[start : start + 999])
+    recorder.on_result(noise)
+    recorder.on_call("shell_exec", "true")
+    recorder.on_result("(no output)")
+    recorder.close()
+    text = shown(cast)
+    assert "000000\r\n" in text
+    assert "004999\r\n" in text
+    assert "003000" not in text
+    assert "19,000 characters more" in text
+    assert text.endswith("(no output)")
+
+
+def test_a_recording_ends_at_its_bound_and_says_so(tmp_path: Path) -> None:
+    """A thousand attempts of an evaluation would fill the disk."""
+    file = tmp_path / "a.0.cast"
+    recorder = TerminalRecorder(file, "title", max_bytes=20_000)
+    for call in range(50):
+        recorder.on_call("shell_exec", f"cat {call}")
+        recorder.on_result("x" * 5_000)
+    recorder.close()
+    assert file.stat().st_size < 2 * 20_000
+    assert "this recording is full" in shown(file)

@@ -1,0 +1,102 @@
+"""If these fail, an agent that kills its container again and again is never charged for it, or an innocent one is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from actors.rollout.episode import SandboxDestroyedByAgent
+from actors.rollout.sandbox_terminal import SandboxTerminal
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.tasks.task import Task
+from sandbox.tools import SETA
+
+VANISHED = SandboxVanished("nothing says why")
+
+
+class FakeShell:
+    """Runs one command, which ends after some time that it does not say."""
+
+    slot, cwd, busy, has_ended = 0, "/", False, True
+
+    def __init__(self, wait_s: float) -> None:
+        self.wait_s = wait_s
+
+    def start(self, *_: object) -> None: ...
+
+    async def wait_until_ended(self, _: float) -> bool:
+        await asyncio.sleep(self.wait_s)
+        return False
+
+    def new_output(self) -> str:
+        return ""
+
+
+class FakeBusySession:
+    """Of SETA's tools: what is asked of it goes on in the background."""
+
+    workdir = "/app"
+
+    def __init__(self, wait_s: float) -> None:
+        self.shell = FakeShell(wait_s)
+        self.named: dict[str, object] = {}
+
+
+class FakeEndingSession:
+    """Ends, with the same error, whatever is asked of it."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    async def run(self, command: str, timeout_s: float, on_output: object) -> None:
+        raise self.error
+
+    def request(self, build: object) -> None: ...
+
+    async def answered(self, request: None, timeout_s: float) -> None:
+        raise self.error
+
+
+def terminal(error: Exception, *, vanished_before: bool) -> SandboxTerminal:
+    task = Task(id="t", instruction="list", expected_tests=("a",))
+    return SandboxTerminal(FakeEndingSession(error), task, 5, 5, 1000, vanished_before)
+
+
+@pytest.mark.parametrize(
+    ("error", "vanished_before", "expected"),
+    [
+        (SandboxDestroyed("out of memory"), False, SandboxDestroyedByAgent),
+        (VANISHED, False, SandboxVanished),
+        (VANISHED, True, SandboxDestroyedByAgent),
+        (SandboxLost("the daemon does not answer"), True, SandboxLost),
+    ],
+)
+async def test_an_agent_is_charged_on_evidence_or_for_the_second_unexplained_loss(
+    error: Exception, vanished_before: bool, expected: type[Exception]
+) -> None:
+    with pytest.raises((SandboxDestroyedByAgent, SandboxLost)) as caught:
+        await terminal(error, vanished_before=vanished_before).call(
+            "shell_exec", {"id": "main", "command": "true"}, print
+        )
+    assert type(caught.value) is expected
+
+
+async def test_time_that_a_tool_waits_for_what_goes_on_is_the_agents_own() -> None:
+    """Else one that only waits never uses up its time, and its ticket's deadline blames infrastructure for it."""
+    task = Task(id="t", instruction="list", expected_tests=("a",))
+    waiting = SandboxTerminal(FakeBusySession(0.05), task, 0.05, 5, 1000, tools=SETA)
+    answer = await waiting.call("shell_exec", {"id": "a", "command": "sleep 9"}, print)
+    assert "is still running" in answer.text
+    assert answer.ms >= 50
+
+
+async def test_an_agent_calls_only_what_is_in_its_set() -> None:
+    task = Task(id="t", instruction="list", expected_tests=("a",))
+    answer = await SandboxTerminal(FakeBusySession(0.0), task, 5, 5, 1000).call("shell_view", {"id": "a"}, print)
+    assert answer.text == "Error: unknown tool 'shell_view'. Available: shell_exec."
+
+
+async def test_an_agent_that_has_not_acted_yet_is_innocent() -> None:
+    with pytest.raises(SandboxVanished):
+        await terminal(VANISHED, vanished_before=True).grade()

@@ -1,0 +1,412 @@
+"""If these fail, rollout runs too far ahead or starves the learner, or a person's word to a running run is not kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.buffer.group_progress import GroupProgress
+from actors.scheduler.admission import (
+    AdmissionHold,
+    GroupTimes,
+    MeasuredTimes,
+    RolloutFlow,
+    RolloutTuning,
+    allowed_staleness,
+    decide_admission,
+)
+from actors.scheduler.core import FailedRequestFate, SchedulerCore, SchedulerRunState, SchedulerSettings
+from actors.scheduler.curriculum import TaskOrder
+from actors.scheduler.evaluation import EvaluationPlan
+from protocol.errors import UserError
+from protocol.groups import GroupOutcome, GroupPlan
+from protocol.journal import BudgetFullError, ClosedGroup, JournalOpenGroup
+from protocol.staleness import AdmissionLimit, AdmissionMode, find_binding_step
+from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
+
+PER_STEP, SIZE, ETA, STEPS = 2, 2, 4, 100
+TRAINING = SchedulerRunState(training=True)
+
+
+class Desk:
+    """A dispatch, what it said, and the closings that a journal would tell it of."""
+
+    def __init__(
+        self,
+        *,
+        in_flight: int = 0,
+        mode: AdmissionMode = AdmissionMode.ASYNC,
+        order: TaskOrder = TaskOrder.LISTED,
+        replacements: int = 1,
+    ) -> None:
+        settings = SchedulerSettings(
+            run_id="run",
+            run_dir=Path(),
+            node="node-0",
+            tasks=("a", "b", "c", "d", "e"),
+            group_size=SIZE,
+            admission=AdmissionLimit(mode, PER_STEP, ETA),
+            total_steps=STEPS,
+            replacement_limit=replacements,
+            request_deadline_s=100.0,
+            seed=0,
+            tuning=RolloutTuning(in_flight),
+            order=order,
+        )
+        self.said: list[tuple[str, dict[str, Any]]] = []
+        self.dispatch = SchedulerCore(settings, lambda kind, **fields: self.said.append((kind, fields)))
+        self.closed: list[ClosedGroup] = []
+
+    def open(self, free: int = 1000, now: float = 0.0) -> list[GroupPlan]:
+        plans: list[GroupPlan] = []
+        while (plan := self.dispatch.plan_group(free)) is not None:
+            self.dispatch.mark_opened(plan, now)
+            plans.append(plan)
+        return plans
+
+    def close(self, plan: GroupPlan, outcome: GroupOutcome = GroupOutcome.READY, now: float = 0.0) -> None:
+        closing = ClosedGroup(len(self.closed) + 1, plan.group, plan.task, outcome, SIZE, {0: 0.0, 1: 1.0})
+        self.closed.append(closing)
+        counts = Counter(each.outcome for each in self.closed)
+        dropped = sum(count for outcome, count in counts.items() if outcome is not GroupOutcome.READY)
+        self.dispatch.apply_progress(
+            GroupProgress(closing.seq, (closing,), dropped, 0, counts[GroupOutcome.READY]), now
+        )
+
+    def lose(self, ticket: RolloutRequest, now: float = 0.0) -> FailedRequestFate:
+        """Infrastructure fails a ticket that is out."""
+        out = self.dispatch.requests.finish(ticket)
+        assert out is not None
+        return self.dispatch.handle_failure(out, InfraFailure.ENGINE, "gone", now)
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.said]
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return [fields for said, fields in self.said if said == kind][-1]
+
+
+# -- how many ----------------------------------------------------------------------------------------------------
+
+
+@given(
+    eta=st.integers(1, 8),
+    publish=st.integers(1, 4),
+    group_s=st.floats(0.1, 1e4),
+    step_s=st.floats(0.1, 1e4),
+    slack=st.floats(0, 3),
+)
+def test_no_pace_takes_the_lead_above_the_bound_or_below_what_the_weights_have_to_fill(
+    eta: int, publish: int, group_s: float, step_s: float, slack: float
+) -> None:
+    publish = min(publish, eta)
+    lead = allowed_staleness(
+        AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, eta),
+        RolloutTuning(slack=slack),
+        MeasuredTimes(group_s, step_s),
+        publish,
+    )
+    assert publish - 1 <= lead <= eta
+
+
+def test_a_fed_learner_is_not_fed_more() -> None:
+    """Groups that take half a step need half a step's worth under way and one ready; η alone would let four wait."""
+    admission = AdmissionLimit(AdmissionMode.ASYNC, 4, 4)
+    decision = decide_admission(
+        admission, RolloutTuning(), MeasuredTimes(5.0, 10.0), live=10, published_step=0, total_steps=STEPS
+    )
+    assert (decision.groups, decision.hold, decision.max_staleness) == (0, AdmissionHold.EXPECTED_AGE, 1.5)
+    unknown = decide_admission(
+        admission, RolloutTuning(), MeasuredTimes(), live=10, published_step=0, total_steps=STEPS
+    )
+    assert (unknown.groups, unknown.max_staleness) == (10, 4)
+
+
+@pytest.mark.parametrize("mode", [AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF])
+def test_the_other_modes_are_what_their_names_say_at_every_pace(mode: AdmissionMode) -> None:
+    admission = AdmissionLimit(mode, PER_STEP, ETA)
+    assert allowed_staleness(admission, RolloutTuning(), MeasuredTimes(1.0, 100.0)) == admission.max_steps_ahead
+
+
+def test_the_first_groups_to_close_are_not_taken_for_all() -> None:
+    times = GroupTimes(groups_per_step=4)
+    for _ in range(7):
+        times.add(1.0)
+    assert times.mean_s is None
+    times.add(9.0)
+    assert times.mean_s == 2.0
+
+
+def test_every_opening_says_why() -> None:
+    desk = Desk(mode=AdmissionMode.SYNC)
+    desk.dispatch.set_run_state(TRAINING)
+    first, second = desk.open()
+    assert desk.last("group.admitted")["reason"] == "for step 1"
+    assert desk.last("admission.held")["reason"] == AdmissionHold.AGE
+    desk.close(first, GroupOutcome.ZERO_VARIANCE)
+    (third,) = desk.open()
+    assert desk.last("group.admitted")["reason"] == "replaces group 0, zero_variance"
+    desk.close(third, GroupOutcome.INFRA_SHORT)
+    assert desk.last("task.returned")["task"] == third.task
+    (fourth,) = desk.open()
+    assert fourth.task == third.task
+    assert second.group == 1
+
+
+def test_every_epochs_order_is_told_once_with_what_it_was_made_of() -> None:
+    desk = Desk(mode=AdmissionMode.SYNC, order=TaskOrder.FRONTIER)
+    for step in range(3):
+        desk.dispatch.set_run_state(replace(TRAINING, published_step=step))
+        for plan in desk.open():
+            desk.close(plan)
+    first, second = [fields for kind, fields in desk.said if kind == "epoch.ordered"]
+    assert [each["epoch"] for each in (first, second)] == [0, 1]
+    assert (first["tried"], second["tried"], second["heard"]) == (0, 4, 4), "the fifth task's group is open still"
+    assert second["reason"] == "frontier"
+    assert sorted(second["first"]) == ["a", "b", "c", "d", "e"]
+
+
+def test_what_the_journal_refuses_is_asked_for_again() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    plan = desk.dispatch.plan_group(1)
+    assert plan is not None
+    desk.dispatch.mark_refused(plan, BudgetFullError("no room"))
+    assert (desk.dispatch.hold, str(desk.dispatch.blocked_by)) == (AdmissionHold.BYTES, "no room")
+    assert desk.dispatch.plan_group(1) == plan
+
+
+def test_what_fills_no_step_is_opened_again() -> None:
+    desk = Desk(mode=AdmissionMode.SYNC)
+    desk.dispatch.set_run_state(TRAINING)
+    assert len(desk.open()) == PER_STEP
+    desk.dispatch.set_run_state(replace(TRAINING, lost_groups=1))
+    assert len(desk.open()) == 1
+
+
+# -- before and after training ---------------------------------------------------------------------------------------
+
+
+def test_no_episode_begins_for_a_group_whose_opening_outlived_the_training() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    plan = desk.dispatch.plan_group(1)
+    assert plan is not None
+    desk.dispatch.set_run_state(SchedulerRunState())
+    desk.dispatch.mark_opened(plan, 0.0)
+    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
+
+
+def test_what_a_former_conductor_had_out_waits_for_the_training_and_evaluations_do_not() -> None:
+    """Else a conductor that is restarted at the end runs training episodes beside the evaluation."""
+    desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
+    desk.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
+    (evaluated,) = EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3).make_requests("run")
+    desk.dispatch.requests.add(evaluated)
+    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == [evaluated]
+    desk.dispatch.set_run_state(TRAINING)
+    desk.dispatch.set_run_state(replace(TRAINING, published_step=1))
+    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == [
+        plan.rollout_request("run", 0),
+        plan.rollout_request("run", 1),
+    ]
+
+
+# -- a person's word ------------------------------------------------------------------------------------------------
+
+
+def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open(free=SIZE)
+    desk.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.PAUSE))
+    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
+    assert desk.open() == []
+    assert desk.dispatch.hold is AdmissionHold.PAUSED
+    desk.dispatch.set_run_state(TRAINING)
+    assert [ticket.sample for ticket in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
+    assert desk.kinds().count("conductor.flow") == 2
+
+
+def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    (plan,) = desk.open(free=1)
+    desk.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.DRAIN))
+    assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == SIZE
+    assert desk.open() == []
+    assert desk.dispatch.hold is AdmissionHold.DRAINING
+    desk.close(plan)
+    assert desk.last("conductor.drained") == {"ready": 1}
+
+
+def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> None:
+    desk = Desk(in_flight=3)
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open(free=10)
+    assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == 3
+    desk.open(free=10)
+    assert desk.dispatch.hold is AdmissionHold.IN_FLIGHT
+    desk.dispatch.set_run_state(replace(TRAINING, tuning=RolloutTuning(in_flight=5)))
+    desk.open(free=10)
+    assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == 2
+    assert desk.last("conductor.retuned")["in_flight"] == 5
+
+
+def test_no_tuning_goes_past_the_age_bound() -> None:
+    admission = AdmissionLimit(AdmissionMode.ASYNC, PER_STEP, ETA)
+    assert allowed_staleness(admission, RolloutTuning(max_staleness=50.0), MeasuredTimes()) == ETA
+    assert allowed_staleness(admission, RolloutTuning(max_staleness=1.5), MeasuredTimes()) == 1.5
+    with pytest.raises(ValueError, match="negative"):
+        RolloutTuning(in_flight=-1)
+
+
+def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    plan, other = desk.open(free=2 * SIZE)[:2]
+    (out,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    with pytest.raises(UserError, match="group 99 is not open"):
+        desk.dispatch.require_open(GroupId(99))
+    desk.dispatch.require_open(plan.group)
+    assert desk.dispatch.cancel_samples(plan.group, out.sample) == (out.sample,)
+    assert desk.dispatch.cancel_samples(plan.group, out.sample) == ()
+    assert len(desk.dispatch.cancel_samples(plan.group, None)) == SIZE - 1
+    left = {ticket.group for ticket in desk.dispatch.assign_requests("w#1", 1000, 0.0)}
+    assert plan.group not in left
+    assert other.group in left
+    assert desk.kinds().count("ticket.cancelled") == SIZE
+
+
+# -- what is lost ---------------------------------------------------------------------------------------------------
+
+
+def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open(free=1)
+    (ticket,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    assert desk.lose(ticket) is FailedRequestFate.REISSUED
+    (again,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    assert (again.attempt, desk.last("ticket.reissued")["reason"]) == (1, "engine")
+    assert desk.lose(again) is FailedRequestFate.ABANDONED
+    assert desk.last("sample.abandoned")["attempts"] == 2
+
+
+def test_no_ticket_is_passed_for_ever_while_there_is_a_place() -> None:
+    """Else its group has no end: what has been lost goes ahead of what waits, and only so often."""
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open()
+    waiting = len(desk.dispatch.requests.waiting)
+    handed_out = 0
+    while tickets := desk.dispatch.assign_requests("w#1", 1, 0.0):
+        handed_out += 1
+        desk.lose(*tickets)
+    assert handed_out == waiting * (1 + desk.dispatch.settings.replacement_limit)
+    assert desk.kinds().count("sample.abandoned") == waiting
+
+
+def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_time_that_attempts_took() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open()
+    for seconds, ticket in enumerate(desk.dispatch.assign_requests("w#1", 10, 100.0), start=1):
+        if seconds == 10:
+            desk.lose(ticket, 100.0 + seconds)
+        else:
+            desk.dispatch.mark_arrived(ticket, 100.0 + seconds)
+    desk.dispatch.set_run_state(SchedulerRunState())
+    assert desk.last("infra.rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
+    assert desk.last("advisory")["about"] == "infra_rates"
+
+
+def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
+    """Its first attempt was out too long, and came in before anybody took the second."""
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open(free=1)
+    (late,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    desk.lose(late)
+    assert not desk.dispatch.mark_arrived(late, 0.0)
+    assert [ticket.sample for ticket in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [1]
+    assert desk.last("ticket.withdrawn") == {"trajectory": late.trajectory_id, "attempt": 1, "reason": "arrived"}
+
+
+def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced() -> None:
+    desk = Desk(replacements=3)
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open(free=1)
+    (late,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    desk.lose(late)
+    (again,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    desk.dispatch.mark_arrived(late, 0.0)
+    assert desk.lose(again) is FailedRequestFate.SETTLED
+    assert again.sample not in [ticket.sample for ticket in desk.dispatch.requests.waiting]
+
+
+def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
+    """The journal's word came before its worker's."""
+    desk = Desk(replacements=3)
+    desk.dispatch.set_run_state(TRAINING)
+    plan, *_ = desk.open(free=1)
+    (running,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
+    desk.close(plan)
+    assert desk.lose(running) is FailedRequestFate.SETTLED
+    assert not [ticket for ticket in desk.dispatch.requests.waiting if ticket.group == plan.group]
+    assert desk.last("ticket.withdrawn")["reason"] == "group_closed"
+
+
+def test_what_runs_on_while_the_conductor_is_replaced_is_not_run_again() -> None:
+    desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
+    desk.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
+    desk.dispatch.mark_arrived(plan.rollout_request("run", 0), 0.0)
+    desk.dispatch.set_run_state(TRAINING)
+    desk.dispatch.mark_arrived(plan.rollout_request("run", 1), 0.0)
+    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
+
+
+def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
+    desk = Desk()
+    desk.dispatch.set_run_state(TRAINING)
+    desk.open(free=1)
+    desk.dispatch.assign_requests("w#1", 1, 0.0)
+    desk.dispatch.set_run_state(SchedulerRunState())
+    assert desk.last("tickets.forgotten") == {"tickets": SIZE, "reason": "training_over"}
+
+
+def test_what_is_remembered_of_closed_groups_is_bounded_by_what_can_be_waiting() -> None:
+    """Only under the policy wait does a step say which groups it takes: else weeks of them would pile up."""
+    dispatch = Desk().dispatch
+    plans = [GroupPlan(GroupId(group), "a", (1, 2)) for group in range(20)]
+    dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1)) for plan in plans])
+    for seq, plan in enumerate(plans, start=1):
+        closing = ClosedGroup(seq, plan.group, plan.task, GroupOutcome.READY, SIZE, {0: 0.0, 1: 1.0})
+        dispatch.apply_progress(GroupProgress(seq, (closing,), 0, 0, ready=min(seq, 3)), 0.0)
+        assert [*dispatch._closed] == [each.group for each in plans[max(0, seq - 3) : seq]]
+
+
+# -- the policy wait ------------------------------------------------------------------------------------------------
+
+
+@given(
+    groups_per_step=st.integers(1, 4),
+    running=st.lists(st.integers(0, 9), max_size=8),
+    ready=st.lists(st.integers(0, 9), max_size=8),
+)
+def test_a_step_is_bound_by_the_group_that_has_least_time_left(
+    groups_per_step: int, running: list[int], ready: list[int]
+) -> None:
+    bound = find_binding_step(running, ready, groups_per_step)
+    if not running:
+        assert bound is None
+        return
+    assert bound is not None
+    assert bound <= min(running), "the oldest that runs is trained in the next batch at the earliest"
+    assert bound >= min(running) - (len(running) + len(ready)) // groups_per_step

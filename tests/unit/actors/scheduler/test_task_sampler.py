@@ -1,0 +1,142 @@
+"""If these fail, a resumed run skips tasks or trains some twice as often as others."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.scheduler.curriculum import TaskOrder, TaskRecord, record_outcome
+from actors.scheduler.task_sampler import TaskSampler, closings_seen_by
+from protocol.errors import UserError
+from protocol.groups import GroupOutcome
+from protocol.journal import ClosedGroup
+from protocol.trajectory import GroupId
+
+TASKS = ("a", "b", "c", "d", "e")
+
+
+def take(cursor: TaskSampler, count: int) -> list[str]:
+    return [cursor.draw_task()[1] for _ in range(count)]
+
+
+def closing(seq: int, task: str, outcome: GroupOutcome = GroupOutcome.READY, share: float = 0.0) -> ClosedGroup:
+    """``share`` of its episodes passed; their rewards are on OpenClaw's scale."""
+    passed = frozenset(range(round(20 * share)))
+    rewards = {sample: 1.0 if sample in passed else -1.0 for sample in range(20)}
+    return ClosedGroup(seq, GroupId(seq - 1), task, outcome, 20, rewards, passed)
+
+
+def records(closings: list[ClosedGroup]) -> dict[str, TaskRecord]:
+    found: dict[str, TaskRecord] = {}
+    for each in closings:
+        record_outcome(found, each)
+    return found
+
+
+@given(order=st.sampled_from(TaskOrder), seed=st.integers(0, 50), cut=st.integers(0, 23), data=st.data())
+def test_a_resumed_cursor_goes_on_as_if_nothing_had_happened(
+    order: TaskOrder, seed: int, cut: int, data: st.DataObject
+) -> None:
+    """Whatever the order, whatever closed before or after the state was saved."""
+    outcomes = st.sampled_from([GroupOutcome.READY, GroupOutcome.ZERO_VARIANCE, GroupOutcome.INFRA_SHORT])
+    closings: list[ClosedGroup] = []
+
+    def run(cursor: TaskSampler, groups: range) -> list[str]:
+        """Take a task, hear of what closed meanwhile, and so on."""
+        found = []
+        for group in groups:
+            found.append(cursor.draw_task()[1])
+            if group not in known:
+                closed = data.draw(outcomes), data.draw(st.sampled_from((0.0, 0.5, 1.0)))
+                known[group] = [closing(group + 1, found[-1], *closed)]
+            for each in known[group]:
+                cursor.record_closing(each)
+                closings.append(each)
+        return found
+
+    known: dict[int, list[ClosedGroup]] = {}
+    whole = run(TaskSampler(TASKS, seed, order), range(23))
+    closings.clear()
+    first = TaskSampler(TASKS, seed, order)
+    begun, state = [], None
+    for group in range(cut):
+        begun.append(first.draw_task()[1])
+        state = first.state()  # durable with the group that it names, before that group's end is known
+        for each in known[group]:
+            first.record_closing(each)
+            closings.append(each)
+    second = TaskSampler(TASKS, seed, order)
+    at_epoch, at_state = closings_seen_by(state)
+    second.restore(state, records(closings[:at_epoch]), records(closings[:at_state]))
+    for each in closings:
+        second.record_closing(each)
+    assert begun + run(second, range(cut, 23)) == whole
+
+
+@given(order=st.sampled_from(TaskOrder), seed=st.integers(0, 50))
+def test_every_epoch_has_every_task_once(order: TaskOrder, seed: int) -> None:
+    taken = take(TaskSampler(TASKS, seed, order), 3 * len(TASKS))
+    for epoch in range(3):
+        assert Counter(taken[epoch * 5 : epoch * 5 + 5]) == Counter(TASKS)
+
+
+def test_the_listed_order_keeps_families_in_rotation() -> None:
+    taken = take(TaskSampler(TASKS, 3), 10)
+    assert taken[:5] == list(TASKS)
+    start = TASKS.index(taken[5])
+    assert taken[5:] == [*TASKS[start:], *TASKS[:start]]
+
+
+def test_the_frontier_comes_first() -> None:
+    """Tasks that the policy always or never solves teach it nothing, and come last."""
+    cursor = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
+    shares = {"a": 1.0, "b": 0.25, "c": 0.5, "d": 0.0, "e": 0.6}
+    for seq, task in enumerate(take(cursor, len(TASKS)), start=1):
+        cursor.record_closing(closing(seq, task, share=shares[task]))
+    assert take(cursor, len(TASKS))[:3] == ["c", "e", "b"]
+
+
+def test_a_task_whose_episodes_were_all_lost_stands_among_those_that_were_never_tried() -> None:
+    """Else the next epoch divides by none of them, and the conductor ends."""
+    cursor = TaskSampler(TASKS, 0, TaskOrder.FRONTIER)
+    for seq, task in enumerate(take(cursor, len(TASKS)), start=1):
+        cursor.record_closing(ClosedGroup(seq, GroupId(seq - 1), task, GroupOutcome.INFRA_SHORT, 2, {}))
+    assert set(take(cursor, 2 * len(TASKS))) == set(TASKS)
+
+
+def test_group_ids_are_never_used_twice() -> None:
+    cursor = TaskSampler(TASKS, 0)
+    assert [cursor.draw_task()[0] for _ in range(12)] == list(range(12))
+
+
+def test_a_task_comes_back_first_and_only_once() -> None:
+    cursor = TaskSampler(TASKS, 0)
+    first = cursor.draw_task()[1]
+    assert cursor.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT))
+    assert not cursor.record_closing(closing(1, first, GroupOutcome.INFRA_SHORT)), "heard twice, wasted once"
+    assert cursor.draw_task()[1] == first
+    assert not cursor.record_closing(closing(2, first, GroupOutcome.INFRA_SHORT))
+    assert cursor.draw_task()[1] != first
+
+
+@pytest.mark.parametrize("returned", [0, 1, 2])
+def test_a_task_whose_group_was_not_opened_is_the_next_still(returned: int) -> None:
+    """And what was to come after it does, whether it comes again for a group that was wasted or not."""
+    first, cursor = TaskSampler(TASKS, 0), TaskSampler(TASKS, 0)
+    for each in (first, cursor):
+        for seq, task in enumerate(take(each, returned), start=1):
+            each.record_closing(closing(seq, task, GroupOutcome.INFRA_SHORT))
+    group, task = cursor.draw_task()
+    cursor.undo_draw(task)
+    assert cursor.draw_task() == (group, task) == first.draw_task()
+    assert take(cursor, 4) == take(first, 4)
+
+
+def test_other_tasks_than_the_first_starts_are_refused() -> None:
+    cursor = TaskSampler(TASKS, 0)
+    cursor.draw_task()
+    with pytest.raises(UserError, match="not those that it began with"):
+        TaskSampler(TASKS[::-1], 0).restore(cursor.state(), {}, {})

@@ -1,0 +1,143 @@
+"""If these fail, the model is trained on a conversation that is not the one its episodes had."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer, load_chat_format
+from launch.demo.tokenizer import END_OF_TURN, PAD, train_tokenizer
+from protocol.errors import UserError
+from sandbox.tools import SHELL_ONLY
+from sandbox.tools.shell_only import SHELL_EXEC
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+SYSTEM: ChatMessage = {"role": "system", "content": "You are a shell agent."}
+TOOLS = [{"type": "function", "function": {"name": "shell_exec", "parameters": {}}}]
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<|>"), min_size=1, max_size=30)
+TURNS = st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=1, max_size=2), st.booleans()), max_size=4)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return cast("Tokenizer", train_tokenizer(1024))
+
+
+@pytest.fixture(scope="module")
+def base_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """As of Qwen3's base models: the end of text is not the end of a turn."""
+    made = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
+    made.eos_token = PAD
+    return cast("Tokenizer", made)
+
+
+def templated(tokenizer: Tokenizer, template: str) -> Tokenizer:
+    made = copy.deepcopy(cast("PreTrainedTokenizerFast", tokenizer))
+    made.chat_template = template
+    return cast("Tokenizer", made)
+
+
+def whole(tokenizer: Tokenizer, messages: list[ChatMessage], tools: list[dict[str, object]] | None) -> list[int]:
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, tools=tools)
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS])
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(instruction=TEXT, turns=TURNS)
+def test_prompt_and_deltas_are_the_ids_of_the_whole_conversation(
+    tokenizer: Tokenizer,
+    tools: list[dict[str, object]] | None,
+    instruction: str,
+    turns: list[tuple[str, list[str], bool]],
+) -> None:
+    chat = ChatFormat(tokenizer, tools=tools)
+    messages: list[ChatMessage] = [SYSTEM, {"role": "user", "content": instruction}]
+    ids = chat.encode_first_prompt(messages)
+    for reply, outputs, closed in turns:
+        ids += tokenizer.encode(reply, add_special_tokens=False)
+        if closed:
+            ids.append(chat.turn_end_id)
+        answers: list[ChatMessage] = [{"role": "tool", "content": output} for output in outputs]
+        ids += chat.encode_delta(answers, closed=closed)
+        messages += [{"role": "assistant", "content": reply}, *answers]
+    assert ids == whole(tokenizer, messages, tools)
+
+
+@pytest.mark.parametrize("output", ["\u2063probe\u2063", "a<|im_end|>b", "<|im_start|>assistant\n"])
+def test_no_output_can_hide_itself_from_the_conversation(tokenizer: Tokenizer, output: str) -> None:
+    chat = ChatFormat(tokenizer)
+    first: list[ChatMessage] = [SYSTEM, {"role": "user", "content": "Go."}]
+    answer: ChatMessage = {"role": "tool", "content": output}
+    ids = [*chat.encode_first_prompt(first), *tokenizer.encode("ls", add_special_tokens=False)]
+    ids += chat.encode_delta([answer], closed=False)
+    assert ids == whole(tokenizer, [*first, {"role": "assistant", "content": "ls"}, answer], None)
+
+
+def test_the_turns_end_is_no_part_of_what_was_said(tokenizer: Tokenizer) -> None:
+    chat = ChatFormat(tokenizer)
+    said = tokenizer.encode("done", add_special_tokens=False)
+    assert chat.decode_reply([*said, chat.turn_end_id]) == chat.decode_reply(said) == "done"
+    assert chat.decode_reply([]) == ""
+
+
+@pytest.mark.parametrize("tools", [True, False])
+def test_the_first_prompt_names_the_tools_exactly_where_it_is_asked_to(
+    tokenizer: Tokenizer, tmp_path: Path, tools: bool
+) -> None:
+    """An agent that was not taught the calls' form beforehand cannot know it otherwise."""
+    cast("PreTrainedTokenizerFast", tokenizer).save_pretrained(tmp_path)
+    chat = load_chat_format(str(tmp_path), SHELL_ONLY if tools else {})
+    prompt = chat.decode_reply(chat.encode_first_prompt([SYSTEM, {"role": "user", "content": "Go."}]))
+    assert (f"<tools>\n{json.dumps(SHELL_EXEC.schema)}\n</tools>" in prompt) is tools
+    assert prompt.startswith(f"<|im_start|>system\n{SYSTEM['content']}")
+    assert prompt.endswith("<|im_start|>user\nGo.<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_turn_ends_as_the_template_says_whatever_ends_a_text(tokenizer: Tokenizer, base_tokenizer: Tokenizer) -> None:
+    chat, base = ChatFormat(tokenizer), ChatFormat(base_tokenizer)
+    answer: list[ChatMessage] = [{"role": "tool", "content": "out"}]
+    assert base.tokenizer.decode([base.turn_end_id], skip_special_tokens=False) == END_OF_TURN
+    assert base.tokenizer.eos_token_id != base.turn_end_id
+    for closed in (True, False):
+        assert base.encode_delta(answer, closed=closed) == chat.encode_delta(answer, closed=closed)
+    said = tokenizer.encode("done", add_special_tokens=False)
+    assert (
+        base.decode_reply([*said, base.turn_end_id])
+        == base.decode_reply([*said, base.tokenizer.eos_token_id])
+        == "done"
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "tools", "says"),
+    [
+        (
+            "{% for m in messages %}{{ m.content }}\n{% endfor %}",
+            None,
+            "ends an assistant's turn with no special token",
+        ),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", None, "ends an assistant's turn with no special token"),
+        ("{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", TOOLS, "set agent.tools = false"),
+    ],
+)
+def test_a_template_that_no_agent_can_work_with_is_refused_with_the_remedy(
+    tokenizer: Tokenizer, template: str, tools: list[dict[str, object]] | None, says: str
+) -> None:
+    with pytest.raises(UserError, match=says) as caught:
+        ChatFormat(templated(tokenizer, template), tools=tools)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_a_template_refuses_is_said_with_its_own_reason(tokenizer: Tokenizer) -> None:
+    """Else a harness that sends such messages is answered as if the gateway were broken."""
+    with pytest.raises(UserError, match="refuses messages of user, assistant: no assistants"):
+        ChatFormat(templated(tokenizer, "{{ raise_exception('no assistants') }}"))

@@ -1,0 +1,396 @@
+"""If these fail, a run that has ended leaves sandboxes behind, its engines stop under episodes that still run, or what
+went wrong with an episode is blamed on the wrong party."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Self, cast
+
+import orjson
+import pytest
+
+from actors.agents.prompt import PromptTemplate
+from actors.agents.settings import AgentSettings
+from actors.engines.messages import EngineUnavailable
+from actors.rewards.episode_result import EpisodeResult, ModelTurn
+from actors.rewards.settings import JudgeSettings, RewardSettings
+from actors.rollout.episode import EpisodeSettings
+from actors.rollout.stages import StageOverrun
+from actors.runtime.remote import Remote
+from actors.scheduler.evaluation import EvaluationAttempt
+from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.workers import rollout_worker, sandbox_source
+from actors.workers.rollout_worker import RolloutWorker, WorkerSettings
+from protocol.errors import InfraError
+from protocol.journal import AppendOutcome
+from protocol.stream import NotAcknowledgedError
+from protocol.stream.sender import OnAcknowledged
+from protocol.trajectory import EpisodeStatus, GroupId, InfraFailure, Reward, RolloutRequest, Trajectory
+from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from sandbox.pool.sandbox_pool import PoolSettings
+from sandbox.providers.interface import LocalSandbox
+from sandbox.tasks.task import Task
+from tests.support.fake_judge import nobody
+from tests.support.trajectories import make_trajectory
+
+
+class FakePool:
+    """Takes its time to remove its sandboxes."""
+
+    def __init__(self, _: PoolSettings) -> None:
+        self.gone = False
+
+    async def __aenter__(self) -> Self:
+        POOLS.append(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(0.05)
+        self.gone = True
+
+    async def open(self, *_: object) -> SimpleNamespace:
+        return SimpleNamespace(container="c1")
+
+    async def close(self, _: SimpleNamespace) -> None:
+        """It does not end."""
+        await asyncio.Event().wait()
+
+    def statistics(self) -> SimpleNamespace:
+        return SimpleNamespace(live=0, starting=0, waiting=0, started=0)
+
+
+class FakeSender:
+    """Has a trajectory under way, which the buffer acknowledges a little later."""
+
+    def __init__(self, *_: object, acknowledged: OnAcknowledged, **__: object) -> None:
+        self.unacknowledged = ["train-g000001-s00"]
+        self.acknowledged = acknowledged
+
+    async def __aenter__(self) -> Self:
+        SENDERS.append(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def send(self, trajectory: Trajectory, deadline_s: float) -> AppendOutcome:
+        outcome = AppendOutcome.UNKNOWN if trajectory.request.sample else AppendOutcome.APPENDED
+        self.acknowledged(trajectory.request, outcome)
+        return outcome
+
+    async def drain(self, _: float) -> list[str]:
+        await asyncio.sleep(0.05)
+        self.acknowledged(RolloutRequest("r", GroupId(1), 7, 8, "t", 11), AppendOutcome.APPENDED)
+        self.unacknowledged.clear()
+        return self.unacknowledged
+
+
+class FakeConductor:
+    """Gives its tickets at once, and those that nobody may begin when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self.hellos: list[str] = []
+        self.tickets: list[RolloutRequest] = []
+        self.late: list[RolloutRequest] = []
+        self.told: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
+        """What became of the tickets: (method, *arguments)."""
+
+    async def call(self, method: Callable[..., Any], *arguments: Any) -> object:
+        if method is RolloutScheduler.register_worker:
+            self.hellos.append(arguments[1])
+        if method in {
+            RolloutScheduler.report_failed,
+            RolloutScheduler.report_finished,
+            RolloutScheduler.report_evaluated,
+        }:
+            self.told.put_nowait((method, *arguments))
+        if method is not RolloutScheduler.acquire_requests:
+            return None
+        if self.tickets:
+            return [self.tickets.pop(0)]
+        self.asked.set()
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            if not self.late:
+                raise
+        return self.late
+
+
+POOLS: list[FakePool] = []
+SENDERS: list[FakeSender] = []
+
+
+def told_by_worker(run_dir: Path) -> list[tuple[str, str]]:
+    """(kind, trajectory) of each event about one."""
+    lines = map(orjson.loads, (run_dir / "events" / "worker-0-0.jsonl").read_bytes().splitlines())
+    return [(line["kind"], line["trajectory"]) for line in lines if "trajectory" in line]
+
+
+@pytest.fixture
+def conductor() -> FakeConductor:
+    return FakeConductor()
+
+
+@pytest.fixture
+def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch) -> RolloutWorker:
+    POOLS.clear()
+    SENDERS.clear()
+    monkeypatch.setattr(sandbox_source, "SandboxPool", FakePool)
+    monkeypatch.setattr(rollout_worker, "ShardedSender", FakeSender)
+    monkeypatch.setattr(rollout_worker, "load_chat_format", lambda *_, **__: None)
+    settings = WorkerSettings(
+        name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="",
+        agent=AgentSettings(prompt=PromptTemplate("")), endpoints=("",),
+        curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0,
+        acquire_timeout_s=1.0, cleanup_timeout_s=0.05,
+        command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
+        pool=cast("PoolSettings", None),
+    )  # fmt: skip
+    return RolloutWorker(
+        settings, cast("Remote[RolloutScheduler]", conductor), (cast("Any", SimpleNamespace(name="engine-0")),)
+    )
+
+
+async def test_stop_returns_when_the_sandboxes_are_gone(made: RolloutWorker, conductor: FakeConductor) -> None:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        await made.stop()
+        assert [pool.gone for pool in POOLS] == [True]
+
+
+async def test_stop_waits_for_work_that_was_cancelled_before(
+    made: RolloutWorker, conductor: FakeConductor, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        run = group.create_task(made.run({}))
+        await conductor.asked.wait()
+        run.cancel()
+        await made.stop()
+        assert [pool.gone for pool in POOLS] == [True]
+        assert [sender.unacknowledged for sender in SENDERS] == [[]], "an episode that was sent has to be sampled again"
+    assert told_by_worker(tmp_path) == [("trajectory.acked", "train-g000001-s07")]
+
+
+async def test_an_episode_that_is_given_up_is_told(
+    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else it runs for ever on the page."""
+    begun = asyncio.Event()
+
+    async def endless(*_: object) -> Trajectory:
+        begun.set()
+        await asyncio.sleep(600)
+        raise AssertionError
+
+    monkeypatch.setattr(RolloutWorker, "_run_episode", endless)
+    conductor.tickets = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await begun.wait()
+        await made.cancel_training()
+        await made.stop()
+    assert ("episode.cancelled", "train-g000001-s00-a0") in told_by_worker(tmp_path)
+
+
+async def test_only_the_episode_that_a_person_gives_up_ends(
+    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[int] = []
+
+    async def endless(_: RolloutWorker, ticket: RolloutRequest) -> Trajectory:
+        begun.append(ticket.sample)
+        await asyncio.sleep(600)
+        raise AssertionError
+
+    monkeypatch.setattr(RolloutWorker, "_run_episode", endless)
+    conductor.tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in (0, 1)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        while len(begun) < 2:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        await made.cancel_attempts(["train-g000001-s00", "train-g000009-s00"])
+        while len(made._running) > 1:  # noqa: ASYNC110  no event tells
+            await asyncio.sleep(0)
+        assert list(made._running) == ["train-g000001-s01-a0"]
+        assert ("episode.cancelled", "train-g000001-s00-a0") in told_by_worker(tmp_path)
+        await made.stop()
+
+
+async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: RolloutWorker, conductor: FakeConductor) -> None:
+    """Its episode would be cancelled by nobody."""
+    conductor.late = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        await made.stop()
+    assert made._running == {}
+
+
+async def test_one_that_is_told_to_run_again_is_another_incarnation(
+    made: RolloutWorker, conductor: FakeConductor
+) -> None:
+    """Else the conductor waits for what the first one held."""
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        run = group.create_task(made.run({}))
+        await conductor.asked.wait()
+        run.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await run
+        conductor.asked.clear()
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        await made.stop()
+    first, second = conductor.hellos
+    assert first != second
+
+
+async def test_one_that_is_told_again_while_it_works_goes_on_with_what_it_is_at(
+    made: RolloutWorker, conductor: FakeConductor
+) -> None:
+    """A cable that is cut breaks the driver's call and not the work: begun anew beside it, the conductor would take all
+    that it holds for lost."""
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        run = group.create_task(made.run({}))
+        await conductor.asked.wait()
+        again = group.create_task(made.run({}))
+        await asyncio.sleep(0)
+        assert not again.done()
+        await made.stop()
+        await run
+    assert len(conductor.hellos) == 1
+    assert again.exception() is None
+
+
+async def test_one_whose_work_ended_before_its_stop_says_so_to_who_waits_for_it(
+    made: RolloutWorker, conductor: FakeConductor
+) -> None:
+    """Else nobody tells it to work again."""
+    async with asyncio.timeout(60):
+        async with asyncio.TaskGroup() as group:
+            run = group.create_task(made.run({}))
+            await conductor.asked.wait()
+            again = group.create_task(raised_by(made.run({})))
+            await asyncio.sleep(0)
+            run.cancel()
+        assert isinstance(again.result(), InfraError)
+        await made.stop()
+
+
+async def raised_by(call: Awaitable[None]) -> BaseException | None:
+    try:
+        await call
+    except InfraError as error:
+        return error
+    return None
+
+
+async def test_one_that_never_worked_stops_at_once(made: RolloutWorker) -> None:
+    async with asyncio.timeout(60):
+        await made.stop()
+
+
+def fails_with(error: Exception) -> Callable[..., Any]:
+    async def episode(*_: object) -> Trajectory:
+        raise error
+
+    return episode
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (SandboxStartError("no container"), InfraFailure.SANDBOX_START),
+        (TaskFault("the setup exited 1"), InfraFailure.TASK_FAULT),
+        (SandboxLost("the daemon is gone"), InfraFailure.SANDBOX_LOST),
+        (SandboxVanished("PID 1 is gone"), InfraFailure.SANDBOX_VANISHED),
+        (EngineUnavailable("no server"), InfraFailure.ENGINE),
+        (StageOverrun("the agent's"), InfraFailure.DEADLINE),
+        (TimeoutError(), InfraFailure.DEADLINE),
+        (NotAcknowledgedError("no answer"), InfraFailure.UNEXPECTED),
+        (OSError("no space"), InfraFailure.UNEXPECTED),
+        (ZeroDivisionError("a defect"), InfraFailure.UNEXPECTED),
+    ],
+)
+async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
+    made: RolloutWorker,
+    conductor: FakeConductor,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    failure: InfraFailure,
+) -> None:
+    """A sandbox that vanishes twice is the agent's doing, one that is lost never is."""
+    monkeypatch.setattr(RolloutWorker, "_run_episode", fails_with(error))
+    monkeypatch.setattr(rollout_worker, "_BACK_OFF_S", 0.0)
+    tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
+    conductor.tickets = [*tickets]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        for ticket in tickets:
+            method, given_back, why, detail = await conductor.told.get()
+            assert (method, given_back, why) == (RolloutScheduler.report_failed, ticket, failure)
+            assert str(error) in detail
+        await made.stop()
+
+
+async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
+    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def episode(_: RolloutWorker, ticket: RolloutRequest) -> Trajectory:
+        return replace(make_trajectory(reward=1.0), ticket=ticket, reward=Reward(0.9, {}))
+
+    monkeypatch.setattr(RolloutWorker, "_run_episode", episode)
+    wanted, late = (RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
+    evaluated = replace(wanted, purpose="before")
+    conductor.tickets = [wanted, late, evaluated]
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({"t": Task("t", "list", family="count")}))
+        told = [await conductor.told.get() for _ in range(3)]
+        await made.stop()
+    assert [each[:2] for each in told] == [
+        (RolloutScheduler.report_finished, wanted), (RolloutScheduler.report_finished, late), (RolloutScheduler.report_evaluated, evaluated)
+    ]  # fmt: skip
+    assert told[2][2] == EvaluationAttempt("t", "count", False, True, 0.9, EpisodeStatus.COMPLETED, 5, (0,), 1)
+    assert told_by_worker(tmp_path) == [
+        ("trajectory.acked", wanted.trajectory_id),
+        ("trajectory.unwanted", late.trajectory_id),
+        ("trajectory.acked", "train-g000001-s07"),
+    ], "the last one while the sender was drained"
+
+
+async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_judge(
+    made: RolloutWorker, conductor: FakeConductor
+) -> None:
+    """Else a run is trained for something else than its configuration says, or an evaluation waits for a judge."""
+    judge = JudgeSettings(url=nobody(), model="j", prompt="$task $step")
+    made._settings = replace(made._settings, reward=RewardSettings(outcome="tcr", judge=judge))
+    ticket = RolloutRequest("r", GroupId(1), 0, 8, "t", 11)
+    played = EpisodeResult("do", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0, (ModelTurn("hm"),))
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        trained = await made._rewarding(ticket).compute_reward(played)
+        evaluated = await made._rewarding(replace(ticket, purpose="before")).compute_reward(played)
+        await made.stop()
+    assert (trained.reward.total, trained.reward.parts["judge_down"]) == (-1.0, 1.0)
+    assert (evaluated.reward.total, "judge_down" in evaluated.reward.parts) == (-1.0, False)
+
+
+async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(
+    made: RolloutWorker, conductor: FakeConductor, tmp_path: Path
+) -> None:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(made.run({}))
+        await conductor.asked.wait()
+        async with made._sandbox(Task("t", "")) as sandbox:
+            assert isinstance(sandbox, LocalSandbox)
+            graded = sandbox.container
+        await made.stop()
+    assert graded == "c1"
+    assert b'"sandbox.slow_end"' in (tmp_path / "events" / "worker-0-0.jsonl").read_bytes()

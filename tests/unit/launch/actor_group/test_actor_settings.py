@@ -1,0 +1,321 @@
+"""If these fail, a room is told something else than the configuration says, or simulated nodes ask their one machine
+for more containers than it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from actors.engines.weights.adapter_files import AdapterSettings
+from actors.rollout.harness import HarnessSettings
+from actors.workers.rollout_worker import REQUEST_POLL_S
+from launch.actor_group.actor_settings import (
+    ACTOR_STOP_S,
+    WorkerShare,
+    actor_run_dir,
+    buffer_settings,
+    default_in_flight,
+    engine_gpus,
+    engine_settings,
+    evaluation_engine_settings,
+    evaluation_worker_settings,
+    expected_workers,
+    learner_environment,
+    learner_settings,
+    place_engines,
+    place_evaluation_engine,
+    place_weight_copies,
+    place_workers,
+    rollout_request_deadline_s,
+    share_docker_engine,
+    weight_copies_settings,
+    worker_settings,
+)
+from launch.config import RunConfig, load_recipe
+from launch.evaluation.online.schedule import EVALUATION_WORKER
+from launch.hosts.cluster_nodes import ClusterNode, NodeRole
+from launch.run_records.run_directory import RunDirectory
+from protocol.errors import UserError
+from protocol.stream import make_run_keys
+
+MODEL = Path("model")
+GPUS = ["engine.device=cuda", "learner.device=cuda"]
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[RunDirectory]:
+    with RunDirectory.create(tmp_path, "demo", "mine") as made:
+        yield made
+
+
+def here(count: int) -> list[ClusterNode]:
+    """Nodes that are simulated on one machine."""
+    return [ClusterNode(f"node-{index}", f"ray-{index}", "127.0.0.1") for index in range(count)]
+
+
+def apart(count: int) -> list[ClusterNode]:
+    """Nodes with a machine each."""
+    return [ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", remote=index > 0) for index in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("path", "nodes", "homes"),
+    [
+        ("auto", here(2), []),
+        ("delta", here(2), ["node-0"] * 3),
+        ("auto", apart(2), ["node-1"]),
+        ("delta", apart(2), ["node-0", "node-1", "node-0"]),
+    ],
+)
+def test_an_engine_elsewhere_reads_the_copies_of_its_machine(
+    path: str, nodes: list[ClusterNode], homes: list[str]
+) -> None:
+    """Else it asks for files that are on another machine, or each engine of a machine fetches its own."""
+    config = load_recipe("demo", ["engine.count=3", f"engine.weights={path}"])
+    assert [home.name for home in place_weight_copies(config, nodes).values()] == homes
+
+
+@pytest.mark.parametrize("path", ["full", "direct"])
+def test_weights_that_cannot_reach_another_machine_are_refused_before_anything_starts(path: str) -> None:
+    config = load_recipe("demo", ["engine.count=2", f"engine.weights={path}"])
+    with pytest.raises(UserError, match=f"'{path}'.*engine-1 is on another machine.*'auto'"):
+        place_weight_copies(config, apart(2))
+    assert place_weight_copies(config, here(2)) == {}
+
+
+def test_what_actors_on_another_machine_write_is_apart_for_each_attempt(directory: RunDirectory) -> None:
+    """Else a resumed run takes again what an earlier attempt has left there."""
+    config, (head, other) = load_recipe("demo", ["cluster.scratch_dir=/scratch"]), apart(2)
+    assert actor_run_dir(config, directory, head) == directory.path
+    assert actor_run_dir(config, directory, other) == Path("/scratch/mine-1")
+    assert engine_settings(config, directory, MODEL, "engine-0", other).run_dir == Path("/scratch/mine-1")
+    assert weight_copies_settings(config, directory, other).folder == Path("/scratch/mine-1/copies/node-1")
+
+
+def test_nodes_get_what_their_roles_allow() -> None:
+    head, engines, workers = apart(3)
+    nodes = [
+        replace(head, roles=frozenset[NodeRole]()),
+        replace(engines, roles=frozenset({NodeRole.ENGINE})),
+        replace(workers, roles=frozenset({NodeRole.WORKER})),
+    ]
+    config = load_recipe("demo", ["engine.count=2"])
+    assert {home.name for home in place_engines(config, nodes).values()} == {"node-1"}
+    assert place_workers(config, nodes) == {"worker-2-0": nodes[2]}
+
+
+@pytest.mark.parametrize(("role", "what"), [(NodeRole.ENGINE, "agents"), (NodeRole.WORKER, "an engine")])
+def test_a_role_that_no_node_may_have_is_an_error_that_names_it(role: NodeRole, what: str) -> None:
+    nodes = [replace(node, roles=frozenset({role})) for node in apart(2)]
+    with pytest.raises(UserError, match=f"no node may have {what}"):
+        (place_workers if role is NodeRole.ENGINE else place_engines)(load_recipe("demo"), nodes)
+
+
+def test_workers_of_nodes_that_join_later_have_keys_from_the_beginning() -> None:
+    """Else the buffer turns away what they send: it was told whom to let in when it was started."""
+    config, nodes = load_recipe("demo", ["rollout.workers_per_node=2", "sandbox.capacity_per_node=64"]), apart(3)
+    expected = expected_workers(config, nodes)
+    assert set(place_workers(config, nodes)) < set(expected)
+    assert len(set(expected)) == len(expected)
+    assert {"worker-3-0", "worker-3-1", "worker-9-1"} <= set(expected)
+
+
+ADAPTERS = (
+    *("warm_start.enabled=false", "model.path=/some/where", "engine.weights=adapters"),
+    *("lora.rank=8", "lora.targets=o_proj"),
+)
+
+
+def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: RunDirectory) -> None:
+    """And learner and engines are told the same of them: else no push is ever taken."""
+    config = load_recipe("demo", ADAPTERS)
+    assert place_weight_copies(config, here(2)) == {}
+    assert list(place_weight_copies(load_recipe("demo", [*ADAPTERS, "engine.count=2"]), apart(2))) == ["engine-1"]
+    assert learner_settings(config, MODEL).publish_adapters
+    told = engine_settings(config, directory, MODEL, "engine-0", here(1)[0])
+    assert (
+        told.adapters
+        == told.server_settings().adapters
+        == AdapterSettings(rank=8, alpha=32.0, targets=("o_proj",), max_adapters=4)
+    )
+
+
+@pytest.mark.parametrize(("given", "most"), [([], 128), (["engine.max_queued=5"], 5)])
+def test_the_queue_of_an_engine_is_as_long_as_is_said_or_follows_from_what_runs_at_once(
+    directory: RunDirectory, given: list[str], most: int
+) -> None:
+    config = load_recipe("demo", ["engine.max_running=8", *given])
+    assert engine_settings(config, directory, MODEL, "engine-0", here(1)[0]).queue_limit == most
+
+
+@pytest.mark.parametrize("count", range(1, 33))
+def test_simulated_nodes_share_the_containers_of_one_machine(count: int) -> None:
+    config = load_recipe("demo", [f"cluster.nodes={count}"])
+    share = share_docker_engine(config, here(count))
+    assert 1 <= share.episodes * count <= config.sandbox.capacity_per_node
+    assert share.starts == max(1, config.sandbox.start_concurrency // count)
+
+
+def test_the_workers_of_a_node_share_its_starts() -> None:
+    config = load_recipe("demo", ["rollout.workers_per_node=2", "rollout.episodes_per_worker=16"])
+    assert share_docker_engine(config, here(1)) == WorkerShare(16, 2)
+
+
+def test_machines_of_their_own_share_nothing() -> None:
+    config = load_recipe("demo", ["cluster.nodes=33", "cluster.address=10.0.0.1:6379"])
+    assert share_docker_engine(config, apart(33)) == WorkerShare(32, 4)
+
+
+def test_more_nodes_on_a_machine_of_a_cluster_than_episodes_are_refused() -> None:
+    config = load_recipe("demo", ["cluster.nodes=33", "cluster.address=10.0.0.1:6379"])
+    with pytest.raises(UserError, match=r"33 nodes on one machine .*ask for fewer --nodes"):
+        share_docker_engine(config, here(33))
+
+
+def test_engines_are_spread_and_every_node_has_its_workers() -> None:
+    config = load_recipe("demo", ["engine.count=3", "rollout.workers_per_node=2", "rollout.episodes_per_worker=16"])
+    first, second = apart(2)
+    assert place_engines(config, [first, second]) == {"engine-0": first, "engine-1": second, "engine-2": first}
+    workers = place_workers(config, [first, second])
+    assert workers == {"worker-0-0": first, "worker-0-1": first, "worker-1-0": second, "worker-1-1": second}
+
+
+def test_on_gpus_engines_go_where_the_learner_and_the_others_leave_room() -> None:
+    config = load_recipe("demo", [*GPUS, "learner.ranks=2", "learner.tp=2", "engine.count=3", "engine.tp=2"])
+    head, bare, large = (replace(node, gpus=gpus) for node, gpus in zip(apart(3), (4, 1, 4), strict=True))
+    assert place_engines(config, [head, bare, large]) == {"engine-0": head, "engine-1": large, "engine-2": large}
+    assert engine_gpus(config) == 2
+
+
+def test_a_sender_on_a_gpu_has_one_of_its_own() -> None:
+    """NCCL knows no two processes on one."""
+    config = load_recipe("demo", [*GPUS, "engine.weights=direct", "engine.sender=cuda"])
+    (alone,) = apart(1)
+    assert [*place_engines(config, [replace(alone, gpus=3)])] == ["engine-0"]
+    with pytest.raises(UserError, match="1 learner ranks and a sender on node-0"):
+        place_engines(config, [replace(alone, gpus=2)])
+
+
+def test_too_few_gpus_are_named_with_what_could_be_asked_for_instead() -> None:
+    config = load_recipe("demo", [*GPUS, "engine.count=2"])
+    (alone,) = apart(1)
+    says = r"too few GPUs \(node-0 2\) for 1 learner ranks on node-0 and 2 engines with 1 each.*placement=shared"
+    with pytest.raises(UserError, match=says):
+        place_engines(config, [replace(alone, gpus=2)])
+
+
+def test_the_engine_of_evaluations_beside_training_has_a_gpu_set_aside() -> None:
+    """Else the first evaluation finds none, a hundred steps into the run."""
+    config = load_recipe("demo", [*GPUS, "evaluation.every_steps=4"])
+    (alone,) = apart(1)
+    assert [*place_engines(config, [replace(alone, gpus=3)])] == ["engine-0"]
+    assert place_evaluation_engine(config, [replace(alone, gpus=3)]).gpus == 3
+    with pytest.raises(UserError, match=r"too few GPUs.*one more for evaluations.*evaluation\.every_steps=0"):
+        place_engines(config, [replace(alone, gpus=2)])
+    without = load_recipe("demo", GPUS)
+    assert [*place_engines(without, [replace(alone, gpus=2)])] == ["engine-0"]
+    with pytest.raises(UserError, match="too few GPUs"):
+        place_evaluation_engine(without, [replace(alone, gpus=2)])
+
+
+def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(directory: RunDirectory) -> None:
+    config, (node,) = load_recipe("demo"), here(1)
+    keys = make_run_keys([EVALUATION_WORKER])
+    told = evaluation_worker_settings(config, directory, MODEL, node, endpoint="tcp://127.0.0.1:1", keys=keys)
+    share = share_docker_engine(config, [node])
+    assert (told.name, told.online_evaluation, told.episodes, told.pool.capacity) == (EVALUATION_WORKER, True, 4, 4)
+    assert told.episodes + share.episodes <= config.sandbox.capacity_per_node
+    assert not evaluation_engine_settings(config, directory, MODEL, node).offloads_memory
+
+
+def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:
+    config = load_recipe("demo", [*GPUS, "cluster.placement=shared", "run.mode=sync"])
+    (alone,) = (replace(node, gpus=1) for node in apart(1))
+    assert (engine_gpus(config), place_engines(config, [alone])) == (0, {"engine-0": alone})
+
+
+def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: RunDirectory) -> None:
+    config, nodes = load_recipe("demo"), apart(2)
+    homes, share = place_workers(config, nodes), share_docker_engine(config, nodes)
+    keys = make_run_keys(homes)
+    buffer = buffer_settings(config, directory, nodes[0], 7000, keys)
+    told = [
+        worker_settings(config, directory, MODEL, name, home, endpoint="tcp://10.0.0.0:7000", keys=keys, share=share)
+        for name, home in homes.items()
+    ]
+    assert (buffer.host, buffer.curve) == ("10.0.0.0", keys.server)
+    assert {key.public for worker in told for key in worker.curves or ()} == keys.server.clients
+
+
+def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given_up(directory: RunDirectory) -> None:
+    share, (node,) = WorkerShare(5, 2), here(1)
+    told = worker_settings(
+        load_recipe("demo"), directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+    )
+    assert (told.episodes, told.pool.capacity, told.pool.start_concurrency) == (5, 5, 2)
+    assert (told.pool.pool, told.pool.run_id, told.curves) == ("mine/worker-0-0", "mine", None)
+    assert told.pool.drain_s < ACTOR_STOP_S
+
+
+@pytest.mark.parametrize(("eta", "every", "lag"), [(4, 2, 2), (4, 3, 1), (0, 1, 1)])
+def test_an_engine_is_passed_over_once_its_weights_are_further_behind_than_tokens_may_be(
+    directory: RunDirectory, eta: int, every: int, lag: int
+) -> None:
+    """With η = 0 too, engines are given new weights one after the other."""
+    mode = "async" if eta else "sync"
+    keys = [f"staleness.eta={eta}", f"learner.publish_every={every}", f"run.mode={mode}"]
+    config, share, (node,) = load_recipe("demo", keys), WorkerShare(5, 2), here(1)
+    told = worker_settings(
+        config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+    )
+    assert told.max_version_lag == lag
+
+
+@pytest.mark.parametrize(
+    ("said", "harness"), [([], None), (["agent.harness=agent --go"], HarnessSettings("agent --go", 3129))]
+)
+def test_a_harness_takes_the_agents_place_where_one_is_named(
+    directory: RunDirectory, said: list[str], harness: HarnessSettings | None
+) -> None:
+    config, share, (node,) = load_recipe("demo", said), WorkerShare(5, 2), here(1)
+    told = worker_settings(
+        config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+    )
+    assert told.harness == harness
+
+
+@pytest.mark.parametrize("send_s", [1.0, 600.0, 5000.0])
+def test_a_ticket_outlives_all_that_its_worker_may_take(send_s: float) -> None:
+    """Else the conductor issues again what a worker is still sending, and the same work is done twice."""
+    config = load_recipe("demo", [f"rollout.send_deadline_s={send_s}"])
+    assert rollout_request_deadline_s(config) > REQUEST_POLL_S + config.rollout.episode_deadline_s + send_s
+
+
+def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: RunDirectory) -> None:
+    """Else a turn that is longer than a server's start fails every episode that it meets."""
+    share, (node,) = WorkerShare(5, 2), here(1)
+    waits_s: list[float] = []
+    for placement in ("separate", "shared"):
+        config = load_recipe("demo", ["run.mode=sync", f"cluster.placement={placement}"])
+        told = worker_settings(
+            config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
+        )
+        waits_s.append(told.episode.engine_restart_s)
+        engine = engine_settings(config, directory, MODEL, "engine-0", node)
+        assert engine.offloads_memory is engine.server_settings().offloads_memory is (placement == "shared")
+    assert waits_s == [config.engine.start_timeout_s, config.engine.start_timeout_s + config.learner.call_timeout_s]
+
+
+def test_the_engines_bound_what_is_in_flight() -> None:
+    assert default_in_flight(RunConfig()) == 64
+    assert default_in_flight(load_recipe("demo", ["rollout.in_flight=5"])) == 5
+
+
+@pytest.mark.parametrize(("device", "hidden"), [("cpu", {"CUDA_VISIBLE_DEVICES": ""}), ("cuda", {})])
+def test_a_learner_on_the_cpu_sees_no_gpu(device: str, hidden: dict[str, str]) -> None:
+    config = load_recipe("demo", [f"learner.device={device}"])
+    assert learner_settings(config, Path("model")).device == device
+    assert learner_environment(config.learner) == {"OMP_NUM_THREADS": "1"} | hidden

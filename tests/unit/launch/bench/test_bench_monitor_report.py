@@ -1,0 +1,77 @@
+"""If these fail, a monitor that misses events, or is slow, is told to be well."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.bench.monitor import MonitorBenchmarkOptions, MonitorBenchmarkReport, add_options, parse_options
+from launch.bench.monitor.live_run import LiveMeasurement
+from launch.bench.monitor.monitor_process import read_cpu_s
+from launch.bench.monitor.opening_time import OpeningMeasurement
+from protocol.errors import UserError
+
+OPENING = OpeningMeasurement(1.2, [1.1, 1.2, 1.3], 0.05, 150.0)
+LIVE = LiveMeasurement(40.0, 300.0, 0, 0, 1000, 50, 0.5, 60.0)
+GOOD = MonitorBenchmarkReport(100_032, OPENING, LIVE)
+
+
+def asked(*words: str) -> MonitorBenchmarkOptions:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parse_options(parser.parse_args(words))
+
+
+def test_what_holds_is_said_as_it_was_asked_for() -> None:
+    said = GOOD.as_json()
+    assert GOOD.holds
+    assert {name: said[name] for name in ("open_s_100k", "rss_mb", "event_latency_ms", "missed_events")} == {
+        "open_s_100k": 1.2, "rss_mb": 150.0, "event_latency_ms": {"p50": 40.0, "p95": 300.0}, "missed_events": 0,
+    }  # fmt: skip
+    assert said["run_slowdown"] == pytest.approx(0.5 / 60.0, abs=1e-5)
+    assert said["failed"] == []
+
+
+@pytest.mark.parametrize(
+    ("report", "said"),
+    [
+        (replace(GOOD, opening=replace(OPENING, open_s=2.1)), "2.1 seconds to open, and the bound is 2"),
+        (replace(GOOD, opening=replace(OPENING, rss_mb=301.0)), "301 MB resident, and the bound is 300"),
+        (replace(GOOD, live=replace(LIVE, p95_ms=1001.0)), "1001 ms to an event, of 95 %, and the bound is 1000"),
+        (replace(GOOD, live=replace(LIVE, missed=1)), "1 events missed, and the bound is 0"),
+        (replace(GOOD, live=replace(LIVE, repeated=2)), "2 events seen twice, and the bound is 0"),
+        (
+            replace(GOOD, live=replace(LIVE, monitor_cpu_s=3.0)),
+            "0.05 of the run's processor time, and the bound is 0.02",
+        ),
+    ],
+)
+def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, said: str) -> None:
+    assert not report.holds
+    assert list(report.failures) == [said]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--trajectories", "99"], "100 or more"),
+        (["--steps", "0"], "1 or more"),
+        (["--cuts", "-1"], "0 or more"),
+        (["--folder", "."], "is no empty folder"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(words: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        asked(*words)
+
+
+def test_processor_time_is_a_processes_own(tmp_path: Path) -> None:
+    before = read_cpu_s(os.getpid())
+    while time.process_time() < before + 0.05:
+        pass
+    assert read_cpu_s(os.getpid()) > before

@@ -1,0 +1,100 @@
+"""If these fail, a recipe that does not run is told to run, or one that fails costs the others."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from launch.bench import recipes
+from launch.bench.recipes import (
+    RecipeBenchmarkOptions,
+    RecipeBenchmarkReport,
+    RecipeResult,
+    add_options,
+    find_failures,
+    parse_options,
+    read_recipe_result,
+)
+from launch.config import RunConfig
+from protocol.errors import UserError
+
+
+def asked(*words: str) -> RecipeBenchmarkOptions:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parse_options(parser.parse_args(words))
+
+
+def test_all_recipes_are_tried_unless_some_are_named() -> None:
+    assert len(asked().recipes) == 5
+    assert "demo" not in asked().recipes
+    assert asked("--recipe", "art_terminal", "--recipe", "art_terminal").recipes == ("art_terminal",)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--recipe", "art_termnal"], "did you mean 'art_terminal'"),
+        (["--steps", "0"], "write 1 or more"),
+        (["--folder", "."], "is no empty folder"),
+        (["--folder", __file__], "is no empty folder"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused(words: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        asked(*words)
+
+
+def test_a_run_is_told_as_its_directory_says(tmp_path: Path) -> None:
+    lines = [{"step": 1, "part_bonus": 0.5, "loss": 1.0}, {"step": 2, "part_bonus": 0.0, "loss": 1.0}]
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "summary.json").write_text('{"trajectories": {"trained": 16}}')
+    assert read_recipe_result(tmp_path, 3.21) == RecipeResult(True, 2, 16, {"bonus": 0.25}, 3.2)
+
+
+def test_a_run_that_never_came_to_a_step_has_run_none(tmp_path: Path) -> None:
+    assert read_recipe_result(tmp_path, 1.0) == RecipeResult(True, 0, 0, None, 1.0)
+
+
+def wrote(run_dir: Path, steps: int, summary: str = "") -> Path:
+    run_dir.mkdir()
+    (run_dir / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(1, steps + 1)))
+    if summary:
+        (run_dir / "summary.json").write_text(summary)
+    return run_dir
+
+
+def test_a_run_that_lacks_something_is_a_failure(tmp_path: Path) -> None:
+    assert find_failures(wrote(tmp_path / "a", 2, '{"failed_checks": []}'), 2) == []
+    assert find_failures(wrote(tmp_path / "b", 1), 2) == [f"1 of 2 steps, see {tmp_path / 'b'}"]
+    assert find_failures(wrote(tmp_path / "c", 2), 2) == [f"it did not come to its end, see {tmp_path / 'c'}"]
+    left = wrote(tmp_path / "d", 2, '{"failed_checks": ["2 containers were left behind"]}')
+    assert find_failures(left, 2) == [f"2 containers were left behind, see {left}"]
+
+
+async def test_a_machine_that_cannot_run_a_recipe_does_not_make_it_one_that_does_not_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing_here(config: RunConfig) -> None:
+        raise UserError("no Docker engine answers")
+
+    monkeypatch.setattr(recipes, "run_preflight_checks", nothing_here)
+    report = await recipes.measure_recipes(asked("--folder", str(tmp_path / "tries")))
+    assert len(report.results) == 5
+    assert all(each == RecipeResult(loads=True) for each in report.results.values())
+    assert report.failures[0] == "art_terminal: no Docker engine answers"
+    assert not report.holds
+
+
+def test_the_report_has_a_key_for_each_recipe_and_nothing_else() -> None:
+    report = RecipeBenchmarkReport(
+        {"a": RecipeResult(False), "b": RecipeResult(True, 2, 16, {"bonus": 0.25}, 3.2)}, ["a: why"]
+    )
+    assert not report.holds
+    assert report.as_json()["b"] == {
+        "loads": True, "steps_run": 2, "trained": 16, "reward_parts": {"bonus": 0.25}, "seconds": 3.2
+    }  # fmt: skip
+    assert set(report.as_json()) == {"a", "b"}

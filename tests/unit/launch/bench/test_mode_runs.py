@@ -1,0 +1,238 @@
+"""If these fail, `launch.bench async` compares runs that had not the same work, or says what was not measured."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import quantiles
+from typing import cast
+
+import numpy as np
+import pytest
+
+from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.scheduler.evaluation import EvaluationAttempt
+from launch.bench.training_modes import ModeBenchmarkReport, add_options, parse_options
+from launch.bench.training_modes.delayed_worker import delay_first_command
+from launch.bench.training_modes.mode_runs import MODES, ModeBenchmarkSetup, ModeRun
+from launch.bench.training_modes.run_measurement import IdleShares, RunMeasurement
+from launch.bench.training_modes.tool_delays import ToolDelays
+from launch.config import load_recipe
+from launch.run_records.run_directory import config_tables
+from protocol.errors import UserError
+from protocol.events import JsonValue
+from protocol.staleness import AdmissionMode
+from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.session.shell import CommandResult
+from sandbox.tasks.task import Task
+
+ASYNC, SYNC, ONE = AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF
+WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
+TASK = Task("t", "List the files.")
+TICKET = RolloutRequest("run", GroupId(0), sample=1, group_size=8, task="t", seed=0)
+
+
+# -- waits -------------------------------------------------------------------------------------------------------------
+
+
+def test_half_of_the_waits_are_below_the_median_and_five_in_a_hundred_above_the_95th_percentile() -> None:
+    drawn = [WAITS.draw_delay_s(f"task-{task}", sample) for task in range(2500) for sample in range(8)]
+    cuts = quantiles(drawn, n=20)
+    assert cuts[9] == pytest.approx(3.0, rel=0.05)
+    assert cuts[18] == pytest.approx(12.0, rel=0.05)
+
+
+def test_a_wait_depends_on_task_sample_and_key_alone() -> None:
+    again = ToolDelays.from_json(WAITS.to_json())
+    assert again.draw_delay_s("a", 0) == WAITS.draw_delay_s("a", 0)
+    others = [WAITS.draw_delay_s("a", 1), WAITS.draw_delay_s("b", 0), ToolDelays("0/2", 3.0, 12.0).draw_delay_s("a", 0)]
+    assert len({WAITS.draw_delay_s("a", 0), *others}) == 4
+
+
+class FakeShell:
+    """Notes what it is to run."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    async def run(self, command: str, timeout_s: float, on_output: object) -> CommandResult:
+        self.ran.append(command)
+        return CommandResult("", 0, 0, timed_out=False, ms=1.0, shell_restarted=False)
+
+
+async def test_only_the_first_command_of_an_episode_waits() -> None:
+    shell = FakeShell()
+    terminal = delay_first_command(SandboxTerminal(cast("SandboxSession", shell), TASK, 60.0, 5.0, 100), TICKET, WAITS)
+    for name, command in (("no_such_tool", "ls"), ("shell_exec", "ls"), ("shell_exec", "pwd")):
+        await terminal.call(name, {"command": command}, lambda _: None)
+    assert shell.ran == [f"sleep {WAITS.draw_delay_s('t', 1):.3f}\nls", "pwd"]
+
+
+async def test_an_evaluation_does_not_wait() -> None:
+    shell = FakeShell()
+    usual = SandboxTerminal(cast("SandboxSession", shell), TASK, 60.0, 5.0, 100)
+    await delay_first_command(usual, replace(TICKET, purpose="after"), WAITS).call(
+        "shell_exec", {"command": "ls"}, lambda _: None
+    )
+    assert shell.ran == ["ls"]
+
+
+# -- arms --------------------------------------------------------------------------------------------------------------
+
+
+def values(mode: AdmissionMode, starts: int | None = None) -> dict[str, object]:
+    ground = ModeBenchmarkSetup("demo", Path("/runs"), 3, ("run.mode='sync'", "learner.lr=1e-4"))
+    config = ground.config(ModeRun("1", mode, 9, 4, WAITS, starts))
+    return {f"{table}.{key}": value for table, keys in config_tables(config).items() for key, value in keys.items()}
+
+
+def test_the_arms_differ_in_mode_and_in_flight_alone() -> None:
+    all_values = [values(mode) for mode in MODES]
+    differing = {key for key in all_values[0] if len({repr(each[key]) for each in all_values}) > 1}
+    assert differing == {"run.mode", "rollout.in_flight"}
+    assert [each["run.mode"] for each in all_values] == ["async", "sync", "one_step_off"], "a person's own gives way"
+    assert [each["rollout.in_flight"] for each in all_values] == [96, 32, 32]
+    assert all_values[0]["learner.lr"] == 1e-4
+    batch = ("rollout.groups_per_step", "rollout.group_size", "staleness.eta", "run.steps", "run.seed")
+    assert [all_values[0][key] for key in batch] == [4, 8, 2, 9, 3]
+
+
+def test_half_a_batch_is_learned_from_at_the_root_of_half_the_rate() -> None:
+    learner, recipe = (
+        ModeBenchmarkSetup("demo", Path("/runs"), 3).config(ModeRun("1", ASYNC, 9, 4, WAITS)).learner,
+        load_recipe("demo"),
+    )
+    assert recipe.rollout.episodes_per_step == 2 * 32
+    assert learner.lr == pytest.approx(recipe.learner.lr / 2**0.5, rel=0.01)
+    assert learner.lr_end == pytest.approx((recipe.learner.lr_end or 0) / 2**0.5, rel=0.01)
+
+
+def test_what_the_pilot_chose_is_one_key() -> None:
+    usual, chosen = values(SYNC), values(SYNC, 8)
+    assert {key for key in usual if usual[key] != chosen[key]} == {"sandbox.start_concurrency"}
+
+
+# -- report ------------------------------------------------------------------------------------------------------------
+
+
+def measured(
+    seconds: float, passed: Sequence[Sequence[bool]] = (), *, sleep: float = 0.0, failed: Sequence[str] = ()
+) -> RunMeasurement:
+    """``passed``: of each task, each attempt."""
+    return RunMeasurement(
+        seconds=seconds,
+        after_warm_up_s=seconds / 2,
+        episodes=256,
+        finished=512,
+        sleep_share=sleep,
+        idle=IdleShares(engine=seconds / 1000, learner=0.5),
+        attempts=[
+            EvaluationAttempt(f"task-{task}", "f", False, each, float(each), EpisodeStatus.COMPLETED, 9)
+            for task, attempts in enumerate(passed)
+            for each in attempts
+        ],
+        failed=failed,
+    )
+
+
+def report(rounds: dict[AdmissionMode, list[RunMeasurement]]) -> ModeBenchmarkReport:
+    return ModeBenchmarkReport(steps=8, starts=4, pilot={2: 1.0, 4: 1.5, 8: 1.25}, rounds=rounds)
+
+
+def test_an_arms_figure_is_its_median_and_arms_are_compared_repetition_by_repetition() -> None:
+    said = report(
+        {
+            ASYNC: [measured(100), measured(128), measured(64)],
+            SYNC: [measured(256, sleep=0.5), measured(256, sleep=0.25), measured(256, sleep=0.375)],
+            ONE: [measured(128), measured(128), measured(128)],
+        }
+    ).as_json()
+    assert said["episodes_per_s"] == {"async": 2.56, "sync": 1.0, "one_step_off": 2.0}
+    assert said["after_warm_up_per_s"] == {"async": 5.12, "sync": 2.0, "one_step_off": 4.0}
+    assert said["async_vs_sync"] == 2.56
+    assert said["async_vs_one_step_off"] == 1.28
+    assert said["sleep_share"] == 0.375
+    assert cast("dict[str, JsonValue]", said["idle"])["async"] == {"engine": 0.1, "learner": 0.5}
+    spread = cast("dict[str, JsonValue]", said["spread"])
+    assert spread["episodes_per_s"] == {"async": [2.56, 2.0, 4.0], "sync": [1.0] * 3, "one_step_off": [2.0] * 3}
+    assert spread["async_vs_sync"] == [2.56, 2.0, 4.0]
+    assert said["eval_difference"] is None
+    assert said["start_concurrency"] == {"sync": 4, "pilot_episodes_per_s": {"2": 1.0, "4": 1.5, "8": 1.25}}
+
+
+def test_the_difference_of_evaluations_is_pooled_over_repetitions_and_paired_by_task() -> None:
+    dice = np.random.default_rng(0)
+    drawn = {mode: dice.random((3, 40, 4)) < chance for mode, chance in ((ASYNC, 0.8), (SYNC, 0.7), (ONE, 0.5))}
+    made = report({mode: [measured(1, each.tolist()) for each in repetitions] for mode, repetitions in drawn.items()})
+    said = made.as_json()
+
+    by_task = {mode: repetitions.transpose(1, 0, 2).reshape(40, 12).mean(axis=1) for mode, repetitions in drawn.items()}
+    paired = by_task[ASYNC] - by_task[SYNC]
+    half = 1.959964 * paired.std(ddof=1) / np.sqrt(40)
+    told = cast("dict[str, JsonValue]", said["eval_difference"])
+    assert told["mean"] == pytest.approx(paired.mean(), abs=1e-4)
+    assert told["ci95"] == pytest.approx([paired.mean() - half, paired.mean() + half], abs=1e-4)
+    after = cast("dict[str, dict[str, float]]", said["eval_after"])
+    assert {mode: after[mode]["n"] for mode in after} == {"async": 480, "sync": 480, "one_step_off": 480}
+    assert after["one_step_off"]["pass_at_1"] == pytest.approx(by_task[ONE].mean(), abs=1e-4)
+    assert after["one_step_off"]["stderr"] == pytest.approx(by_task[ONE].std(ddof=1) / np.sqrt(40), abs=1e-4)
+    assert made.holds
+
+
+def test_a_policy_that_may_have_learned_less_fails_the_bench_and_a_slow_arm_does_not() -> None:
+    slow = {ASYNC: [measured(500)], SYNC: [measured(100)], ONE: [measured(100)]}
+    assert report(slow).holds
+    worse = [[True, False]] * 10, [[True, True]] * 10, [[True, True]] * 10
+    made = report({mode: [measured(100, each)] for mode, each in zip((ASYNC, SYNC, ONE), worse, strict=True)})
+    (line,) = made.failures
+    assert "-0.500" in line
+    assert not made.holds
+
+
+def test_a_check_of_a_runs_own_that_did_not_hold_fails_the_bench() -> None:
+    made = report({ASYNC: [measured(1)], SYNC: [measured(1), measured(1, failed=["3 containers"])], ONE: [measured(1)]})
+    assert made.failures == ["sync, repetition 2: 3 containers"]
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+
+def asked(*words: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    return parser.parse_args(words)
+
+
+def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
+    made = parse_options(asked())
+    assert (made.recipe, made.steps, made.repetitions, made.starts) == ("demo", 8, 3, (2, 4, 8))
+    assert (made.median_s, made.p95_s) == (3.0, 12.0)
+    tasks = (
+        ModeBenchmarkSetup(made.recipe, Path("/runs"), 0).config(ModeRun("1", SYNC, 9, made.attempts, WAITS)).evaluation
+    )
+    assert 18 * tasks.tasks_per_family * tasks.attempts >= 400
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "0"], "--steps and --repetitions"),
+        (["--attempts", "-1"], "--attempts"),
+        (["--starts", "two"], "--starts two"),
+        (["--starts", "0"], "--starts 0"),
+        (["--median", "12", "--p95", "3"], "0 < median < p95"),
+        (["--median", "nan"], "0 < median < p95"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(words: list[str], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        parse_options(asked(*words))
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+    with pytest.raises(UserError, match="is no empty folder"):
+        parse_options(asked("--folder", str(tmp_path)))

@@ -1,0 +1,60 @@
+"""If these fail, `launch.bench chaos` takes a run that failed for one that it killed, or kills what is another's."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.bench.chaos.run_supervisor import RunSupervisor
+from launch.processes.background_tasks import background_services
+from protocol.cli.exit_codes import EXIT_USER
+from protocol.errors import InfraError
+
+SCRIPTED = """
+import os, signal, sys, time
+from pathlib import Path
+from launch.bench.chaos.kill_points import Kill, Process, write_kill
+folder = Path(sys.argv[1])
+with (folder / "said").open("a") as said:
+    said.write(" ".join(sys.argv[2:]) + "\\n")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell in the background has it ignore
+if "--resume" in sys.argv:
+    signal.pause()
+if "unseen" not in sys.argv:
+    write_kill(folder, Kill(time.time(), Process.DRIVER, os.getpid(), None))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+SOON_S = 600.0
+
+
+def command(folder: Path, *words: str) -> RunSupervisor:
+    """Of a driver that is killed once, and when it is gone on with waits for the interrupt."""
+    return RunSupervisor(folder, words, "chaos", (sys.executable, "-c", SCRIPTED, str(folder)))
+
+
+async def test_a_run_whose_driver_was_killed_is_gone_on_with_under_another_token(tmp_path: Path) -> None:
+    running, said = command(tmp_path, "--recipe", "r.toml"), tmp_path / "said"
+    async with asyncio.timeout(SOON_S), background_services(running.keep_running()):
+        while not said.exists() or len(said.read_text().splitlines()) < 2:  # noqa: ASYNC110  another process's doing
+            await asyncio.sleep(0.05)
+    (first, *begun), (second, *again) = [line.split() for line in said.read_text().splitlines()]
+    assert begun == ["--recipe", "r.toml", "--run-id", "chaos"]
+    assert again == ["--recipe", "r.toml", "--resume", "chaos"]
+    assert first != second == running.token
+
+
+async def test_a_death_that_nobody_ordered_fails_the_bench(tmp_path: Path) -> None:
+    with pytest.raises(InfraError, match="by itself"):
+        async with asyncio.timeout(SOON_S):
+            await command(tmp_path, "unseen").keep_running()
+
+
+def test_the_drivers_process_says_nothing_that_is_not_the_runs(tmp_path: Path) -> None:
+    program = RunSupervisor(tmp_path, (), "chaos").program
+    done = subprocess.run([*program, "token", "--recipe", "nowhere.toml"], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_USER
+    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error"]

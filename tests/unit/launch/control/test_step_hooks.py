@@ -1,0 +1,126 @@
+"""If these fail, a step sees half of a change, a paused run goes on, or who asked waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+
+from launch.control.step_hooks import StepHooks, TrainingEnding
+from protocol.errors import UserError
+
+
+class Loop:
+    """Takes steps until it is ended, and notes what was done before each."""
+
+    def __init__(self) -> None:
+        self.boundary, self.done = StepHooks(), list[str]()
+
+    async def run(self, steps: int = 3) -> None:
+        try:
+            for step in range(steps):
+                await self.boundary.run_pending()
+                if self.boundary.ending is not None:
+                    return
+                self.done.append(f"step {step}")
+                await asyncio.sleep(0)
+        finally:
+            self.boundary.close()
+
+    async def note(self) -> int:
+        self.done.append("asked")
+        return len(self.done)
+
+
+async def test_what_is_asked_is_done_between_two_steps_and_its_result_comes_back() -> None:
+    loop = Loop()
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(loop.boundary.run_between_steps(loop.note))
+        await asyncio.sleep(0)
+        group.create_task(loop.run(1))
+    assert loop.done == ["asked", "step 0"]
+    assert asked.result() == 1
+
+
+async def test_a_paused_loop_does_what_is_asked_and_takes_no_step_until_it_may_go_on() -> None:
+    loop = Loop()
+    loop.boundary.pause()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(loop.run(1))
+        assert await loop.boundary.run_between_steps(loop.note) == 1
+        assert await loop.boundary.run_between_steps(loop.note) == 2
+        assert loop.done == ["asked", "asked"]
+        loop.boundary.resume()
+    assert loop.done == ["asked", "asked", "step 0"]
+
+
+async def test_a_paused_loop_can_be_ended() -> None:
+    loop = Loop()
+    loop.boundary.pause()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(loop.run())
+        await loop.boundary.run_between_steps(loop.note)
+        loop.boundary.request_end(TrainingEnding.ASKED)
+    assert loop.done == ["asked"]
+
+
+async def test_what_a_person_can_mend_concerns_who_asked_and_not_the_loop() -> None:
+    loop = Loop()
+
+    async def refuse() -> None:
+        raise UserError("no")
+
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(_error_of(loop.boundary.run_between_steps(refuse)))
+        await asyncio.sleep(0)
+        group.create_task(loop.run(1))
+    assert loop.done == ["step 0"]
+    assert str(asked.result()) == "no"
+
+
+async def test_what_fails_ends_the_loop_too() -> None:
+    loop = Loop()
+
+    async def fail() -> None:
+        raise ZeroDivisionError
+
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(_error_of(loop.boundary.run_between_steps(fail)))
+        await asyncio.sleep(0)
+        run = group.create_task(_error_of(loop.run()))
+    assert isinstance(asked.result(), ZeroDivisionError)
+    assert isinstance(run.result(), ZeroDivisionError)
+
+
+async def test_who_comes_too_late_is_told_so() -> None:
+    loop = Loop()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(loop.run(1))
+        await asyncio.sleep(0)
+        late = group.create_task(_error_of(loop.boundary.run_between_steps(loop.note)))
+    assert "training has ended" in str(late.result())
+    with pytest.raises(UserError, match="training has ended"):
+        await loop.boundary.run_between_steps(loop.note)
+    assert loop.done == ["step 0"]
+
+
+async def test_who_has_gone_is_not_worked_for() -> None:
+    loop = Loop()
+    loop.boundary.pause()
+    asked = asyncio.get_running_loop().create_task(loop.boundary.run_between_steps(loop.note))
+    await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    loop.boundary.resume()
+    await loop.run(1)
+    assert loop.done == ["step 0"]
+
+
+async def _error_of(work: Awaitable[object]) -> Exception | None:
+    try:
+        await work
+    except Exception as error:  # noqa: BLE001  # what is looked for
+        return error
+    return None

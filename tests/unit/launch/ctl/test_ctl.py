@@ -1,0 +1,217 @@
+"""If these fail, a person cannot see what a run does, is told that something is done which is not, or reads what an
+agent wrote for somebody else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from launch.config import RunConfig
+from launch.control.requests import (
+    REQUEST_ANSWERED_EVENT,
+    ControlAction,
+    list_request_files,
+    make_request,
+    read_request,
+)
+from launch.ctl.__main__ import main, parse_request
+from launch.ctl.request_client import submit_and_wait
+from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status, strip_control_characters
+from launch.run_records.run_directory import NoSuchRunError, RunDirectory, config_tables
+from protocol.cli.exit_codes import EXIT_FAILED
+from protocol.errors import UserError
+from protocol.events import EventLog
+from tests.support.fake_run import write_fake_run
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A run that goes on, as far as its files tell: six episodes are under way."""
+    path = tmp_path / "run"
+    write_fake_run(path, steps=3, finished=False)
+    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_tables(RunConfig())}))
+    return path
+
+
+@pytest.fixture
+def alive(run_dir: Path) -> Iterator[Path]:
+    """The same with a driver."""
+    with RunDirectory.open(run_dir):
+        yield run_dir
+
+
+class FakeDriver:
+    """Answers a request when it is given the time to."""
+
+    def __init__(self, run_dir: Path, *, ok: bool = True, looks: int = 3) -> None:
+        self.run_dir, self.ok, self.looks = run_dir, ok, looks
+        self.log = EventLog(run_dir, "driver-1", "node-0")
+        self.log.emit(REQUEST_ANSWERED_EVENT, request="an earlier one", ok=True, text="not this")
+
+    def __call__(self, _: float) -> None:
+        self.looks -= 1
+        if self.looks == 0:
+            (path,) = list_request_files(self.run_dir)
+            self.log.emit(
+                REQUEST_ANSWERED_EVENT, request=read_request(path).id, ok=self.ok, text="done" if self.ok else "no"
+            )
+
+
+def test_a_request_returns_with_the_runs_word(alive: Path) -> None:
+    assert submit_and_wait(alive, make_request(ControlAction.PAUSE), 60.0, FakeDriver(alive)).text == "done"
+
+
+def test_what_the_run_refuses_is_an_error(alive: Path) -> None:
+    with pytest.raises(UserError, match="pause: no"):
+        submit_and_wait(alive, make_request(ControlAction.PAUSE), 60.0, FakeDriver(alive, ok=False))
+
+
+def test_a_run_that_does_not_answer_in_time_is_still_asked(alive: Path) -> None:
+    with pytest.raises(TimeoutError):
+        submit_and_wait(alive, make_request(ControlAction.PAUSE), 0.0)
+    assert len(list_request_files(alive)) == 1
+    assert [asked.action for asked in read_status(alive).asked] == ["pause"]
+
+
+def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
+    directory = RunDirectory.open(run_dir)
+    with pytest.raises(UserError, match="ended before it answered"):
+        submit_and_wait(run_dir, make_request(ControlAction.PAUSE), 60.0, lambda _: directory.close())
+    assert list_request_files(run_dir) == []
+
+
+def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> None:
+    (run_dir / "summary.json").write_text("{}")
+    with pytest.raises(UserError, match=r"run has come to its end.*status"):
+        main([str(run_dir), "pause"])
+    (run_dir / "summary.json").write_text('{"ended": "drained"}')
+    with pytest.raises(UserError, match=r"--resume run"):
+        main([str(run_dir), "pause"])
+
+
+def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> None:
+    with pytest.raises(UserError, match=r"no driver has run run.*--resume run"):
+        main([str(run_dir), "pause"])
+    assert list_request_files(run_dir) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["retune"], "these can be changed: rollout.in_flight"),
+        (["retune", "in_fligt=3"], "did you mean 'in_flight'"),
+        (["cancel"], "cancel ID"),
+        (["cancel", "1", "2"], "one after the other"),
+        (["drain", "engine-0", "engine-1"], "one after the other"),
+        (["pause", "now"], "takes nothing after it"),
+        (["status", "now"], "takes nothing after it"),
+        (["explode"], "invalid choice"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_the_run_hears_of_it(alive: Path, words: list[str], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        main([str(alive), *words])
+    assert list_request_files(alive) == []
+
+
+def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
+    request = parse_request(ControlAction.RETUNE, ["in_flight=8"], "too slow")
+    assert (request.reason, request.changes) == ("too slow", {"rollout.in_flight": "8"})
+    assert parse_request(ControlAction.CANCEL, ["g12"], "").target == "g12"
+    assert parse_request(ControlAction.DRAIN, ["engine-0"], "").target == "engine-0"
+    assert parse_request(ControlAction.DRAIN, [], "").target == ""
+
+
+def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfdbinary: pytest.CaptureFixture) -> None:
+    assert main([str(alive), "pause", "--timeout", "0", "--json"]) == EXIT_FAILED
+    said = json.loads(capfdbinary.readouterr().out)
+    assert (said["run"], said["action"], said["confirmed"]) == ("run", "pause", False)
+
+
+def test_the_status_is_what_the_files_say(alive: Path) -> None:
+    log = EventLog(alive, "driver-1", "node-0")
+    log.emit("advisory", about="clip", text="nothing is clipped", health=False)
+    log.emit("advisory", about="disk", text="the disk fills", health=True)
+    log.emit("advisory", about="idle", text="the learner waits", health=True)
+    log.emit("advisory.over", about="idle")
+    log.emit("conductor.flow", flow="pause", was="run", open_groups=0)
+    status = read_status(alive)
+    assert (status.alive, status.phase, status.flow, status.step, status.steps) == (True, "training", "pause", 2, 3)
+    assert status.running == 6
+    assert status.trained > 0
+    assert "reward_mean" in status.latest
+    assert [advice.about for advice in status.advisories] == ["disk", "clip"], "health comes first"
+    said = "\n".join(format_status(status))
+    assert "training, paused · step 2/3 · 6 rollouts" in said
+    assert "! the disk fills" in said
+    assert f"at most {RunConfig().in_flight} rollouts in flight" in said
+    assert status.tunable["rollout.in_flight"] == 0
+    orjson.dumps(dataclasses.asdict(status))
+
+
+def test_a_run_whose_driver_has_gone_without_a_word_is_not_told_to_train(run_dir: Path) -> None:
+    status = read_status(run_dir)
+    assert (status.alive, status.phase, status.running) == (False, "died", 0)
+    assert read_rollouts(run_dir, content=False) == []
+
+
+def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir: Path) -> None:
+    assert format_status(read_status(run_dir))[-1].startswith("to go on with it: python -m launch.cluster --resume run")
+    (run_dir / "summary.json").write_text("{}")
+    status = read_status(run_dir)
+    assert (status.phase, status.go_on) == ("done", "")
+
+
+def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
+    (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"run": {"name": "sft"}, "sft": {}}}))
+    with pytest.raises(UserError, match=r"nobody can be asked: python -m launch\.sft --resume run"):
+        main([str(run_dir), "pause"])
+    with RunDirectory.open(run_dir), pytest.raises(UserError, match="supervised training, which nobody steers"):
+        main([str(run_dir), "pause"])
+    (run_dir / "summary.json").write_text("{}")
+    with pytest.raises(UserError, match="come to its end"):
+        main([str(run_dir), "pause"])
+
+
+@pytest.mark.parametrize("action", ["status", "list", "pause"])
+def test_a_folder_that_is_no_run_has_no_status(tmp_path: Path, action: str) -> None:
+    with pytest.raises(NoSuchRunError, match="no such run"):
+        main([str(tmp_path), action])
+
+
+def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
+    (alive / "events" / "driver.jsonl").write_bytes(b"\0\xff{not json\n" * 3)
+    (alive / "config.json").write_bytes(b"{")
+    (alive / "requests").mkdir()
+    (alive / "requests" / "1.json").write_bytes(b"{")
+    status = read_status(alive)
+    assert (status.alive, status.in_flight, status.tunable) == (True, None, {})
+    assert any(line.startswith("! ") and "config.json cannot be read" in line for line in format_status(status))
+
+
+@pytest.mark.parametrize("record", [b"[]", b'{"retuned": [7]}', b'{"retuned": {}}'])
+def test_a_record_that_is_none_changes_nothing_about_the_status(alive: Path, record: bytes) -> None:
+    (alive / "config.json").write_bytes(record)
+    assert read_status(alive).retuned == []
+
+
+def test_what_an_agent_wrote_is_shown_only_when_it_is_asked_for(alive: Path) -> None:
+    withheld, told = read_rollouts(alive, content=False), read_rollouts(alive, content=True)
+    assert len(withheld) == len(told) == 6
+    commands = [rollout.content for rollout in told]
+    assert all(commands)
+    text = orjson.dumps([dataclasses.asdict(rollout) for rollout in withheld]).decode()
+    assert not any(command in text for command in commands)
+    assert not any(command in line for command in commands for line in format_rollouts(withheld))
+    assert all(
+        strip_control_characters(command) in line for command, line in zip(commands, format_rollouts(told), strict=True)
+    )
+
+
+def test_an_agent_cannot_move_the_terminals_cursor() -> None:
+    assert strip_control_characters("a\x1b[2Jb\nc\u202ed\te") == "a�[2Jb⏎c�d e"

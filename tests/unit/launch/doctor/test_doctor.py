@@ -1,0 +1,390 @@
+"""If these fail, somebody starts a run on a machine that cannot hold one, or is kept from one that can, or is told that
+something is wrong and not what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.config import load_recipe
+from launch.doctor import clock, docker_engine, gpu, limits, ports, storage, versions
+from launch.doctor.__main__ import make_recipe_check
+from launch.doctor.check_runner import HostCheck, make_host_check, run_checks
+from launch.doctor.docker_engine import DockerEngineFacts, EngineAnswer
+from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, require_no_failure
+from launch.doctor.gpu import GpuFacts, GpuInfo, TorchFacts
+from launch.doctor.host_checks import HOST_CHECKS, require_host
+from launch.doctor.limits import LimitFacts
+from launch.doctor.ports import PortFacts
+from launch.doctor.requirements import HostRequirements, host_requirements, node_host_requirements
+from launch.doctor.storage import FolderFacts, ShmFacts
+from launch.doctor.versions import VersionFacts
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_USER
+from protocol.errors import UserError
+
+WANTS = HostRequirements(folder=Path("/runs"), reserve_mb=512, containers=16)
+CUDA = replace(WANTS, gpu_keys=("learner.device", "engine.device"), gpus=2)
+HARNESS = replace(WANTS, harness=True)
+ELSEWHERE = replace(WANTS, folder_key="cluster.scratch_dir")
+LIMITS = {"memory": True, "processes": True, "processor time": True}
+ENGINE = DockerEngineFacts(
+    url="unix:///e.sock",
+    answer=EngineAnswer.YES,
+    base_image="base",
+    has_base_image=True,
+    toolchain=Path("/kit"),
+    has_toolchain=True,
+    version="20.10",
+    api=(1, 41),
+    limits=LIMITS,
+)
+FOLDER = FolderFacts(Path("/runs"), 1 << 40, 1 << 30, 1 << 31, "ext4", writable=True)
+LIMITED = LimitFacts(files=1 << 20, tasks=1 << 40, locked_bytes=1 << 40, infiniband=True)
+H200 = GpuInfo("NVIDIA H200", 143_771, 4, "570.1")
+GPUS = GpuFacts(devices=True, gpus=(H200, H200), torch=TorchFacts("12.8", 2, "2.27.3"), interfaces=("lo", "eth0"))
+VERSIONS = VersionFacts((6, 1), (3, 11, 7), {"torch": "2.13.0+cu128"}, {"torch": "2.13.0"})
+
+
+def worst(findings: Sequence[Finding]) -> Finding:
+    """Also: whatever is wrong has a way out, and nothing that is right has."""
+    for each in findings:
+        assert bool(each.fix) is (each.level is not FindingLevel.OK), each
+    return max(findings, key=lambda each: [*FindingLevel].index(each.level))
+
+
+def judged(what: object, wants: HostRequirements = WANTS) -> list[Finding]:
+    match what:
+        case DockerEngineFacts():
+            return [*docker_engine.judge(what, wants), *docker_engine.judge_engine_clock(what)]
+        case FolderFacts():
+            return storage.judge_folder(what, wants)
+        case ShmFacts():
+            return storage.judge_shm(what, wants)
+        case LimitFacts():
+            return limits.judge(what, wants)
+        case PortFacts():
+            return ports.judge(what, wants)
+        case clock.ClockFacts():
+            return clock.judge(what, wants)
+        case VersionFacts():
+            return versions.judge(what, wants)
+        case GpuFacts():
+            return gpu.judge(what, wants)
+    raise AssertionError(what)
+
+
+@pytest.mark.parametrize(
+    ("facts", "wants"),
+    [
+        (ENGINE, WANTS),
+        (DockerEngineFacts(), replace(WANTS, docker=False)),
+        (ENGINE, HARNESS),
+        (replace(ENGINE, root=False), WANTS),
+        (replace(ENGINE, subnets={"longshore-1": "10.213.4.0/28"}, routes=("10.213.4.0/28", "10.0.0.0/24")), WANTS),
+        (FOLDER, WANTS),
+        (replace(FOLDER, inodes=0, free_inodes=0, kind="btrfs"), WANTS),
+        (replace(FOLDER, kind="nfs4"), replace(WANTS, buffer=False)),
+        (ShmFacts(there=True, total_bytes=1 << 30, free_bytes=1 << 30), WANTS),
+        (LIMITED, CUDA),
+        (PortFacts((), 28_000), WANTS),
+        (clock.ClockFacts(1e9, 1e9, synchronised=False), WANTS),
+        (clock.ClockFacts(1e9, 1e9, synchronised=True), replace(WANTS, machines=8)),
+        (clock.ClockFacts(1e9, 1e9, synchronised=None), replace(WANTS, machines=8)),
+        (VERSIONS, WANTS),
+        (GpuFacts(devices=False), WANTS),
+        (GPUS, CUDA),
+        (replace(GPUS, asked_interfaces=(("NCCL_SOCKET_IFNAME", "eth"), ("GLOO_SOCKET_IFNAME", "^docker"))), CUDA),
+    ],
+)
+def test_a_machine_that_can_is_not_kept_from_it(facts: object, wants: HostRequirements) -> None:
+    assert worst(judged(facts, wants)).level is FindingLevel.OK
+
+
+W, F = FindingLevel.WARNING, FindingLevel.FAILED
+
+
+@pytest.mark.parametrize(
+    ("facts", "wants", "level", "check", "said", "fix"),
+    [
+        (
+            DockerEngineFacts(configured_url="tcp://x:1", configured_answer=EngineAnswer.NOBODY),
+            WANTS,
+            F,
+            "docker",
+            "no Docker",
+            "unset DOCKER_H",
+        ),
+        (
+            DockerEngineFacts(setup_error=UserError("not set up: run `up`")),
+            WANTS,
+            F,
+            "docker",
+            "not set up",
+            "run `up`",
+        ),
+        (replace(ENGINE, asked="tcp://x:1"), WANTS, F, "docker", "not the engine that", "make setup"),
+        (replace(ENGINE, answer=EngineAnswer.NOBODY), WANTS, F, "docker", "no Docker engine answers", "make setup"),
+        (replace(ENGINE, answer=EngineAnswer.SILENT), WANTS, F, "docker", "says nothing", "systemctl restart docker"),
+        (replace(ENGINE, answer=EngineAnswer.FORBIDDEN), WANTS, F, "docker", "may not use", "usermod -aG docker"),
+        (replace(ENGINE, has_base_image=False), WANTS, F, "docker", "base image", "make setup"),
+        (replace(ENGINE, has_kit=False), WANTS, F, "docker", "the kit /kit is gone", "make setup"),
+        (
+            replace(ENGINE, has_wanted_image=False),
+            replace(WANTS, image="i"),
+            F,
+            "docker",
+            "'i' is not",
+            "images pull i",
+        ),
+        (replace(ENGINE, root=False), HARNESS, F, "docker", "agent.harness", "as root, or leave the key out"),
+        (replace(ENGINE, url="tcp://box:2375"), HARNESS, F, "docker", "tcp://box:2375", "as root, or leave the key"),
+        (replace(ENGINE, api=(1, 40)), WANTS, W, "docker", "API 1.40", "Docker 20.10"),
+        (replace(ENGINE, limits=LIMITS | {"memory": False}), WANTS, F, "cgroup", "memory", "cgroup_enable=memory"),
+        (replace(ENGINE, limits=LIMITS | {"processes": False}), WANTS, F, "cgroup", "processes", "Delegate"),
+        (replace(ENGINE, limits=LIMITS | {"processor time": False}), WANTS, W, "cgroup", "processor", "Delegate"),
+        (replace(ENGINE, ahead_s=-61.0), WANTS, W, "clock", "-61 s off", "timedatectl"),
+        (replace(ENGINE, subnets={"vpn": "10.0.0.0/8"}), WANTS, W, "address pools", "10.0.0.0/8 overlaps", "ip route"),
+        (replace(ENGINE, routes=("10.213.8.0/24",)), WANTS, W, "address pools", "10.213.8.0/24 overlaps", "ip route"),
+        (
+            replace(ENGINE, pools=2, subnets={"a": "172.17.0.0/16", "b": "172.18.0.0/16"}),
+            *(WANTS, W, "address pools", "2 networks take up", "network prune"),
+        ),
+        (replace(FOLDER, free_bytes=100 << 20), WANTS, F, "disk", "100 MB free", "--set run.dir=FOLDER"),
+        (replace(FOLDER, free_bytes=1), ELSEWHERE, F, "disk", "0 MB free", "--set cluster.scratch_dir=FOLDER"),
+        (replace(FOLDER, free_inodes=9), ELSEWHERE, F, "inodes", "only 9 files", "--set cluster.scratch_dir=FOLDER"),
+        (replace(FOLDER, writable=False), WANTS, F, "disk", "cannot write", "ls -ld"),
+        (replace(FOLDER, free_inodes=99), WANTS, F, "inodes", "only 99 files", "du --inodes"),
+        (replace(FOLDER, free_inodes=99_999), WANTS, W, "inodes", "99,999 files", "du --inodes"),
+        (replace(FOLDER, kind="nfs4"), WANTS, F, "file system", "network file system (nfs4)", "run.dir=/var/tmp/runs"),
+        (replace(FOLDER, kind="tmpfs"), WANTS, W, "file system", "in memory (tmpfs)", "run.dir=/var/tmp/runs"),
+        (ShmFacts(there=False), WANTS, F, "/dev/shm", "not there", "mount -t tmpfs"),
+        (
+            ShmFacts(there=True, total_bytes=64 << 20, free_bytes=64 << 20),
+            WANTS,
+            W,
+            "/dev/shm",
+            "64 MB",
+            "--shm-size=1g",
+        ),
+        (ShmFacts(there=True, total_bytes=1 << 29, free_bytes=1 << 29), CUDA, W, "/dev/shm", "NCCL", "--shm-size=3g"),
+        (replace(LIMITED, files=1024), WANTS, F, "ulimits", "1,024 files", "nofile"),
+        (replace(LIMITED, tasks=500), WANTS, W, "ulimits", "500 processes", "pids-limit"),
+        (replace(LIMITED, locked_bytes=65536), CUDA, W, "ulimits", "64 KB", "memlock"),
+        (PortFacts((UserError("port 1 is in use: use another"),), 28_000), WANTS, F, "ports", "in use", "use another"),
+        (PortFacts((), 100), WANTS, W, "ports", "only 100 ports", "sysctl"),
+        (clock.ClockFacts(1e9, 2e9, synchronised=True), WANTS, F, "clock", "days behind", "timedatectl"),
+        (
+            clock.ClockFacts(1e9, 1e9, synchronised=False),
+            replace(WANTS, machines=8),
+            W,
+            "clock",
+            "8 machines",
+            "chronyc",
+        ),
+        (replace(VERSIONS, python=(3, 10, 1)), WANTS, F, "versions", "Python 3.10.1", "make setup PYTHON"),
+        (replace(VERSIONS, kernel=(3, 10)), WANTS, W, "versions", "Linux 3.10", "kernel"),
+        (replace(VERSIONS, installed={"torch": ""}), WANTS, F, "versions", "torch not installed", "make setup"),
+        (
+            replace(VERSIONS, installed={"torch": "2.12.0"}),
+            WANTS,
+            W,
+            "versions",
+            "torch 2.12.0 (tested: 2.13.0)",
+            "setup",
+        ),
+        (GpuFacts(devices=False), CUDA, F, "gpu", "no GPU", "--set engine.device=cpu"),
+        (replace(GPUS, smi_error="nvidia-smi gives no answer"), WANTS, F, "gpu", "no answer", "dmesg"),
+        (replace(GPUS, torch=None, torch_error="torch cannot be asked"), WANTS, W, "gpu", "torch cannot", "dmesg"),
+        (replace(GPUS, torch=TorchFacts("", 0, "")), CUDA, F, "gpu", "build for CPUs", "CUDA builds"),
+        (replace(GPUS, torch=TorchFacts("12.8", 1, "2.27")), CUDA, F, "gpu", "asks for 2 GPUs", "CUDA_VISIBLE_DEVICES"),
+        (replace(GPUS, gpus=(H200, replace(H200, used_mb=90_000))), CUDA, W, "gpu", "1 of 2 GPUs", "nvidia-smi"),
+        (replace(GPUS, torch=TorchFacts("12.8", 2, "")), CUDA, F, "nccl", "without NCCL", "build for CUDA"),
+        (replace(GPUS, asked_interfaces=(("NCCL_SOCKET_IFNAME", "ib0"),)), CUDA, F, "nccl", "=ib0 names no", "unset"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_fix(
+    facts: object, wants: HostRequirements, level: FindingLevel, check: str, said: str, fix: str
+) -> None:
+    found = worst(judged(facts, wants))
+    assert (found.level, found.check) == (level, check)
+    assert said in found.message
+    assert fix in found.fix
+
+
+def test_a_look_that_hangs_is_one_finding_and_keeps_no_other_waiting() -> None:
+    """Of a file server that is gone, or a driver: nothing in the process can end that."""
+    for_ever = threading.Event()
+
+    def hangs(wants: HostRequirements) -> bool:
+        del wants
+        return for_ever.wait()
+
+    def breaks(wants: HostRequirements) -> bool:
+        raise OSError("gone")
+
+    def fine(seen: bool, wants: HostRequirements) -> list[Finding]:
+        return [Finding(CheckName.CLOCK, FindingLevel.OK, str(seen))]
+
+    checks = [
+        make_host_check((CheckName.DISK,), hangs, fine, deadline_s=0.05, timeout_fix="mend the disk"),
+        make_host_check((CheckName.CLOCK,), lambda wants: True, fine, deadline_s=60.0, timeout_fix="-"),
+        make_host_check((CheckName.SHM,), breaks, fine, deadline_s=60.0, timeout_fix="mend it"),
+    ]
+    hung, good, broken = run_checks(checks, WANTS)
+    assert (hung.check, hung.level, hung.fix) == (CheckName.DISK, FindingLevel.FAILED, "mend the disk")
+    assert "no answer within 0.05 s" in hung.message
+    assert good.level is FindingLevel.OK
+    assert (broken.level, broken.fix) == (FindingLevel.FAILED, "mend it")
+    assert "OSError: gone" in broken.message
+
+
+def test_a_check_whose_deadline_is_over_when_it_answers_is_heard_once() -> None:
+    """Its late answer is no second finding."""
+    begun = threading.Event()
+
+    def slow(wants: HostRequirements) -> bool:
+        return begun.wait()
+
+    def wakes(wants: HostRequirements) -> bool:
+        begun.set()
+        return True
+
+    def says(seen: bool, wants: HostRequirements) -> list[Finding]:
+        return [Finding(CheckName.CLOCK, FindingLevel.OK, str(seen))]
+
+    late = HostCheck((CheckName.DISK,), lambda wants: says(slow(wants), wants), 0.0, "x", quick=True)
+    early = HostCheck((CheckName.CLOCK,), lambda wants: says(wakes(wants), wants), 60.0, "x", quick=True)
+    assert len(run_checks([late, early], WANTS)) == 2
+
+
+def test_what_a_machine_is_asked_can_be_sent_there_and_its_answer_back() -> None:
+    """Each node of a cluster is asked by the same function."""
+    wants = host_requirements(load_recipe("demo", ["cluster.nodes=4"]))
+    assert pickle.loads(pickle.dumps(wants)) == wants  # noqa: S301  our own
+    finding = finding_from_error(CheckName.PORTS, UserError("port 1 is in use: use another"))
+    assert pickle.loads(pickle.dumps(finding)) == finding  # noqa: S301  our own
+
+
+def test_what_is_not_there_says_which_option_names_another(tmp_path: Path) -> None:
+    recipe = load_recipe("seta_qwen3_8b", [f"model.path='{tmp_path}'", f"data.path='{tmp_path}/tasks'"])
+    found = [str(each) for each in make_recipe_check(recipe).find(host_requirements(recipe))]
+    assert ["--model" in line for line in found if "config.json" in line] == [True], "one finding about the model"
+    assert any("tasks is missing" in line and "--set data.path=" in line for line in found), found
+
+
+def test_the_doctor_is_asked_about_a_model_as_a_run_is() -> None:
+    done = doctor("--recipe", "demo", "--model", "/nowhere", "--json")
+    found = json.loads(done.stdout)["findings"]
+    assert any("/nowhere" in each["said"] for each in found), found
+
+
+def test_what_a_run_wants_follows_its_configuration() -> None:
+    alone = host_requirements(load_recipe("demo", ["cluster.nodes=4", "learner.device=cuda", "engine.device=cuda"]))
+    assert (alone.nodes, alone.machines, alone.gpus) == (4, 1, 2)
+    assert alone.gpu_keys == ("learner.device", "engine.device")
+    joined = host_requirements(
+        load_recipe("demo", ["cluster.nodes=4", "cluster.address='10.0.0.1:1'", "engine.device=cuda"])
+    )
+    assert (joined.nodes, joined.machines, joined.gpu_keys) == (1, 4, ())
+    assert (joined.docker, joined.containers) == (False, 0), "of each node it is asked apart"
+    elsewhere = host_requirements(load_recipe("demo", ["sandbox.provider=pool"]))
+    assert (elsewhere.docker, elsewhere.containers) == (False, 0)
+    beside = host_requirements(
+        load_recipe("demo", ["evaluation.every_steps=8", "learner.device=cuda", "engine.device=cuda"])
+    )
+    assert (beside.gpus, beside.containers - host_requirements(load_recipe("demo")).containers) == (3, 4)
+
+
+def test_every_node_of_a_cluster_is_asked_for_what_any_may_be_given() -> None:
+    joins = ["cluster.nodes=4", "cluster.address=10.0.0.1:1"]
+    node = node_host_requirements(load_recipe("demo", [*joins, "engine.device=cuda", "learner.device=cuda"]))
+    assert (node.folder, node.folder_key, node.ports) == (Path("/tmp/longshore"), "cluster.scratch_dir", ())
+    assert (node.docker, node.buffer, node.nodes, node.machines) == (True, False, 1, 4)
+    assert node.gpu_keys == ("engine.device",), "the learner is on the head"
+    assert not node_host_requirements(load_recipe("demo", [*joins, "sandbox.provider=pool"])).docker
+
+
+@pytest.mark.parametrize("key", ["learner.device", "engine.device"])
+def test_cuda_without_a_gpu_is_refused_by_its_key(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a run starts too, from the device files alone."""
+    monkeypatch.setattr(gpu, "_DEVICES", tmp_path)
+    (tmp_path / "nvidiactl").touch()
+    wants = replace(WANTS, folder=tmp_path, docker=False, reserve_mb=0)
+    require_host(wants)
+    wanted = replace(wants, gpu_keys=(key,))
+    with pytest.raises(UserError, match=rf"^{key} = cuda, and this machine has no GPU.*--set {key}=cpu"):
+        require_host(wanted)
+    (tmp_path / "nvidia0").touch()
+    require_host(wanted)
+
+
+def test_a_full_disk_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    wants = replace(WANTS, folder=tmp_path / "runs", docker=False)
+    require_host(replace(wants, reserve_mb=1))
+    with pytest.raises(UserError, match=r"--set run\.dir=FOLDER"):
+        require_host(replace(wants, reserve_mb=1 << 40))
+
+
+def test_a_port_in_use_is_refused_by_its_key(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        wants = replace(WANTS, folder=tmp_path, docker=False, reserve_mb=0, ports=(("buffer.port", port),))
+        with pytest.raises(UserError, match=rf"port {port} is in use .*--set buffer\.port=PORT"):
+            require_host(wants)
+
+
+def test_a_warning_keeps_nobody() -> None:
+    require_no_failure([Finding(CheckName.CLOCK, FindingLevel.WARNING, "late", "mend it")])
+
+
+def test_what_nvidia_smi_prints_is_read() -> None:
+    text = "NVIDIA H200, 143771, 4, 570.1\nNVIDIA GB10, [N/A], [N/A], 580.1\n"
+    assert gpu.parse_nvidia_smi(text) == (H200,)
+
+
+def test_every_check_of_the_issue_is_on_the_list() -> None:
+    listed = {name for check in HOST_CHECKS for name in check.names}
+    assert listed == set(CheckName) - {CheckName.RECIPE, CheckName.ANSWER}
+
+
+def doctor(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "launch.doctor", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env=os.environ | env,
+    )
+
+
+def test_an_engine_that_hangs_is_a_finding_of_the_command(tmp_path: Path) -> None:
+    """It takes the connection and never says a word, as a dockerd does whose storage hangs."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
+        dead.bind(str(tmp_path / "d.sock"))
+        dead.listen()
+        done = doctor("--json", "--set", f"run.dir='{tmp_path}'", DOCKER_HOST=f"unix://{tmp_path}/d.sock")
+    told = json.loads(done.stdout)
+    assert done.returncode == EXIT_FAILED, done.stderr
+    assert (told["ok"], told["failed"]) == (False, 1)
+    (wrong,) = (each for each in told["findings"] if each["level"] == "failed")
+    assert wrong["check"] == "docker"
+    assert "says nothing" in wrong["said"]
+    assert "restart" in wrong["fix"]
+    assert f"→ {wrong['fix']}" in done.stderr
+
+
+def test_a_recipe_that_is_not_there_is_one_line() -> None:
+    done = doctor("--json", "--recipe", "dmo")
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
+    assert "did you mean 'demo'" in done.stderr

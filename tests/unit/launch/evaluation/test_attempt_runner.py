@@ -1,0 +1,101 @@
+"""If these fail, an attempt that nobody could make is told as something else, and is not mended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from actors.engines.messages import EngineUnavailable
+from actors.rewards.composite import BINARY_REWARD
+from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptStage
+from launch.evaluation.solvers.solver import ScriptedSolverRun
+from launch.evaluation.standalone.attempt_runner import EvaluationContext, run_attempt
+from protocol.trajectory import EpisodeStatus, TestResult
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.tasks.task import Task
+
+if TYPE_CHECKING:
+    from actors.workers.rollout_worker import WorkerSettings
+    from sandbox.pool.sandbox_pool import SandboxPool
+
+TASK = Task("t", "Answer.", answer="7")
+
+
+@dataclass
+class FakeSettings:
+    episode_deadline_s: float = 60.0
+    acquire_timeout_s: float = 10.0
+    cleanup_timeout_s: float = 10.0
+    grade_timeout_s: float = 10.0
+    command_timeout_s: float = 10.0
+    observation_chars: int = 100
+
+
+@dataclass
+class FakePool:
+    """Its sandboxes are nothing; it fails where it is told to."""
+
+    opens: Exception | None = None
+    closes: Exception | None = None
+    closed: int = 0
+
+    async def open(self, task: Task, deadline_s: float) -> object:
+        del task, deadline_s
+        if self.opens is not None:
+            raise self.opens
+        return object()
+
+    async def close(self, session: object) -> None:
+        del session
+        self.closed += 1
+        if self.closes is not None:
+            raise self.closes
+
+
+async def attempt(pool: FakePool, acts: Exception | None = None) -> AttemptRecord:
+    async def act() -> None:
+        if acts is not None:
+            raise acts
+
+    ground = EvaluationContext(
+        cast("SandboxPool", pool),
+        cast("WorkerSettings", FakeSettings()),
+        {},
+        lambda *_: ScriptedSolverRun(act, final_answer="\\boxed{7}"),
+        BINARY_REWARD,
+    )
+    record, told = await run_attempt(AttemptId("t", 0), TASK, ground)
+    assert isinstance(told, Mapping)
+    return record
+
+
+async def test_an_attempt_has_a_verdict_and_its_sandbox_goes() -> None:
+    record = await attempt(pool := FakePool())
+    assert record.failure is None
+    assert record.verdict is not None
+    assert (record.verdict.passed, record.verdict.status) == (True, EpisodeStatus.COMPLETED)
+    assert record.verdict.tests == (TestResult("answer", True),)
+    assert pool.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("pool", "acts", "stage", "kind"),
+    [
+        (FakePool(opens=SandboxStartError("no daemon")), None, AttemptStage.RESET, "SandboxStartError"),
+        (FakePool(), EngineUnavailable("gone"), AttemptStage.AGENT, "EngineUnavailable"),
+        (FakePool(closes=SandboxLost("gone too")), EngineUnavailable("gone"), AttemptStage.AGENT, "EngineUnavailable"),
+        (FakePool(closes=SandboxLost("gone")), None, AttemptStage.CLEAN_UP, "SandboxLost"),
+    ],
+    ids=["reset", "agent", "agent and clean-up", "clean-up"],
+)
+async def test_what_went_wrong_first_is_told_with_its_stage(
+    pool: FakePool, acts: Exception | None, stage: AttemptStage, kind: str
+) -> None:
+    record = await attempt(pool, acts)
+    assert record.failure is not None
+    assert (record.failure.stage, record.failure.kind) == (stage, kind)
+    assert (record.verdict is not None) == (stage is AttemptStage.CLEAN_UP)
+    assert pool.closed == (stage is not AttemptStage.RESET)

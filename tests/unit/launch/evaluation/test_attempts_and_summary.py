@@ -1,0 +1,130 @@
+"""If these fail, an evaluation repeats or forgets attempts, or counts what is nobody's fault as the policy's."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+
+import pytest
+
+from launch.evaluation.attempts import (
+    AttemptFailure,
+    AttemptId,
+    AttemptRecord,
+    AttemptStage,
+    AttemptUsage,
+    AttemptVerdict,
+    latest_records,
+    plan_attempts,
+    remaining_attempts,
+)
+from launch.evaluation.results.csv_tables import COLUMNS, render_results_csv, render_tasks_csv
+from launch.evaluation.results.evaluation_summary import (
+    AgentFacts,
+    EvalFacts,
+    EvaluationDescription,
+    RewardStatistics,
+    summarise_attempts,
+)
+from protocol.trajectory import EpisodeStatus
+
+ABOUT = EvaluationDescription("demo", "out", "url", "m", "tasks", AgentFacts("bash", "", 100, 10, 4), EvalFacts(2, 1))
+
+
+def graded(task: str, number: int, *, passed: bool, reward: float | None = None) -> AttemptRecord:
+    worth = float(passed) if reward is None else reward
+    verdict = AttemptVerdict(passed, worth, float(passed), EpisodeStatus.COMPLETED)
+    return AttemptRecord(task, number, "family", 1.5, verdict, effort=AttemptUsage(2, 3, 2, 1, 40, 2))
+
+
+def failed(task: str, number: int, stage: AttemptStage = AttemptStage.RESET) -> AttemptRecord:
+    return AttemptRecord(
+        task, number, "family", 0.5, failure=AttemptFailure(stage, "SandboxStartError", "no sandbox, within 3 s")
+    )
+
+
+def test_an_early_end_still_covers_each_task() -> None:
+    plan = plan_attempts(["a", "b"], 2)
+    assert plan == [AttemptId("a", 0), AttemptId("b", 0), AttemptId("a", 1), AttemptId("b", 1)]
+    assert len({key.sampling_seed(0) for key in plan}) == 4
+    assert plan[0].sampling_seed(0) == AttemptId("a", 0).sampling_seed(0) != plan[0].sampling_seed(1)
+
+
+def test_what_is_done_is_not_done_again_and_errors_only_when_asked() -> None:
+    done = latest_records([graded("a", 0, passed=False), failed("b", 0)])
+    plan = plan_attempts(["a", "b"], 2)
+    assert remaining_attempts(plan, done) == [AttemptId("a", 1), AttemptId("b", 1)]
+    assert remaining_attempts(plan, done, retry_errors=True) == [
+        AttemptId("b", 0),
+        AttemptId("a", 1),
+        AttemptId("b", 1),
+    ]
+
+
+def test_the_last_word_counts_but_no_failure_undoes_a_verdict() -> None:
+    found = latest_records([failed("a", 0), graded("a", 0, passed=True), failed("a", 0, AttemptStage.AGENT)])
+    assert found[AttemptId("a", 0)].verdict is not None
+    assert latest_records([failed("a", 0), failed("a", 0, AttemptStage.AGENT)])[
+        AttemptId("a", 0)
+    ].failure == AttemptFailure(AttemptStage.AGENT, "SandboxStartError", "no sandbox, within 3 s")
+
+
+def test_a_pass_is_that_all_tests_passed_whatever_the_reward_is() -> None:
+    """SETA counts a full pass with the bonus, whose reward is 2.0, as a failure."""
+    done = latest_records([graded("a", 0, passed=True, reward=2.0), graded("a", 1, passed=False, reward=1.0)])
+    found = summarise_attempts(ABOUT, plan_attempts(["a"], 2), done, seed=0)
+    assert (found.pass_count, found.pass_ratio) == (1, 0.5)
+    assert found.reward == RewardStatistics(1.5, 0.5, 1.0, 2.0)
+
+
+def test_failures_are_counted_by_stage_and_no_reward_is_theirs() -> None:
+    done = latest_records([graded("a", 0, passed=True), failed("a", 1), failed("b", 0, AttemptStage.EVALUATE)])
+    found = summarise_attempts(ABOUT, plan_attempts(["a", "b"], 2), done, seed=0)
+    assert (found.total_trajs, found.graded, found.error_count, found.pass_ratio) == (3, 1, 2, 1.0)
+    assert found.errors_by_stage == {
+        AttemptStage.RESET: 1,
+        AttemptStage.AGENT: 0,
+        AttemptStage.EVALUATE: 1,
+        AttemptStage.CLEAN_UP: 0,
+    }
+    assert (found.planned, found.complete) == (4, False)
+    assert {k: each.tasks for k, each in found.pass_at_k.items()} == {"1": 1}
+    assert (found.tokens.prompt, found.tokens.completion, found.tokens.total, found.seconds) == (40, 2, 42, 2.5)
+
+
+def test_a_failed_clean_up_leaves_the_verdict() -> None:
+    record = replace(graded("a", 0, passed=True), failure=AttemptFailure(AttemptStage.CLEAN_UP, "TimeoutError", "slow"))
+    found = summarise_attempts(ABOUT, plan_attempts(["a"], 1), latest_records([record]), seed=0)
+    assert (found.graded, found.error_count, found.errors_by_stage[AttemptStage.CLEAN_UP]) == (1, 0, 1)
+
+
+def test_nothing_done_is_no_score() -> None:
+    found = summarise_attempts(ABOUT, plan_attempts(["a"], 2), {}, seed=0)
+    assert (found.pass_ratio, found.reward, found.pass_at_k, found.complete) == (None, None, {}, False)
+
+
+def test_results_have_the_columns_that_seta_s_readers_look_for() -> None:
+    text = render_results_csv(
+        plan_attempts(["b", "a"], 2), latest_records([graded("b", 0, passed=True), failed("a", 1)])
+    )
+    rows = list(csv.DictReader(text.splitlines()))
+    assert tuple(rows[0]) == COLUMNS
+    assert [(row["task_name"], row["traj_i"]) for row in rows] == [("a", "1"), ("b", "0")]
+    assert (rows[0]["reward"], rows[0]["error_stage"], rows[0]["error_message"]) == (
+        "", "reset", "no sandbox, within 3 s"
+    )  # fmt: skip
+    assert (rows[1]["reward"], rows[1]["error"], rows[1]["termination_reason"]) == ("1.0", "", "completed")
+    assert (rows[1]["total_tool_calls"], rows[1]["max_parallel_tool_call"], rows[1]["parse_error_count"]) == (
+        "3", "2", "1"
+    )  # fmt: skip
+    assert rows[1]["total_tokens"] == "42"
+
+
+def test_tasks_are_one_line_each() -> None:
+    done = latest_records([graded("a", 0, passed=True), failed("a", 1), graded("b", 0, passed=False)])
+    assert render_tasks_csv(plan_attempts(["b", "a"], 2), done) == "task_id,traj_0,traj_1\na,1.0,error\nb,0.0,\n"
+
+
+@pytest.mark.parametrize("values", [[], [0.0, 1.0]])
+def test_the_spread_is_of_the_population(values: list[float]) -> None:
+    assert RewardStatistics.from_values(values) == (RewardStatistics(0.5, 0.5, 0.0, 1.0) if values else None)

@@ -1,0 +1,69 @@
+"""If these fail, an evaluation that was broken off begins anew, or two of them are mixed into one score."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch.evaluation.attempts import AttemptFailure, AttemptId, AttemptRecord, AttemptStage, AttemptVerdict
+from launch.evaluation.results.evaluation_folder import ATTEMPTS_FILE, open_evaluation_folder, read_attempt_records
+from protocol.errors import UserError
+from protocol.events import JsonValue
+from protocol.trajectory import EpisodeStatus
+
+WHAT: dict[str, JsonValue] = {"model": "/m", "seed": 1, "recipe": {"agent.kind": "bash", "agent.max_turns": 4}}
+DONE = AttemptRecord("a", 0, "f", 1.0, AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, {"tests": 1.0}))
+FAILED = AttemptRecord("a", 1, "f", 1.0, failure=AttemptFailure(AttemptStage.AGENT, "EngineUnavailable", "gone"))
+
+
+def test_what_was_done_is_there_again(tmp_path: Path) -> None:
+    with open_evaluation_folder(tmp_path / "out", WHAT) as folder:
+        folder.add_record(DONE)
+        folder.add_record(FAILED)
+    with open_evaluation_folder(tmp_path / "out", WHAT) as folder:
+        assert folder.records == {AttemptId("a", 0): DONE, AttemptId("a", 1): FAILED}
+
+
+def test_a_line_that_a_death_tore_is_an_attempt_that_was_not_made(tmp_path: Path) -> None:
+    with open_evaluation_folder(tmp_path, WHAT) as folder:
+        folder.add_record(DONE)
+    file = tmp_path / ATTEMPTS_FILE
+    file.write_bytes(file.read_bytes() + b'{"task": "b", "num')
+    with open_evaluation_folder(tmp_path, WHAT) as folder:
+        folder.add_record(FAILED)
+    assert read_attempt_records(tmp_path) == {DONE.attempt_id: DONE, FAILED.attempt_id: FAILED}
+
+
+def test_another_evaluation_is_refused_with_three_ways_out(tmp_path: Path) -> None:
+    with open_evaluation_folder(tmp_path, WHAT):
+        pass
+    other: dict[str, JsonValue] = {**WHAT, "model": "/n", "recipe": {"agent.kind": "json", "agent.max_turns": 4}}
+    with pytest.raises(UserError) as refused, open_evaluation_folder(tmp_path, other):
+        pass
+    line = str(refused.value)
+    assert "another model (/m, not /n), agent.kind (bash, not json): give what it had" in line
+    assert "--output FOLDER" in line
+    assert f"rm -r {tmp_path}" in line
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="holds something else"), open_evaluation_folder(tmp_path, WHAT):
+        pass
+    assert [each.name for each in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    with (
+        open_evaluation_folder(tmp_path, WHAT),
+        pytest.raises(UserError, match="in use by process"),
+        open_evaluation_folder(tmp_path, WHAT),
+    ):
+        pass
+
+
+def test_a_line_that_is_no_attempt_is_named(tmp_path: Path) -> None:
+    (tmp_path / ATTEMPTS_FILE).write_text('{"task": 3}\n')
+    with pytest.raises(UserError, match=r"attempts\.jsonl:1 is no attempt"):
+        read_attempt_records(tmp_path)

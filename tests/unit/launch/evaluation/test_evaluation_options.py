@@ -1,0 +1,156 @@
+"""If these fail, other tasks are evaluated than were asked for, or a score's terms are forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch.config import load_recipe
+from launch.evaluate.__main__ import main
+from launch.evaluation.evaluation_options import EvaluationOptions, build_parser, parse_options
+from launch.evaluation.results.evaluation_settings import (
+    build_evaluation_settings,
+    read_evaluation_settings,
+    write_evaluation_settings,
+)
+from launch.evaluation.task_selection import select_tasks
+from protocol.errors import UserError
+from protocol.events import JsonValue
+from sandbox.tasks.formats.registry import TaskFormat, write_tasks
+from sandbox.tasks.formats.terminal_bench import write_task
+from sandbox.tasks.task import Task
+from tests.support.recorded import config
+
+
+def given(*words: str) -> EvaluationOptions:
+    return parse_options(build_parser().parse_args(["demo", "--noop", "--tasks", "x", *words]))
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> Path:
+    for number in (100, 101, 110):
+        write_task(
+            Task(f"swe-{number}", "Mend it.", run_tests="true\n", expected_tests=("a",), solution="true\n"),
+            tmp_path / "tasks",
+        )
+    return tmp_path / "tasks"
+
+
+def test_tasks_are_named_by_ids_numbers_and_ranges(tasks: Path) -> None:
+    ids = given("--task-ids", "101-110, swe-100").task_ids
+    chosen = select_tasks(str(tasks), Path("datasets.toml"), ["!*110"], ids)
+    assert list(chosen.tasks) == ["swe-100", "swe-101"]
+    assert chosen.checksum == select_tasks(str(tasks), Path("datasets.toml"), []).checksum, (
+        "a part is of the same data set"
+    )
+
+
+def test_a_label_is_the_projects_own_or_one_of_ours(tasks: Path, tmp_path: Path) -> None:
+    own = tmp_path / "datasets.toml"
+    ours = select_tasks("longshore-bench", own, [])
+    assert len(ours.tasks) == 40
+    own.write_text(f'[mine]\npath = "{tasks}"\n')
+    assert len(select_tasks("mine", own, []).tasks) == 3
+    assert select_tasks("longshore-bench", own, []).checksum == ours.checksum
+    with pytest.raises(
+        UserError, match=r"datasets.toml has mine, and longshore comes with longshore-bench; did you mean"
+    ):
+        select_tasks("longshore-bnch", own, [])
+    own.write_text(f'[longshore-bench]\npath = "{tasks}"\n')
+    assert len(select_tasks("longshore-bench", own, []).tasks) == 3
+
+
+def test_the_prompt_is_among_what_a_score_depends_on(tasks: Path, tmp_path: Path) -> None:
+    """The kind's own too, and what a file says, which the next one under its path need not say."""
+
+    def what(recipe: str, *keys: str) -> dict[str, JsonValue]:
+        return given().build_spec(load_recipe(recipe, keys), select_tasks(str(tasks), Path("datasets.toml"), []))
+
+    assert (what("art_terminal")["prompt"], what("seta_qwen3_8b")["prompt"]) == ("bash-1", "seta-1")
+    mine = tmp_path / "mine.txt"
+    mine.write_text("--- system\nBe brief.\n")
+    before = what("seta_qwen3_8b", f"agent.prompt={mine}")
+    mine.write_text("--- system\nBe quick.\n")
+    after = what("seta_qwen3_8b", f"agent.prompt={mine}")
+    assert [key for key in before if before[key] != after[key]] == ["prompt's checksum"]
+    brief, quick = (
+        what("seta_qwen3_8b", "agent.prompt=", f"agent.system_prompt={text}") for text in ("Be brief.", "Be quick.")
+    )
+    assert (brief["prompt"], quick["prompt"]) == ("", "")
+    assert brief["prompt's checksum"] != quick["prompt's checksum"]
+
+
+def test_tasks_that_nothing_grades_are_named_and_left_out(tmp_path: Path) -> None:
+    """A sample of SWE-SYNTH says neither image nor tests: every model would fail it alike."""
+    ungraded, graded = Task("swe-synth-1", "Mend it."), Task("swe-synth-2", "Mend it.", run_tests="true\n")
+    write_tasks([ungraded, graded], TaskFormat.SWE_SYNTH, tmp_path / "both.jsonl")
+    chosen = select_tasks(str(tmp_path / "both.jsonl"), Path("datasets.toml"), [])
+    assert (list(chosen.tasks), len(chosen.left_out)) == (["swe-synth-2"], 1)
+    assert "task swe-synth-1: has no tests (nothing grades it" in chosen.left_out[0]
+    write_tasks([ungraded], TaskFormat.SWE_SYNTH, tmp_path / "one.jsonl")
+    with pytest.raises(UserError, match=r"no task to evaluate \(task swe-synth-1: has no tests"):
+        select_tasks(str(tmp_path / "one.jsonl"), Path("datasets.toml"), [])
+    with pytest.raises(UserError, match=r"none is named nope"):
+        select_tasks(str(tmp_path / "one.jsonl"), Path("datasets.toml"), ["nope"])
+
+
+def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
+    """An unset variable of a shell would evaluate all."""
+    with pytest.raises(UserError, match="names no task: write"):
+        given("--task-ids", " , ")
+    with pytest.raises(UserError, match=r"--task-ids: .* has no task '7'"):
+        select_tasks(str(tasks), Path("datasets.toml"), [], ["7"])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--model= --tasks x", "--model is empty"),
+        ("--noop --tasks=", "--tasks is empty"),
+        ("--noop --tasks x --only=", "--only is empty"),
+        ("--model http:// --tasks x", "'http://' is neither a folder nor a URL"),
+        ("--model http://h/v1 --tasks x --key-file /none", "--key-file /none cannot be read"),
+        ("--noop --tasks x --attempts 10001", "is no whole number of 1 to 10000"),
+        ("--noop --tasks x --seed 99999999999999999999", "is no whole number of 0 to"),
+    ],
+)
+def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:
+    """An unset variable of a shell would evaluate what lies in the current folder."""
+    with pytest.raises(UserError, match=says):
+        parse_options(build_parser().parse_args(["demo", *words.split()]))
+
+
+def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Else its evaluation would be there, and refuse the one that was meant."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--model", str(tasks), "--tasks", str(tasks)]) == 2
+    assert "has no config.json" in capfd.readouterr().err
+    assert not (tmp_path / "evaluations").exists()
+
+
+def test_terminals_are_recorded_unless_it_is_said(tasks: Path) -> None:
+    assert (given().record, given("--no-record").record) == (True, False)
+
+
+def test_the_setting_of_an_evaluation_is_there_again_from_anywhere(
+    tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = config("agent.kind=bash", "rollout.episode_deadline_s=700")
+    write_evaluation_settings(tmp_path, build_evaluation_settings(run, "tasks", Path("datasets.toml")))
+    monkeypatch.chdir("/")
+    found = read_evaluation_settings(tmp_path)
+    assert (found.config, found.tasks, found.datasets) == (run, str(tasks), tmp_path / "datasets.toml")
+    assert build_evaluation_settings(run, "a-label", Path("d.toml")).tasks == "a-label"
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"config": {"agent": {"kind": 3}}, "tasks": "x", "datasets": "y"}'])
+def test_a_setting_that_is_none_says_how_to_get_one(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"setting.json"):
+        read_evaluation_settings(tmp_path)
+    (tmp_path / "setting.json").write_text(text)
+    with pytest.raises(UserError, match=r"setting.json"):
+        read_evaluation_settings(tmp_path)

@@ -1,0 +1,130 @@
+"""If these fail, an evaluation beside training is forgotten, made twice, or begins beside another."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from launch.evaluation.online.schedule import EvaluationSchedule, ScheduleDecision
+
+EVERY, LAST = 3, 40
+
+
+@pytest.mark.parametrize(
+    ("step", "verdict"),
+    [(0, "not_due"), (1, "not_due"), (3, "begin"), (4, "not_due"), (39, "begin"), (LAST, "not_due")],
+)
+def test_every_so_many_steps_are_due_and_the_last_is_evaluated_after_training(step: int, verdict: str) -> None:
+    assert EvaluationSchedule(EVERY, LAST).on_published(step) == verdict
+    assert EvaluationSchedule(0, LAST).on_published(step) == ScheduleDecision.NOT_DUE
+    assert EvaluationSchedule(EVERY, 12).on_published(12) == ScheduleDecision.NOT_DUE
+
+
+def test_what_a_person_asks_for_is_any_step_but_once() -> None:
+    agenda = EvaluationSchedule(EVERY, LAST)
+    assert agenda.request(4) is ScheduleDecision.BEGIN
+    assert agenda.request(4) is ScheduleDecision.NOT_DUE
+    assert agenda.request(5) is ScheduleDecision.OVERLAPS
+    agenda.finish(complete=True)
+    assert agenda.request(4) is ScheduleDecision.NOT_DUE
+    assert agenda.request(5) is ScheduleDecision.BEGIN
+
+
+@given(step=st.integers(1, LAST), to=st.integers(0, LAST))
+def test_what_is_under_way_ends_exactly_where_its_weights_are_gone(step: int, to: int) -> None:
+    agenda = EvaluationSchedule(1, LAST + 1)
+    assert agenda.on_published(step) is ScheduleDecision.BEGIN
+    assert agenda.roll_back(to) is (to < step)
+    assert (agenda.running_step is None) is (to < step)
+
+
+class AgendaMachine(RuleBasedStateMachine):
+    """A run: it trains, evaluates, dies, is rolled back to some checkpoint and goes on, the driver anew or not.  What
+    the disk knows is what was done of the weights that stand, and what is under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.agenda = EvaluationSchedule(EVERY, LAST)
+        self.step = 0
+        self.done: set[int] = set()
+        """Of weights that stand."""
+        self.begun: dict[int, int] = {}
+        """Times that an evaluation of weights that stand was begun, less those that failed."""
+        self.missed: set[int] = set()
+        """Due, and said to be passed over."""
+
+    def publish(self) -> None:
+        before = self.agenda.running_step
+        verdict = self.agenda.on_published(self.step)
+        due = 0 < self.step < LAST and self.step % EVERY == 0
+        if verdict is ScheduleDecision.BEGIN:
+            assert due
+            assert before is None, "two at once"
+            self.begun[self.step] = self.begun.get(self.step, 0) + 1
+            self.missed.discard(self.step)
+        elif verdict is ScheduleDecision.OVERLAPS:
+            assert due
+            assert before is not None
+            self.missed.add(self.step)
+        else:
+            assert not due or self.step in self.begun, "one that is due was forgotten"
+
+    @precondition(lambda self: self.step < LAST)
+    @rule()
+    def train(self) -> None:
+        self.step += 1
+        self.publish()
+
+    @precondition(lambda self: self.agenda.under_way is not None)
+    @rule(complete=st.booleans())
+    def end(self, complete: bool) -> None:
+        step = self.agenda.running_step
+        assert step is not None
+        self.agenda.finish(complete=complete)
+        if complete:
+            self.done.add(step)
+        else:
+            self.begun.pop(step)
+
+    @rule(data=st.data())
+    def learner_dies(self, data: st.DataObject) -> None:
+        self.roll_back(data.draw(st.integers(0, self.step)))
+        under_way = self.agenda.running_step
+        assert self.agenda.roll_back(self.step) is (under_way is not None and under_way > self.step)
+        self.publish()
+
+    @rule(data=st.data())
+    def driver_dies(self, data: st.DataObject) -> None:
+        under_way = self.agenda.running_step
+        self.roll_back(data.draw(st.integers(0, self.step)))
+        self.agenda = EvaluationSchedule(EVERY, LAST, evaluated_steps=set(self.done))
+        if under_way is not None and under_way <= self.step:
+            self.agenda.begin(under_way)
+        self.publish()
+
+    @rule()
+    def person_asks(self) -> None:
+        if self.agenda.request(self.step) is ScheduleDecision.BEGIN:
+            self.begun[self.step] = self.begun.get(self.step, 0) + 1
+            self.missed.discard(self.step)
+
+    def roll_back(self, step: int) -> None:
+        self.step = step
+        self.done = {each for each in self.done if each <= step}
+        self.begun = {each: times for each, times in self.begun.items() if each <= step}
+        self.missed = {each for each in self.missed if each <= step}
+
+    @invariant()
+    def none_is_made_twice(self) -> None:
+        assert set(self.begun.values()) <= {1}
+
+    @invariant()
+    def every_one_that_was_begun_is_done_or_under_way(self) -> None:
+        under_way = set() if self.agenda.running_step is None else {self.agenda.running_step}
+        assert set(self.begun) == self.done | under_way
+        assert self.agenda.evaluated_steps == self.done | under_way
+
+
+TestAgenda = AgendaMachine.TestCase

@@ -1,0 +1,92 @@
+"""If these fail, a harness that never reached the model is scored as one that did, or what it cost is not counted."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import cast
+
+import pytest
+
+from actors.rewards.episode_result import ModelTurn, ToolCallRecord
+from actors.rollout.episode import SandboxDestroyedByAgent
+from actors.rollout.harness import HarnessRun
+from launch.evaluation.attempts import AttemptUsage
+from launch.evaluation.solvers.harnesses import HarnessSolverRun, StartedHarness
+from protocol.errors import InfraError
+from protocol.trajectory import EpisodeStatus, Segment
+
+TURNS = (ModelTurn("a", (ToolCallRecord("shell", "ls"), ToolCallRecord("shell", "id"))), ModelTurn("b", malformed=True))
+
+
+@dataclass
+class FakeLine:
+    said: Sequence[ModelTurn]
+    prompt_tokens: int = 30
+    sampled_tokens: int = 7
+    waited_s: float = 0.0
+    limit: EpisodeStatus | None = None
+    last_error: InfraError | None = None
+    last_content: str = "b"
+    is_open: bool = False
+
+    def turns(self) -> Sequence[ModelTurn]:
+        return self.said
+
+    def segments(self) -> Sequence[Segment]:
+        return ()
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class FakeActing:
+    line: FakeLine
+    fails: Exception | None = None
+    ended_with: str = "exit code 127"
+
+    async def run(self) -> EpisodeStatus:
+        assert self.line.is_open, "it asks while nobody listens"
+        if self.fails is not None:
+            raise self.fails
+        return EpisodeStatus.TURN_LIMIT
+
+
+def harnessed(line: FakeLine, fails: Exception | None = None) -> HarnessSolverRun:
+    @contextmanager
+    def begin() -> Generator[StartedHarness]:
+        line.is_open = True
+        yield StartedHarness(cast("HarnessRun", FakeActing(line, fails)), line)
+        line.is_open = False
+
+    return HarnessSolverRun(begin)
+
+
+async def test_what_a_harness_did_is_counted() -> None:
+    line = FakeLine(TURNS)
+    attempt = harnessed(line)
+    assert (attempt.turns, attempt.final_answer, attempt.effort) == ((), "", AttemptUsage())
+    assert await attempt.run() is EpisodeStatus.TURN_LIMIT
+    assert not line.is_open
+    assert (attempt.turns, attempt.final_answer) == (TURNS, "b")
+    assert attempt.effort == AttemptUsage(
+        turns=2, calls=2, widest=2, malformed=1, prompt_tokens=30, completion_tokens=7
+    )
+    assert attempt.trajectory_json() == {
+        "messages": [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}],
+        "segments": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("fails", "why"), [(None, "exit code 127"), (SandboxDestroyedByAgent("PID 1 is gone"), "PID 1 is gone")]
+)
+async def test_one_that_never_had_a_reply_has_no_verdict(fails: Exception | None, why: str) -> None:
+    with pytest.raises(InfraError, match=f"without an answer of the policy's: {why}"):
+        await harnessed(FakeLine(()), fails).run()
+
+
+async def test_one_that_destroys_its_sandbox_is_graded_for_it() -> None:
+    with pytest.raises(SandboxDestroyedByAgent):
+        await harnessed(FakeLine(TURNS), SandboxDestroyedByAgent("PID 1 is gone")).run()

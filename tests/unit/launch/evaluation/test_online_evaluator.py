@@ -1,0 +1,443 @@
+"""If these fail, an evaluation beside training is of other weights than it says, holds training up, is lost in a crash,
+or is not told of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
+from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan
+from launch.checkpoints.retention import Retention
+from launch.checkpoints.store import CheckpointStore
+from launch.evaluation.online import exams as exams_module
+from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
+from launch.evaluation.online.result_store import (
+    attempts_file,
+    load_pending_evaluations,
+    read_evaluation_results,
+    results_on_lineage,
+    store_pending_evaluation,
+)
+from launch.evaluation.online.schedule import EvaluationSchedule
+from launch.run.summary import read_run_events
+from protocol.errors import InfraError, UserError
+from protocol.events import EventLog
+from protocol.trajectory import EpisodeStatus, RolloutRequest
+from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
+from tests.support.remotes import LocalRemote
+
+PLAN = EvaluationPlan("", ("a", "b"), attempts=2, greedy=1, seed=3)
+SOON_S = 30.0
+EVERY, LAST = 4, 100
+
+
+def attempt_of(ticket: RolloutRequest, version: int, *, passed: bool = True) -> EvaluationAttempt:
+    return EvaluationAttempt(
+        ticket.task, "f", ticket.greedy, passed, float(passed), EpisodeStatus.COMPLETED, 5, (version,)
+    )
+
+
+class FakeConductor:
+    """Examines at once, or when it is let."""
+
+    def __init__(self) -> None:
+        self.let = asyncio.Event()
+        self.let.set()
+        self.plans: list[OnlineEvaluationPlan] = []
+        self.asked = asyncio.Event()
+        self.fails: Exception | None = None
+
+    async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[EvaluationAttempt]:
+        self.plans.append(plan)
+        self.asked.set()
+        await self.let.wait()
+        if self.fails is not None:
+            raise self.fails
+        return [attempt_of(ticket, plan.version) for ticket in plan.evaluation.make_requests("run")]
+
+
+class Around:
+    """A run directory, evaluations in it, and fakes around them."""
+
+    def __init__(self, run_dir: Path, *, own_engine: bool = True) -> None:
+        self.run_dir, self.conductor = run_dir, FakeConductor()
+        self.weights: list[bytes] = []
+        """What the engine of each was started on."""
+        self.newest: WeightManifest | None = None
+        self.no_place = ""
+        self.servable, self.may_leave = asyncio.Event(), asyncio.Event()
+        """Its engine can be started, and has ended."""
+        self.servable.set()
+        self.may_leave.set()
+        self.checkpoints = CheckpointStore(run_dir, Retention(1, keep_best=True))
+        self.exams = OnlineEvaluator(
+            run_dir=run_dir,
+            schedule=EvaluationSchedule(EVERY, LAST),
+            plan=PLAN,
+            held_out_families=(),
+            conductor=LocalRemote(self.conductor),
+            evaluation_actors=self.examining,
+            wait_servable=self.served,
+            newest_weights=lambda: self.newest,
+            require_capacity=self.require_place,
+            checkpoints=self.checkpoints,
+            events=EventLog(run_dir, "driver-1", "node-0"),
+            own_engine=own_engine,
+        )
+
+    def require_place(self) -> None:
+        if self.no_place:
+            raise UserError(self.no_place)
+
+    async def served(self, manifest: WeightManifest) -> None:
+        await self.servable.wait()
+
+    @asynccontextmanager
+    async def examining(self, manifest: WeightManifest) -> AsyncGenerator[None]:
+        self.weights.append((Path(manifest.path) / "model.safetensors").read_bytes())
+        try:
+            yield
+        finally:
+            await asyncio.shield(self.may_leave.wait())
+
+    def publish(self, step: int, version: int | None = None) -> WeightManifest:
+        """Written, as the learner does."""
+        version = step if version is None else version
+        folder = self.run_dir / "weights" / f"v{version}"
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(b"weights of %d" % version)
+        self.newest = WeightManifest(WeightVersion(version), step, NO_VERSION, str(folder), "00", 1, 1)
+        return self.newest
+
+    async def published(self, step: int, version: int | None = None) -> WeightManifest:
+        manifest = self.publish(step, version)
+        await self.exams.on_published(manifest)
+        return manifest
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
+            task = group.create_task(self.exams.run())
+            try:
+                yield
+            finally:
+                task.cancel()
+
+    def told(self) -> list[tuple[str, int]]:
+        """(kind, step) of each event."""
+        found = [event for event in read_run_events(self.run_dir) if str(event["kind"]).startswith("eval.")]
+        return [(str(event["kind"])[5:], int(str(event.get("step", -1)))) for event in found]
+
+
+def line_of(*entries: tuple[int, int, int]) -> Lineage:
+    lineage = Lineage()
+    for version, step, parent in entries:
+        lineage.add(WeightVersion(version), step, WeightVersion(parent))
+    return lineage
+
+
+async def test_it_is_of_the_weights_that_were_due_though_they_are_forgotten_meanwhile(tmp_path: Path) -> None:
+    """Training goes on, and removes versions that it no longer needs."""
+    around = Around(tmp_path)
+    around.servable.clear()
+    async with around.running():
+        manifest = await around.published(4)
+        (Path(manifest.path) / "model.safetensors").unlink()
+        for step in (5, 6):
+            await around.published(step)
+        around.servable.set()
+        await around.exams.wait_idle()
+    assert around.weights == [b"weights of 4"]
+    assert [(plan.evaluation.name, plan.version) for plan in around.conductor.plans] == [("step-000004", 4)]
+    assert around.told() == [("begun", 4), ("finished", 4)]
+    (found,) = read_evaluation_results(tmp_path)
+    assert (found.step, found.version, len(found.attempts)) == (4, 4, 6)
+    assert load_pending_evaluations(tmp_path) == []
+    assert not (tmp_path / "evaluations" / "v4").exists(), "its weights stay for ever"
+    assert around.checkpoints.scores() == {4: 1.0}
+
+
+async def test_training_that_publishes_waits_for_none(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    async with around.running():
+        for step in range(1, 5):
+            await around.published(step)
+        await around.conductor.asked.wait()
+        for step in range(5, 10):
+            await around.published(step)
+        around.conductor.let.set()
+        await around.exams.wait_idle()
+        await around.published(12)
+        await around.exams.wait_idle()
+    assert around.told() == [("begun", 4), ("skipped", 8), ("finished", 4), ("begun", 12), ("finished", 12)]
+
+
+async def test_the_next_steps_metrics_have_its_score_once(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    async with around.running():
+        await around.published(4)
+        await around.exams.wait_idle()
+    found = around.exams.take_score()
+    assert found is not None
+    assert (found.step, found.score.pass_at_1) == (4, 1.0)
+    assert around.exams.take_score() is None
+
+
+async def test_one_that_infrastructure_fails_costs_itself_and_no_run(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    around.conductor.fails = InfraError("no\nsandbox")
+    async with around.running():
+        await around.published(4)
+        await around.exams.wait_idle()
+        around.conductor.fails = None
+        await around.published(8)
+        await around.exams.wait_idle()
+    assert around.told() == [("begun", 4), ("failed", 4), ("begun", 8), ("finished", 8)]
+    (why,) = [event["why"] for event in read_run_events(tmp_path) if event["kind"] == "eval.failed"]
+    assert why == "no sandbox"
+    assert around.checkpoints.scores() == {8: 1.0}
+    assert load_pending_evaluations(tmp_path) == []
+
+
+async def test_weights_that_cannot_be_kept_are_told_of(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    (tmp_path / "evaluations").write_text("no folder")
+    async with around.running():
+        await around.published(4)
+        await around.exams.wait_idle()
+    assert around.told() == [("failed", 4)]
+
+
+async def test_one_that_the_driver_left_goes_on_behind_its_attempts(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    async with around.running():
+        await around.published(4)
+        await around.conductor.asked.wait()
+    ticket, *_ = PLAN.make_requests("run")
+    EvaluationAttemptFile(attempts_file(tmp_path, WeightVersion(4))).append_attempt(ticket, attempt_of(ticket, 4))
+
+    again = Around(tmp_path)
+    await again.exams.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
+    await again.published(5, 77)
+    async with again.running():
+        await again.exams.wait_idle()
+    assert again.weights == [b"weights of 4"]
+    assert again.conductor.plans[0].attempts_path == around.conductor.plans[0].attempts_path
+    assert again.told()[-1] == ("finished", 4)
+
+    third = Around(tmp_path)
+    await third.exams.resume(line_of((4, 4, -1), (5, 5, 4), (77, 5, 5)), WeightVersion(77))
+    await third.exams.wait_idle()
+    assert third.conductor.plans == []
+
+
+async def test_one_of_weights_that_a_resume_rolled_back_is_told_of_and_made_anew(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    async with around.running():
+        await around.published(4)
+        await around.conductor.asked.wait()
+
+    again = Around(tmp_path)
+    lineage = line_of((2, 2, -1), (3, 3, 2), (4, 4, 3), (77, 2, 2))
+    await again.exams.resume(lineage, WeightVersion(77))
+    assert again.told()[-1] == ("broken_off", 4)
+    async with again.running():
+        await again.published(4, 79)
+        await again.exams.wait_idle()
+    assert again.weights == [b"weights of 79"]
+
+
+async def test_a_step_at_which_the_run_was_left_is_evaluated_when_it_goes_on_and_not_twice(tmp_path: Path) -> None:
+    lineage = line_of((4, 4, -1), (77, 4, 4))
+    first = Around(tmp_path)
+    await first.exams.resume(lineage, WeightVersion(77))
+    async with first.running():
+        await first.published(4, 77)
+        await first.exams.wait_idle()
+    assert len(first.conductor.plans) == 1
+    lineage.add(WeightVersion(99), 4, WeightVersion(77))
+    second = Around(tmp_path)
+    await second.exams.resume(lineage, WeightVersion(99))
+    async with second.running():
+        await second.published(4, 99)
+        await second.exams.wait_idle()
+    assert second.conductor.plans == []
+
+
+async def test_a_score_that_the_driver_could_not_write_is_written_when_it_goes_on(tmp_path: Path) -> None:
+    first = Around(tmp_path)
+    async with first.running():
+        await first.published(4)
+        await first.exams.wait_idle()
+    (tmp_path / "checkpoints" / "scores.json").unlink()
+    second = Around(tmp_path)
+    await second.exams.resume(line_of((4, 4, -1), (77, 4, 4)), WeightVersion(77))
+    assert second.checkpoints.scores() == {4: 1.0}
+
+
+@pytest.mark.parametrize("begun", [True, False])
+async def test_a_learners_death_that_takes_its_weights_back_ends_it_and_it_is_made_anew(
+    tmp_path: Path, *, begun: bool
+) -> None:
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    if not begun:
+        await around.published(4)
+        await around.exams.on_rollback(2)
+        around.conductor.let.set()
+    async with around.running():
+        if begun:
+            await around.published(4)
+            await around.conductor.asked.wait()
+            await around.exams.on_rollback(2)
+            around.conductor.let.set()
+        await around.exams.wait_idle()
+        assert around.told()[-1] == ("broken_off", 4)
+        await around.published(4, 9)
+        await around.exams.wait_idle()
+    assert around.weights[-1] == b"weights of 9"
+    assert around.checkpoints.scores() == {4: 1.0}
+    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [9]
+
+
+async def test_deaths_while_one_is_being_ended_leave_the_last_one_due(tmp_path: Path) -> None:
+    """An engine takes its time to end."""
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    around.may_leave.clear()
+    async with around.running():
+        await around.published(4)
+        await around.conductor.asked.wait()
+        for version in (9, 10, 11):
+            await around.exams.on_rollback(2)
+            await around.published(4, version)
+        await around.exams.on_rollback(3)
+        assert not around.exams._idle.is_set(), "the first has not ended"
+        await around.published(4, 12)
+        around.may_leave.set()
+        around.conductor.let.set()
+        await around.exams.wait_idle()
+    assert around.weights == [b"weights of 4", b"weights of 12"]
+    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [12]
+    assert around.told().count(("broken_off", 4)) == 4
+
+
+async def test_a_death_after_its_step_does_not_touch_it(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    async with around.running():
+        await around.published(4)
+        await around.conductor.asked.wait()
+        await around.exams.on_rollback(4)
+        await around.published(4, 9)
+        around.conductor.let.set()
+        await around.exams.wait_idle()
+    assert around.weights == [b"weights of 4"]
+    assert around.told() == [("begun", 4), ("finished", 4)]
+
+
+async def test_on_a_shared_device_it_begins_anew_when_its_engine_gets_the_weights_under_another_version(
+    tmp_path: Path,
+) -> None:
+    around = Around(tmp_path, own_engine=False)
+    around.conductor.let.clear()
+    async with around.running():
+        await around.published(4)
+        await around.conductor.asked.wait()
+        await around.exams.on_rollback(4)
+        around.conductor.let.set()
+        await around.published(4, 9)
+        await around.exams.wait_idle()
+    assert around.weights == [b"weights of 4", b"weights of 9"]
+    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [9]
+
+
+async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_where_there_is_none(
+    tmp_path: Path,
+) -> None:
+    around = Around(tmp_path)
+    async with around.running():
+        around.publish(5)
+        assert "step 5 are evaluated beside training" in await around.exams.request_evaluation("it looks good")
+        await around.exams.wait_idle()
+        assert around.told() == [("asked", 5), ("begun", 5), ("finished", 5)]
+        assert [event["reason"] for event in read_run_events(tmp_path) if event["kind"] == "eval.asked"] == [
+            "it looks good"
+        ]
+        with pytest.raises(UserError, match="were evaluated already"):
+            await around.exams.request_evaluation("")
+        around.conductor.let.clear()
+        await around.published(8)
+        around.publish(9)
+        with pytest.raises(UserError, match="step 8 is still under way"):
+            await around.exams.request_evaluation("")
+        around.conductor.let.set()
+        await around.exams.wait_idle()
+        await around.exams.request_evaluation("")
+        await around.exams.wait_idle()
+    assert around.told()[3:] == [("begun", 8), ("finished", 8), ("asked", 9), ("begun", 9), ("finished", 9)]
+
+
+async def test_one_that_cannot_be_is_refused_to_who_asks_and_nothing_is_under_way(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    with pytest.raises(UserError, match="the learner has the device"):
+        await around.exams.request_evaluation("")
+    around.publish(5)
+    around.no_place = "no sandbox is left"
+    with pytest.raises(UserError, match="no sandbox is left"):
+        await around.exams.request_evaluation("")
+    around.no_place = ""
+    (tmp_path / "evaluations").write_text("no folder")
+    with pytest.raises(UserError, match="could not be kept"):
+        await around.exams.request_evaluation("")
+    await around.exams.wait_idle()
+    assert around.told() == [("asked", 5), ("failed", 5)]
+
+
+async def test_a_run_that_holds_out_no_task_says_so() -> None:
+    with pytest.raises(UserError, match="tasks_per_family = 0 holds no task out"):
+        await NoOnlineEvaluation().request_evaluation("")
+
+
+async def test_what_is_being_evaluated_keeps_its_checkpoint(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    around.conductor.let.clear()
+    async with around.running():
+        await around.published(4)
+        assert around.checkpoints._expected_scores == {4}
+        around.conductor.let.set()
+        await around.exams.wait_idle()
+        assert around.checkpoints._expected_scores == set()
+
+
+def test_only_what_the_weights_come_from_stands(tmp_path: Path) -> None:
+    around = Around(tmp_path)
+    for step, version in ((4, 4), (8, 8), (4, 20)):
+        kept = store_pending_evaluation(tmp_path, around.publish(step, version))
+        exams_module.write_evaluation_result(tmp_path, kept, [])
+    lineage = line_of((3, 3, -1), (4, 4, 3), (8, 8, 4), (20, 4, 3), (21, 5, 20))
+    assert [exam.version for exam in read_evaluation_results(tmp_path)] == [4, 8, 20]
+    assert [exam.version for exam in results_on_lineage(tmp_path, lineage, WeightVersion(21))] == [20]
+    assert [exam.version for exam in results_on_lineage(tmp_path, lineage, WeightVersion(8))] == [4, 8]
+
+
+def test_what_a_crash_has_left_half_kept_is_removed(tmp_path: Path) -> None:
+    manifest = Around(tmp_path).publish(4)
+    kept = store_pending_evaluation(tmp_path, manifest)
+    (tmp_path / "evaluations" / ".v8.partial").mkdir()
+    assert load_pending_evaluations(tmp_path) == [kept]
+    (tmp_path / "evaluations" / "v4.json").write_text("{}")
+    assert load_pending_evaluations(tmp_path) == []
+    assert list(read_evaluation_results(tmp_path)) == []
+    (tmp_path / "evaluations" / "v9").mkdir()
+    (tmp_path / "evaluations" / "v9" / "exam.json").write_text("{torn")
+    assert load_pending_evaluations(tmp_path) == [], "a damaged one keeps a run from going on"
+    assert [path.name for path in (tmp_path / "evaluations").iterdir()] == ["v4.json"]

@@ -1,0 +1,365 @@
+"""If these fail, a tracker stops or slows a run, or what a dashboard shows is not there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from launch.config import load_recipe
+from launch.config.base import ConfigError
+from launch.config.metrics import MetricsSection
+from launch.exporters import prometheus
+from launch.exporters.exporter_thread import ExporterThread
+from launch.exporters.metric_exporter import ExporterSettings, check_exporters, open_exporter
+from launch.exporters.process import run_exporters_process
+from launch.exporters.prometheus import STEP_METRIC_HELP, PrometheusServer
+from launch.exporters.step_metrics import numeric_metrics
+from launch.run_records.metrics_log import MetricsLog
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
+from protocol.errors import UserError
+from tests.support.fake_run import write_fake_run
+
+DATA = Path(__file__).resolve().parents[3] / "data"
+DASHBOARD = Path(prometheus.__file__).parent / "grafana.json"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    write_fake_run(tmp_path / "fake", steps=3)
+    return tmp_path / "fake"
+
+
+class Taken:
+    """A tracker that takes everything."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, Mapping[str, float]]] = []
+        self.closed = False
+
+    def step(self, step: int, values: Mapping[str, float]) -> None:
+        self.steps.append((step, values))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Broken(Taken):
+    """A tracker that is never to be reached."""
+
+    def step(self, step: int, values: Mapping[str, float]) -> None:
+        raise ConnectionError("no route")
+
+    def close(self) -> None:
+        raise ConnectionError("no route")
+
+
+class Hanging(Taken):
+    """A tracker that takes the call and never ends it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self._for_ever = threading.Event(), threading.Event()
+
+    def step(self, step: int, values: Mapping[str, float]) -> None:
+        self.asked.set()
+        self._for_ever.wait()
+
+
+def test_each_step_is_handed_on_once_with_every_number(run_dir: Path) -> None:
+    sink = Taken()
+    ExporterThread("taken", sink, run_dir, pytest.fail).send_all()
+    assert [step for step, _ in sink.steps] == [1, 2, 3]
+    values = sink.steps[-1][1]
+    assert {"loss", "reward_mean", "wait_s", "trained_tokens"} <= set(values)
+    assert not {"t", "step"} & set(values)
+    assert sink.closed
+
+
+def test_a_table_in_a_line_becomes_figures_and_a_list_none() -> None:
+    line = {"step": 1, "loss": 0.5, "dropped": {"all_stale": 2}, "ages": [1], "told": "x", "whole": True}
+    assert numeric_metrics(line) == {"loss": 0.5, "dropped/all_stale": 2.0}
+
+
+def test_steps_that_were_taken_anew_come_again(run_dir: Path) -> None:
+    """After a resume: the later figures of a step count, and trackers are told them."""
+    log = MetricsLog(run_dir)
+    log.rewind(2)
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "loss": 9.0, "t": 1}\n')
+    sink = Taken()
+    ExporterThread("taken", sink, run_dir, pytest.fail).send_all()
+    assert [step for step, _ in sink.steps] == [1, 2, 3, 3]
+    assert sink.steps[-1][1] == {"loss": 9.0}
+
+
+def test_a_tracker_that_fails_is_said_once_and_counted(run_dir: Path) -> None:
+    said: list[str] = []
+    follower = ExporterThread("broken", Broken(), run_dir, said.append)
+    follower.send_all()
+    assert said == ["ConnectionError: no route"]
+    assert (follower.sent_steps, follower.failed_calls) == (0, 4), "three steps and the end"
+
+
+def test_a_tracker_that_hangs_keeps_neither_the_others_nor_the_end_waiting(run_dir: Path) -> None:
+    hanging, taken = Hanging(), Taken()
+    followers = [
+        ExporterThread("hanging", hanging, run_dir, pytest.fail),
+        ExporterThread("taken", taken, run_dir, pytest.fail),
+    ]
+    for follower in followers:
+        follower.start()
+        follower.request_stop()
+    assert hanging.asked.wait(60)
+    assert followers[1].join(60)
+    assert len(taken.steps) == 3
+    assert not followers[0].join(0), "it still hangs, and nobody waits"
+
+
+def scraped(endpoint: PrometheusServer) -> str:
+    with urllib.request.urlopen(endpoint.url, timeout=60) as answer:  # noqa: S310  our own
+        return answer.read().decode()
+
+
+def exposed(run_dir: Path) -> dict[str, list[tuple[Mapping[str, str], float]]]:
+    """Name → (labels, value) of what a scrape gets."""
+    endpoint = PrometheusServer("fake", run_dir, {}, 0)
+    try:
+        endpoint.observe_new_events()
+        assert endpoint.url.startswith("http://127.0.0.1:")
+        text = scraped(endpoint)
+    finally:
+        endpoint.close()
+    found: dict[str, list[tuple[Mapping[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_a_scrape_gets_the_newest_step_and_what_events_counted(run_dir: Path) -> None:
+    found = exposed(run_dir)
+    assert found["longshore_run_info"] == [({"run": "fake"}, 1.0)]
+    assert found["longshore_step"] == [({"run": "fake"}, 3.0)]
+    newest = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[-1])
+    assert found["longshore_loss"] == [({"run": "fake"}, pytest.approx(newest["loss"]))]
+    assert found["longshore_engine_loads_total"] == [({"run": "fake", "engine": "engine-0"}, 3.0)]
+    assert sum(value for _, value in found["longshore_episodes_finished_total"]) > 0
+    assert {labels["state"] for labels, _ in found["longshore_sandboxes"]} == {"live", "starting", "waiting"}
+
+
+def dashboard_metrics() -> set[str]:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    queries = [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    return {name for query in queries for name in re.findall(r"longshore_\w+", query)}
+
+
+def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
+    """A panel without data is a wrong answer to whoever looks at it."""
+    given = set(exposed(run_dir)) | {f"longshore_{name}" for name in STEP_METRIC_HELP}
+    labelled = {"episodes_failed", "trajectories_dropped", "advisories", "deaths"}
+    with_nothing_yet = {f"longshore_{name}_total" for name in labelled}
+    asked = dashboard_metrics()
+    assert len(asked) > 25
+    assert asked <= given | with_nothing_yet, asked - given - with_nothing_yet
+
+
+def test_what_is_said_of_a_steps_figures_is_said_of_figures_that_a_step_has() -> None:
+    """Held against a line that a real run wrote."""
+    assert set(STEP_METRIC_HELP) <= set(json.loads((DATA / "metrics_line.json").read_text()))
+
+
+def test_what_has_not_happened_yet_has_its_name_already(run_dir: Path) -> None:
+    """The four names above are those of families that are there, and empty."""
+    endpoint = PrometheusServer("fake", run_dir, {}, 0)
+    try:
+        text = scraped(endpoint)
+    finally:
+        endpoint.close()
+    for name in ("episodes_failed", "trajectories_dropped", "advisories", "deaths"):
+        assert f"# TYPE longshore_{name}_total counter" in text
+
+
+def test_the_dashboard_is_one_that_grafana_imports() -> None:
+    board = json.loads(DASHBOARD.read_text())
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    assert {"title", "uid", "schemaVersion", "templating", "time"} <= set(board)
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] >= 0
+        assert place["x"] + place["w"] <= 24
+        for target in panel.get("targets", ()):
+            assert 'run="$run"' in target["expr"]
+
+
+@pytest.mark.parametrize("name", ["wandb", "tensorboard", "trackio"])
+def test_a_package_that_is_missing_is_one_line_before_the_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UserError, match=rf"pip install 'longshore\[{name}\]', or leave it out"):
+        check_exporters([name])
+
+
+def test_a_tracker_that_cannot_be_opened_is_one_line_with_its_own_words(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No key, say."""
+    (tmp_path / "wandb.py").write_text(
+        "def init(**_):\n    raise PermissionError('no key\\nsecond line')\nSettings = dict\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(UserError) as caught:
+        open_exporter("wandb", ExporterSettings("fake", run_dir, "longshore", {}))
+    assert "wandb cannot be opened (PermissionError: no key): mend that" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    sys.modules.pop("wandb", None)
+
+
+def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that is no tracker is refused by its name."""
+    metadata = tmp_path / "site" / "ours-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[longshore.metric_sinks]\nours = our_sink:Ours\nodd = our_sink:seven\n")
+    (tmp_path / "site" / "our_sink.py").write_text(
+        "seven = 7\n"
+        "class Ours:\n"
+        "    def __init__(self, settings): self.file = open(settings.run_dir / f'{settings.project}.txt', 'a')\n"
+        "    def step(self, step, values): self.file.write(f'{step} ')\n"
+        "    def close(self): self.file.close()\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    assert load_recipe("demo", ["metrics.sinks=ours"]).metrics.sinks == ("ours",)
+    sink = open_exporter("ours", ExporterSettings("fake", run_dir, "mine", {}))
+    ExporterThread("ours", sink, run_dir, pytest.fail).send_all()
+    assert (run_dir / "mine.txt").read_text() == "1 2 3 "
+    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_sinks is no sink"):
+        open_exporter("odd", ExporterSettings("fake", run_dir, "mine", {}))
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [("wandbb", "did you mean 'wandb'"), ("wandb,wandb", "names one twice"), ("mlflow", "there are wandb, ")],
+)
+def test_a_name_that_nobody_has_is_refused_with_the_names_there_are(value: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        load_recipe("demo", [f"metrics.sinks={value}"])
+
+
+def test_a_run_hands_nothing_on_unless_it_is_told_to() -> None:
+    assert not load_recipe("demo").metrics.exports_metrics
+    assert load_recipe("demo", ["metrics.sinks=wandb,trackio"]).metrics.sinks == ("wandb", "trackio")
+
+
+FAKE_TENSORBOARD = """
+import os
+class Writer:
+    def __init__(self, folder):
+        print("a tracker prints where it likes")
+        if os.environ.get("TRACKER") == "refuses":
+            raise ConnectionError("no key")
+    def add_scalar(self, name, value, step):
+        if os.environ.get("TRACKER") == "fails":
+            raise ConnectionError("gone")
+        if os.environ.get("TRACKER") == "dies":
+            os._exit(9)
+    def flush(self): pass
+    def close(self): pass
+"""
+
+
+@pytest.fixture
+def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package ``tensorboard`` that does what the variable TRACKER says."""
+    site = tmp_path / "site" / "tensorboard"
+    site.mkdir(parents=True)
+    (site / "__init__.py").touch()
+    (site / "summary.py").write_text(FAKE_TENSORBOARD)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site.parent), os.environ.get("PYTHONPATH", "")]))
+    return site
+
+
+def fanout(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launch.exporters", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_by_hand_all_that_a_run_wrote_is_sent(run_dir: Path, tracker: Path) -> None:
+    done = fanout(run_dir, "--to", "tensorboard", "--json")
+    assert done.returncode == EXIT_OK, done.stderr
+    assert json.loads(done.stdout) == {"run": "fake", "sinks": {"tensorboard": {"sent": 3, "failed": 0}}}
+
+
+def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
+    run_dir: Path, tracker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKER", "fails")
+    done = fanout(run_dir, "--to", "tensorboard", "--json")
+    assert done.returncode == EXIT_FAILED
+    assert json.loads(done.stdout)["sinks"]["tensorboard"] == {"sent": 0, "failed": 3}
+    (event,) = map(json.loads, (run_dir / "events" / "fanout-tensorboard.jsonl").read_text().splitlines())
+    assert (event["kind"], event["about"]) == ("advisory", "metrics")
+    assert "ConnectionError: gone" in event["text"]
+    assert f"python -m launch.exporters {run_dir} --to tensorboard" in event["text"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [([], "nobody is named"), (["--to", "tensorboard"], "no key"), (["--prometheus", "70000"], "70000")],
+)
+def test_bad_input_is_one_line(
+    run_dir: Path, tracker: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], why: str
+) -> None:
+    monkeypatch.setenv("TRACKER", "refuses")
+    done = fanout(run_dir, *arguments, "--json")
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
+    assert why in json.loads(done.stdout)["error"]
+
+
+async def test_beside_a_run_it_opens_follows_and_ends_with_it(run_dir: Path, tracker: Path, tmp_path: Path) -> None:
+    metrics = MetricsSection(prometheus=True, sinks=("tensorboard",))
+    async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail) as said:
+        name, _, url = said.partition(" and ")
+        assert name == "tensorboard"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read().decode())  # noqa: S310  our own
+        assert 'longshore_run_info{run="fake"} 1.0' in text
+    assert "0 steps sent" in (tmp_path / "fanout.log").read_text(), "what was there before is not sent again"
+
+
+async def test_a_run_does_not_begin_where_it_cannot_be_opened(
+    run_dir: Path, tracker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKER", "refuses")
+    metrics = MetricsSection(sinks=("tensorboard",))
+    with pytest.raises(UserError, match=r"tensorboard cannot be opened \(ConnectionError: no key\)"):
+        async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail):
+            pytest.fail("it began")
+
+
+async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
+    run_dir: Path, tracker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKER", "dies")
+    told: asyncio.Queue[str] = asyncio.Queue()
+    metrics = MetricsSection(sinks=("tensorboard",))
+    async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", told.put_nowait):
+        with (run_dir / "metrics.jsonl").open("a") as file:
+            file.write('{"step": 4, "loss": 1.0, "t": 1}\n')
+        assert "exit code 9" in await told.get()
+    assert told.empty()
+
+
+async def test_a_run_that_asks_for_nothing_starts_nothing(tmp_path: Path) -> None:
+    async with run_exporters_process(tmp_path, MetricsSection(), tmp_path / "fanout.log", pytest.fail) as said:
+        assert said == ""
+    assert not (tmp_path / "fanout.log").exists()

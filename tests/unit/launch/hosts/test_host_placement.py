@@ -1,0 +1,118 @@
+"""If these fail, a run takes GPUs that it did not hold, or holds so much that it waits for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from actors.runtime import places as actor_places
+from actors.runtime.placement_groups import NodeShare, PlacementBundle, PlacementError
+from launch.actor_group.actor_settings import place_engines, place_workers
+from launch.config import load_recipe
+from launch.hosts import placement
+from launch.hosts.cluster_nodes import ClusterNode
+from launch.hosts.placement import LEARNER_ROLE, plan_slots, reserve_slots, resource_shares
+from protocol.errors import UserError
+
+
+def nodes(*sizes: tuple[int, int]) -> list[ClusterNode]:
+    """Of so many processors and GPUs."""
+    return [
+        ClusterNode(f"node-{index}", f"ray-{index}", f"10.0.0.{index}", gpus, cpus, remote=index > 0)
+        for index, (cpus, gpus) in enumerate(sizes)
+    ]
+
+
+GPUS = ("engine.device=cuda", "learner.device=cuda", "engine.tp=2", "engine.count=2", "learner.ranks=2")
+
+
+def test_each_role_holds_the_gpus_that_it_computes_on() -> None:
+    config, there = load_recipe("demo", GPUS), nodes((8, 2), (8, 4), (4, 0))
+    asked = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
+    assert {role: [share.gpus for share in actors.values()] for role, actors in asked.items()} == {
+        LEARNER_ROLE: [2],
+        "engines": [2, 2],
+        "workers": [0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize("cpus", [0, 1, 2, 64])
+def test_no_more_processors_are_held_than_a_node_has(cpus: int) -> None:
+    """Else a run on a small machine waits for places that it will never get."""
+    config, there = load_recipe("demo", ["engine.count=3"]), nodes((cpus, 0), (cpus, 0))
+    asked = resource_shares(plan_slots(config, there[0], place_engines(config, there), place_workers(config, there)))
+    of_node = Counter[str]()
+    for actors in asked.values():
+        for share in actors.values():
+            assert share.resources, "Ray refuses a place that holds nothing"
+            of_node[share.node_id] += share.cpus
+    assert all(total <= cpus for total in of_node.values())
+
+
+class FakeRay:
+    """Fake: gives places until it has given ``room`` groups."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.given, self.back = room, list[str](), list[PlacementBundle]()
+
+    async def hold(self, name: str, wanted: Sequence[NodeShare], timeout_s: float) -> list[PlacementBundle]:
+        if len(self.given) == self.room:
+            raise PlacementError(f"the cluster has no place for {name}")
+        self.given.append(name)
+        return [PlacementBundle(cast("Any", None), index) for index in range(len(wanted))]
+
+    def give_back(self, places: Sequence[PlacementBundle]) -> None:
+        self.back += placement
+
+
+@pytest.mark.parametrize("room", [2, 3])
+async def test_what_was_held_is_given_back_also_where_the_rest_is_not_to_be_had(
+    monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    ray, config, there = FakeRay(room), load_recipe("demo"), nodes((8, 0), (8, 0))
+    monkeypatch.setattr(placement, "reserve_bundles", ray.hold)
+    monkeypatch.setattr(placement, "release_bundles", ray.give_back)
+    asked = plan_slots(config, there[0], place_engines(config, there), place_workers(config, there))
+    if room == 3:
+        async with reserve_slots("run/1", asked) as got:
+            assert set(got) == {LEARNER_ROLE, "engine-0", "worker-0-0", "worker-1-0"}
+            assert ray.back == []
+    else:
+        with pytest.raises(UserError, match=r"no place for run/1/workers.*`ray status`"):
+            async with reserve_slots("run/1", asked):
+                pytest.fail("it went on")
+    assert ray.given == ["run/1/learner", "run/1/engines", "run/1/workers"][:room]
+    assert len(ray.back) == room + (room == 3)
+
+
+class FakeGroup:
+    """Fake: a placement group that there is no room for, until it is removed."""
+
+    def __init__(self) -> None:
+        self.waited_for, self.removed = threading.Event(), threading.Event()
+
+    def wait(self, timeout_s: float) -> bool:
+        self.waited_for.set()
+        self.removed.wait()
+        return False
+
+
+async def test_who_stops_waiting_for_places_holds_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else Ctrl-C on a full cluster ends nothing for a minute."""
+    group = FakeGroup()
+    ray = SimpleNamespace(
+        placement_group=lambda *_, **__: group, remove_placement_group=lambda removed: removed.removed.set()
+    )
+    monkeypatch.setattr(actor_places, "util", ray)
+    async with asyncio.TaskGroup() as tasks:
+        holding = tasks.create_task(actor_places.reserve_bundles("run/1", [NodeShare("ray-0", 1.0)], 60.0))
+        await asyncio.to_thread(group.waited_for.wait)
+        holding.cancel()
+    assert holding.cancelled()
+    assert group.removed.is_set()

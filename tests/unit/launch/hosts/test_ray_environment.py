@@ -1,0 +1,63 @@
+"""If these fail, a run waits for a cluster that is not there, is refused for want of a token, or leaves loopback."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from launch.hosts import ray_settings as module
+from launch.hosts.ray_environment import LOCAL_RAY_ENVIRONMENT, resolve_ray_environment
+from protocol.errors import UserError
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Something listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def answers_to(monkeypatch: pytest.MonkeyPatch, *modes: str) -> None:
+    """A cluster is healthy for clients in one of these authentication modes."""
+
+    def healthy(address: str, env: Mapping[str, str]) -> bool:
+        return env.get("RAY_AUTH_MODE", "none") in modes
+
+    monkeypatch.setattr(module, "_healthy", healthy)
+
+
+def test_nodes_of_this_machine_alone_stay_on_loopback(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    answers_to(monkeypatch, "none")
+    assert resolve_ray_environment("", {}) == resolve_ray_environment(address, {}) == LOCAL_RAY_ENVIRONMENT
+
+
+def test_the_token_is_used_where_the_cluster_asks_for_it_unless_the_user_said_how(
+    monkeypatch: pytest.MonkeyPatch, address: str, tmp_path: Path
+) -> None:
+    token, none = tmp_path / "token", {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}
+    token.write_text("x")
+    given = {"RAY_AUTH_TOKEN_PATH": str(token)}
+    answers_to(monkeypatch, "none", "token")
+    assert resolve_ray_environment(address, given) == LOCAL_RAY_ENVIRONMENT
+    answers_to(monkeypatch, "token")
+    assert resolve_ray_environment(address, given) == resolve_ray_environment(address, none | {"RAY_AUTH_TOKEN": "x"})
+    assert resolve_ray_environment(address, given) == LOCAL_RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "token"}
+    for without in (none, given | {"RAY_AUTH_MODE": "disabled"}):
+        with pytest.raises(UserError, match="health check fails"):
+            resolve_ray_environment(address, without)
+
+
+def test_an_address_where_nothing_listens_is_an_error_with_both_ways_out() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UserError, match=rf"answers at {address} \(.*refused.*ray start --head.*leave"):
+            resolve_ray_environment(address, {})
+
+
+def test_what_cannot_be_a_hosts_name_is_no_address() -> None:
+    with pytest.raises(UserError, match=r"no Ray cluster answers at a\.\.b:6379"):
+        resolve_ray_environment("a..b:6379", {})

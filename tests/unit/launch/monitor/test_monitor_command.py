@@ -1,0 +1,37 @@
+"""If these fail, a script that watches a run cannot tell what went wrong, or a person gets a traceback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocol.cli.exit_codes import EXIT_USER
+
+
+def _run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_the_monitors_json_says_what_went_wrong(tmp_path: Path) -> None:
+    done = _run("launch.monitor", tmp_path / "nothing", "--json")
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
+    assert "is not a run directory" in json.loads(done.stdout)["error"]
+    assert done.stderr.startswith("error: ")
+
+
+def test_the_report_of_no_run_is_one_line(tmp_path: Path) -> None:
+    done = _run("launch.report", tmp_path / "nothing")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (EXIT_USER, "", 1)
+    assert "is not a run directory" in done.stderr
+
+
+@pytest.mark.parametrize("port", ["65536", "-1"])
+def test_a_port_that_cannot_be_is_refused(port: str, tmp_path: Path) -> None:
+    done = _run("launch.monitor", tmp_path, f"--port={port}")
+    assert (done.returncode, done.stdout) == (EXIT_USER, "")
+    assert done.stderr == f"error: there is no port {port}, only 0 to 65535: leave --port out for a free one\n"

@@ -1,0 +1,67 @@
+"""If these fail, what a sandbox printed obeys itself in the terminal, the browser or the clipboard of who reads it."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_json, sanitize_text
+
+HOSTILE = st.lists(
+    st.sampled_from([
+        "a", "ö", "\n", "\t", "\r", "\x1b", "[", "]", "0;", "31", "m", "H", "J", "n", "c", "t", "?25h", "\x07", "\\",
+        "52;c;aGk=", "8;;http://x", "P", "_", "^", "X", "\x9b", "\x9d", "\x00", "\x7f", "\u202e", "(B", "7", " ", "q",
+    ]),
+    max_size=30,
+).map("".join)  # fmt: skip
+
+
+@given(HOSTILE)
+def test_text_has_nothing_that_a_terminal_obeys(text: str) -> None:
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", sanitize_text(text))
+
+
+@given(st.text(st.characters(categories=("L", "N", "P", "Zs"))))
+def test_harmless_text_stays_as_it_is(text: str) -> None:
+    assert sanitize_text(text) == text
+
+
+def test_strings_deep_in_an_event_are_made_harmless() -> None:
+    event = {"kind": "x", "why": ["a\x1b[2Jb", {"deep": "\x1b]0;title\x07c"}], "n": 1, "ok": None}
+    assert sanitize_json(event) == {"kind": "x", "why": ["ab", {"deep": "c"}], "n": 1, "ok": None}
+
+
+@given(HOSTILE)
+def test_a_player_gets_no_sequence_that_talks_to_the_person(text: str) -> None:
+    played = TerminalSanitizer().sanitize(text + "\x07\x1b\\")  # whatever had begun has ended
+    assert not re.search(r"\x1b[\]PX^_]|\x1b\[[0-9;:?]*[nctqxpyz]|\x07|[\x80-\x9f]", played)
+
+
+@given(HOSTILE, st.lists(st.integers(0, 60), max_size=5))
+def test_a_sequence_that_is_cut_between_two_events_is_the_same_sequence(text: str, cuts: list[int]) -> None:
+    bounds = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    screen = TerminalSanitizer()
+    pieces = [screen.sanitize(text[start:end]) for start, end in pairwise(bounds)]
+    whole = TerminalSanitizer()
+    assert "".join([*pieces, screen.sanitize("\x07\x1b\\")]) == whole.sanitize(text) + whole.sanitize("\x07\x1b\\")
+
+
+@pytest.mark.parametrize(
+    ("printed", "played"),
+    [
+        ("\x1b[1;32mok\x1b[0m\r\n", "\x1b[1;32mok\x1b[0m\r\n"),
+        ("\x1b[2J\x1b[3;4Hx\x1b[K", "\x1b[2J\x1b[3;4Hx\x1b[K"),
+        ("\x1b]52;c;aGk=\x07x", "x"),
+        ("\x1b]8;;https://evil\x1b\\click\x1b]8;;\x1b\\", "click"),
+        ("\x1b[6nx\x1b[c", "x"),
+        ("\x1bPq#0\x1b\\x", "x"),
+        ("a\x1b", "a"),
+        ("\x1b[?25l", "\x1b[?25l"),
+    ],
+)
+def test_what_is_played(printed: str, played: str) -> None:
+    assert TerminalSanitizer().sanitize(printed) == played

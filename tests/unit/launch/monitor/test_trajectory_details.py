@@ -1,0 +1,284 @@
+"""If these fail, a person who asks why a trajectory failed, or was not trained, is told something else."""
+
+from __future__ import annotations
+
+import fcntl
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from launch.bench.monitor.synthetic_run import write_synthetic_run
+from launch.monitor.api_types import TokenFate
+from launch.monitor.archive.recordings import find_turn_positions, read_sanitized_recording
+from launch.monitor.archive.token_pages import read_token_page
+from launch.monitor.archive.trajectory_details import read_group_member, read_trajectory_detail
+from launch.monitor.archive.trajectory_reader import UnreadableTrajectoryError
+from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, read_vocabulary
+from launch.monitor.run_follower import RunFollower
+from launch.monitor.run_state.past_totals import PastTotals
+from launch.monitor.run_state.store import RunStore
+from launch.run_records.run_directory import NoSuchRunError
+from protocol import codec
+from protocol.events import EventLog
+from protocol.run_directory.jsonl_tail import RunTail
+from protocol.run_directory.lineage_log import LineageLog
+from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label
+from protocol.run_directory.trained_log import (
+    PackedTrainedTokens,
+    TokenLossFlag,
+    TrainedLog,
+    TrainedTokens,
+    pack_trained_tokens,
+)
+from protocol.run_directory.trajectory_export import TrajectoryExporter
+from protocol.trajectory import TestResult, Turn, TurnKind
+from protocol.weights import NO_VERSION, LineageEntry, WeightVersion, make_version
+from tests.support.trajectories import make_segment, make_trajectory
+
+OLD, NEW = make_version(1, 0), make_version(1, 3)
+NAN = np.float32(np.nan)
+
+
+def run_of(run_dir: Path, *, reason: str = "", trained: bool = True) -> RunFollower:
+    """One trajectory of a prompt of 3 tokens, 4 sampled ones of which the first is too old, and an observation of 2."""
+    (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"staleness": {"eta": 2}}}))
+    lineage = LineageLog(run_dir)
+    lineage.append(LineageEntry(OLD, 0, NO_VERSION))
+    lineage.append(LineageEntry(WeightVersion(OLD + 1), 1, OLD))
+    lineage.append(LineageEntry(NEW, 3, WeightVersion(OLD + 1)))
+    segment = make_segment(3, 6)
+    mask = np.array([0, 0, 0, 1, 1, 1, 1, 0, 0], np.uint8)
+    versions = np.array([-1, -1, -1, OLD, OLD + 1, OLD + 1, OLD + 1, -1, -1], np.int32)
+    turns = (
+        Turn(TurnKind.PROMPT, 0, 3),
+        Turn(TurnKind.MODEL, 3, 7, ms=5.0, key_version=OLD),
+        Turn(TurnKind.OBSERVATION, 7, 9, "shell\x1b[2J", 1, 2.0),
+    )
+    segment = type(segment)(segment.token_ids, mask, (mask * -0.5).astype(np.float32), versions, turns)
+    trajectory = make_trajectory(0, 0, reward=0.5, segments=(segment,))
+    blob = codec.pack_trajectory(trajectory)
+    TrajectoryExporter(run_dir).export_trajectory(codec.inspect_blob(blob), blob)
+    if trained:
+        logprobs = np.array([NAN, NAN, NAN, NAN, -0.5, -0.75, -1.5, NAN, NAN], np.float32)
+        marks = np.array(
+            [0, 0, 0, 0, 0, TokenLossFlag.LOW, TokenLossFlag.HIGH | TokenLossFlag.CORRECTED, 0, 0], np.uint8
+        )
+        record = PackedTrainedTokens(
+            pack_trained_tokens(TrainedTokens(logprobs, np.where(np.isnan(logprobs), NAN, np.float32(2.0)), marks)),
+            2.0,
+            0.4,
+        )
+        name = "train-g000000-s00"
+        TrainedLog(run_dir).record_step(
+            3, NEW, [] if reason else [name], {name: reason} if reason else {}, {} if reason else {name: record}
+        )
+    follower = RunFollower(run_dir)
+    follower.load_initial()
+    follower.poll()
+    return follower
+
+
+def page_of(follower: RunFollower):
+    where = follower.locate("train-g000000-s00")
+    return read_token_page(follower.read_context(), where, 0, 0, 100)
+
+
+def test_each_token_says_what_became_of_it(tmp_path: Path) -> None:
+    page = page_of(run_of(tmp_path))
+    assert page.fate == [
+        *[TokenFate.PROMPT] * 3, TokenFate.STALE, TokenFate.TRAINED, TokenFate.CLIP_LOW, TokenFate.CORRECTED, *[TokenFate.OBSERVATION] * 2,
+    ]  # fmt: skip
+    assert page.age == [None, None, None, 3, 2, 2, 2, None, None]
+    assert page.logprob == [None, None, None, -0.5, -0.5, -0.5, -0.5, None, None]
+    assert page.probability[4] == pytest.approx(0.60653)
+    assert page.learner_logprob == [None] * 4 + [-0.5, -0.75, -1.5, None, None]
+    assert page.gap == [None] * 4 + [0.0, -0.25, -1.0, None, None]
+    assert page.advantage == [None] * 4 + [2.0] * 3 + [None] * 2
+    assert page.version == ["", "", "", "1.0", "1.1", "1.1", "1.1", "", ""]
+    assert (page.total, page.start, page.end) == (9, 0, 9)
+
+
+@pytest.mark.parametrize(
+    ("reason", "fates"), [("all_stale", {TokenFate.STALE, TokenFate.DROPPED}), ("zero_variance", {TokenFate.DROPPED})]
+)
+def test_tokens_of_what_was_dropped(tmp_path: Path, reason: str, fates: set[TokenFate]) -> None:
+    page = page_of(run_of(tmp_path, reason=reason))
+    assert set(page.fate[3:7]) == fates
+
+
+def test_tokens_that_no_step_has_used_wait(tmp_path: Path) -> None:
+    page = page_of(run_of(tmp_path, trained=False))
+    assert page.fate[3:7] == [TokenFate.WAITING] * 4
+    assert page.age == [None] * 9
+
+
+def test_a_page_of_tokens_is_a_part_of_them(tmp_path: Path) -> None:
+    follower = run_of(tmp_path)
+    where = follower.locate("train-g000000-s00")
+    part = read_token_page(follower.read_context(), where, 0, 4, 2)
+    assert (part.start, part.end, part.id, part.fate) == (4, 6, [104, 105], [TokenFate.TRAINED, TokenFate.CLIP_LOW])
+    assert read_token_page(follower.read_context(), where, 0, 1000, 5).id == []
+    assert read_token_page(follower.read_context(), where, 1, 0, 5) is None
+
+
+def test_a_trajectorys_page_has_its_turns_and_where_they_are_in_the_recording(tmp_path: Path) -> None:
+    now = iter([100.0, 101.0, 102.5, 103.0, 104.0, 105.0, 106.0, 107.0])
+    path = tmp_path / "terminals" / "train-g000000-s00-a0.cast"
+    with CastWriter.open(path, title="Do \x1b]0;it\x07now", clock=lambda: next(now)) as cast:
+        cast.record_output("first")
+        cast.record_marker(turn_marker_label(0))
+        cast.record_note("reply")
+    follower = run_of(tmp_path)
+    found = read_trajectory_detail(follower.read_context(), follower.locate("train-g000000-s00"))
+    prompt, model, observation = found.segments[0].turns
+    assert (model.index, model.at_s, model.sampled, model.trained, model.age_max) == (0, 2.5, 4, 3, 3)
+    assert path.read_bytes()[model.recording_offset :].startswith(b'[2.5,"m"')
+    assert (model.gap_mean, model.gap_max) == (pytest.approx(0.41667, rel=1e-4), 1.0)
+    assert (prompt.index, prompt.at_s, observation.tool, observation.exit_code) == (-1, None, "shell", 1)
+    assert (found.instruction, found.parts, found.trained_version) == ("Do now", {"outcome": 0.5}, "1.3")
+    assert (found.recording.name, found.recording.live, found.age_bound) == ("train-g000000-s00-a0", False, 2.0)
+
+
+def test_facts_that_are_damaged_leave_the_rest_to_be_seen(tmp_path: Path) -> None:
+    follower = run_of(tmp_path)
+    tokens = next((tmp_path / "trained").glob("tokens-*"))
+    tokens.write_bytes(b"\0" * tokens.stat().st_size)
+    page = page_of(follower)
+    assert page.learner_logprob == [None] * 9
+    assert page.fate[4] is TokenFate.UNTRAINED
+
+
+def test_a_record_that_is_damaged_is_named_and_its_group_shown_all_the_same(tmp_path: Path) -> None:
+    follower = run_of(tmp_path)
+    segment = next((tmp_path / "trajectories").glob("segment-*"))
+    segment.write_bytes(b"\0" * segment.stat().st_size)
+    where = follower.locate("train-g000000-s00")
+    with pytest.raises(UnreadableTrajectoryError, match=r"train-g000000-s00 in segment-00001\.bin cannot be read"):
+        read_trajectory_detail(follower.read_context(), where)
+    assert "cannot be read" in read_group_member(follower.read_context(), where).problem
+
+
+def test_a_member_has_its_tests_and_reward_parts(tmp_path: Path) -> None:
+    follower = run_of(tmp_path)
+    (found,) = (read_group_member(follower.read_context(), where) for where in follower.members(0))
+    assert (found.turns, found.tests_passed, found.tests, found.parts) == (1, 1, 1, {"outcome": 0.5})
+
+
+def test_a_character_that_two_tokens_make_stands_at_the_second(tmp_path: Path) -> None:
+    vocabulary = {"Ã": 0, "¶": 1, "Ġa": 2, "Ċ": 3, "Ä": 4}
+    tokenizer = {
+        "model": {"vocab": vocabulary}, "decoder": {"type": "Sequence", "decoders": [{"type": "ByteLevel"}]},
+        "added_tokens": [{"id": 9, "content": "<|end|>"}],
+    }  # fmt: skip
+    (tmp_path / "tokenizer.json").write_bytes(orjson.dumps(tokenizer))
+    found = read_vocabulary([tmp_path / "none", tmp_path])
+    assert found.decode_each([2, 0, 1, 3, 9, 77]) == [" a", "", "ö", "\n", "<|end|>", "⟨77⟩"]
+    assert found.decode([2, 0, 1]) == " aö"
+    assert found.decode_each([4]) == ["\ufffd"]
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"model": 3}', b'{"model": {"vocab": []}}'])
+def test_a_tokenizer_that_cannot_be_read_leaves_numbers(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    assert read_vocabulary([tmp_path]) is EMPTY_VOCABULARY
+
+
+def test_a_recording_is_safe_to_play(tmp_path: Path) -> None:
+    path = tmp_path / "x.cast"
+    with CastWriter.open(path, title="a\x1b[2J") as cast:
+        cast.record_output("ok\x1b]52;c;")
+        cast.record_output("aGk=\x07\x1b[31mred")
+        cast.record_marker(turn_marker_label(1))
+    with path.open("ab") as file:
+        file.write(b'{"half')
+    header, *events = map(orjson.loads, read_sanitized_recording(path))
+    assert header["title"] == "a"
+    assert [event[2] for event in events] == ["ok", "\x1b[31mred", "turn 1"]
+    assert list(find_turn_positions(path)) == [1]
+    assert list(read_sanitized_recording(tmp_path / "none.cast")) == []
+
+
+# -- a long run --------------------------------------------------------------------------------------------------------
+
+
+def test_totals_of_a_long_run_are_those_of_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though a reader begins near the end."""
+    write_synthetic_run(tmp_path / "run", 128)
+    whole = RunStore(tmp_path / "run")
+    whole.catch_up()
+    monkeypatch.setattr("launch.monitor.run_state.past_totals.RECENT_BYTES", 4_000)
+    monkeypatch.setattr("launch.monitor.run_state.past_totals._CHUNK_BYTES", 5_000)
+    quick = RunStore(tmp_path / "run")
+    quick.poll()
+    assert quick.view().totals.acked < 128
+    assert quick.behind_bytes > 0
+    quick.catch_up()
+    assert quick.view().totals == whole.view().totals
+    assert quick.view().totals.acked == 128
+    assert (quick.view().workers, quick.view().step) == (whole.view().workers, whole.view().step)
+    assert quick.behind_bytes == 0
+
+
+def test_the_long_past_of_a_file_that_vanishes_ends(tmp_path: Path) -> None:
+    history = PastTotals(tmp_path, {"events/worker-0": 1 << 30})
+    assert history.count_next_chunk() == 0
+    assert history.remaining_bytes == 0
+
+
+def test_a_stream_is_never_ahead_of_the_lists(tmp_path: Path) -> None:
+    """Else a page that hears of a trajectory asks for it before it is there."""
+    write_synthetic_run(tmp_path / "run", 64)
+    follower = RunFollower(tmp_path / "run")
+    reader = RunTail(follower.run_dir, ("events/*.jsonl",), bounds=lambda: follower.cursor)
+    assert reader.read() == []
+    follower.poll()
+    taken = follower.cursor
+    while reader.read(100):
+        assert all(reader.cursor[source] <= taken.get(source, 0) for source in reader.cursor)
+    assert reader.cursor == taken
+
+
+@pytest.mark.parametrize(("flow", "told"), [("pause", "paused"), ("drain", "draining"), ("run", "")])
+def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, flow: str, told: str) -> None:
+    run_dir = tmp_path / "run"
+    write_synthetic_run(run_dir, 64)
+    log = EventLog(run_dir, "conductor", "node-0")
+    log.emit("conductor.flow", flow=flow)
+    log.close()
+    follower = RunFollower(run_dir)
+    with (run_dir / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        while follower.poll():
+            pass
+        assert follower.head().flow == told
+    follower = RunFollower(run_dir)
+    while follower.poll():
+        pass
+    assert follower.head().flow == "", "nobody is there to go on"
+
+
+def test_a_run_that_is_removed_while_it_is_watched_is_gone(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    write_synthetic_run(run_dir, 64)
+    follower = RunFollower(run_dir)
+    follower.load_initial()
+    run_dir.rename(tmp_path / "elsewhere")
+    assert follower.poll() is False
+    assert follower.is_gone
+    assert "is gone" in follower.head().problem
+    with pytest.raises(NoSuchRunError):
+        RunFollower(run_dir)
+
+
+def test_tests_of_an_answer_have_their_names_made_harmless(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    trajectory = replace(make_trajectory(1, 0), tests=(TestResult("a\x1b[2Jb", True),), error="x\x07y")
+    blob = codec.pack_trajectory(trajectory)
+    TrajectoryExporter(tmp_path).export_trajectory(codec.inspect_blob(blob), blob)
+    follower = RunFollower(tmp_path)
+    follower.load_initial()
+    found = read_trajectory_detail(follower.read_context(), follower.locate("train-g000001-s00"))
+    assert (found.tests[0].name, found.error) == ("ab", "xy")

@@ -1,0 +1,254 @@
+"""If these fail, a plan promises what a run does not come to, or a model is found not to fit after an hour."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from launch.config import RunConfig, load_recipe, resolve
+from launch.demo.model import CONTEXT_TOKENS
+from launch.plan.forecast import (
+    Bottleneck,
+    Forecast,
+    ForecastBasis,
+    basis_from_scenario,
+    basis_from_trace,
+    estimate_needs,
+    forecast_caveat,
+    forecast_run,
+    max_episodes,
+)
+from launch.plan.memory import ProcessMemory, engine_memory, kv_bytes_per_token, learner_memory, read_model_shape
+from launch.plan.memory_fit import find_memory_problems
+from launch.simulate.run_trace import RunTrace, read_trace
+from launch.simulate.scenario import find_scenario, read_scenario
+from learner.models.qwen import QWEN_FAMILIES, QwenConfig
+from protocol.cli.exit_codes import EXIT_USER
+from protocol.errors import UserError
+
+DATA = Path(__file__).resolve().parents[3] / "data"
+RUNS = [DATA / "demo_16_steps.json", DATA / "demo_old_tokens.json"]
+"""Real runs of the demo: four groups a step; one, with tokens as old as they may be."""
+QWEN3_8B = QwenConfig(QWEN_FAMILIES["qwen3"], 151_936, 4096, 12_288, 36, 32, 8, 128, 1e-6, 1e6, 40_960, False)
+GPU = 141 << 30
+
+
+def config_of(trace: RunTrace, steps: int) -> RunConfig:
+    """What the run was started with, for so many steps."""
+    file = trace.file
+    values = {
+        "run.steps": steps,
+        "run.mode": file.mode,
+        "rollout.groups_per_step": file.groups_per_step,
+        "rollout.group_size": file.group_size,
+        "rollout.in_flight": file.in_flight,
+        "rollout.dynamic_sampling": str(file.dynamic_sampling).lower(),
+        "learner.publish_every": file.publish_every,
+        "checkpoint.every_steps": file.checkpoint_every,
+        "staleness.eta": file.eta,
+        "staleness.policy": file.policy,
+    }
+    return load_recipe("demo", [f"{key}={value}" for key, value in values.items()])
+
+
+def half(trace: RunTrace, which: int) -> RunTrace:
+    """Every second publication's steps, and every second group: both halves of a run are equally far in learning, and
+    the machine was as busy."""
+    file = trace.file
+    steps = [step for number, step in enumerate(file.steps) if number // file.publish_every % 2 == which]
+    return RunTrace(file.model_copy(update={"steps": steps, "groups": file.groups[which::2]}))
+
+
+def planned(trace: RunTrace) -> Forecast:
+    config = config_of(trace, len(trace.file.steps))
+    return forecast_run(config, basis_from_trace(trace, config.rollout))
+
+
+def steps_per_hour(trace: RunTrace) -> float:
+    """That the run took."""
+    steps = trace.file.steps
+    return 3600 * len(steps) / sum(step.busy_s + step.wait_s for step in steps)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_half_of_a_measured_run_tells_how_fast_the_other_half_was(path: Path, which: int) -> None:
+    """Within a fifth.  Figures of one half never enter the other's."""
+    trace = read_trace(path)
+    assert planned(half(trace, which)).steps_per_hour == pytest.approx(steps_per_hour(half(trace, 1 - which)), rel=0.2)
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.stem)
+def test_the_plan_of_a_measured_run_has_its_speed_and_its_ages(path: Path) -> None:
+    trace = read_trace(path)
+    plan = planned(trace)
+    assert plan.steps_per_hour == pytest.approx(steps_per_hour(trace), rel=0.2)
+    assert plan.trained_tokens_per_s == pytest.approx(trace.measured.trained_tokens_per_s, rel=0.2)
+    assert plan.age_mean == pytest.approx(trace.measured.age_mean, rel=0.2)
+    assert plan.age_max <= trace.file.eta
+    assert forecast_caveat(config_of(trace, 1), basis_from_trace(trace, config_of(trace, 1).rollout)) == ""
+
+
+def test_a_plan_of_other_settings_is_another_plan() -> None:
+    """Else its figures would agree whatever was planned."""
+    trace = read_trace(RUNS[0])
+    config = config_of(trace, 16)
+    basis = basis_from_trace(trace, config.rollout)
+    fewer = resolve(config.model_dump(exclude_none=True), ["rollout.in_flight=8"])
+    assert forecast_run(fewer, basis).steps_per_hour < 0.6 * forecast_run(config, basis).steps_per_hour
+    assert "32 episodes ran at once when this was measured, and here 8" in forecast_caveat(fewer, basis)
+    larger = resolve(config.model_dump(exclude_none=True), ["rollout.groups_per_step=8", "rollout.group_size=4"])
+    resized = basis_from_trace(trace, larger.rollout)
+    assert resized.busy_s(64)[0] == pytest.approx(2 * basis.busy_s(32)[0])
+    assert forecast_run(larger, resized).steps_per_hour > 0
+
+
+def scenario_basis() -> ForecastBasis:
+    return basis_from_scenario(read_scenario(find_scenario("small")), 0)
+
+
+def test_what_bounds_a_run_is_named() -> None:
+    """A person turns the knob that it names."""
+    basis = scenario_basis()
+    few = ["run.steps=16", "rollout.groups_per_step=8", "learner.publish_every=1", "data.training_tasks=4096"]
+    slow = replace(basis, step_s=(10_000.0,))
+    assert forecast_run(load_recipe("demo", few), slow).bottleneck is Bottleneck.LEARNER
+    fast = replace(basis, step_s=(0.1,))
+    assert forecast_run(load_recipe("demo", [*few, "rollout.in_flight=8"]), fast).bottleneck is Bottleneck.ROLLOUT
+    wide = [*few, "rollout.episodes_per_worker=500", "sandbox.capacity_per_node=500", "rollout.in_flight=500"]
+    bound = forecast_run(load_recipe("demo", [*wide, "run.mode=sync"]), fast)
+    assert bound.bottleneck is Bottleneck.AGE
+    assert "staleness.eta" in bound.bottleneck.advice
+    assert "assumed" in forecast_caveat(load_recipe("demo"), basis)
+
+
+def test_the_learner_is_fed_by_as_many_as_come_while_one_stays() -> None:
+    """Little's law: 64 trajectories in 32 s, each of 100 s of which 60 are an engine's, half of them dropped."""
+    basis = replace(scenario_basis(), step_s=(32.0,), episodes_per_step=64, episode_s=100.0, generate_s=60.0)
+    config = load_recipe("demo", ["engine.max_running=64", "sandbox.capacity_per_node=150"])
+    found = estimate_needs(config, basis, 0.5)
+    assert (found.sandboxes, found.engines, found.hosts) == (400, 4, 3)
+
+
+def test_places_are_shared_on_one_machine_and_not_in_a_cluster() -> None:
+    assert max_episodes(load_recipe("demo", ["cluster.nodes=4"])) == 32
+    joined = ["cluster.nodes=4", "cluster.address='10.0.0.1:6379'", "engine.count=4"]
+    assert max_episodes(load_recipe("demo", joined)) == 128
+    assert max_episodes(load_recipe("demo", [*joined, "rollout.in_flight=100"])) == 100
+
+
+def test_turns_on_a_shared_device_are_not_simulated() -> None:
+    config = load_recipe("demo", ["cluster.placement=shared", "run.mode=sync"])
+    with pytest.raises(UserError, match="takes turns"):
+        forecast_run(config, scenario_basis())
+
+
+def sizes(memory: ProcessMemory) -> dict[str, int]:
+    return {part.name: part.bytes for part in memory.parts}
+
+
+def test_a_rank_of_a_known_model_has_the_bytes_that_its_parameters_take() -> None:
+    """Qwen3-8B in bfloat16: two bytes of weights, four of gradients, twelve of Adam for each of 8,190,735,360."""
+    count = QWEN3_8B.count_parameters()
+    assert count == 8_190_735_360
+    alone = sizes(learner_memory(QWEN3_8B, cuda()))
+    assert (alone["weights"], alone["gradients"], alone["optimizer"]) == (2 * count, 4 * count, 12 * count)
+    spread = sizes(
+        learner_memory(QWEN3_8B, cuda("learner.ranks=8", "learner.tp=2", "learner.distributed_optimizer=true"))
+    )
+    assert spread["weights"] == pytest.approx(count, rel=0.01)
+    assert spread["optimizer"] == pytest.approx(12 * count / 8, rel=0.01)
+    deep = sizes(learner_memory(QWEN3_8B, cuda("learner.ranks=4", "learner.pp=4")))
+    assert count / 4 < deep["weights"] / 2 < count / 4 + 151_936 * 4096
+    adapters = sizes(learner_memory(QWEN3_8B, cuda("lora.rank=16")))
+    assert adapters["weights"] > 2 * count
+    assert adapters["gradients"] < 0.02 * alone["gradients"]
+
+
+def cuda(*values: str) -> RunConfig:
+    devices = ("learner.device=cuda", "learner.dtype=bfloat16", "engine.device=cuda", "engine.dtype=bfloat16")
+    return load_recipe("demo", ["warm_start.enabled=false", *devices, *values])
+
+
+def test_what_saves_memory_saves_it_in_the_plan() -> None:
+    """In the order in which the knobs are named where a rank does not fit."""
+    parts = {
+        way: sizes(learner_memory(QWEN3_8B, cuda(f"learner.recompute={way}"))) for way in ("none", "selective", "full")
+    }
+    assert parts["full"]["activations"] < parts["selective"]["activations"] < parts["none"]["activations"]
+    whole = learner_memory(QWEN3_8B, cuda())
+    offloaded = learner_memory(QWEN3_8B, cuda("learner.offload=optimizer"))
+    assert offloaded.peak_bytes < whole.peak_bytes
+    halves = sizes(learner_memory(QWEN3_8B, cuda("learner.ranks=2", "learner.tp=2", "learner.sequence_parallel=true")))
+    assert halves["activations"] == pytest.approx(sizes(whole)["activations"] / 2, rel=0.01)
+    assert halves["logits"] <= sizes(whole)["logits"]
+
+
+def test_an_engine_has_what_its_share_leaves_for_keys_and_values() -> None:
+    each = kv_bytes_per_token(QWEN3_8B, "bfloat16", 1)
+    assert each == 2 * 36 * 8 * 128 * 2
+    assert kv_bytes_per_token(QWEN3_8B, "bfloat16", 16) == each // 8, "a head is not shared further"
+    few = engine_memory(QWEN3_8B, cuda("engine.max_total_tokens=100000"), GPU)
+    assert sizes(few)["kv_cache"] == 100_000 * each
+    many = engine_memory(QWEN3_8B, cuda("engine.max_total_tokens=100000000"), GPU)
+    assert sizes(many)["kv_cache"] == int(0.85 * GPU) - 2 * QWEN3_8B.count_parameters()
+    assert many.peak_bytes <= GPU
+
+
+def test_what_does_not_fit_is_named_with_the_knob_to_turn() -> None:
+    def found(config: RunConfig, gpu: int) -> list[str]:
+        learner, engine = learner_memory(QWEN3_8B, config), engine_memory(QWEN3_8B, config, gpu)
+        return [*find_memory_problems(QWEN3_8B, config, learner, engine, gpu)]
+
+    assert found(cuda("learner.ranks=8", "learner.distributed_optimizer=true", "learner.recompute=full"), GPU) == []
+    (learner,) = found(cuda(), GPU)
+    assert "learner.recompute=full" in learner
+    saving = ("learner.ranks=2", "learner.distributed_optimizer=true", "learner.recompute=full")
+    (learner,) = found(cuda(*saving), GPU // 2)
+    assert "counted on: --set learner.offload=optimizer, raise learner.tp and learner.ranks" in learner
+    learner, engine = found(cuda("engine.memory_share=0.7"), 20 << 30)
+    assert "room for 0 tokens" in engine
+    assert "raise engine.tp" in engine
+
+
+def test_the_demo_models_shape_is_that_of_the_model_that_is_built() -> None:
+    shape = read_model_shape(load_recipe("demo").model, CONTEXT_TOKENS)
+    assert shape.count_parameters() == pytest.approx(0.82e6, rel=0.01)
+
+
+def plan(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launch.plan", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_the_command_prints_one_object_and_a_table() -> None:
+    done = plan("demo", "--nodes", "2", "--from", RUNS[0], "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert {"weights", "gradients", "optimizer", "activations", "logits"} == set(told["memory"][0]["parts"])
+    assert {"weights", "kv_cache"} == set(told["memory"][1]["parts"])
+    assert told["forecast"]["steps_per_hour"] > 0
+    assert told["forecast"]["age_mean"] > 0
+    assert set(told["needs"]) == {"sandboxes", "engines", "hosts"}
+    assert "steps an hour" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["demo", "--from", "/nowhere"], "--from /nowhere is not there"),
+        (["demo", "--scenario", "smal"], "did you mean 'small'"),
+        (["dmo"], "did you mean 'demo'"),
+        (["demo", "--gpu-gb", "none"], "is no number"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], why: str) -> None:
+    done = plan(*arguments, "--json")
+    assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
+    assert why in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,231 @@
+"""If these fail, a replay does something else than was done, and a sound task is called flaky, or a flaky one sound."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from actors.agents.registry import make_agent
+from actors.rollout.chat_policy import truncate_by_length
+from actors.rollout.episode import EpisodeSettings, SandboxDestroyedByAgent, ToolCallResult
+from launch.config import RunConfig
+from launch.evaluation.attempts import AttemptFailure, AttemptStage, AttemptVerdict
+from launch.evaluation.results.evaluation_settings import EvaluationSettings
+from launch.replay.__main__ import main
+from launch.replay.formatting import build_replay_report, format_replay_lines
+from launch.replay.scripted_policy import ObservationComparison, ReplayEpisode, create_replay_episode
+from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison, describe_changed_tests, verdicts_agree
+from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin
+from launch.trajectory_reader.run_source import build_recorded_trajectory
+from launch.trajectory_reader.template_inversion import TemplateInverter
+from protocol.cli.exit_codes import EXIT_USER, main_guard
+from protocol.trajectory import EpisodeStatus, TestResult
+from sandbox.tasks.task import Task
+from tests.support.observers import FakeObserver
+from tests.support.recorded import LIMITS, Terminal, call, chat_of, config, trajectory, write_run
+
+TASK = Task(id="t", instruction="Do t.")
+HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]
+BASH = ["```bash\nls\n```", "no block", "```bash\ntouch x\n```"]
+
+
+def of_texts(
+    run: RunConfig,
+    texts: list[str],
+    settings: EpisodeSettings = LIMITS,
+    see: Callable[[Terminal], None] = lambda terminal: None,
+) -> RecordedTrajectory:
+    chat = chat_of(run)
+    made = trajectory(run, texts, settings=settings, see=see)
+    return build_recorded_trajectory("demo-1/t", made, make_agent(run.agent.settings), chat, TemplateInverter(chat))
+
+
+def replayed(
+    run: RunConfig, found: RecordedTrajectory, terminal: Terminal
+) -> tuple[ReplayEpisode, EpisodeStatus | None]:
+    assert found.verdict is not None
+    origin = TrajectoryOrigin(
+        "runs/demo-1", "m", make_agent(run.agent.settings), EvaluationSettings(run, "", Path()), {}, truncate_by_length
+    )
+    playing = create_replay_episode(
+        found, origin, TASK, terminal, then=found.verdict, observer=FakeObserver(), settings=LIMITS
+    )
+    try:
+        return playing, asyncio.run(playing.run())
+    except SandboxDestroyedByAgent:
+        return playing, None
+
+
+@pytest.mark.parametrize(("kind", "texts"), [("hermes", HERMES), ("bash", BASH)])
+def test_the_same_is_done_in_the_same_order_and_seen(kind: str, texts: list[str]) -> None:
+    run = config(f"agent.kind={kind}")
+    commands: list[str] = []
+    settings = replace(LIMITS, max_turns=len(texts))
+    found = of_texts(run, texts, settings=settings, see=lambda terminal: commands.extend(terminal.calls))
+    terminal = Terminal()
+    playing, status = replayed(run, found, terminal)
+    assert found.verdict is not None
+    assert terminal.calls == commands
+    assert status is found.verdict.status
+    assert [each.turn for each in playing.script.observations] == list(range(3))
+    assert all(each.same for each in playing.script.observations)
+    assert playing.script.observations[0].commands == (("ls", "false") if kind == "hermes" else ("ls",))
+
+
+@dataclass
+class Changed(Terminal):
+    """Says something else of one command."""
+
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
+        outcome = await super().call(name, arguments, on_output)
+        return replace(outcome, text="disk full", exit_code=1) if self.calls[-1] == "touch x" else outcome
+
+
+def test_what_is_seen_now_stands_beside_what_was_seen_then() -> None:
+    run = config("agent.kind=hermes")
+    playing, _ = replayed(run, of_texts(run, HERMES), Changed())
+    (different,) = [each for each in playing.script.observations if not each.same]
+    assert (different.turn, different.commands, different.replayed_output) == (1, ("touch x",), "disk full")
+    assert different.recorded_output == "touch x\nsays <|3|>\n"
+    assert (different.recorded_exit_code, different.replayed_exit_code) == (0, 1)
+
+
+def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
+    """Else a replay passes tests that the agent had no time to pass."""
+    run = config("agent.kind=hermes")
+    late = replace(LIMITS, time_limit_s=0.008)  # each call takes 5 ms
+    found = of_texts(run, [f"{call('ls')}\n{call('cat a')}\n{call('touch x')}", "done"], settings=late)
+    assert found.verdict is not None
+    assert (found.verdict.status, found.verdict.passed, found.replies[0].calls_run) == (
+        EpisodeStatus.TIME_LIMIT,
+        False,
+        2,
+    )
+    terminal = Terminal()
+    _, status = replayed(run, found, terminal)
+    assert terminal.calls == ["ls", "cat a"]
+    assert status is EpisodeStatus.TIME_LIMIT
+
+
+def test_an_answer_that_came_too_late_is_not_given_now() -> None:
+    run = config("agent.kind=json")
+    stop = json.dumps({"action": {"type": "stop", "params": {"answers": {"command": "touch x"}}}})
+    found = of_texts(run, [stop], settings=replace(LIMITS, nominal_tokens_per_s=0.01))
+    assert found.verdict is not None
+    assert (found.verdict.status, found.verdict.passed) == (EpisodeStatus.TIME_LIMIT, False)
+    terminal = Terminal()
+    _, status = replayed(run, found, terminal)
+    assert (terminal.calls, status) == ([], EpisodeStatus.TIME_LIMIT)
+    in_time, terminal = of_texts(run, [stop]), Terminal()
+    assert replayed(run, in_time, terminal)[1] is EpisodeStatus.COMPLETED
+    assert len(terminal.calls) == 1
+
+
+def test_a_limit_that_ended_it_then_is_how_it_ends_now() -> None:
+    run = config("agent.kind=hermes")
+    found = of_texts(run, [call("ls"), call("touch x")], settings=replace(LIMITS, max_turns=2))
+    playing, status = replayed(run, found, Terminal())
+    assert status is EpisodeStatus.TURN_LIMIT
+    assert len(playing.turns) == 2
+
+
+@dataclass
+class Dying(Terminal):
+    async def call(self, name: str, arguments: dict[str, object], on_output: object) -> ToolCallResult:
+        raise SandboxDestroyedByAgent("PID 1 is gone")
+
+
+def test_a_sandbox_that_dies_in_one_of_the_two_only_is_told_apart() -> None:
+    run = config("agent.kind=hermes")
+    found = of_texts(run, HERMES)
+    assert replayed(run, found, Dying())[1] is None
+    assert found.verdict is not None
+    gone = replace(found, verdict=replace(found.verdict, status=EpisodeStatus.SANDBOX_DESTROYED))
+    assert replayed(run, gone, Terminal())[1] is EpisodeStatus.COMPLETED
+
+
+PASSED = AttemptVerdict(True, 1.0, 1.0, EpisodeStatus.COMPLETED, tests=(TestResult("a", True), TestResult("b", True)))
+FAILED = AttemptVerdict(False, 0.0, 0.5, EpisodeStatus.COMPLETED, tests=(TestResult("a", True), TestResult("b", False)))
+SAME, OTHER = (
+    ObservationComparison(0, ("ls",), "x", "x"),
+    ObservationComparison(2, ("date",), "Monday\nx", "Tuesday\nx"),
+)
+
+
+def again(verdict: AttemptVerdict | None, *observations: ObservationComparison, number: int = 0) -> ReplayAttempt:
+    failure = None if verdict else AttemptFailure(AttemptStage.RESET, "SandboxStartError", "no sandbox")
+    return ReplayAttempt(number, verdict, failure, observations, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("replays", "same", "flaky", "says"),
+    [
+        ((again(PASSED, SAME), again(PASSED, OTHER)), True, False, "the verdict is the same"),
+        ((again(FAILED, SAME),), False, False, "the agent saw the same and the verdict is another: look at the tests"),
+        ((again(PASSED, SAME), again(FAILED, SAME)), False, True, "look at the tests"),
+        ((again(FAILED, SAME, OTHER),), False, False, "from turn 2 on"),
+        ((again(None), again(PASSED)), False, False, "replay it once more"),
+    ],
+)
+def test_what_replays_mean(replays: tuple[ReplayAttempt, ...], same: bool, flaky: bool, says: str) -> None:
+    judged = ReplayComparison(PASSED, replays)
+    assert (judged.all_agree, judged.flaky) == (same, flaky)
+    assert says in judged.explanation
+
+
+def test_a_verdict_agrees_when_its_tests_and_its_reward_do() -> None:
+    swapped = replace(FAILED, tests=(TestResult("a", False), TestResult("b", True)))
+    assert not verdicts_agree(FAILED, swapped)
+    assert verdicts_agree(replace(FAILED, tests=()), swapped)
+    assert not verdicts_agree(PASSED, replace(PASSED, reward=0.9))
+    assert verdicts_agree(PASSED, replace(PASSED, reward=1.0 + 1e-9))
+    assert describe_changed_tests(PASSED, FAILED) == ["b passed then, and failed now"]
+    assert describe_changed_tests(replace(PASSED, tests=()), FAILED) == []
+
+
+def test_a_person_reads_what_changed_and_a_script_has_it_too() -> None:
+    found = RecordedTrajectory("demo-1/x", "t", (), (), PASSED)
+    judged = ReplayComparison(PASSED, (again(FAILED, SAME, OTHER), again(PASSED, number=1)))
+    text = "\n".join(format_replay_lines(found, judged, task_changed=True))
+    for part in (
+        "demo-1/x: task t, passed, reward 1, completed then",
+        "its prompt is another now",
+        "1: ANOTHER verdict (failed, reward 0, completed) · 1 of 2 observations differ",
+        "b passed then, and failed now",
+        "turn 2: date",
+        "-Monday",
+        "+Tuesday",
+        "1 of 2 replays agree; they differ among themselves",
+    ):
+        assert part in text
+    said = json.loads(json.dumps(build_replay_report(found, judged, task_changed=False)))
+    assert (said["agree"], said["times"], said["same"], said["flaky"]) == (1, 2, False, True)
+    assert said["replays"][0]["differences"][0]["then"] == "Monday\nx"
+    assert said["replays"][0]["changed_tests"] == ["b passed then, and failed now"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["{run}/train-g000000-s00", "--set", "learner.lr=1"], "leave --set out"),
+        (["{run}", "--times", "2"], "write RUN/ID"),
+        (["{run}/train-g000009-s00"], "has no trajectory 'train-g000009-s00'"),
+        (["{run}/../nowhere/a/b"], "names no trajectory"),
+        (["{run}/train-g000000-s00"], "is gone, the task of this trajectory"),
+        (["{run}/train-g000000-s00", "--times", "0"], "no whole number of 1 to 10000"),
+    ],
+)
+def test_what_cannot_be_replayed_is_one_line(
+    tmp_path: Path, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = config("agent.kind=hermes")
+    folder = write_run(tmp_path / "demo-1", run, [trajectory(run, ["done"])])
+    asked = [word.format(run=folder) for word in words]
+    assert main_guard(lambda: main(asked)) == EXIT_USER
+    (line,) = capsys.readouterr().err.splitlines()
+    assert says in line

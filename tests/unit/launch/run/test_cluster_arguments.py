@@ -1,0 +1,256 @@
+"""The command line says the same as the recipe, and a slip is answered with what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.cli import commands
+from launch.config import NegativeControl
+from launch.run.arguments import DEFAULT_RECIPE, NEWEST_RUN, parse_arguments
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_USER, main_guard
+from protocol.errors import LongshoreError, UserError
+from protocol.staleness import AdmissionMode
+
+
+def test_options_are_overrides_and_set_comes_last() -> None:
+    line = "--recipe demo --nodes 8 --seed 3 --steps 5 --mode sync --control lr0 --no-monitor --set run.steps=7"
+    given = parse_arguments(line.split())
+    config = given.load_config()
+    assert (config.cluster.nodes, config.run.seed, config.run.steps) == (8, 3, 7)
+    assert (config.run.mode, config.run.control, config.monitor.enabled) == (
+        AdmissionMode.SYNC,
+        NegativeControl.LR0,
+        False,
+    )
+
+
+def test_a_model_of_ones_own_is_told_of_its_tools_and_needs_no_warm_start() -> None:
+    config = parse_arguments(["--recipe", "demo", "--model", '/models/my "qwen"']).load_config()
+    assert config.model.path == Path('/models/my "qwen"')
+    assert not config.warm_start.enabled
+    assert config.agent.tools
+    assert (
+        not parse_arguments(["--recipe", "demo", "--model", "/m", "--set", "agent.tools=false"])
+        .load_config()
+        .agent.tools
+    )
+
+
+def test_resume_takes_a_run_or_the_newest() -> None:
+    assert parse_arguments(["--resume"]).resume == NEWEST_RUN
+    assert parse_arguments(["--resume", "demo-1", "--recipe", "demo"]).resume == "demo-1"
+    assert parse_arguments(["--recipe", "demo"]).resume is None
+
+
+def test_the_line_of_the_projects_card_runs_as_it_is() -> None:
+    """`python -m launch.cluster --nodes 8`: without a recipe it is the demo, and the first line says so."""
+    given = parse_arguments(["--nodes", "8"])
+    assert (given.recipe, given.chosen, given.load_config().cluster.nodes) == (DEFAULT_RECIPE, False, 8)
+    words = [sys.executable, "-m", "launch.cluster", "--nodes", "8", "--dry-run"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[0].startswith("no recipe named: running 'demo' (--recipe selects another: ")
+
+
+@pytest.mark.parametrize("resume", [["--resume"], ["--resume", "mine"]])
+def test_the_same_command_with_resume_goes_on_with_the_run_that_it_named(resume: list[str]) -> None:
+    given = parse_arguments(["--recipe", "demo", "--run-id", "mine", *resume])
+    assert (given.resume, given.run_id) == ("mine", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("--recipe demo --stepps 3", "did you mean '--steps'"),
+        ("--recipe demo --mode fast", "invalid choice: 'fast'"),
+        ("--recipe demo --nodes many", "invalid int value: 'many'"),
+        ("--resume a --run-id b", "name two runs"),
+        ("--recipe demo --nodes 8 --address=", "--address is empty"),
+        ("--recipe demo --proof --control lr0", "leave --control out"),
+        ("--proof --resume", "leave one of them out"),
+        ("--proof --resume --recipe demo", "leave one of them out"),
+        ("--recipe demo --proof --dry-run", "leave one of them out"),
+    ],
+)
+def test_a_slip_is_a_user_error(line: str, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_arguments(line.split())
+    assert says in str(caught.value)
+
+
+def _raise(error: BaseException) -> int:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UserError("mend it"), EXIT_USER),
+        (LongshoreError("broke"), EXIT_FAILED),
+        (KeyboardInterrupt(), EXIT_INTERRUPTED),
+        (ExceptionGroup("tasks", [LongshoreError("broke"), UserError("mend it")]), EXIT_USER),
+        (BaseExceptionGroup("tasks", [LongshoreError("broke"), KeyboardInterrupt()]), EXIT_INTERRUPTED),
+        (ExceptionGroup("tasks", [ExceptionGroup("deeper", [LongshoreError("broke")])]), EXIT_FAILED),
+    ],
+)
+def test_a_command_ends_in_one_line_and_a_code(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main_guard(lambda: _raise(error)) == code
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.count("\n") == 1
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        main_guard(lambda: 1 // 0)
+    with pytest.raises(ExceptionGroup):
+        main_guard(lambda: _raise(ExceptionGroup("tasks", [LongshoreError("broke"), ZeroDivisionError()])))
+
+
+def test_success_is_zero() -> None:
+    assert main_guard(lambda: None) == EXIT_OK
+
+
+JSON_COMMAND = """
+import atexit, subprocess, sys
+from protocol.cli.exit_codes import main_guard
+from protocol.cli.output import JsonOutput
+from protocol.errors import UserError
+
+def main():
+    atexit.register(print, "from a library, at exit")
+    with JsonOutput(sys.argv[1] == "json") as out:
+        print("from python")
+        subprocess.run(["echo", "from a child"], check=True)
+        out.set({"steps": 3})
+        if sys.argv[2] == "fail":
+            raise UserError("no Docker: run make setup")
+
+sys.exit(main_guard(main))
+"""
+
+
+def _run_json_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", JSON_COMMAND, *arguments], capture_output=True, text=True, check=False)
+
+
+def test_json_is_exactly_one_object_whatever_else_prints() -> None:
+    done = _run_json_command("json", "succeed")
+    assert json.loads(done.stdout) == {"steps": 3}
+    assert all(noise in done.stderr for noise in ("from python", "from a child", "at exit"))
+    assert done.returncode == EXIT_OK
+
+
+def test_json_reports_the_error_that_ended_the_command() -> None:
+    done = _run_json_command("json", "fail")
+    assert json.loads(done.stdout) == {"error": "no Docker: run make setup", "exit_code": EXIT_USER}
+    assert done.returncode == EXIT_USER
+
+
+def test_json_with_help_is_the_help_and_no_object() -> None:
+    command = [sys.executable, "-m", "launch.cluster", "--json", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (EXIT_OK, "")
+    assert "usage: python -m launch.cluster" in done.stderr
+    assert "error" not in done.stderr
+
+
+STUCK_COMMAND = """
+import asyncio, os, signal
+from launch.cluster import interruptible
+from protocol.cli.output import JsonOutput
+
+async def stuck():
+    while True:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+with JsonOutput(True) as out:
+    asyncio.run(interruptible(stuck(), "demo-1"))
+"""
+
+
+STUCK_THREAD = """
+import asyncio, os, signal, threading, time
+from launch.cluster import interruptible
+
+def busy():
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Timer(2.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    time.sleep(600)
+
+asyncio.run(interruptible(asyncio.to_thread(busy), "demo-1"))
+"""
+
+
+UNHEARD = """
+import asyncio, os, signal
+from launch.cluster import interruptible
+from protocol.cli.exit_codes import main_guard
+from protocol.cli.output import error_console
+
+async def work():
+    for _ in range(2):
+        error_console().print("nobody reads this")
+    os.kill(os.getpid(), signal.SIGINT)
+    await asyncio.sleep(600)
+
+raise SystemExit(main_guard(lambda: asyncio.run(interruptible(work(), "demo-1"))))
+"""
+
+
+def test_an_interrupt_stops_a_run_whose_lines_nobody_reads() -> None:
+    """``make demo 2>&1 | tee log``: Ctrl-C ends tee too, and the run would go on unseen."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", UNHEARD], stderr=writer, check=False, timeout=300)
+    os.close(writer)
+    assert done.returncode == EXIT_INTERRUPTED
+
+
+def test_a_second_interrupt_does_not_wait_for_a_thread() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STUCK_THREAD], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == EXIT_INTERRUPTED
+    assert "once more to stop at once" in done.stderr
+
+
+def test_a_second_interrupt_ends_at_once_and_json_is_still_one_object() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK_COMMAND], capture_output=True, text=True, check=False)
+    assert done.returncode == EXIT_INTERRUPTED
+    assert json.loads(done.stdout) == {"error": "interrupted", "exit_code": EXIT_INTERRUPTED}
+
+
+def test_without_json_no_object_is_printed() -> None:
+    assert "steps" not in _run_json_command("text", "succeed").stdout
+
+
+def test_the_console_command_lists_and_suggests() -> None:
+    listed = subprocess.run([sys.executable, "-m", "launch.cli"], capture_output=True, text=True, check=True)
+    assert listed.stdout == ""
+    assert all(name in listed.stderr for name in commands())
+    wrong = subprocess.run([sys.executable, "-m", "launch.cli", "clutser"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == EXIT_USER
+    assert wrong.stderr.startswith("error: longshore has no command 'clutser'")
+
+
+@pytest.mark.parametrize("command", ["launch.cluster", "sandbox.stress"])
+def test_a_python_without_the_packages_says_which_has_them(command: str) -> None:
+    """The commands of the README, typed before the environment is activated."""
+    bare = [sys.executable, "-S", "-m", command, "--help"]  # without site-packages
+    done = subprocess.run(bare, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[4], timeout=300)
+    assert done.returncode == EXIT_USER
+    assert "does not have longshore's packages" in done.stderr
+    assert ".venv" in done.stderr
+    assert done.stderr.count("\n") == 1

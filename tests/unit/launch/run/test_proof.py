@@ -1,0 +1,142 @@
+"""If these fail, luck passes for learning, or learning for luck."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.config import NegativeControl, ProofSection
+from launch.run.arguments import ClusterArguments, parse_arguments
+from launch.run.proof import meets_expectation, run_proof
+from launch.run_records.run_directory import RunDirectoryError
+from protocol.errors import InfraError, UserError
+from protocol.events import JsonValue
+
+
+def summary(
+    difference: float | None, error: float = 0.05, *, ok: bool = True, end: float = 0.9, families: JsonValue = None
+) -> dict[str, JsonValue]:
+    found: dict[str, JsonValue] = {"before": {"pass_at_1": 0.5, "stderr": 0.04}, "families": families or {}}
+    if difference is not None:
+        after = {"pass_at_1": end, "stderr": 0.04}
+        found |= {"after": after, "difference": difference, "difference_stderr": error}
+    return {"ok": ok, "seed": 0, "steps": 24, "eval": found}
+
+
+@pytest.mark.parametrize(
+    ("control", "difference", "verdict"),
+    [
+        (NegativeControl.NONE, 0.16, True),
+        (NegativeControl.NONE, 0.15, False),
+        (NegativeControl.NONE, -0.4, False),
+        (NegativeControl.LR0, 0.15, True),
+        (NegativeControl.LR0, -0.15, True),
+        (NegativeControl.LR0, 0.16, False),
+        (NegativeControl.LR0, -0.16, False),
+        (NegativeControl.SHUFFLED, 0.15, True),
+        (NegativeControl.SHUFFLED, 0.16, False),
+        (NegativeControl.SHUFFLED, -0.9, True),
+    ],
+)
+def test_three_standard_errors_tell_learning_from_luck(
+    control: NegativeControl, difference: float, verdict: bool
+) -> None:
+    assert meets_expectation(control, summary(difference), ProofSection()) is verdict
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"),
+    [
+        (summary(0.35, end=0.85), True),
+        (summary(0.34, end=0.85), False),
+        (summary(0.35, end=0.84), False),
+        (summary(0.4, families={"copy": {"held_out": False, "difference": -0.2, "difference_stderr": 0.1}}), True),
+        (summary(0.4, families={"copy": {"held_out": False, "difference": -0.3, "difference_stderr": 0.1}}), False),
+        (summary(0.4, families={"copy": {"held_out": True, "difference": -0.3, "difference_stderr": 0.1}}), True),
+        (summary(0.4, families={"copy": {"held_out": False, "difference": -1.0, "difference_stderr": None}}), True),
+    ],
+)
+def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(
+    found: dict[str, JsonValue], verdict: bool
+) -> None:
+    promised = parse_arguments(["--recipe", "demo"]).load_config().proof
+    assert (promised.rise, promised.end) == (0.35, 0.85)
+    assert meets_expectation(NegativeControl.NONE, found, promised) is verdict
+
+
+@pytest.mark.parametrize("control", list(NegativeControl))
+def test_without_both_evaluations_nothing_is_proved(control: NegativeControl) -> None:
+    assert not meets_expectation(control, summary(None), ProofSection())
+
+
+def run_all(results: dict[NegativeControl, Any], run_id: str | None = "p") -> tuple[dict[str, JsonValue], list[str]]:
+    """The proof's result, and the run ids that it asked for."""
+    asked: list[str] = []
+
+    def run_once(arguments: ClusterArguments) -> dict[str, JsonValue]:
+        asked.append(str(arguments.run_id))
+        result = results[arguments.load_config().run.control]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    arguments = replace(parse_arguments(["--recipe", "demo", "--proof"]), run_id=run_id)
+    return run_proof(arguments, run_once), asked
+
+
+GOOD = {
+    NegativeControl.NONE: summary(0.4),
+    NegativeControl.LR0: summary(0.01),
+    NegativeControl.SHUFFLED: summary(-0.05),
+}
+
+
+def test_the_run_and_both_controls_are_run_under_names_of_their_own() -> None:
+    proof, asked = run_all(GOOD)
+    assert asked == ["p-none", "p-lr0", "p-shuffled"]
+    assert proof["ok"] is True
+    assert proof["verdicts"] == {"none": True, "lr0": True, "shuffled": True}
+
+
+def test_one_control_that_learns_spoils_the_proof() -> None:
+    proof, _ = run_all(GOOD | {NegativeControl.SHUFFLED: summary(0.3)})
+    assert proof["ok"] is False
+    assert proof["verdicts"] == {"none": True, "lr0": True, "shuffled": False}
+
+
+def test_a_run_whose_own_checks_failed_proves_nothing() -> None:
+    assert run_all(GOOD | {NegativeControl.NONE: summary(0.4, ok=False)})[0]["ok"] is False
+
+
+def test_a_control_that_fails_does_not_take_the_finished_run_along(capsys: pytest.CaptureFixture[str]) -> None:
+    proof, asked = run_all(GOOD | {NegativeControl.LR0: InfraError("the disk is full")})
+    assert asked == ["p-none", "p-lr0", "p-shuffled"]
+    assert proof["verdicts"] == {"none": True, "lr0": False, "shuffled": True}
+    assert proof["runs"]["lr0"] == {"ok": False, "error": "the disk is full"}
+    assert "the disk is full" in capsys.readouterr().err
+
+
+def test_a_run_that_fails_proves_nothing() -> None:
+    with pytest.raises(InfraError):
+        run_all(GOOD | {NegativeControl.NONE: InfraError("the disk is full")})
+
+
+def test_a_name_that_is_taken_is_told_before_anything_runs(tmp_path: Path) -> None:
+    (tmp_path / "p-shuffled").mkdir()
+    arguments = parse_arguments(["--recipe", "demo", "--proof", "--run-id", "p", "--set", f"run.dir={tmp_path}"])
+    with pytest.raises(RunDirectoryError, match="p-shuffled exists"):
+        run_proof(arguments, lambda _: pytest.fail("it ran"))
+
+
+def test_a_proof_that_could_compare_nothing_is_refused() -> None:
+    arguments = parse_arguments(["--recipe", "demo", "--proof", "--set", "evaluation.tasks_per_family=0"])
+    with pytest.raises(UserError, match="makes none"):
+        run_proof(arguments, lambda _: pytest.fail("it ran"))
+
+
+def test_a_proof_without_evaluations_says_no_and_keeps_its_table() -> None:
+    proof, _ = run_all(GOOD | {NegativeControl.NONE: summary(None)})
+    assert proof["verdicts"] == {"none": False, "lr0": True, "shuffled": True}

@@ -1,0 +1,307 @@
+"""If these fail, a person cannot find a run among many, is told figures that no run has, or loses what was still
+needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from actors.scheduler.evaluation import EvaluationAttempt
+from launch.config import RunConfig
+from launch.evaluation.online.result_store import write_evaluation_result
+from launch.evaluation.online.run_evaluations import write_evaluation
+from launch.run_records.metrics_log import read_metrics
+from launch.run_records.run_directory import RunDirectory, config_tables, hold_run_lock
+from launch.runs.__main__ import main
+from launch.runs.comparison import (
+    COMPARED_METRICS,
+    build_charts,
+    compare_metrics,
+    find_config_differences,
+    read_compared_runs,
+    render_comparison_page,
+)
+from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
+from launch.runs.query import run_query
+from launch.runs.run_list import RunListStatus, format_age, format_bytes, list_run_rows, read_run_row
+from protocol.errors import UserError
+from protocol.trajectory import EpisodeStatus
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.fake_run import write_fake_run
+
+NOW = 1_900_000_000.0
+
+
+def make_run(folder: Path, name: str, *, steps: int = 3, finished: bool = True, **changed: object) -> Path:
+    path = folder / name
+    write_fake_run(path, steps=steps, finished=finished)
+    config = RunConfig.model_validate({"run": {"name": "demo", "steps": steps, **changed}})
+    (path / "config.json").write_bytes(orjson.dumps({"attempt": 1, "config": config_tables(config)}))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+# -- list ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_run_has_a_line_with_how_it_stands(folder: Path) -> None:
+    make_run(folder, "done")
+    failed = make_run(folder, "failed")
+    summary = json.loads((failed / "summary.json").read_bytes())
+    (failed / "summary.json").write_text(json.dumps(summary | {"ok": False}))
+    make_run(folder, "stopped", steps=6, finished=False)
+    (make_run(folder, "damaged") / "config.json").write_text("{")
+    (folder / "no run").mkdir()
+    with RunDirectory.open(make_run(folder, "alive", steps=6, finished=False)):
+        found = {line.run: line for line in list_run_rows(folder, NOW)}
+    assert {name: line.state for name, line in found.items()} == {
+        "done": RunListStatus.DONE,
+        "failed": RunListStatus.FAILED,
+        "stopped": RunListStatus.STOPPED,
+        "damaged": RunListStatus.DAMAGED,
+        "alive": RunListStatus.RUNNING,
+    }
+    line = found["stopped"]
+    assert (line.step, line.steps, line.before, line.after) == (4, 6, None, None)
+    assert line.pass_rate == read_metrics(folder / "stopped")[-1]["pass_rate"]
+    assert found["done"].after is not None
+    assert all(line.bytes > 0 and line.age_s > 0 for line in found.values())
+
+
+def test_a_run_that_has_just_begun_has_a_line(folder: Path) -> None:
+    (folder / "new").mkdir()
+    (folder / "new" / "config.json").write_bytes(orjson.dumps({"config": config_tables(RunConfig())}))
+    line = read_run_row(folder / "new", NOW)
+    assert (line.state, line.step, line.pass_rate) == (RunListStatus.STOPPED, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "says"),
+    [
+        (format_bytes, 12.0, "12 B"),
+        (format_bytes, 3_400_000.0, "3.4 MB"),
+        (format_bytes, 2.5e12, "2.5 TB"),
+        (format_age, 30.0, "30 s"),
+        (format_age, 7200.0, "2 h"),
+        (format_age, 3 * 86_400.0, "3 d"),
+    ],
+)
+def test_sizes_and_ages_are_for_people(function: Callable[[float], str], value: float, says: str) -> None:
+    assert function(value) == says
+
+
+# -- compare ---------------------------------------------------------------------------------------------------------
+
+
+def test_two_runs_of_different_length_share_their_steps(folder: Path) -> None:
+    compared = read_compared_runs([make_run(folder, "a", steps=3), make_run(folder, "b", steps=5, seed=7)], NOW)
+    drawn = {chart.title: chart for chart in build_charts(compared)}
+    reward = drawn["Reward"]
+    assert list(reward.places) == ["1", "2", "3", "4", "5"]
+    assert [series.label for series in reward.series] == ["a", "b"]
+    assert reward.series[0].values[3:] == [None, None]
+    assert reward.series[1].values == [step["reward_mean"] for step in read_metrics(folder / "b")]
+    assert drawn.keys() <= {figure.title for figure in COMPARED_METRICS}
+    lines = {(line.figure, line.run): line for line in compare_metrics(compared)}
+    assert lines["Reward", "b"].first == read_metrics(folder / "b")[0]["reward_mean"]
+    assert dict(find_config_differences(compared)) == {"run.seed": (0, 7), "run.steps": (3, 5)}
+
+
+def test_the_page_needs_no_network_and_a_runs_name_is_text(folder: Path) -> None:
+    compared = read_compared_runs([make_run(folder, "a"), make_run(folder, "b<script>")], NOW)
+    html = render_comparison_page(compared)
+    assert "default-src 'none'" in html
+    assert "<script>" not in html
+    assert "http://" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in html
+
+
+def test_runs_without_a_step_are_compared_by_what_they_are(folder: Path) -> None:
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_bytes(orjson.dumps({"config": config_tables(RunConfig())}))
+    html = render_comparison_page(read_compared_runs([folder / "a", folder / "b"], NOW))
+    assert "None of them has taken a step" in html
+
+
+def test_compare_writes_a_page_and_prints_one_object(folder: Path, capfdbinary: pytest.CaptureFixture) -> None:
+    runs = [make_run(folder, "a"), make_run(folder, "b")]
+    main(["compare", *map(str, runs), "--json"])
+    said = json.loads(capfdbinary.readouterr().out)
+    assert Path(said["page"]) == folder / "compare-a-b.html"
+    assert Path(said["page"]).read_text().startswith("<!doctype html>")
+    assert {line["run"] for line in said["figures"]} == {"a", "b"}
+
+
+# -- query -----------------------------------------------------------------------------------------------------------
+
+
+def ask(sql: str, *runs: Path, most: int = 100) -> list[list[object]]:
+    pytest.importorskip("duckdb", reason="DuckDB is not in this environment: make setup")
+    return [list(row) for row in run_query(sql, runs, most=most, now=NOW).rows]
+
+
+def test_metrics_are_those_of_the_steps_that_stand(folder: Path) -> None:
+    run = make_run(folder, "a")
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"rewound_to": 1, "t": 0.0}\n')
+    assert ask("SELECT run, count(*) FROM metrics GROUP BY run", run) == [["a", 1]]
+    assert ask("SELECT step, groups FROM metrics", run) == [[1, 4]]
+
+
+def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
+    runs = [make_run(folder, "a"), make_run(folder, "b", steps=2)]
+    with RunDirectory.open(runs[0]) as directory:
+        write_evaluation(directory, "before", 0, [])
+    (runs[1] / "evaluations").mkdir()
+    beside = WeightManifest(WeightVersion(7), 2, NO_VERSION, "", "", 0, 0)
+    write_evaluation_result(
+        runs[1], beside, [EvaluationAttempt("t", "f", False, True, 1.0, EpisodeStatus.COMPLETED, 9, (7,))]
+    )
+    assert ask("SELECT run, state FROM runs ORDER BY run", *runs) == [["a", "done"], ["b", "done"]]
+    assert ask("SELECT count(DISTINCT run) FROM events WHERE kind = 'learner.training.trainer'", *runs) == [[2]]
+    ((name,),) = ask("SELECT line->>'recipe' FROM events WHERE kind = 'run.started' AND run = 'b'", *runs)
+    assert name == "demo"
+    assert ask("SELECT run, evaluation, step, passed FROM evaluations", *runs) == [["b", "step-000002", 2, True]]
+    assert ask("SELECT count(*) FROM metrics JOIN runs USING (run)", *runs) == [[5]]
+    assert len(ask("SELECT * FROM metrics", *runs, most=2)) == 2
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELEC 1",
+        "SELECT * FROM no_such_table",
+        "COPY (SELECT 1) TO '/tmp/stolen.csv'",
+        "SELECT * FROM read_csv('/etc/passwd')",
+        "SELECT * FROM '/etc/passwd'",
+        "SET enable_external_access = true",
+        "ATTACH '/tmp/other.db'",
+        "INSTALL httpfs",
+        "",
+        " -- and nothing else",
+    ],
+)
+def test_what_is_no_question_about_runs_is_refused_in_one_line(folder: Path, sql: str) -> None:
+    run = make_run(folder, "a", steps=2)
+    with pytest.raises(UserError) as refused:
+        ask(sql, run)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_table_without_rows_says_why_it_has_no_column(folder: Path) -> None:
+    fresh = folder / "fresh"
+    (fresh / "events").mkdir(parents=True)
+    with pytest.raises(UserError, match=r"no row of metrics yet.*pass_rate"):
+        ask("SELECT run, max(pass_rate) FROM metrics GROUP BY run", fresh)
+
+
+def test_lines_that_are_no_events_cost_a_question_nothing(folder: Path) -> None:
+    run = make_run(folder, "a", steps=2)
+    asked = "SELECT count(*) FROM events"
+    ((whole,),) = ask(asked, run)
+    with next((run / "events").glob("*.jsonl")).open("ab") as file:
+        file.write(b'0\n[]\n"x"\n{"torn": ')
+    assert ask(asked, run) == [[whole]]
+
+
+def test_a_record_whose_tables_are_none_is_damaged(folder: Path) -> None:
+    (make_run(folder, "odd") / "config.json").write_bytes(b'{"config": {"run": 3}}')
+    assert [line.state for line in list_run_rows(folder, NOW)] == [RunListStatus.DAMAGED]
+    with pytest.raises(UserError, match="no run's record"):
+        read_compared_runs([make_run(folder, "whole"), folder / "odd"], NOW)
+
+
+def test_without_duckdb_there_is_a_line_that_says_how_to_have_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    with pytest.raises(UserError, match="make setup"):
+        run_query("SELECT 1", [], most=1, now=NOW)
+
+
+# -- prune -----------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, size: int = 5000) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * size)
+    return path
+
+
+@pytest.fixture
+def full(folder: Path) -> Path:
+    """A run with something of every part."""
+    run = make_run(folder, "full")
+    for version in ("v0001", "v0002", "v0003"):
+        write(run / "weights" / version / "model.safetensors")
+    write(run / "weights" / ".v0004.partial" / "model.safetensors")
+    write(run / "checkpoints" / "step-000004.torn" / "learner" / "shard")
+    write(run / "checkpoints" / "step-000005.unfinished" / "learner" / "shard")
+    write(run / "copies" / "node-1" / "v0003")
+    write(run / "attempts" / "1" / "logs" / "ray.log")
+    write(run / "trajectories" / "segment-00001.bin")
+    return run
+
+
+def files(run: Path) -> set[str]:
+    return {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+
+
+def test_what_would_go_is_told_with_its_size_and_stays(full: Path) -> None:
+    before = files(full)
+    gone, busy = prune_runs([full], set(PrunablePart), dry_run=True)
+    assert files(full) - {".lock"} == before
+    assert busy == []
+    by_part = {each.part: each for each in gone}
+    assert set(by_part) == set(PrunablePart) - {PrunablePart.CHECKPOINTS}
+    assert by_part[PrunablePart.LEFTOVERS].bytes >= 4 * 5000
+    assert by_part[PrunablePart.RUN].bytes > by_part[PrunablePart.WEIGHTS].bytes >= 2 * 5000
+
+
+def test_by_default_only_goes_what_nobody_needs(full: Path) -> None:
+    before = files(full)
+    prune_runs([full], DEFAULT_PARTS, dry_run=False)
+    gone = before - files(full)
+    assert all(name.startswith(("weights/", "copies/", "checkpoints/")) for name in gone)
+    assert [path.name for path in (full / "weights").iterdir()] == ["v0003"]
+    assert [each for each in find_prunable(full) if each.part in DEFAULT_PARTS] == []
+
+
+def test_a_run_that_somebody_drives_is_left_alone(full: Path) -> None:
+    with RunDirectory.open(full):
+        before = files(full)
+        gone, busy = prune_runs([full], set(PrunablePart), dry_run=False)
+        assert (gone, busy) == ([], ["full"])
+        assert files(full) == before
+
+
+def test_nobody_can_begin_to_drive_a_run_while_it_is_pruned(full: Path) -> None:
+    with hold_run_lock(full), pytest.raises(UserError, match="is in use by process"):
+        RunDirectory.open(full)
+
+
+def test_a_whole_run_goes_only_when_it_is_named_or_old(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(full.parent)
+    with pytest.raises(UserError, match="name them"):
+        main(["prune", "--what", "run"])
+    with pytest.raises(UserError, match="the parts are"):
+        main(["prune", str(full), "--what", "everything"])
+    main(["prune", str(full), "--what", "run", "--older-than", "10000"])
+    assert full.exists()
+    main(["prune", str(full), "--what", "run"])
+    assert not full.exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["list", "/nowhere"], ["compare", "/nowhere", "/nowhere"], ["prune", "/nowhere"], ["compare", "/nowhere"]]
+)
+def test_what_is_no_run_is_one_line(words: list[str]) -> None:
+    with pytest.raises(UserError, match=r"nowhere|2 to"):
+        main(words)

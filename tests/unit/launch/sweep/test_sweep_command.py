@@ -1,0 +1,126 @@
+"""If these fail, a script cannot tell a sweep that is done from one that is not, or a person what to do next."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from launch.sweep import __main__ as command
+from launch.sweep import training_points
+from launch.sweep.axes import SweepPoint
+from launch.sweep.definition import Sweep
+from launch.sweep.sweep_progress import SweepProgressReporter
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import error_console
+from tests.support import fake_cluster
+
+FILE = """
+[axes]
+run.seed = [0, 1]
+[common]
+run.steps = 3
+[goal]
+difference = 0.3
+"""
+Sweeping = Callable[..., int]
+
+
+class UncheckedRuns(training_points.TrainingPoints):
+    """Of the fake, for which nothing has to be there."""
+
+    def preflight(self, points: object) -> None: ...
+
+
+@pytest.fixture
+def sweeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeping:
+    """The command on a sweep's file, its runs being fakes."""
+    file = tmp_path / "mine.toml"
+
+    def runs(sweep: Sweep, configs: object, folder: Path) -> UncheckedRuns:
+        assert isinstance(configs, dict)
+        return UncheckedRuns(sweep, configs, folder, (sys.executable, fake_cluster.__file__))
+
+    monkeypatch.setattr(training_points, "TrainingPoints", runs)
+
+    def run(*options: str, text: str = FILE, **behaviour: list[str]) -> int:
+        file.write_text(text)
+        place = tmp_path / "out" / "runs"
+        place.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / "sweep.json").write_text('{"kind": "train", "recipe": "demo"}')
+        place.joinpath("behaviour.json").write_text(
+            json.dumps({f"out-{name}": starts for name, starts in behaviour.items()})
+        )
+        return command.main([str(file), "--output", str(tmp_path / "out"), *options])
+
+    return run
+
+
+def test_a_sweep_leaves_a_summary_a_table_and_a_page(
+    sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweeping() == EXIT_OK
+    out = tmp_path / "out"
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["ok"], summary["complete"], summary["goal"]["missed"]) == (True, True, [])
+    assert [point["figures"]["difference"] for point in summary["points"]] == [0.5, 0.5]
+    assert summary["over_seeds"][0]["figures"]["difference"] == {"mean": 0.5, "std": 0.0, "n": 2}
+    assert len((out / "sweep.csv").read_text().splitlines()) == 3
+    assert "mine" in (out / "report.html").read_text()
+    said = capsys.readouterr().err
+    assert "2 points, 2 to run" in said
+    assert "seed0: begins" in said
+    assert "seed1: ended: pass@1 before 0.250, after 0.750" in said
+
+
+def test_one_that_failed_is_named_with_what_to_do(
+    sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweeping(seed0=["break"]) == EXIT_FAILED
+    said = capsys.readouterr().err
+    assert "failed: seed0: the engine is gone: the same command goes on with it" in said
+    assert "seed1: ended" in said
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["complete"] is False
+    assert sweeping() == EXIT_OK
+    assert "2 points, 1 to run" in capsys.readouterr().err
+
+
+def test_a_goal_that_is_missed_is_no_success(sweeping: Sweeping, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sweeping(text=FILE.replace("0.3", "0.6")) == EXIT_FAILED
+    assert "the goal was missed by seed0, seed1" in capsys.readouterr().err
+
+
+def test_only_what_is_asked_for_is_run_and_judged(
+    sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweeping("--only", "*1") == EXIT_OK
+    states = {each["name"]: each["state"] for each in json.loads((tmp_path / "out/summary.json").read_text())["points"]}
+    assert states == {"seed0": "planned", "seed1": "ended"}
+    assert "2 points, 1 to run" in capsys.readouterr().err
+
+
+def test_a_goal_of_an_unknown_figure_is_refused_before_anything_starts(
+    sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sweeping(text=FILE.replace("difference", "diference")) == 2
+    assert "goal: there is no figure 'diference'" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "runs" / "calls.jsonl").exists()
+
+
+def test_a_recipe_and_another_recipe_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["demo", "--recipe", "art_terminal", "--axis", "run.seed=0"]) == 2
+    assert "are two recipes" in capsys.readouterr().err
+
+
+def test_a_run_that_goes_on_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told, log = SweepProgressReporter(error_console(), [], []), tmp_path / "log"
+    told.point_started(SweepPoint("seed0"), log)
+    log.write_text("training\nstep 1/3\n")
+    told.print_new_lines()
+    told.print_new_lines()
+    log.write_text("training\nstep 1/3\nstep 2/3\n")
+    told.print_new_lines()
+    assert capsys.readouterr().err.splitlines() == ["seed0: begins", "seed0: step 1/3", "seed0: step 2/3"]

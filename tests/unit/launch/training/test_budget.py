@@ -1,0 +1,45 @@
+"""If these fail, a run uses more than it was given, or counts anew what an earlier attempt has used."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import orjson
+import pytest
+
+from launch.config.run import StopSection
+from launch.run_records.metrics_log import read_budget_usage
+from launch.training.budget import Budget, BudgetUsage
+
+
+@pytest.mark.parametrize(
+    ("limit", "says"),
+    [
+        ({"after_steps": 5}, "stop.after_steps = 5"),
+        ({"after_tokens": 900}, "stop.after_tokens = 900"),
+        ({"after_trajectories": 70}, "stop.after_trajectories = 70"),
+        ({"after_hours": 0.5}, "stop.after_hours = 0.5"),
+        ({"after_s": 1800.0}, "stop.after_s = 1800"),
+        ({"after_steps": 6, "after_tokens": 901, "after_trajectories": 71, "after_hours": 0.51}, None),
+        ({}, None),
+    ],
+)
+def test_each_limit_holds_from_what_it_names_on(limit: dict[str, float], says: str | None) -> None:
+    assert Budget(**limit).first_limit_reached(5, 70, BudgetUsage(900, 1800.0)) == says
+
+
+def test_every_limit_is_a_key_of_its_own_name() -> None:
+    assert {field.name for field in fields(Budget)} <= set(StopSection.model_fields)
+
+
+def test_what_earlier_attempts_used_counts_with_the_steps_that_were_taken_back(tmp_path: Path) -> None:
+    lines = [
+        {"step": 1, "engine_tokens": 10, "elapsed_s": 2.5},
+        {"step": 2, "engine_tokens": 20, "elapsed_s": 2.5},
+        {"rewound_to": 1, "t": 0.0},
+        {"step": 2, "engine_tokens": 30, "elapsed_s": 5.0},
+    ]
+    (tmp_path / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines) + b'{"torn')
+    assert read_budget_usage(tmp_path) == BudgetUsage(60, 10.0)
+    assert read_budget_usage(tmp_path / "none") == BudgetUsage()

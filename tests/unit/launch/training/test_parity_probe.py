@@ -1,0 +1,101 @@
+"""If these fail, parity is measured on tokens of other weights than the learner's, or a run waits to measure it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from actors.engines.engine import Engine
+from actors.engines.messages import EngineState, EngineStatus
+from actors.runtime.remote import ActorDied, Remote
+from actors.tokens.chat_format import load_chat_format
+from launch.config import load_recipe
+from launch.data.preparation import prepare_run
+from launch.training.parity_probe import ParityProbeError, ParityProbeSettings, make_probe_settings, sample_probe
+from protocol.weights import WeightVersion
+from tests.support.probed_engine import LOGPROB, TOKENS, ProbedEngine
+from tests.support.remotes import LocalRemote
+
+NOW, OLD = WeightVersion(5), WeightVersion(4)
+PROMPTS = ((1, 2, 3), (4, 5), (6,), (7, 8, 9))
+SETTINGS = ParityProbeSettings(prompts=PROMPTS, stop_token_ids=(3,), temperature=0.7, context_tokens=6, deadline_s=20.0)
+
+
+def remotes(*engines: ProbedEngine) -> list[Remote[Engine]]:
+    return [LocalRemote(engine, f"run/1/engine-{index}") for index, engine in enumerate(engines)]
+
+
+async def test_every_engine_that_serves_the_weights_samples_as_an_episode_would() -> None:
+    first, old, last = (ProbedEngine(lambda version=version: version) for version in (NOW, OLD, NOW))
+    found = await sample_probe(SETTINGS, NOW, remotes(first, old, last))
+    assert [len(engine.asked) for engine in (first, old, last)] == [2, 0, 2]
+    asked = [*first.asked, *last.asked]
+    assert {(each.temperature, each.greedy, each.stop_token_ids) for each in asked} == {(0.7, False, (3,))}
+    assert len({each.session for each in asked}) == len(PROMPTS), "a prefix is another reply's"
+    assert all(len(each.input_ids) + each.max_new_tokens <= 6 for each in asked)
+    assert found.version == NOW
+    for prompt, (ids, mask), logprobs in zip(PROMPTS, found.sequences, found.logprobs, strict=True):
+        count = min(TOKENS, 6 - len(prompt))
+        assert ids.tolist() == [*prompt, *[7] * count]
+        assert mask.tolist() == [0] * len(prompt) + [1] * count
+        assert logprobs.tolist() == [LOGPROB] * count
+        assert (ids.dtype, mask.dtype, logprobs.dtype) == (np.int32, np.uint8, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("state", "version", "why"),
+    [
+        (EngineState.UPDATING, OLD, r"no engine serves version 0\.5.*engine-0 is updating on 0\.4"),
+        (EngineState.SERVING, OLD, r"engine-0 is serving on 0\.4"),
+        (EngineState.RESTARTING, NOW, r"engine-0 is restarting on 0\.5"),
+    ],
+)
+async def test_nobody_waits_for_weights_to_come(state: EngineState, version: WeightVersion, why: str) -> None:
+    engine = ProbedEngine(lambda: version, state=state)
+    with pytest.raises(ParityProbeError, match=why):
+        await sample_probe(SETTINGS, NOW, remotes(engine))
+    assert engine.asked == []
+
+
+class DeadEngine:
+    async def status(self) -> EngineStatus:
+        raise ActorDied("engine-0", "killed")
+
+
+async def test_an_engine_that_is_gone_keeps_nobody_waiting() -> None:
+    with pytest.raises(ParityProbeError, match="engine-0 does not answer"):
+        await sample_probe(SETTINGS, NOW, [LocalRemote(DeadEngine(), "run/1/engine-0")])
+    with pytest.raises(ParityProbeError, match="its server is gone"):
+        await sample_probe(SETTINGS, NOW, remotes(ProbedEngine(lambda: NOW, lost=True)))
+
+
+@pytest.mark.parametrize("faulty", [ProbedEngine(lambda: NOW, sampling=OLD), ProbedEngine(lambda: NOW, mixed=True)])
+async def test_tokens_of_which_anything_is_of_other_weights_do_not_count(faulty: ProbedEngine) -> None:
+    with pytest.raises(ParityProbeError, match="engine-0 was given other weights while it sampled"):
+        await sample_probe(SETTINGS, NOW, remotes(faulty))
+    found = await sample_probe(SETTINGS, NOW, remotes(faulty, ProbedEngine(lambda: NOW)))
+    assert [tuple(ids[: len(prompt)]) for prompt, (ids, _) in zip(PROMPTS[1::2], found.sequences, strict=True)] == [
+        *PROMPTS[1::2]
+    ]
+
+
+def test_prompts_are_those_that_episodes_begin_with_and_the_same_in_each_attempt(tmp_path: Path) -> None:
+    config = load_recipe(
+        "demo",
+        [
+            *(f'run.dir="{tmp_path}"', "data.training_tasks=4", "rollout.groups_per_step=4", "model.layers=1"),
+            *("evaluation.tasks_per_family=1", "warm_start.enabled=false"),
+        ],
+    )
+    prepared = prepare_run(config, tmp_path / "run")
+    settings = make_probe_settings(config, prepared)
+    assert settings == make_probe_settings(config, prepare_run(config, tmp_path / "run"))
+    assert len(settings.prompts) == 16
+    assert len(set(settings.prompts)) == 4, "of few tasks, each oftener"
+    chat = load_chat_format(str(prepared.model_path), {})
+    for name, prompt in zip(prepared.training_ids, settings.prompts, strict=False):
+        text = chat.tokenizer.decode(prompt, skip_special_tokens=False)
+        assert prepared.tasks[name].instruction in text
+    assert settings.stop_token_ids == (chat.turn_end_id,)

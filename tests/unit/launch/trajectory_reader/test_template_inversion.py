@@ -1,0 +1,171 @@
+"""If these fail, a trajectory is read back as another one: replays and exports are not of what was said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from actors.agents.agent import ActionOutcome
+from actors.agents.registry import make_agent
+from launch.trajectory_reader.lookup import find_trajectory, open_trajectory_source
+from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory
+from launch.trajectory_reader.run_source import build_recorded_trajectory
+from launch.trajectory_reader.template_inversion import TemplateInverter
+from protocol.errors import UserError
+from protocol.trajectory import EpisodeStatus, Trajectory
+from sandbox.tasks.task import Task
+from tests.support.evaluations import write_saved
+from tests.support.recorded import call, chat_of, config, trajectory, write_run
+
+HERMES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "<tool_call>{</tool_call>", "done"]
+BASH = ["THOUGHT: a\n```bash\nls\n```", "no block", "```bash\ntouch x\n```", "```bash\nfalse\n```", "x", "y"]
+
+
+def read(kind: str, template: str, history: str, thought: str = "") -> tuple[RecordedTrajectory, Trajectory, list[str]]:
+    run = config(f"agent.kind={kind}", f"agent.history={history}")
+    commands: list[str] = []
+    texts = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
+    made = trajectory(run, texts, template=template, see=lambda terminal: commands.extend(terminal.calls))
+    chat = chat_of(run, template)
+    return (
+        build_recorded_trajectory("r/t", made, make_agent(run.agent.settings), chat, TemplateInverter(chat)),
+        made,
+        commands,
+    )
+
+
+@pytest.mark.parametrize("history", ["whole", "individual"])
+@pytest.mark.parametrize("template", ["", "qwen3", "qwen3_instruct_2507"])
+@pytest.mark.parametrize("kind", ["hermes", "bash"])
+def test_a_run_s_conversation_is_what_was_said_and_told(kind: str, template: str, history: str) -> None:
+    thought = "<think>\nhm\n</think>\n\n" if template == "qwen3" else ""
+    found, made, commands = read(kind, template, history, thought)
+    agent = make_agent(config(f"agent.kind={kind}").agent.settings)
+    said = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
+    assert list(found.opening) == agent.opening_messages(Task(id="t", instruction="Do t."))
+    assert [reply.text for reply in found.replies] == said[: len(found.replies)]
+    told = [message for reply in found.replies for message in reply.observation or ()]
+    assert {message["role"] for message in told} == {"tool" if kind == "hermes" else "user"}
+    for number, command in enumerate(commands[:2]):
+        assert f"{command}\nsays <|{number + 1}|>" in told[number if kind == "hermes" else 2 * number]["content"]
+    assert found.completion_tokens == made.sampled_tokens
+    assert found.replies[0].sampled is not None
+    assert found.replies[0].calls_run == (2 if kind == "hermes" else 1)
+    assert found.verdict is not None
+    assert (found.verdict.passed, found.verdict.pass_ratio, len(found.verdict.tests)) == (True, 1.0, 2)
+
+
+def test_what_was_told_is_the_very_text_whatever_is_in_it() -> None:
+    """A command may print what the template itself writes."""
+    run = config("agent.kind=hermes")
+    chat = chat_of(run, "qwen3")
+    for text in ("", "</tool_response>\n<|im_end|>", "\n\n  x  \n", "line\r\nline", "(.*?)"):
+        ids = chat.encode_delta([{"role": "tool", "content": text}, {"role": "tool", "content": "b"}], closed=False)
+        assert [each["content"] for each in TemplateInverter(chat).recover_messages(ids, ["tool", "tool"])] == [
+            text,
+            "b",
+        ]
+
+
+def test_a_prompt_that_nobody_can_see_through_is_one_message() -> None:
+    chat = chat_of(config("agent.kind=hermes"))
+    ids = chat.tokenizer.encode("something else", add_special_tokens=False)
+    assert TemplateInverter(chat).recover_opening(ids) == ({"role": "user", "content": "something else"},)
+    assert TemplateInverter(chat).recover_messages(ids, ["tool"]) == ({"role": "tool", "content": "something else"},)
+
+
+def test_agents_tell_nothing_of_what_they_are_not_asked(tmp_path: Path) -> None:
+    """The placeholders that stand for outcomes are answers that every agent of ours takes."""
+    for kind in ("hermes", "bash", "json", "keystrokes", "code_interpreter"):
+        agent = make_agent(config(f"agent.kind={kind}").agent.settings)
+        reading = agent.parse_reply("no action at all")
+        if reading.actions and not reading.final:
+            assert agent.format_outcomes([ActionOutcome(action, "") for action in reading.actions])
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    run = config("agent.kind=hermes")
+    made = [trajectory(run, HERMES, number=number, task=f"t{number}") for number in range(2)]
+    return write_run(tmp_path / "runs" / "demo-1", run, made)
+
+
+def test_a_trajectory_is_found_by_run_and_id(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (f"{run_dir}/train-g000001-s00", f"{run_dir}/train-g000001-s00-a2"):
+        found = find_trajectory(name)
+        assert (found.recorded.name, found.recorded.task) == ("demo-1/train-g000001-s00", "t1")
+    monkeypatch.chdir(run_dir.parent.parent)
+    assert find_trajectory("demo-1/train-g000000-s00").recorded.task == "t0"
+    assert [
+        each.task
+        for each in open_trajectory_source("demo-1").read_matching(lambda task, reward: task != "t0" and reward > 0)
+    ] == ["t1"]
+    assert find_trajectory("demo-1/train-g000000-s00").recorded.verdict.status is EpisodeStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("train-g000001-s00", "write RUN/ID"),
+        ("nowhere/x", "write RUN/ID"),
+        ("{run}/train-g000001-s01", "did you mean 'train-g000001-s00'"),
+    ],
+)
+def test_a_name_that_none_has_says_what_names_are(run_dir: Path, name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        find_trajectory(name.format(run=run_dir))
+
+
+def test_a_harness_s_run_and_one_without_a_tokenizer_are_refused(run_dir: Path, tmp_path: Path) -> None:
+    write_run(tmp_path / "harness", config("agent.harness=python3 /opt/agent.py"), [])
+    write_saved(tmp_path / "evaluated", config("agent.harness=python3 /opt/agent.py"))
+    for folder in ("harness", "evaluated"):
+        with pytest.raises(UserError, match="made by a harness"):
+            open_trajectory_source(str(tmp_path / folder))
+    for file in (run_dir / "model").iterdir():
+        file.unlink()
+    with pytest.raises(UserError, match="no tokenizer any more"):
+        open_trajectory_source(str(run_dir))
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Path:
+    return write_saved(tmp_path / "evaluations" / "eval-1", config("agent.kind=hermes"))
+
+
+def test_an_attempt_is_found_by_evaluation_task_and_number(evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(evaluation.parent.parent)
+    for name in (f"{evaluation}/a/0", "eval-1/a/0", "evaluations/eval-1/a/0"):
+        found = find_trajectory(name).recorded
+        assert (found.name, [reply.text.rpartition("\n")[2] for reply in found.replies]) == (
+            "eval-1/a/0",
+            ["</tool_call>", "done"],
+        )
+    assert [(reply.calls_run, reply.exit_code) for reply in found.replies] == [(1, 0), (None, None)]
+    assert [len(found.opening), len(found.messages)] == [2, 5]
+    assert found.verdict is not None
+    assert found.verdict.tests[0].name == "one"
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("{out}/a/1", "did you mean 'a/0'"),
+        ("{out}/b/0", "trajectories.jsonl has 1, each named TASK/ATTEMPT"),
+        ("{out}/a/last", "'last' is no attempt's number"),
+    ],
+)
+def test_an_attempt_that_is_not_there_says_which_are(evaluation: Path, name: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        find_trajectory(name.format(out=evaluation))
+
+
+def test_a_line_that_is_being_written_is_none_yet_and_a_foreign_one_is_named(evaluation: Path) -> None:
+    file = evaluation / "trajectories.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole + b'{"task": "b", "num')
+    assert find_trajectory(f"{evaluation}/a/0").recorded.task == "a"
+    file.write_bytes(whole + b'{"task": "b"}\n')
+    with pytest.raises(UserError, match=r"trajectories\.jsonl:3 is no trajectory of an evaluation"):
+        find_trajectory(f"{evaluation}/a/0")

@@ -1,0 +1,154 @@
+"""If these fail, learner and engine are on one device at the same time, or one of them waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+from actors.engines.messages import WeightLoadError, WeightLoadReport
+from actors.scheduler.rollout_scheduler import SchedulerRunState
+from launch.control.run_state import RunStatePublisher
+from launch.weight_sync import turns as turns_module
+from launch.weight_sync.colocation import ColocationManager
+from launch.weight_sync.manager import WeightSyncManager
+from protocol.errors import InfraError
+from protocol.events import EventLog
+from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
+from tests.support.remotes import LocalRemote
+
+
+class FakeConductor:
+    async def set_run_state(self, standing: SchedulerRunState) -> None:
+        pass
+
+
+class FakeEngine:
+    """Remembers what it was told; ``busy`` times it does not lend its memory."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.busy = 0
+
+    async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
+        if self.busy:
+            self.busy -= 1
+            raise WeightLoadError("it is restarting")
+        self.told.append("lend")
+
+    async def stage_weights(self, manifest: WeightManifest, deadline_s: float) -> None:
+        pass
+
+    async def load_weights(self, manifest: WeightManifest, deadline_s: float, *, patient: bool) -> WeightLoadReport:
+        await asyncio.sleep(0)
+        self.told.append(f"load {manifest.version}")
+        return WeightLoadReport(version=manifest.version, pause_ms=0.0, load_ms=2.0, prefetch_ms=1.0, offloaded_s=1.0)
+
+
+@pytest.fixture(autouse=True)
+def _retries_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "_RETRY_S", 0.001)
+
+
+def manifest(version: int) -> WeightManifest:
+    return WeightManifest(WeightVersion(version), version, NO_VERSION, "/weights", "00", 1, 1)
+
+
+@contextlib.asynccontextmanager
+async def sharing(
+    run_dir: Path, *, shared: bool = True, patience_s: float = 30.0
+) -> AsyncIterator[tuple[ColocationManager, list[FakeEngine]]]:
+    """Two engines that serve version 1."""
+    engines = [FakeEngine(), FakeEngine()]
+    remotes = [LocalRemote(engine, f"engine-{index}") for index, engine in enumerate(engines)]
+    pusher = WeightSyncManager(
+        remotes, RunStatePublisher(LocalRemote(FakeConductor())), EventLog(run_dir, "driver", "n"), 30.0, 1.0
+    )
+    pusher.set_served(manifest(1))
+    async with asyncio.TaskGroup() as group:
+        pushing = group.create_task(pusher.run())
+        try:
+            async with asyncio.timeout(30):
+                yield (
+                    ColocationManager(colocated=shared, weight_sync=pusher, lease_s=60.0, timeout_s=patience_s),
+                    engines,
+                )
+        finally:
+            pushing.cancel()
+
+
+async def breathe() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_published_in_the_learners_turn_is_loaded_after_it(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as (turns, engines):
+        await turns.switch_to_learner()
+        await turns.weight_sync.push_weights(manifest(2))
+        await breathe()
+        assert [engine.told for engine in engines] == [["lend"]] * 2
+        assert turns.weight_sync.served == manifest(1), (
+            "its files have to stay, for an engine that comes back without new ones"
+        )
+        await turns.switch_to_rollout()
+        assert [engine.told for engine in engines] == [["lend", "load 2"]] * 2
+        assert turns.weight_sync.served == manifest(2)
+
+
+async def test_a_turn_without_new_weights_gives_the_engines_theirs_again(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as (turns, engines):
+        for _ in range(2):
+            await turns.switch_to_learner()
+            await turns.switch_to_rollout()
+        assert [engine.told for engine in engines] == [["lend", "load 1"] * 2] * 2
+
+
+async def test_each_call_to_the_learner_begins_the_lease_anew(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as (turns, engines):
+        assert not turns.learner_active
+        await turns.switch_to_learner()
+        await turns.switch_to_learner()
+        assert turns.learner_active
+        assert engines[0].told == ["lend", "lend"]
+        await turns.switch_to_rollout()
+        assert not turns.learner_active
+
+
+async def test_the_learner_waits_for_an_engine_that_cannot_lend_yet_and_names_it_once(tmp_path: Path) -> None:
+    async with sharing(tmp_path) as (turns, engines):
+        engines[1].busy = 3
+        await turns.switch_to_learner()
+        assert [engine.told for engine in engines] == [["lend"]] * 2
+        await turns.switch_to_rollout()
+    told = [orjson.loads(line) for line in (tmp_path / "events" / "driver.jsonl").read_bytes().splitlines()]
+    assert [(event["kind"], event["engine"]) for event in told] == [("engine.not_lent", "engine-1")]
+
+
+async def test_an_engine_that_never_lends_ends_the_run(tmp_path: Path) -> None:
+    async with sharing(tmp_path, patience_s=0.05) as (turns, engines):
+        engines[0].busy = 1 << 30
+        with pytest.raises(InfraError, match="did not give its memory to the learner"):
+            await turns.switch_to_learner()
+
+
+async def test_no_engine_comes_up_in_the_learners_turn(tmp_path: Path) -> None:
+    """One whose process died would take memory that is the learner's."""
+    async with sharing(tmp_path) as (turns, _):
+        await turns.switch_to_learner()
+        assert turns.weight_sync.weights_to_start is None
+        await turns.switch_to_rollout()
+        assert turns.weight_sync.weights_to_start == manifest(1)
+
+
+async def test_with_devices_of_their_own_nobody_waits(tmp_path: Path) -> None:
+    async with sharing(tmp_path, shared=False) as (turns, engines):
+        await turns.switch_to_learner()
+        assert not turns.learner_active
+        await turns.weight_sync.push_weights(manifest(2))
+        await turns.weight_sync.wait_newest_served(30)
+        assert [engine.told for engine in engines] == [["load 2"]] * 2

@@ -1,0 +1,509 @@
+"""If these fail, one bad sector costs a run all that its workers were told is safe."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from protocol import codec
+from protocol.errors import UserError
+from protocol.journal import AppendOutcome, Journal, JournalError, JournalSettings, TrajectoryArrival
+from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal, require_journal
+from protocol.journal.schema import TABLES
+from protocol.run_directory.trajectory_export import TrajectoryExporter, read_export_index
+from protocol.trajectory import DropReason, GroupId, make_trajectory_id
+from tests.support.commands import run_json
+from tests.support.trajectories import RUN, make_plan, make_trajectory
+
+SETTINGS = JournalSettings(run_id=RUN, max_trajectory_bytes=1 << 20, budget_bytes=1 << 30, disk_floor_bytes=0)
+GROUPS = 6
+
+
+def open_journal(run_dir: Path) -> Journal:
+    return Journal(run_dir / JOURNAL_FILE, SETTINGS)
+
+
+def arrival(group: int, sample: int, reward: float | None = None) -> tuple[codec.TrajectorySummary, TrajectoryArrival]:
+    reward = float(sample) if reward is None else reward
+    trajectory = make_trajectory(group, sample, reward=reward, sampled=6500)
+    frames = codec.encode_trajectory(trajectory)
+    summary = codec.inspect_frames(frames, max_bytes=1 << 20)
+    ticket, blob = trajectory.request, codec.pack_frames(frames)
+    name, status = ticket.trajectory_id, trajectory.status
+    return summary, TrajectoryArrival(
+        name, ticket.group, sample, reward, summary.passed, status, summary.digest, blob, summary.sampled
+    )
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """Twenty-four acknowledged trajectories, all but four of them exported; one group is trained."""
+    journal, exporter = open_journal(tmp_path), TrajectoryExporter(tmp_path)
+    for group in range(GROUPS):
+        journal.open_group(make_plan(group), b"cursor")
+        for sample in range(4):
+            summary, row = arrival(group, sample)
+            journal.append_batch([row])
+            if group:
+                exporter.export_trajectory(summary, row.blob)
+    lease = journal.lease_batch(1)
+    assert lease is not None
+    journal.mark_trained(1, lease.trajectory_ids, {})
+    journal.close()
+    return tmp_path
+
+
+def overwrite(run_dir: Path, needle: bytes, size: int, byte: bytes = b"\xff") -> None:
+    """Bad bytes in the journal's file, from the last occurrence of ``needle`` on."""
+    path = run_dir / JOURNAL_FILE
+    data = bytearray(path.read_bytes())
+    at = data.rindex(needle)
+    data[at : at + size] = byte * size
+    path.write_bytes(data)
+
+
+def without_export(run_dir: Path) -> None:
+    for path in (run_dir / "trajectories").iterdir():
+        path.unlink()
+
+
+def members(journal: Journal) -> dict[int, list[int]]:
+    """Group → samples, of all that can be leased, their bytes read."""
+    lease = journal.lease_batch(journal.statistics().ready)
+    assert lease is not None
+    assert [
+        codec.unpack_trajectory(blob).request.trajectory_id for blob in journal.read_payloads(lease)
+    ] == lease.trajectory_ids
+    return {group.group: [row.sample for row in group.trajectories] for group in lease.groups}
+
+
+def command(*arguments: object) -> tuple[int, dict[str, object], str]:
+    done = run_json("protocol.journal", *arguments)
+    return done.code, done.said, done.stderr
+
+
+def test_a_whole_journal_is_found_whole(run_dir: Path) -> None:
+    found = check_journal(run_dir / JOURNAL_FILE)
+    assert found.whole
+    assert found.payloads == 4 * GROUPS
+    code, said, _ = command("check", run_dir)
+    assert (code, said["ok"], said["payloads"]) == (0, True, 4 * GROUPS)
+
+
+def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(run_dir: Path) -> None:
+    _, row = arrival(3, 2)
+    overwrite(run_dir, row.blob[:100], 100)
+    code, said, words = command("check", run_dir)
+    assert (code, said["bad_payloads"]) == (1, ["train-g000003-s02"])
+    assert f"recover {run_dir}" in words
+    code, said, _ = command("recover", run_dir)
+    assert (code, said["payloads"], said["from_export"], said["lost"]) == (0, 4 * GROUPS - 1, 1, [])
+    assert check_journal(run_dir / JOURNAL_FILE).whole
+    journal = open_journal(run_dir)
+    lease = journal.lease_batch(GROUPS - 1)
+    assert lease is not None
+    assert [
+        codec.unpack_trajectory(blob).request.trajectory_id for blob in journal.read_payloads(lease)
+    ] == lease.trajectory_ids
+    books = journal.accounting()
+    assert (books.acked, books.trained, books.in_buffer) == (4 * GROUPS, 4, 4 * (GROUPS - 1))
+    assert journal.append_batch([row])[0] == [AppendOutcome.DUPLICATE]
+    assert journal.read_sampler_state() == b"cursor"
+    journal.close()
+
+
+def test_bytes_that_changed_on_the_disk_are_never_handed_to_the_learner(run_dir: Path) -> None:
+    _, row = arrival(3, 2)
+    overwrite(run_dir, row.blob[:100], 100)
+    journal = open_journal(run_dir)
+    lease = journal.lease_batch(GROUPS - 1)
+    assert lease is not None
+    with pytest.raises(JournalError, match=r"bytes of train-g000003-s02 are not those acknowledged.*journal recover"):
+        journal.read_payloads(lease)
+    journal.close()
+
+
+def test_a_journal_that_was_emptied_is_not_taken_for_that_of_a_new_run(run_dir: Path) -> None:
+    (run_dir / JOURNAL_FILE).write_bytes(b"")
+    with pytest.raises(UserError, match="is empty"):
+        require_journal(run_dir)
+
+
+@pytest.mark.parametrize("moved", [1, 2])
+def test_a_recovery_that_was_cut_off_is_finished_by_the_next(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """Else the run goes on with an empty journal, and all that was acknowledged is gone."""
+    real, moves = Path.rename, list[Path]()
+
+    def killed(source: Path, target: Path) -> Path:
+        if len(moves) == moved:
+            raise KeyboardInterrupt
+        moves.append(source)
+        return real(source, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        recover_journal(run_dir)
+    monkeypatch.undo()
+    assert (run_dir / JOURNAL_FILE).exists() == (moved == 1)
+    if moved == 2:
+        with pytest.raises(UserError, match=r"is gone.*journal recover .* again"):
+            require_journal(run_dir)
+    recovery = recover_journal(run_dir)
+    require_journal(run_dir)
+    assert (recovery.rows, recovery.lost, recovery.kept_beside.name) == (4 * GROUPS, [], "journal.damaged-1")
+    assert check_journal(run_dir / JOURNAL_FILE).whole
+
+
+def test_what_is_in_neither_is_named_and_nothing_else_is_lost(run_dir: Path) -> None:
+    _, row = arrival(0, 1)  # not exported
+    overwrite(run_dir, row.blob[:100], 100)
+    recovery = recover_journal(run_dir)
+    assert recovery.lost == ["train-g000000-s01"]
+    assert recovery.kept_beside.exists()
+    assert check_journal(run_dir / JOURNAL_FILE).missing_payloads == recovery.lost
+
+
+def test_a_lost_trajectory_of_a_step_that_is_taken_back_does_not_hold_the_run_up(run_dir: Path) -> None:
+    """Else a resume leases its group for ever, and no step is taken again."""
+    overwrite(run_dir, arrival(0, 1)[1].blob[:100], 100)
+    recover_journal(run_dir)
+    journal = open_journal(run_dir)
+    journal.rewind_to_step(0)
+    assert members(journal) == {0: [0, 2, 3], **{group: [0, 1, 2, 3] for group in range(1, GROUPS)}}
+    books = journal.accounting()
+    assert (books.acked, books.in_buffer, books.lost, books.abandoned) == (4 * GROUPS - 1, 4 * GROUPS - 1, 1, 1)
+    journal.close()
+
+
+@pytest.mark.parametrize("samples", [(2,), (1, 2)])
+def test_a_group_goes_on_without_its_lost_members_or_is_dropped_where_it_has_too_few(
+    run_dir: Path, samples: tuple[int, ...]
+) -> None:
+    """Else it is leased for ever and its bytes are never there."""
+    without_export(run_dir)
+    for sample in samples:
+        overwrite(run_dir, arrival(3, sample)[1].blob[:100], 100)
+    recovery = recover_journal(run_dir)
+    assert recovery.lost == [f"train-g000003-s{sample:02d}" for sample in samples]
+    assert check_journal(run_dir / JOURNAL_FILE).whole
+    journal = open_journal(run_dir)
+    journal.rewind_to_step(1)
+    left = [sample for sample in range(4) if sample not in samples]
+    enough = len(left) >= 3
+    assert members(journal).get(3) == (left if enough else None)
+    books = journal.accounting()
+    assert (books.acked, books.lost) == (4 * GROUPS - len(samples), len(samples))
+    assert books.dropped == ({} if enough else {DropReason.INFRA_SHORT: len(left)})
+    journal.close()
+
+
+def test_a_lost_sample_of_an_open_group_is_run_again(run_dir: Path) -> None:
+    without_export(run_dir)
+    journal = open_journal(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    journal.append_batch([arrival(GROUPS, sample)[1] for sample in (0, 1)])
+    journal.close()
+    overwrite(run_dir, arrival(GROUPS, 1)[1].blob[:100], 100)
+    assert recover_journal(run_dir).lost == [f"train-g{GROUPS:06d}-s01"]
+    journal = open_journal(run_dir)
+    (group,) = journal.list_open_groups()
+    assert group.missing == (1, 2, 3)
+    assert journal.append_batch([arrival(GROUPS, 1)[1]])[0] == [AppendOutcome.APPENDED]
+    journal.close()
+
+
+def test_a_journal_with_a_broken_page_is_not_opened_and_the_message_is_the_way_out(run_dir: Path) -> None:
+    path = run_dir / JOURNAL_FILE
+    data = bytearray(path.read_bytes())
+    page = int.from_bytes(data[16:18], "big")
+    assert len(list(read_export_index(run_dir))) == 4 * (GROUPS - 1)
+    needle = arrival(4, 0)[1].blob[:64]
+    start = data.rindex(needle) // page * page
+    data[start : start + 200] = bytes(200)
+    path.write_bytes(data)
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
+        open_journal(run_dir)
+    recovery = recover_journal(run_dir)
+    assert recovery.rows == 4 * GROUPS
+    assert recovery.payloads + recovery.from_export + len(recovery.lost) == 4 * GROUPS
+    assert not [name for name in recovery.lost if not name.startswith("train-g000000")]
+    open_journal(run_dir).close()
+
+
+def pages_of(run_dir: Path) -> tuple[int, list[int]]:
+    """Size of a page, and where the pages begin that are no part of a payload, but the first, which says what a file
+    is."""
+    data = (run_dir / JOURNAL_FILE).read_bytes()
+    size = int.from_bytes(data[16:18], "big")
+    trees = {2, 5, 10, 13}
+    return size, [start for start in range(size, len(data), size) if data[start] in trees]
+
+
+def table(run_dir: Path, name: str, columns: str = "*") -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(run_dir / JOURNAL_FILE)) as database:
+        return sorted(database.execute(f"SELECT {columns} FROM {name}"))  # noqa: S608  written in this file
+
+
+PASSED_OVER = {DropReason.ALL_STALE, DropReason.NONFINITE}
+BOOKS = (("rows", "*"), ("tickets", "grp, sample, state"), ("groups", "id, task, size, outcome, spent"))
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
+def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_else(run_dir: Path, byte: bytes) -> None:
+    """The books are rebuilt from the other pages and from the trajectories; of these group 0 is not exported."""
+    journal, exporter = open_journal(run_dir), TrajectoryExporter(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    journal.append_batch([arrival(GROUPS, 1)[1]])
+    journal.abandon_sample(GroupId(GROUPS), 2, "engine")
+    journal.open_group(make_plan(GROUPS + 1), b"cursor")
+    for sample in range(4):
+        summary, row = arrival(GROUPS + 1, sample, 1.0)
+        journal.append_batch([row])
+        exporter.export_trajectory(summary, row.blob)
+    lease = journal.lease_batch(1)
+    assert lease is not None
+    first, *rest = lease.trajectory_ids
+    journal.mark_trained(2, rest, {first: DropReason.ALL_STALE})
+    acked = journal.accounting().acked
+    journal.close()
+    before = {name: table(run_dir, name, columns) for name, columns in BOOKS}
+    held = (GROUPS, 1)
+    whole, (size, starts) = (run_dir / JOURNAL_FILE).read_bytes(), pages_of(run_dir)
+    assert len(starts) > len(TABLES.split("CREATE TABLE"))
+    roots = dict(table(run_dir, "sqlite_master", "name, rootpage"))
+    payloads = (roots["payloads"] - 1) * size
+    refused = 0
+    for start in starts:
+        (run_dir / JOURNAL_FILE).write_bytes(whole[:start] + byte * size + whole[start + size :])
+        try:
+            recovery = recover_journal(run_dir)
+        except UserError:
+            refused += 1
+            continue
+        unexported = ("train-g000000", f"train-g{GROUPS:06d}")
+        assert all(name.startswith(unexported) for name in recovery.lost)
+        assert not recovery.lost or start == payloads or b"LSP2" in whole[start : start + size]
+        assert recovery.forgotten_groups == []
+        found = {name: table(run_dir, name, columns) for name, columns in BOOKS}
+        gone = [held] if make_trajectory_id(*held) in recovery.lost else []
+        again = [*gone, *([] if (GROUPS, 2, "abandoned") in found["tickets"] else [(GROUPS, 2)])]
+        tickets = sorted((*row[:2], "out" if row[:2] in again else row[2]) for row in before["tickets"])
+        assert found["tickets"] == tickets, (
+            "what is lost, or not known to be given up, is tried again, and nothing else"
+        )
+        assert found["rows"] == [row for row in before["rows"] if row[1:3] not in gone], f"page at {start}"
+        assert found["groups"] == before["groups"], f"page at {start}"
+        journal = open_journal(run_dir)
+        assert (journal.accounting().acked, journal.accounting().lost) == (acked - len(gone), len(gone))
+        lease = journal.lease_batch(GROUPS - 2)
+        assert lease is not None
+        assert len(journal.read_payloads(lease)) == 4 * (GROUPS - 2)
+        assert journal.read_sampler_state() == b"cursor"
+        journal.close()
+    assert refused == 1, "the page of the small values: whose journal it is, and which task is next"
+
+
+def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: Path) -> None:
+    """Every page of the table of trajectories and its indexes is gone, and the export with it: each that was
+    acknowledged is in the books or named, and what is missing of an open group is run again."""
+    journal = open_journal(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    journal.append_batch([arrival(GROUPS, 1)[1]])
+    journal.close()
+    without_export(run_dir)
+    gone = {"rows", "payloads"}
+    roots = {root for name, root in table(run_dir, "sqlite_master", "tbl_name, rootpage") if name in gone}
+    size, _ = pages_of(run_dir)
+    data = bytearray((run_dir / JOURNAL_FILE).read_bytes())
+    for root in roots:
+        data[(root - 1) * size : root * size] = bytes(size)
+    (run_dir / JOURNAL_FILE).write_bytes(data)
+    recovery = recover_journal(run_dir)
+    assert (recovery.rows, len(recovery.lost)) == (0, 4 * GROUPS + 1)
+    journal = open_journal(run_dir)
+    assert journal.accounting().acked == 0
+    assert journal.lease_batch(1) is None
+    (group,) = journal.list_open_groups()
+    assert (group.plan.group, group.missing) == (GROUPS, (0, 1, 2, 3))
+    journal.close()
+
+
+@pytest.mark.parametrize("reasons", [{DropReason.ALL_STALE}, {DropReason.NONFINITE}, PASSED_OVER])
+def test_groups_that_were_passed_over_stay_so_where_the_groups_are_rebuilt(
+    run_dir: Path, reasons: set[DropReason]
+) -> None:
+    """Else what was dropped is leased and trained after all."""
+    journal = open_journal(run_dir)
+    lease = journal.lease_batch(1)
+    assert lease is not None
+    why = sorted(reasons)
+    journal.mark_trained(1, [], {name: why[n % len(why)] for n, name in enumerate(lease.trajectory_ids)})
+    then = journal.lease_batch(1)
+    journal.close()
+    before = table(run_dir, "groups", "id, outcome, spent")
+    (root,) = {root for name, root in table(run_dir, "sqlite_master", "name, rootpage") if name == "groups"}
+    size, _ = pages_of(run_dir)
+    data = bytearray((run_dir / JOURNAL_FILE).read_bytes())
+    data[(root - 1) * size : root * size] = bytes(size)
+    (run_dir / JOURNAL_FILE).write_bytes(data)
+    recover_journal(run_dir)
+    assert table(run_dir, "groups", "id, outcome, spent") == before
+    journal = open_journal(run_dir)
+    assert journal.lease_batch(1) == then
+    journal.close()
+
+
+def test_a_file_that_is_no_journal_at_all_is_named(run_dir: Path) -> None:
+    (run_dir / JOURNAL_FILE).write_bytes(b"not a database, " * 4096)
+    with pytest.raises(JournalError, match="is damaged"):
+        open_journal(run_dir)
+    with pytest.raises(UserError, match="cannot be read"):
+        recover_journal(run_dir)
+    assert command("recover", run_dir)[0] == 2
+
+
+@pytest.mark.parametrize("text", [b"ready", b"zero_variance", b"[0,1,2,3]"])
+@pytest.mark.parametrize("byte", [b"#", b"\xff"])
+def test_a_word_that_no_journal_writes_is_named_as_damage_with_the_way_out(
+    run_dir: Path, text: bytes, byte: bytes
+) -> None:
+    """SQLite has no checksum of it and notices nothing."""
+    journal = open_journal(run_dir)
+    journal.open_group(make_plan(GROUPS), b"cursor")
+    for sample in range(4):
+        journal.append_batch([arrival(GROUPS, sample, 1.0)[1]])
+    journal.open_group(make_plan(GROUPS + 1), b"cursor")
+    journal.close()
+    data = bytearray((run_dir / JOURNAL_FILE).read_bytes())
+    size, starts = pages_of(run_dir)
+    places = [data.find(text, start, start + size) for start in starts]
+    for at in (place for place in places if place > 0):
+        data[at + 2 : at + 3] = byte
+    (run_dir / JOURNAL_FILE).write_bytes(data)
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):  # noqa: PT012  whichever meets it first
+        journal = open_journal(run_dir)
+        try:
+            journal.accounting()
+            journal.list_closed_since(0)
+            journal.list_open_groups()
+        finally:
+            journal.close()
+
+
+def test_a_table_whose_name_is_no_text_is_damage_like_any_other(run_dir: Path) -> None:
+    data = (run_dir / JOURNAL_FILE).read_bytes()
+    (run_dir / JOURNAL_FILE).write_bytes(data.replace(b"rows_state ON rows", b"rows_state ON \xff\xfe\xadd", 1))
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):
+        open_journal(run_dir)
+    assert check_journal(run_dir / JOURNAL_FILE).damage
+    with pytest.raises(UserError, match="cannot be read"):
+        recover_journal(run_dir)
+
+
+def test_a_column_that_has_lost_its_name_is_damage_like_any_other(run_dir: Path) -> None:
+    data = (run_dir / JOURNAL_FILE).read_bytes()
+    assert b"reward REAL" in data
+    (run_dir / JOURNAL_FILE).write_bytes(data.replace(b"reward REAL", b"rewarf REAL", 1))
+    with pytest.raises(JournalError, match=r"is damaged.*python -m protocol\.journal recover"):  # noqa: PT012  whichever meets it first
+        journal = open_journal(run_dir)
+        try:
+            journal.lease_batch(1)
+        finally:
+            journal.close()
+
+
+def test_a_journal_of_another_longshore_is_left_to_it(run_dir: Path) -> None:
+    with closing(sqlite3.connect(run_dir / JOURNAL_FILE)) as database, database:
+        database.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")
+    for use, error in ((open_journal, JournalError), (recover_journal, UserError)):
+        with pytest.raises(error, match=r"schema 1.*use the"):
+            use(run_dir)
+
+
+def test_a_run_whose_name_means_something_in_an_address_is_repaired_like_any_other(
+    run_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    named = run_dir.rename(tmp_path_factory.mktemp("runs") / "50%25 #2?mode=memory")
+    assert check_journal(named / JOURNAL_FILE).payloads == 4 * GROUPS
+    assert recover_journal(named).payloads == 4 * GROUPS
+
+
+def test_a_journal_that_is_open_is_left_alone(run_dir: Path) -> None:
+    journal = open_journal(run_dir)
+    code, _, words = command("check", run_dir)
+    assert (code, "stop the run first" in words) == (2, True)
+    journal.close()
+    with pytest.raises(UserError, match="no journal"):
+        check_journal(run_dir / "elsewhere" / JOURNAL_FILE)
+
+
+def test_a_full_segment_of_the_export_is_sealed_and_never_touched_again(tmp_path: Path) -> None:
+    exporter = TrajectoryExporter(tmp_path, segment_bytes=100_000)
+    seen: dict[str, bytes] = {}
+    for group in range(4):
+        for sample in range(4):
+            summary, row = arrival(group, sample)
+            exporter.export_trajectory(summary, row.blob)
+            for path in sorted((tmp_path / "trajectories").glob("segment-*.bin"))[:-1]:
+                assert path.stat().st_mode & 0o777 == 0o444
+                assert seen.setdefault(path.name, path.read_bytes()) == path.read_bytes()
+    assert len(seen) > 2
+    assert exporter.failures == 0
+
+
+def test_a_segment_is_on_the_disk_whole_before_it_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[Path, tuple[int, bool]] = {}
+
+    def note(path: Path) -> None:
+        state = path.stat()
+        synced[path] = state.st_size, state.st_mode & 0o222 != 0
+
+    monkeypatch.setattr("protocol.run_directory.blob_files.fsync_path", note)
+    exporter = TrajectoryExporter(tmp_path, segment_bytes=1)
+    for sample in range(3):
+        summary, row = arrival(0, sample)
+        exporter.export_trajectory(summary, row.blob)
+    *sealed, _ = sorted((tmp_path / "trajectories").glob("segment-*.bin"))
+    assert synced == {path: (path.stat().st_size, True) for path in sealed}
+    assert len(sealed) == 2
+
+
+def test_a_damaged_line_of_the_index_costs_only_itself(run_dir: Path) -> None:
+    """Else the buffer never opens again, for the sake of what is only for readers."""
+    index = run_dir / "trajectories" / "index.jsonl"
+    lines = index.read_bytes().splitlines(keepends=True)
+    lines[2], lines[5] = b"\xff" * 20 + b"\n", b'{"other": 1}\n'
+    index.write_bytes(b"".join(lines))
+    assert len(list(read_export_index(run_dir))) == 4 * (GROUPS - 1) - 2
+    names = [f"train-g{group:06d}-s{sample:02d}" for group in range(1, GROUPS) for sample in range(4)]
+    assert TrajectoryExporter(run_dir).find_unexported(names) == [names[2], names[5]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'"offset":0,', b'"offset":0.5,'),
+        (b'"offset":0,', b'"offset":-9,'),
+        (b'"offset":0,', b'"offset":99999999999999999999,'),
+        (b'"length":', b'"length":8888888888'),
+        (b'"segment":"segment', b'"segment":"\\u0000egment'),
+        (b'"trajectory":"', b'"trajectory":[],"was":"'),
+    ],
+)
+def test_a_line_of_the_index_that_a_disk_has_changed_stops_no_recovery(
+    run_dir: Path, before: bytes, after: bytes
+) -> None:
+    """Bytes that are nowhere else are lost, and all others kept."""
+    index = run_dir / "trajectories" / "index.jsonl"
+    index.write_bytes(index.read_bytes().replace(before, after, 1))
+    first = next(name for _, name in table(run_dir, "payloads", "rowid, trajectory") if name > "train-g000001")
+    for sample, name in enumerate((first, "train-g000003-s02")):
+        assert name == make_trajectory_id(1 + 2 * sample, 2 * sample)
+        overwrite(run_dir, arrival(1 + 2 * sample, 2 * sample)[1].blob[:100], 100)
+    recovery = recover_journal(run_dir)
+    assert (recovery.from_export, recovery.lost) == (1, [first])

@@ -1,0 +1,48 @@
+"""An agent sees both ends of a long output, and memory stays bounded."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.truncation import HeadTailBuffer, strip_escapes, truncate_middle
+
+
+@given(st.lists(st.binary(max_size=50), max_size=20), st.integers(0, 64), st.integers(0, 64))
+def test_kept_and_dropped_add_up_whatever_the_chunks(chunks, head, tail):
+    kept = HeadTailBuffer(head, tail)
+    for chunk in chunks:
+        kept.feed(chunk)
+    whole = b"".join(chunks)
+    assert kept.total == len(whole)
+    assert kept.dropped == max(0, len(whole) - head - tail)
+    if not kept.dropped:
+        assert kept.text() == whole.decode(errors="replace")
+
+
+@given(st.text(alphabet="aé漢🙂", min_size=60, max_size=200), st.integers(4, 20), st.integers(4, 20))
+def test_a_cut_never_splits_a_character(text, head, tail):
+    kept = HeadTailBuffer(head, tail)
+    kept.feed(text.encode())
+    assert "\ufffd" not in kept.text()
+    if kept.dropped:
+        before, after = kept.text().split("\n... [", 1)[0], kept.text().rsplit("] ...\n", 1)[1]
+        assert text.startswith(before)
+        assert text.endswith(after)
+
+
+def test_a_hundred_megabytes_leave_a_few_kilobytes():
+    kept = HeadTailBuffer(1000, 1000)
+    block = b"x" * (1 << 20)
+    for _ in range(100):
+        kept.feed(block)
+    assert len(kept.text()) < 2100
+    assert kept.dropped == (100 << 20) - 2000
+
+
+@given(st.text(max_size=3000))
+def test_shortened_text_keeps_both_ends(text):
+    short = truncate_middle(text, 1000)
+    assert short == text if len(text) <= 1000 else short.startswith(text[:500]) and short.endswith(text[-500:])
+
+
+def test_colours_and_titles_are_not_shown_to_the_model():
+    assert strip_escapes("\x1b[1;31mred\x1b[0m \x1b]0;title\x07plain") == "red plain"

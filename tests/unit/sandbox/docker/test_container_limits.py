@@ -1,0 +1,17 @@
+"""What would be no limit at all to Docker is refused before a container is made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.docker.engine import ContainerLimits
+
+
+@pytest.mark.parametrize("limit", ["memory_bytes", "pids", "cpus", "file_bytes", "disk_bytes", "open_files"])
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan")])
+def test_a_limit_is_above_nothing_and_finite(limit: str, value: float) -> None:
+    with pytest.raises(UserError, match="above 0 and finite"):
+        replace(ContainerLimits(), **{limit: value})

@@ -1,0 +1,41 @@
+"""If these fail, a user's DOCKER_HOST leads to another engine than the one meant, or to one without its TLS."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.docker.address import DockerAddress, docker_address_from_environment
+
+
+@pytest.mark.parametrize(
+    "url", ["unix:///run/x/docker.sock", "tcp://127.0.0.1:2375", "tcp://[::1]:9", "tcp://box:2376?certs=/a%20b"]
+)
+def test_an_address_is_its_own_way_back(url: str) -> None:
+    assert str(DockerAddress.parse(url)) == url
+
+
+def test_the_usual_ports_need_not_be_written() -> None:
+    assert DockerAddress.parse("tcp://box").port == 2375
+    assert DockerAddress.parse("tcp://box?certs=/c").port == 2376
+
+
+@pytest.mark.parametrize(
+    "url", ["", "docker", "ssh://box", "tcp://", "tcp://box:port", "unix://run/x", "tcp://b?cert=/c"]
+)
+def test_what_is_no_address_is_refused_with_the_forms_that_are(url: str) -> None:
+    with pytest.raises(UserError, match=r"unix:///path, tcp://host:port"):
+        DockerAddress.parse(url)
+
+
+def test_the_environment_of_dockers_own_client_is_understood() -> None:
+    tls = {"DOCKER_HOST": "tcp://box:2376", "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": "/c"}
+    assert docker_address_from_environment(tls) == "tcp://box:2376?certs=/c"
+    assert docker_address_from_environment(tls | {"DOCKER_TLS_VERIFY": ""}) == "tcp://box:2376"
+    assert docker_address_from_environment(tls | {"DOCKER_HOST": "unix:///s"}) == "unix:///s"
+    assert docker_address_from_environment({}) == ""
+
+
+def test_certificates_that_are_not_there_are_the_users_to_mend(tmp_path) -> None:
+    with pytest.raises(UserError, match="DOCKER_CERT_PATH"):
+        DockerAddress.parse(f"tcp://127.0.0.1:1?certs={tmp_path}").tls()

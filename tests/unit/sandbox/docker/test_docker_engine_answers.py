@@ -1,0 +1,180 @@
+"""One hiccup of the daemon fails a pool's start, or a lost container is charged to the wrong side, when this fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any
+
+import aiodocker
+import aiohttp
+import pytest
+from aiohttp import web
+
+from sandbox.docker import engine as engine_module
+from sandbox.docker.engine import (
+    ContainerEndCause,
+    DockerEngine,
+    DockerEngineError,
+    call_with_retries,
+    container_end_cause,
+)
+from sandbox.docker.loop_disk import find_upper_layer
+
+SAID: dict[str, Any] = {
+    "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs"},
+    "/containers/c/json": {"GraphDriver": {"Data": {"UpperDir": "/upper"}}},
+}
+
+
+def event(action: str, at_s: float, **attributes: str) -> dict[str, Any]:
+    return {"Action": action, "timeNano": int(at_s * 1e9), "Actor": {"Attributes": attributes}}
+
+
+OOM, DIED = event("oom", 1000.0), event("die", 1000.2, exitCode="137")
+
+
+class FakeDaemon:
+    """Answers on a socket of its own; as often as ``fails`` says, with ``status`` and no sense."""
+
+    def __init__(self) -> None:
+        self.fails, self.status, self.asked = 0, 500, 0
+        self.events = [[OOM, DIED]]
+        """What it has noticed when it is asked, and when it is asked again."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        path = request.path.removeprefix("/v1.45")
+        if path in ("/version", "/_ping"):
+            return web.json_response({"ApiVersion": "1.45"})
+        self.asked += 1
+        if self.asked <= self.fails:
+            return web.json_response({"message": "not now"}, status=self.status)
+        if request.method == "POST":
+            return web.Response(status=204)
+        if path == "/events":
+            return web.Response(text="".join(f"{json.dumps(each)}\n" for each in self.events.pop(0)))
+        return web.json_response(SAID[path])
+
+
+@pytest.fixture
+async def daemon(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
+    monkeypatch.setattr(engine_module, "_FIRST_PAUSE_S", 0.0)
+    return FakeDaemon()
+
+
+@pytest.fixture
+async def engine(daemon: FakeDaemon, tmp_path: Path) -> AsyncGenerator[DockerEngine]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", daemon.answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.UnixSite(runner, str(tmp_path / "d.sock")).start()
+    try:
+        async with DockerEngine(f"unix://{tmp_path}/d.sock") as opened:
+            yield opened
+    finally:
+        await runner.cleanup()
+
+
+Question = Callable[[DockerEngine], Any]
+QUESTIONS: dict[str, tuple[Question, object]] = {
+    "live restore": (lambda engine: engine.has_live_restore(), True),
+    "cause": (lambda engine: engine.ending_cause("c", 0.0), None),
+    "layer": (lambda engine: find_upper_layer(engine, "c"), Path("/upper")),
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+async def test_an_error_of_a_busy_daemon_is_asked_again_and_is_no_answer(
+    engine: DockerEngine, daemon: FakeDaemon, name: str
+):
+    ask, expected = QUESTIONS[name]
+    daemon.fails = 2
+    answer = await ask(engine)
+    assert daemon.asked == 3
+    assert answer.out_of_memory if expected is None else answer == expected
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+@pytest.mark.parametrize(("status", "asked"), [(500, 5), (400, 1)])
+async def test_a_daemon_that_goes_on_failing_is_an_error_with_its_status(
+    engine: DockerEngine, daemon: FakeDaemon, name: str, status: int, asked: int
+):
+    daemon.fails, daemon.status = 99, status
+    with pytest.raises(DockerEngineError, match=r"could not .*not now") as caught:
+        await QUESTIONS[name][0](engine)
+    assert (caught.value.status, daemon.asked) == (status, asked)
+
+
+async def test_what_a_call_says_of_the_daemon_itself_is_tried_again_too(engine: DockerEngine, daemon: FakeDaemon):
+    asked: list[int] = []
+
+    async def call() -> str:
+        asked.append(len(asked))
+        if len(asked) < 3:
+            raise DockerEngineError("not now", 503)
+        return "done"
+
+    assert await call_with_retries("do it", call, frozenset({503})) == "done"
+    asked.clear()
+    with pytest.raises(DockerEngineError, match="could not do it: not now"):
+        await call_with_retries("do it", call, frozenset({500}))
+    assert len(asked) == 1
+
+
+async def test_a_connection_that_is_cut_is_made_again_only_where_that_does_no_harm(daemon: FakeDaemon):
+    asked: list[int] = []
+
+    async def call() -> None:
+        asked.append(0)
+        raise aiohttp.ServerDisconnectedError
+
+    for idempotent, times in ((True, 5), (False, 1)):
+        asked.clear()
+        with pytest.raises(DockerEngineError):
+            await call_with_retries("do it", call, frozenset(), idempotent=idempotent)
+        assert len(asked) == times
+
+
+async def test_a_connection_that_aiodocker_found_cut_is_one_too(daemon: FakeDaemon):
+    asked: list[int] = []
+
+    async def call() -> None:
+        asked.append(0)
+        raise aiodocker.DockerError(900, "Cannot connect to Docker Engine")
+
+    for idempotent, times in ((True, 5), (False, 1)):
+        asked.clear()
+        with pytest.raises(DockerEngineError) as caught:
+            await call_with_retries("do it", call, frozenset(), idempotent=idempotent)
+        assert (len(asked), caught.value.status) == (times, 0)
+
+
+@pytest.mark.parametrize(
+    ("events", "out_of_memory", "killed"),
+    [
+        ([], False, False),
+        ([OOM, DIED], True, False),
+        ([DIED, event("oom", 1000.3)], True, False),
+        ([OOM], False, False),
+        ([OOM, event("die", 1060.0)], False, False),
+        ([OOM, event("oom", 1059.9), event("die", 1060.0)], True, False),
+        ([event("kill", 999.0, signal="9"), DIED], False, True),
+        ([event("kill", 999.0, signal="10"), OOM, DIED], True, True),
+    ],
+)
+def test_only_memory_that_ran_out_as_the_container_died_is_why_it_died(events, out_of_memory: bool, killed: bool):
+    assert container_end_cause(events) == ContainerEndCause(out_of_memory, killed)
+
+
+async def test_a_death_that_the_daemon_has_not_noticed_yet_is_waited_for(
+    engine: DockerEngine, daemon: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(engine_module, "_LONGEST_PAUSE_S", 0.0)
+    daemon.events = [[OOM], [OOM], [OOM, DIED]]
+    assert (await engine.ending_cause("c", 0.0)).out_of_memory
+    daemon.events = [[OOM], [OOM]]
+    monkeypatch.setattr(engine_module, "_DEATH_S", -1.0)
+    assert not (await engine.ending_cause("c", 0.0)).out_of_memory
+    assert len(daemon.events) == 1

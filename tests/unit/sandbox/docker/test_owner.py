@@ -1,0 +1,25 @@
+"""A living owner's containers are never swept; nothing is called dead on suspicion."""
+
+import os
+import subprocess
+
+from sandbox.docker import owner
+
+
+def test_this_process_lives():
+    assert not owner.is_proved_dead(owner.owner_of_this_process())
+
+
+def test_a_process_that_ended_is_dead_and_one_that_reuses_its_pid_is_not_it():
+    with subprocess.Popen(["sleep", "60"]) as process:
+        label = owner.owner_of_process(process.pid)
+        assert not owner.is_proved_dead(label)
+        process.kill()
+    assert owner.is_proved_dead(label)
+    reused = owner.owner_of_this_process().rpartition("/")[0] + "/1"
+    assert owner.is_proved_dead(reused)
+
+
+def test_an_owner_of_another_boot_namespace_or_format_is_not_judged():
+    for label in ("", "nonsense", f"other-boot/1/{os.getpid()}/5", "a/b/c/d/e"):
+        assert not owner.is_proved_dead(label)

@@ -1,0 +1,109 @@
+"""One process that has no file left to open takes every sandbox of its pool with it when this fails."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import resource
+import socket
+from collections.abc import AsyncGenerator, Generator
+from pathlib import Path
+
+import pytest
+
+from protocol.processes import open_files
+from sandbox import egress_proxy
+from sandbox.docker.engine import DockerEngineError
+from sandbox.egress_proxy import EgressProxy, EgressProxySettings
+from sandbox.host import SandboxHost
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+
+NO_ROOM = OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
+    """A gate's door, in this process' own namespace."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+
+    async def listening_in(*_: object) -> socket.socket:
+        return listener
+
+    monkeypatch.setattr(egress_proxy, "listen_in_namespace", listening_in)
+    monkeypatch.setattr(egress_proxy, "_PAUSE_S", 0.0)
+    yield listener
+    listener.close()
+
+
+@pytest.fixture
+async def opened(door: socket.socket, tmp_path: Path) -> AsyncGenerator[EgressProxy]:
+    async with EgressProxy(tmp_path / "gate", EgressProxySettings()) as made, made.opened(1, ()):
+        yield made
+
+
+async def said(door: socket.socket) -> bytes:
+    """What a guest is told who asks for what is no address; nothing when its connection just ends."""
+    reader, writer = await asyncio.open_connection(*door.getsockname())
+    writer.write(b"GET /etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def test_a_gate_goes_on_after_connections_that_it_had_no_file_for(
+    opened: EgressProxy, door: socket.socket, monkeypatch: pytest.MonkeyPatch
+):
+    loop = asyncio.get_running_loop()
+    accept, refusals = loop.sock_accept, iter([NO_ROOM] * 100)
+
+    async def sock_accept(at: socket.socket) -> tuple[socket.socket, object]:
+        if error := next(refusals, None):
+            raise error
+        return await accept(at)
+
+    monkeypatch.setattr(loop, "sock_accept", sock_accept)
+    assert b"names no server" in await said(door)  # the accept that waits since the gate opened
+    for _ in range(2):
+        assert b"names no server" in await said(door)
+    assert next(refusals, None) is None, "nothing was refused"
+
+
+async def test_a_guest_whose_connection_cannot_be_served_is_the_only_one_to_lose_it(
+    opened: EgressProxy, door: socket.socket, monkeypatch: pytest.MonkeyPatch
+):
+    connect = asyncio.open_connection
+    failures = iter([NO_ROOM])
+
+    async def open_connection(*where: object, sock: socket.socket | None = None) -> object:
+        if sock is not None and (error := next(failures, None)):
+            raise error
+        return await connect(*where, sock=sock)
+
+    monkeypatch.setattr(asyncio, "open_connection", open_connection)
+    assert await said(door) == b""
+    assert b"names no server" in await said(door)
+    assert opened.statistics().refused[f"failed: OSError {NO_ROOM}"] == 1
+
+
+@pytest.fixture
+def few_files() -> Generator[int]:
+    """A soft limit below the hard one.  Yields the hard one."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1] // 2, before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_process_may_open_as_many_files_as_the_system_lets_it(few_files: int):
+    for _ in range(2):
+        open_files.raise_open_file_limit()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (few_files, few_files)
+
+
+async def test_a_pool_that_opens_has_asked_for_them(few_files: int, tmp_path: Path):
+    host = SandboxHost(f"unix://{tmp_path}/nobody.sock", "base", tmp_path / "kit")
+    with pytest.raises(DockerEngineError):
+        async with SandboxPool(PoolSettings("p", "r", 1), host):
+            pass
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few_files

@@ -1,0 +1,124 @@
+"""If these fail, a sandbox behind the gate reaches a host that its task does not allow, or the machine it runs on."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.egress_proxy.index_links import LinkRewriter, proxied_path, proxied_url
+from sandbox.egress_proxy.rules import AllowList, explain_unreachable, split_authority
+from sandbox.egress_proxy.upstream import EgressRefusedError, vet_host
+
+GATE = "http://127.0.0.1:3128"
+LIST = AllowList(("files.example", "*.deep.example", "odd.example:8080", "10.1.2.3:99", "[fd00::1]:99"))
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "allowed"),
+    [
+        ("files.example", 443, True),
+        ("FILES.example.", 80, True),
+        ("files.example", 22, False),
+        ("x.files.example", 443, False),
+        ("files.example.evil.example", 443, False),
+        ("a.b.deep.example", 443, True),
+        ("deep.example", 443, False),
+        ("evildeep.example", 443, False),
+        ("odd.example", 8080, True),
+        ("odd.example", 443, False),
+        ("10.1.2.3", 99, True),
+        ("10.1.2.4", 99, False),
+        ("fd00::1", 99, True),
+        ("127.0.0.1", 80, False),
+    ],
+)
+def test_only_what_is_on_the_list_is_allowed(host: str, port: int, allowed: bool):
+    assert LIST.allows(host, port) is allowed
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "10.0.0.1", "169.254.169.254", "::1", "fd00::2", "::ffff:127.0.0.1"])
+def test_an_allowed_name_leads_to_no_private_address(address: str):
+    assert not LIST.allows_address("files.example", address)
+    assert not AllowList(everywhere=True).allows(address, 80)
+    assert not AllowList(everywhere=True).allows_address("files.example", address)
+
+
+def test_an_address_on_the_list_is_allowed_as_itself_only():
+    assert LIST.allows_address("10.1.2.3", "10.1.2.3")
+    assert not LIST.allows_address("10.1.2.3", "10.1.2.4")
+    assert LIST.allows_address("files.example", "8.8.8.8")
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "said"),
+    [
+        ("files.example", 22, "files.example:22 is refused for its port: this task allows files.example at 80 and 443"),
+        ("odd.example", 80, "odd.example:80 is refused for its port: this task allows odd.example at 8080"),
+        ("other.example", 80, "other.example:80 is not among the hosts that this task allows"),
+    ],
+)
+async def test_a_refusal_says_whether_host_or_port_is_not_listed(host: str, port: int, said: str):
+    with pytest.raises(EgressRefusedError) as refused:
+        await vet_host(LIST, host, port)
+    assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("localhost", "lets nobody through"), ("LocalHost.:8080", "lets nobody through"),
+        ("*.localhost", "lets nobody through"), ("127.0.0.1", "is the machine"), ("127.8.0.1:99", "is the machine"),
+        ("[::1]", "is the machine"), ("[::ffff:127.0.0.1]:80", "is the machine"), ("[::]", "is the machine"),
+        ("::1", "is no host"), ("https://example.org", "is no host"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_leads_nowhere_or_to_the_gates_own_machine_is_named(entry: str, why: str):
+    assert why in explain_unreachable(entry)
+
+
+@pytest.mark.parametrize("entry", [*LIST.entries, "localhost.example", "8.8.8.8"])
+def test_an_entry_that_may_be_right_is_not_named(entry: str):
+    assert not explain_unreachable(entry)
+
+
+@given(st.text(max_size=30))
+def test_no_text_is_an_authority_by_accident(text: str):
+    parts = split_authority(text, 443)
+    assert parts is None or (parts[0] and 0 < parts[1] < 65536)
+
+
+def test_an_index_pages_links_lead_back_through_the_gate_and_relative_ones_stay():
+    page = b'<a href="https://files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> {"u":"http://h:1/c"}'
+    assert LinkRewriter(GATE).feed(page, last=True) == (
+        b'<a href="http://127.0.0.1:3128/~/https/files.example/p/a.whl#sha256=1">a</a> <a href="../b.whl">b</a> '
+        b'{"u":"http://127.0.0.1:3128/~/http/h:1/c"}'
+    )
+    ours = proxied_path(GATE, "https://files.example/simple?x=1")
+    assert str(proxied_url(ours.removeprefix(GATE))) == "https://files.example/simple?x=1"
+    assert proxied_url("/~/ftp/files.example/") is None
+    assert proxied_url("/simple/") is None
+
+
+links = st.sampled_from(
+    [b"http://", b"https://h.example/", b"xhttp://h/", b"https", b"h" * 250, b"[::1]:8", b'"', b"/", b" "]
+)
+
+
+@given(st.lists(links, max_size=60), st.lists(st.integers(1, 700), min_size=1))
+def test_a_page_that_comes_in_pieces_reads_as_if_it_came_at_once(parts: list[bytes], lengths: list[int]):
+    page = b"".join(parts)
+    whole, rewriting, at, out = LinkRewriter(GATE).feed(page, last=True), LinkRewriter(GATE), 0, b""
+    for length in itertools.islice(itertools.cycle(lengths), len(page)):
+        out += rewriting.feed(page[at : at + length])
+        at += length
+    assert out + rewriting.feed(b"", last=True) == whole
+
+
+def test_of_a_page_of_any_size_a_piece_is_held():
+    rewriting, given_out = LinkRewriter(GATE), 0
+    for number in range(1, 101):
+        given_out += len(rewriting.feed(b"h" * 4096))
+        assert number * 4096 - given_out < 1024

@@ -1,0 +1,44 @@
+"""Sandboxes reach other hosts than their owner said when this fails, or a slip is found only when a task fails."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
+
+
+def said(*words: str) -> EgressProxySettings:
+    parser = argparse.ArgumentParser()
+    add_egress_proxy_options(parser)
+    return egress_proxy_settings(parser.parse_args(words))
+
+
+def test_the_command_line_says_all_of_it():
+    hosts = ("--allow-host", "example.org", "--allow-host", "*.example.net:8080")
+    index = ("--python-index", "https://index.example:8443/simple", "--proxy-gb", "0.5")
+    settings = said(*hosts, *index)
+    assert settings.always_allowed_hosts == ("example.org", "*.example.net:8080", "index.example:8443")
+    assert settings.max_bytes == 1 << 29
+    assert said() == EgressProxySettings()
+
+
+def test_programs_behind_the_gate_are_told_of_it_and_go_to_their_neighbours_without_it():
+    env = EgressProxySettings(python_index="https://index.example/simple").environment(("db",))
+    assert env["PIP_INDEX_URL"] == f"{PROXY_ADDRESS}/~/https/index.example/simple"
+    assert env["https_proxy"] == PROXY_ADDRESS
+    assert env["no_proxy"].split(",")[-1] == "db"
+
+
+@pytest.mark.parametrize("host", ["", "https://example.org", "example.org:http", "example.org:99999"])
+def test_what_is_no_host_is_refused(host: str):
+    with pytest.raises(UserError, match=r"is no host: write example\.org"):
+        said("--allow-host", host)
+
+
+def test_what_is_no_index_is_refused():
+    with pytest.raises(UserError, match="is no package index"):
+        said("--npm-index", "example.org")

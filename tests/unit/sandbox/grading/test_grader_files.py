@@ -1,0 +1,82 @@
+"""What goes into the tests' folder and what comes back: the right script runs, and silence or a flood is no pass."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.grading import grader
+from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest
+from sandbox.session.files import FileTooLarge
+from sandbox.tasks.task import Task
+
+PLAIN = {"pytest.ini": b"[pytest]\n"}
+OURS, OTHER = b"#!/bin/sh\n. /tests/test.sh\n", b"echo PASSED a"
+PASSED = b'{"results": {"tests": [{"name": "a", "status": "passed"}]}}'
+
+
+class Bench:
+    """A container with these files; a longer one than is read says so."""
+
+    def __init__(self, **files: bytes) -> None:
+        self.files = files
+
+    async def read_file(self, path: str, max_bytes: int) -> bytes:
+        data = self.files.get(path.strip("/").partition(".")[0])
+        if data is None:
+            raise FileNotFoundError(path)
+        if len(data) > max_bytes:
+            raise FileTooLarge(f"{path} has more than {max_bytes} bytes")
+        return data
+
+
+@pytest.mark.parametrize(
+    ("bench", "found", "why"),
+    [
+        (Bench(ctrf=PASSED), [GradingReport((ReportedTest("a", GradingOutcome.PASSED),))], ""),
+        (Bench(ctrf=b"", reward=b"1"), [GradingReport(reward=1.0)], ""),
+        (Bench(ctrf=b"", reward=b""), [], "wrote none of /ctrf.json, /reward.txt"),
+        (Bench(), [], "wrote none of"),
+        (Bench(ctrf=b" " * (5 << 20) + PASSED, reward=b"1"), [], "/ctrf.json has more than"),
+    ],
+)
+async def test_reports_that_are_silent_or_too_long_prove_nothing(monkeypatch, bench: Bench, found, why: str):
+    async def alone(_: object) -> None: ...
+
+    monkeypatch.setattr(grader, "kill_agent_processes", alone)
+    reports, said = await grader._reports(bench, ("/ctrf.json", "/reward.txt"))
+    assert list(reports) == found
+    assert why in said
+    assert bool(why) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("tests", "there"),
+    [
+        ({}, {"run-tests.sh": OURS, "test.sh": OURS, **PLAIN}),
+        ({"run-tests.sh": OTHER}, {"run-tests.sh": OTHER, "test.sh": OURS, **PLAIN}),
+        ({"test.sh/x": OTHER}, {"run-tests.sh": OURS, "test.sh/x": OTHER, **PLAIN}),
+        ({"tox.ini": b"[tox]"}, {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[tox]", **PLAIN}),
+        ({"tox.ini": b"[pytest]"}, {"run-tests.sh": OURS, "test.sh": OURS, "tox.ini": b"[pytest]"}),
+    ],
+)
+def test_no_file_of_a_task_stands_in_the_place_of_the_script_that_is_run(tests, there):
+    """Harbor's and Terminal-Bench's own name for it is there too, where the task has nothing else by it."""
+    files = grader.files_for_tests(Task("t", "", run_tests=OURS.decode(), tests=tests), grader.Isolation.TOOLCHAIN)
+    assert files.pop(grader.TEST_SCRIPT_NAME) == OURS
+    assert files == there
+
+
+@pytest.mark.parametrize(
+    ("script", "helper", "made"),
+    [
+        ("echo x > /logs/verifier/wanted", "", True),
+        ('echo x > "/logs/verifier"/wanted', "", True),
+        ('echo x > "/logs"/"verifier"/wanted', "", True),
+        ("true", "echo x > '/logs/verifier/wanted'", True),
+        ("true", 'echo x > /logs/"verifier/wanted"', True),
+        ("echo /logs", "echo verifier", False),
+    ],
+)
+def test_the_verifier_s_folder_is_made_anew_for_every_script_that_names_it(script: str, helper: str, made: bool):
+    task = Task("t", "", run_tests=f"#!/bin/bash\n{script}\n", tests={"helper.sh": helper.encode()})
+    assert ("/logs/verifier" in grader.folders_for_tests(task)) is made

@@ -1,0 +1,144 @@
+"""What an agent packed cannot write outside its artifact, nor bring a device, a pipe or a set-uid program along."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from sandbox.grading.containers import artifacts
+from sandbox.grading.containers.artifacts import ArtifactCopyCancelledError, UnfitArtifactError, sanitize_tar
+
+File = tuple[str, bytes, str]
+"""Name, type, link name or content."""
+
+
+def packed(folder: Path, *members: File, mode: int = 0o644) -> Path:
+    path = folder / "raw.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, kind, content in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mode = kind, mode
+            data = content.encode()
+            if kind == tarfile.REGTYPE:
+                info.size = len(data)
+            else:
+                info.linkname = content
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def cleaned(folder: Path, *members: File, mode: int = 0o644) -> dict[str, str]:
+    sanitize_tar(packed(folder, *members, mode=mode), folder / "sound.tar", "app", "app", never)
+    found: dict[str, str] = {}
+    with tarfile.open(folder / "sound.tar") as tar:
+        for each in tar:
+            file = None if each.issym() else tar.extractfile(each)
+            found[each.name] = file.read().decode() if file else each.linkname
+    return found
+
+
+def never() -> bool:
+    return False
+
+
+REG, DIR, SYM, LNK = tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
+
+
+def test_files_folders_and_links_come_along(tmp_path):
+    members = [("app/", DIR, ""), ("app/a", REG, "text"), ("app/b", SYM, "/usr/bin/env"), ("app/c", LNK, "app/a")]
+    assert cleaned(tmp_path, *members) == {"app": "", "app/a": "text", "app/b": "/usr/bin/env", "app/c": "text"}
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        ("app/../etc/passwd", REG, "x"),
+        ("../app/x", REG, "x"),
+        ("/app/x", REG, "x"),
+        ("apple/x", REG, "x"),
+        ("app/device", tarfile.CHRTYPE, ""),
+        ("app/block", tarfile.BLKTYPE, ""),
+        ("app/pipe", tarfile.FIFOTYPE, ""),
+        ("app/hard", LNK, "etc/shadow"),
+        ("app/hard", LNK, "app/../etc/shadow"),
+        ("app/hard", LNK, "app/link"),
+        ("app/hard", LNK, "app/link/shadow"),
+        ("app/link/through", REG, "x"),
+        ("app/link/deep/through", REG, "x"),
+    ],
+)
+def test_what_would_reach_outside_is_left_behind(tmp_path, member):
+    assert list(cleaned(tmp_path, ("app/", DIR, ""), ("app/link", SYM, "/etc"), member)) == ["app", "app/link"]
+
+
+@pytest.mark.parametrize("kind", [SYM, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_an_artifact_that_is_no_file_or_folder_is_refused(tmp_path, kind):
+    with pytest.raises(UnfitArtifactError, match="neither a file nor a folder"):
+        cleaned(tmp_path, ("app", kind, "/usr"))
+
+
+def test_set_uid_bits_are_left_behind(tmp_path):
+    cleaned(tmp_path, ("app", REG, "x"), mode=0o6755)
+    with tarfile.open(tmp_path / "sound.tar") as tar:
+        assert tar.getmembers()[0].mode == 0o755
+
+
+def test_a_broken_archive_is_refused(tmp_path):
+    whole = packed(tmp_path, ("app/a", REG, "text" * 1000))
+    whole.write_bytes(whole.read_bytes()[:1500])
+    with pytest.raises(UnfitArtifactError):
+        sanitize_tar(whole, tmp_path / "sound.tar", "app", "app", never)
+
+
+def test_a_folder_gets_another_name_with_all_that_is_in_it(tmp_path):
+    """What a link leads to stands under the link's own name; long names are in headers of their own."""
+    deep = "/".join(["n" * 100] * 3)
+    above = [(f"v2/{deep[:end]}".rstrip("/"), DIR, "") for end in (0, 100, 201, 302)]
+    files = [(f"v2/{deep}/f", REG, "text"), ("v2/hard", LNK, f"v2/{deep}/f"), ("v2/v2", SYM, "v2/x")]
+    sanitize_tar(packed(tmp_path, *above, *files), tmp_path / "sound.tar", "v2", "app", never)
+    with tarfile.open(tmp_path / "sound.tar") as tar:
+        assert [each.name for each in tar] == [name.replace("v2", "app", 1) for name, _, _ in (*above, *files)]
+        hard = tar.extractfile("app/hard")
+        assert hard is not None
+        assert hard.read() == b"text"
+        assert tar.getmember("app/v2").linkname == "v2/x"
+
+
+@pytest.mark.parametrize("second", [SYM, REG])
+def test_of_two_files_of_one_name_the_first_is_taken(tmp_path, second: bytes):
+    members = [("app/", DIR, ""), ("app/x", DIR, ""), ("app/x", second, "/etc"), ("app/x/passwd", REG, "mine")]
+    assert cleaned(tmp_path, *members) == {"app": "", "app/x": "", "app/x/passwd": "mine"}
+
+
+def folders(depth: int) -> list[File]:
+    """One in another."""
+    return [("app" + "/d" * each, DIR, "") for each in range(depth + 1)]
+
+
+def test_what_no_copy_holds_is_left_behind(tmp_path):
+    """The daemon would refuse it, and with it all else."""
+    assert max(map(len, cleaned(tmp_path, *folders(2000)))) == artifacts._MAX_PATH_BYTES - 1
+
+
+def test_names_that_are_too_long_together_are_refused(tmp_path, monkeypatch):
+    """It takes time in proportion to them, and deep folders would hold a grading up."""
+    monkeypatch.setattr(artifacts, "_MAX_NAMES_BYTES", 1 << 20)
+    members = [*folders(1000), *((f"app{'/d' * 1000}/{each}", REG, "") for each in range(1000))]
+    with pytest.raises(UnfitArtifactError, match="longer than 1 MiB"):
+        cleaned(tmp_path, *members)
+
+
+def test_more_files_than_can_be_carried_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(artifacts, "_MAX_MEMBERS", 2)
+    assert len(cleaned(tmp_path, *folders(1))) == 2
+    with pytest.raises(UnfitArtifactError, match="more than 2 files"):
+        cleaned(tmp_path, *folders(2))
+
+
+def test_it_ends_soon_after_nobody_wants_it(tmp_path):
+    answers = iter([False, False, True])
+    with pytest.raises(ArtifactCopyCancelledError):
+        sanitize_tar(packed(tmp_path, *folders(9)), tmp_path / "sound.tar", "app", "app", lambda: next(answers))

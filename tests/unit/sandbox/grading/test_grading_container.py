@@ -1,0 +1,239 @@
+"""A shell of the agent's sees the tests arrive in a container that was made for them when this fails."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import tarfile
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from threading import Event
+from typing import IO, Any
+
+import pytest
+
+from sandbox.docker.engine import ContainerSpec, DockerEngineError
+from sandbox.docker.file_status import ContainerFileStatus
+from sandbox.errors import SandboxLost, SandboxStartError
+from sandbox.grading.containers import grading_container
+from sandbox.grading.containers.artifacts import ArtifactCopyCancelledError, UnfitArtifactError
+from sandbox.tasks.task import GradingLevel, Task
+
+ARTIFACTS = ("/app",)
+
+
+class Bench:
+    """A container: the agent's, or one beside it."""
+
+    def __init__(self, container: str, spec: ContainerSpec) -> None:
+        self.container, self.spec, self.alive = container, spec, True
+        self.excess_bytes = 0
+        self.looked_after: list[str] = []
+        self.engine = self
+
+    def watch_verifier(self, bench: Bench) -> AbstractContextManager[object]:
+        self.looked_after.append(bench.container)
+        return nullcontext()
+
+    async def close(self) -> None:
+        self.alive = False
+
+    async def remove(self, container: str) -> None:
+        assert container == self.container
+
+    async def inspect(self, container: str, *, size: bool = False) -> dict[str, int]:
+        return {"SizeRw": self.spec.limits.disk_bytes + self.excess_bytes}
+
+    async def setup(self, *_: object) -> None: ...
+
+    async def write_files(self, *_: object, **__: object) -> None: ...
+
+
+class Steps:
+    """What was done, in order: containers that were copied, started and cleared."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def leave_alone(self, session: Bench) -> None:
+        self.done.append(f"clear {session.container}")
+
+    async def mend_devices(self, session: Bench) -> None:
+        self.done.append(f"mend {session.container}")
+
+    @asynccontextmanager
+    async def committed(self, engine: object, container: str, *, pause: bool) -> AsyncGenerator[str]:
+        assert not pause
+        self.done.append(f"copy {container}")
+        yield "copied"
+
+    @asynccontextmanager
+    async def paused(self, engine: object, container: str) -> AsyncGenerator[None]:
+        yield
+
+    async def start(self, engine: object, spec: ContainerSpec, workdir: str, limits: object) -> Bench:
+        self.done.append(f"start {spec.image}")
+        return Bench(spec.image, spec)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    made = Steps()
+    for name in ("leave_alone", "mend_devices", "committed", "paused"):
+        monkeypatch.setattr(grading_container, name, getattr(made, name))
+    monkeypatch.setattr(grading_container.SandboxSession, "start", made.start)
+
+    async def nothing(*_: object, **__: object) -> list[Any]:
+        return []
+
+    async def nowhere(*_: object) -> dict[str, str]:
+        return {}
+
+    for name, fake in (("_take", nothing), ("real_paths", nowhere), ("clear", nothing)):
+        monkeypatch.setattr(grading_container, name, fake)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("level", "artifacts", "expected"),
+    [
+        (GradingLevel.SAME, (), ["clear agent", "mend agent", "tests"]),
+        (GradingLevel.COMMIT, (), ["copy agent", "clear agent", "start copied", "clear copied", "tests"]),
+        (GradingLevel.ARTIFACTS, ARTIFACTS, ["clear agent", "start clean", "tests"]),
+        (GradingLevel.SIBLING, ARTIFACTS, ["start clean", "tests"]),
+        (GradingLevel.SIBLING, (), ["copy agent", "start copied", "clear copied", "tests"]),
+    ],
+)
+async def test_nothing_of_the_agents_runs_where_the_tests_come_in(steps: Steps, level, artifacts, expected):
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    task = Task("t", "", grading=level, artifacts=artifacts)
+    async with grading_container.open_grading_container(agents, task, 1.0) as bench:
+        steps.done.append("tests")
+        assert bench.alive
+    assert steps.done == expected
+    assert bench.alive is (level is GradingLevel.SAME)
+    assert agents.looked_after == [each.removeprefix("start ") for each in steps.done if each.startswith("start ")]
+
+
+@pytest.mark.parametrize("level", [GradingLevel.COMMIT, GradingLevel.SIBLING])
+async def test_files_that_are_longer_than_the_disk_limit_are_not_copied(steps: Steps, level: GradingLevel):
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    agents.excess_bytes = 1
+    with pytest.raises(UnfitArtifactError, match="disk limit is 2048 MiB"):
+        async with grading_container.open_grading_container(agents, Task("t", "", grading=level), 1.0):
+            pass
+    assert not any(each.startswith(("copy", "start")) for each in steps.done)
+
+
+class Work:
+    """Fails as often as it is told to."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures, self.times = list(failures), 0
+
+    async def do(self) -> str:
+        self.times += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        return "done"
+
+
+async def works() -> bool:
+    return True
+
+
+async def fails() -> bool:
+    return False
+
+
+@pytest.mark.parametrize("error", [DockerEngineError("no"), SandboxStartError("no")])
+async def test_only_what_fails_twice_around_a_success_of_the_daemons_is_the_agents_doing(error: Exception):
+    """Else a busy host costs an honest agent its reward, or a wrecked box a replacement."""
+    assert await grading_container.retry_transfer(Work().do, fails) == "done"
+    assert await grading_container.retry_transfer(Work(error).do, works) == "done"
+    with pytest.raises(UnfitArtifactError, match="no"):
+        await grading_container.retry_transfer(Work(error, error).do, works)
+    once = Work(error, error)
+    with pytest.raises(type(error)):
+        await grading_container.retry_transfer(once.do, fails)
+    assert once.times == 1
+
+
+class Archives:
+    """The daemon's, of a container where ``/link`` leads somewhere."""
+
+    def __init__(self, leads_to: str) -> None:
+        self.leads_to = leads_to
+        self.read: list[str] = []
+
+    async def status(self, engine: object, container: str, path: str) -> ContainerFileStatus | None:
+        return ContainerFileStatus(1 << 27, 0, self.leads_to) if path == "/link" else ContainerFileStatus(0, 0, path)
+
+    async def read_archive(self, engine: object, container: str, path: str, into: IO[bytes], most: int) -> bool:
+        self.read.append(path)
+        if path == "/none":
+            return False
+        with tarfile.open(fileobj=into, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo(posixpath.basename(path)))
+        return True
+
+
+async def taken(archives: Archives, monkeypatch: pytest.MonkeyPatch, folder: Path, *paths: str) -> list[str]:
+    """Where what was found goes, and its top."""
+
+    async def checked(*_: object) -> None: ...
+
+    monkeypatch.setattr(grading_container, "container_file_status", archives.status)
+    monkeypatch.setattr(grading_container, "read_archive", archives.read_archive)
+    monkeypatch.setattr(grading_container, "check_user_files", checked)
+    agents: Any = Bench("agent", ContainerSpec("clean", Path("/kit"), {}))
+    found = await grading_container._take_artifacts(agents, {each: each for each in paths}, folder, live=False)
+    tops: list[str] = []
+    for each in found:
+        with tarfile.open(each.tar) as tar:
+            tops.append(f"{each.path} {tar.getnames()}")
+    return tops
+
+
+@pytest.mark.parametrize("leads_to", ["/srv/app", "/develop/v2"])
+async def test_an_artifact_that_is_a_link_is_what_that_leads_to(monkeypatch, tmp_path, leads_to: str):
+    archives = Archives(leads_to)
+    assert await taken(archives, monkeypatch, tmp_path, "/link", "/app") == ["/link ['link']", "/app ['app']"]
+    assert archives.read == [leads_to, "/app"]
+
+
+async def test_an_artifact_that_is_a_link_to_nothing_is_not_there(monkeypatch, tmp_path):
+    assert await taken(Archives("/none"), monkeypatch, tmp_path, "/link", "/none") == []
+
+
+@pytest.mark.parametrize("leads_to", ["/", "/proc/1/root", "/sys", "/dev", "/tests/expected", "/.sbx/bash"])
+async def test_a_link_to_what_is_not_the_agents_is_no_artifact(monkeypatch, tmp_path, leads_to: str):
+    archives = Archives(leads_to)
+    with pytest.raises(UnfitArtifactError, match=f"/link is a link to {leads_to}"):
+        await taken(archives, monkeypatch, tmp_path, "/link")
+    assert not archives.read
+
+
+async def test_a_grading_that_is_cancelled_packs_no_further(monkeypatch, tmp_path):
+    """Else its thread holds the process up, for as long as an agent's folders take."""
+    begun, ended = Event(), Event()
+
+    def endless(source: Path, target: Path, top: str, name: str, unwanted: Callable[[], bool]) -> None:
+        begun.set()
+        while not unwanted():
+            pass
+        ended.set()
+        raise ArtifactCopyCancelledError
+
+    monkeypatch.setattr(grading_container, "sanitize_tar", endless)
+    async with asyncio.TaskGroup() as group:
+        packing = group.create_task(taken(Archives("/srv"), monkeypatch, tmp_path, "/app"))
+        assert await asyncio.to_thread(begun.wait, 60)
+        packing.cancel()
+    assert await asyncio.to_thread(ended.wait, 60)
+
+
+async def test_a_container_that_is_lost_is_never_the_agents_doing():
+    with pytest.raises(SandboxLost):
+        await grading_container.retry_transfer(Work(SandboxLost("gone")).do, works)

@@ -1,0 +1,77 @@
+"""If these fail, honest work fails for want of its image's variables, or they lead the kit's programs astray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from sandbox.grading.isolation.decision import Isolation
+from sandbox.grading.isolation.environment import build_test_environment, withheld_variables
+
+IMAGE = {"PATH": "/opt/tool/bin:/usr/bin", "MODE": "prod", "PYTHONPATH": "/opt/lib", "HOME": "/home/user"}
+
+
+def of(
+    image: Mapping[str, str], isolation: Isolation = Isolation.TOOLCHAIN, *, task: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    return build_test_environment(image, task or {}, {"http_proxy": "gate"}, isolation, offline=True)
+
+
+def folders(env: Mapping[str, str]) -> list[str]:
+    return env["PATH"].split(":")
+
+
+def test_the_kits_programs_get_the_images_variables_and_its_path_after_their_own():
+    env = of(IMAGE, task={"MODE": "test", "SEED": "1"})
+    assert (env["MODE"], env["SEED"], env["HOME"]) == ("test", "1", "/root")
+    assert "PYTHONPATH" not in env
+    assert folders(env)[-2:] == ["/opt/tool/bin", "/usr/bin"]
+    assert all(each.startswith("/.sbx/") for each in folders(env)[:-2])
+
+
+def test_the_images_programs_get_all_of_it_after_the_kits_stand_ins():
+    env = of(IMAGE, Isolation.IMAGE)
+    assert env.items() >= {key: value for key, value in IMAGE.items() if key != "PATH"}.items()
+    assert folders(env)[-4:] == ["/opt/tool/bin", "/usr/bin", "/.sbx/verify/gnu", "/.sbx/bin"]
+
+
+def test_the_kits_programs_answer_and_import_what_tests_mean_the_images_do_as_they_like():
+    folders = ("/srv/app", "/app/out", "/")
+    kit = build_test_environment({}, {}, {}, Isolation.TOOLCHAIN, folders, offline=False)
+    assert (kit["LONGSHORE_KIT_ANSWERS"], kit["LONGSHORE_IMPORTABLE"].split(":")) == ("1", ["", "app", "srv", "tests"])
+    assert not [name for name in of(IMAGE, Isolation.IMAGE) if name.startswith("LONGSHORE_")]
+
+
+def test_an_image_without_variables_has_the_usual_ones():
+    env = of({})
+    assert (env["HOME"], env["LANG"], env["TERM"]) == ("/root", "C.UTF-8", "dumb")
+    assert folders(env)[-6:] == ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_what_the_phase_and_the_kit_say_goes_before_what_an_image_says(isolation: Isolation):
+    env = of({"TEST_DIR": "/app", "http_proxy": "old", "UV_NO_INDEX": "", "PIP_NO_INDEX": ""}, isolation)
+    assert (env["TEST_DIR"], env["http_proxy"]) == ("/tests", "gate")
+    assert (env["UV_NO_INDEX"], env["PIP_NO_INDEX"]) == ("1", "1")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("LD_PRELOAD", "LD_LIBRARY_PATH", "GCONV_PATH", "LOCPATH", "NLSPATH", "GLIBC_TUNABLES", "MALLOC_TRACE"),
+        *("BASH_ENV", "BASH_FUNC_grep%%", "ENV", "SHELLOPTS", "BASHOPTS", "PS4", "IFS", "CDPATH", "TEXTDOMAINDIR"),
+        *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONWARNINGS", "_PYTHON_SYSCONFIGDATA_NAME", "UV_OFFLINE"),
+        *("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "OPENSSL_CONF", "OPENSSL_MODULES", "HOME"),
+    ],
+)
+def test_what_takes_a_kit_program_elsewhere_is_withheld_whoever_sets_it(name: str):
+    for env in (of({name: "/app/evil"}), of({}, task={name: "/app/evil"})):
+        assert env.get(name) != "/app/evil"
+    assert withheld_variables({name: "/app/evil"}) == {name}
+
+
+def test_what_leads_nowhere_is_given():
+    given = {"LANG": "en_US.UTF-8", "TERM": "xterm", "PYTHONUNBUFFERED": "1", "NODE_PATH": "/opt", "ENVIRONMENT": "x"}
+    assert of(given).items() >= given.items()
+    assert not withheld_variables({**given, "HOME": "/root"})

@@ -1,0 +1,41 @@
+"""A grader that was killed leaves the agent's files on the host until the next one grades."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sandbox.grading.containers.scratch import scratch_folder
+
+_KILLED = """
+from sandbox.grading.containers.scratch import scratch
+import os, signal
+with scratch() as folder:
+    (folder / "0.raw").write_bytes(b"x")
+    print(folder, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_process_left_goes_with_the_next_and_what_the_living_have_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", _KILLED], capture_output=True, text=True, check=False, env=environment)
+    left = Path(done.stdout.strip())
+    assert done.returncode == -signal.SIGKILL
+    assert (left / "0.raw").exists()
+    (tmp_path / "longshore-artifacts-of-somebody").mkdir()
+    with scratch_folder() as mine:
+        with scratch_folder() as other:
+            assert mine.is_dir()
+            assert other.is_dir()
+        assert not left.exists()
+    assert [each.name for each in tmp_path.iterdir()] == ["longshore-artifacts-of-somebody"]

@@ -1,0 +1,194 @@
+"""A reward is the tests' worst word, weighed as the task says: a name spelled two ways, a silent test or a killed run
+earns nobody anything."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.grading.results.verdict import (
+    REWARD_TEST,
+    GradingOutcome,
+    GradingReport,
+    ReportedTest,
+    find_contradiction,
+    judge_reports,
+    weighted_score,
+)
+
+P, F, S = GradingOutcome.PASSED, GradingOutcome.FAILED, GradingOutcome.SKIPPED
+
+
+def report(**tests: GradingOutcome) -> GradingReport:
+    return GradingReport(tuple(ReportedTest(name, outcome) for name, outcome in tests.items()))
+
+
+def outcomes(expected, *reports) -> dict[str, GradingOutcome]:
+    return {test.name: test.outcome for test in judge_reports(expected, {}, reports).tests}
+
+
+def test_an_expected_test_that_did_not_run_has_failed():
+    assert outcomes(("a", "b"), report(a=P)) == {"a": P, "b": GradingOutcome.MISSING}
+
+
+def test_a_failed_test_that_nobody_expected_is_one_of_the_tests():
+    """Else whoever fails it scores 1: their script's end then contradicts nothing."""
+    extra = ReportedTest("t/test_b.py::test_b", F)
+    verdict = judge_reports(
+        ("a",), {"a": 3.0}, [report(a=P), GradingReport((extra, ReportedTest("test_b", GradingOutcome.ERROR)))]
+    )
+    assert [(test.name, test.outcome, test.weight) for test in verdict.tests] == [
+        ("a", P, 3.0),
+        ("test_b", GradingOutcome.ERROR, 1.0),
+    ]
+    assert outcomes((), report(a=P), GradingReport((extra,))) == {"a": P, "test_b": F}
+    assert outcomes(("a",), report(a=P, b=P, c=S)) == {"a": P}
+    assert outcomes(("a",), GradingReport((ReportedTest("a", P), ReportedTest("adds numbers", F)))) == {
+        "a": P,
+        "adds numbers": F,
+    }
+
+
+def test_only_a_tests_author_can_expect_it_to_fail():
+    """An agent's own code can raise pytest's xfail where tests run it."""
+    told = [report(a=P, b=GradingOutcome.XFAILED)]
+    assert [test.name for test in judge_reports(("a", "b"), {}, told).tests] == ["a"]
+    verdict = judge_reports(("a", "b"), {}, told, xfails=False)
+    assert {test.name: test.passed for test in verdict.tests} == {"a": True, "b": False}
+
+
+def test_of_two_words_on_one_test_the_worse_counts_whatever_their_order():
+    assert outcomes((), report(a=P), report(a=F)) == outcomes((), report(a=F), report(a=P)) == {"a": F}
+    assert outcomes(("a",), report(a=S), report(a=P)) == {"a": S}
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        ("test_x", "tests/test_a.py::test_x"),
+        ("test_x", "tests.test_a::test_x"),
+        ("test_a.py::test_x", "../tests/test_a.py::test_x"),
+        ("tests/test_a.py::TestC::test_x[1/2.py::y]", "tests.test_a.TestC::test_x[1/2.py::y]"),
+        ("test_a.py::test_x", "test_x"),
+    ],
+)
+def test_one_test_is_known_by_any_of_its_names(expected, said):
+    assert outcomes((expected,), GradingReport((ReportedTest(said, P),))) == {expected: P}
+    assert judge_reports((said,), {expected: 3.0}, ()).tests[0].weight == 3.0
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [("test_x", "test_xx"), ("test_x", "my_test_x"), ("a.py::test_x", "b.py::test_x"), ("x[1]", "x[2]")],
+)
+def test_another_test_is_not_taken_for_it(expected, said):
+    assert outcomes((expected,), GradingReport((ReportedTest(said, P),))) == {expected: GradingOutcome.MISSING}
+
+
+@pytest.mark.parametrize(
+    ("expected", "said", "meant"),
+    [
+        (("test_x", "TestA::test_x"), "t.py::TestA::test_x", "TestA::test_x"),
+        (("test_x", "TestA::test_x"), "t.py::test_x", "test_x"),
+        (("test_x", "TestA::test_x"), "test_x", "test_x"),
+        (("t.py::test_x", "t.py::TestA::test_x"), "test_x", "t.py::test_x"),
+        (("test_x", "t.py::TestA::test_x"), "TestA::test_x", "t.py::TestA::test_x"),
+        (("x", "x[1]"), "t.py::x[1]", "x[1]"),
+        (("x", "x[1]"), "t.py::x[2]", "x"),
+    ],
+)
+def test_no_expected_test_borrows_the_pass_of_another(expected, said, meant):
+    assert outcomes(expected, GradingReport((ReportedTest(said, P),))) == {
+        name: P if name == meant else GradingOutcome.MISSING for name in expected
+    }
+
+
+def test_a_test_has_its_own_weight_and_not_a_namesake_s():
+    own = judge_reports(("test_x", "TestA::test_x"), {"TestA::test_x": 0.1, "test_x": 0.9}, ())
+    assert [test.weight for test in own.tests] == [0.9, 0.1]
+    assert [test.weight for test in judge_reports(("test_x", "TestA::test_x"), {"TestA::test_x": 0.1}, ()).tests] == [
+        1.0,
+        0.1,
+    ]
+
+
+def test_an_expected_name_stands_for_all_of_its_parameters():
+    one, two = ReportedTest("t.py::test_x[1]", P), ReportedTest("t.py::test_x[2]", P)
+    assert outcomes(("test_x",), GradingReport((one, two))) == {"test_x": P}
+    assert outcomes(("test_x",), GradingReport((one, two._replace(outcome=F)))) == {"test_x": F}
+
+
+def test_a_report_without_parameters_does_not_fail_a_test_twice():
+    """The verifier's CTRF plugin leaves them out of its names."""
+    ctrf = GradingReport((ReportedTest("t.py::test_x", P), ReportedTest("t.py::test_x", F)))
+    stream = GradingReport((ReportedTest("t.py::test_x[1]", P), ReportedTest("t.py::test_x[2]", F)))
+    assert outcomes(("test_x[1]", "test_x[2]"), ctrf, stream) == {"test_x[1]": P, "test_x[2]": F}
+    assert outcomes(("test_x[1]",), ctrf, report(**{"test_x[1]": P})) == {"test_x[1]": P, "test_x": F}
+
+
+def test_two_tests_of_one_short_name_must_both_pass():
+    both = GradingReport((ReportedTest("a.py::test_x", P), ReportedTest("b.py::test_x", F)))
+    assert outcomes(("test_x",), both) == {"test_x": F}
+
+
+def test_without_expected_names_the_first_report_that_has_any_names_them():
+    assert outcomes((), GradingReport(reward=1.0), report(a=P), report(a=P, forged=P)) == {"a": P}
+
+
+def test_a_reward_stands_alone_where_no_test_is_named():
+    for value, outcome in ((1.0, P), (0.5, F), (0.0, F)):
+        verdict = judge_reports((), {}, [GradingReport(reward=value)])
+        assert (verdict.reward, [(test.name, test.outcome) for test in verdict.tests]) == (
+            value,
+            [(REWARD_TEST, outcome)],
+        )
+
+
+def test_a_reward_of_one_does_not_stand_for_tests_that_did_not_run():
+    assert outcomes(("a",), GradingReport(reward=1.0)) == {"a": GradingOutcome.MISSING}
+
+
+def test_a_reward_below_one_takes_a_full_pass_back_and_the_lowest_counts():
+    assert outcomes(("a",), report(a=P), GradingReport(reward=1.0), GradingReport(reward=0.0)) == {
+        "a": P,
+        REWARD_TEST: F,
+    }
+    assert outcomes(("a", "b"), report(a=P, b=F), GradingReport(reward=0.0)) == {"a": P, "b": F}
+
+
+def test_weights_weigh():
+    tests = judge_reports(("a", "b", "c"), {"a": 0.7, "b": 0.2, "c": 0.1}, [report(a=P, b=F, c=P)]).tests
+    assert weighted_score(tests) == pytest.approx(0.8)
+    assert weighted_score(()) == 0.0
+    assert [(test.result.passed, test.result.weight) for test in tests] == [(True, 0.7), (False, 0.2), (True, 0.1)]
+
+
+@pytest.mark.parametrize(
+    ("code", "signalled", "reports", "why"),
+    [
+        (0, False, [report(a=P)], ""),
+        (0, False, [report(a=F)], ""),
+        (1, False, [report(a=P, b=F)], ""),
+        (1, False, [report(a=P), GradingReport(reward=0.0)], ""),
+        (1, False, [report(b=P)], ""),
+        (5, False, [report(a=S)], ""),
+        (3, False, [], ""),
+        (9, True, [report(a=P, b=F)], "killed"),
+        (137, False, [report(a=P, b=F)], "killed"),
+        (1, False, [report(a=P)], "exited 1"),
+        (1, False, [report(a=P, b=S)], "exited 1"),
+    ],
+)
+def test_an_end_that_contradicts_the_words_takes_them_back(code, signalled, reports, why):
+    said = find_contradiction(code, signalled, judge_reports(("a",), {}, reports).tests)
+    assert why in said
+    assert bool(why) == bool(said)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(GradingOutcome)), max_size=20), st.sampled_from("abc")
+)
+def test_whatever_is_added_a_failed_test_stays_failed(noise, name):
+    added = GradingReport(tuple(ReportedTest(*each) for each in noise))
+    assert outcomes((name,), added, GradingReport((ReportedTest(name, F),)))[name] in (F, GradingOutcome.ERROR)

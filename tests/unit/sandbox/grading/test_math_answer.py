@@ -1,0 +1,186 @@
+"""If these fail, a right answer is punished, a wrong one rewarded, or a reply can stop or command a worker."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.grading.math_answer import extract_boxed, is_right_answer, same_answer
+from sandbox.grading.math_expression import MOST_CHARS, UnreadableExpressionError, parse_expression
+
+SAME = [
+    ("42", "42"),
+    (" 42 ", "$42$"),
+    ("42.", "42"),
+    ("'42'", "42"),
+    (r"\text{42}", "42"),
+    ("+3", "3"),
+    ("3.0", "3"),
+    (".5", "0.5"),
+    ("1,234,567", "1234567"),
+    ("1{,}234", "1234"),
+    (r"1\,234", "1234"),
+    (r"\$5", "5"),
+    (r"50\%", "50"),
+    ("50%", r"50\%"),
+    (r"90^\circ", "90"),
+    (r"90^{\circ}", "90°"),
+    (r"5\text{ cm}", "5"),
+    (r"12\text{ cm}^2", "12"),
+    ("1/2", r"\frac{1}{2}"),
+    (r"\frac12", r"\dfrac{1}{2}"),
+    (r"\tfrac{2}{4}", "0.5"),
+    (r"-\frac{3}{4}", r"\frac{-3}{4}"),
+    (r"2\frac{1}{2}", "2.5"),
+    (r"\frac{\sqrt{8}}{2}", r"\sqrt{2}"),
+    (r"\sqrt2", "2^{1/2}"),
+    (r"\sqrt[3]{8}", "2"),
+    ("sqrt(3)/3", r"\frac{1}{\sqrt{3}}"),
+    (r"\sqrt{16}", "4"),
+    ("2^10", "1024"),
+    ("2**10", "2^{10}"),
+    ("10^{-2}", "0.01"),
+    (r"3 \times 10^8", "300000000"),
+    (r"6 \div 4", "3/2"),
+    ("5!", "120"),
+    (r"\binom{5}{2}", "10"),
+    ("|-3|", "3"),
+    (r"2\pi", r"\pi \cdot 2"),
+    ("2pi", r"2\pi"),
+    (r"\sin(\pi/6)", r"\frac{1}{2}"),
+    (r"\ln e^2", "2"),
+    (r"\sin^2 x + \cos^2 x", "1"),
+    (r"\sin 2x", r"2\sin x\cos x"),
+    ("x + 1", "1+x"),
+    ("2xy", "2yx"),
+    ("(x+1)^2", "x^2+2x+1"),
+    (r"\frac{x^2-1}{x-1}", "x+1"),
+    ("a_1 + a_{2}", "a_{2}+a_1"),
+    (r"\alpha\beta", r"\beta \alpha"),
+    ("x = 5", "5"),
+    ("f(x) = 2x", "2x"),
+    ("y=2x+1", "y = 1 + 2x"),
+    ("1, 2", "2, 1"),
+    (r"\{1, 2\}", r"\left\{2,1\right\}"),
+    ("x = 1, x = 2", "1,2"),
+    (r"1 \text{ or } 2", "1, 2"),
+    ("(1, 2)", r"\left( 1, \frac{4}{2} \right)"),
+    ("[0, 1)", r"\left[0,1\right)"),
+    (r"(-\infty, 3]", r"(-\infty,\,3]"),
+    ("A", r"\text{(A)}"),
+    (r"\text{Yes}", "yes"),
+    ("no solution", r"\text{No Solution}"),
+    (r"x \ge 5", r"x\ge5"),
+    (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"),
+]
+
+DIFFERENT = [
+    ("42", "43"),
+    ("", ""),
+    ("", "42"),
+    ("1, 42", "42"),
+    ("42 or 43", "42"),
+    ("1/3", "0.333"),
+    (r"\sqrt{2}", "1.414"),
+    ("0.1", "0.10001"),
+    ("12", "1 2"),
+    ("1 2", "2"),
+    ("2^{1000000}", "2^{1000001}"),
+    ("1/0", "2/0"),
+    ("x", "y"),
+    ("x+1", "x-1"),
+    ("x^2", "x"),
+    ("x = 5", "y = 5"),
+    ("(1, 2)", "(2, 1)"),
+    ("(1, 2)", "[1, 2]"),
+    ("(1, 2)", "(1, 2]"),
+    ("1, 1, 2", "1, 2, 2"),
+    ("1, 2", "1, 2, 3"),
+    ("A", "B"),
+    ("no", "on"),
+    ("yes", "no"),
+    ("x > 5", r"x \ge 5"),
+    ("-5", "5"),
+]
+
+
+@pytest.mark.parametrize(("given", "wanted"), SAME)
+def test_one_answer_is_written_in_many_ways(given: str, wanted: str) -> None:
+    assert same_answer(given, wanted)
+    assert same_answer(wanted, given)
+
+
+@pytest.mark.parametrize(("given", "wanted"), DIFFERENT)
+def test_another_answer_is_another_answer(given: str, wanted: str) -> None:
+    assert not same_answer(given, wanted)
+    assert not same_answer(wanted, given)
+
+
+@pytest.mark.parametrize(
+    ("reply", "found"),
+    [
+        (r"So it is \boxed{42}.", "42"),
+        (r"\boxed{1} no, \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+        (r"\fbox{3}", "3"),
+        (r"<think>maybe \boxed{1}</think> I do not know", None),
+        (r"<think>maybe \boxed{1}</think> \boxed{2}", "2"),
+        (r"\boxed{4", None),
+        ("42", None),
+        ("", None),
+    ],
+)
+def test_the_answer_of_a_reply_is_its_last_box_behind_its_thoughts(reply: str, found: str | None) -> None:
+    assert extract_boxed(reply) == found
+
+
+def test_only_what_is_boxed_counts_and_a_solution_that_boxes_it_says_what_is_wanted() -> None:
+    assert is_right_answer(r"It is \boxed{'42'}.", "42")
+    assert not is_right_answer("It is 42.", "42")
+    assert is_right_answer(r"\boxed{\frac{2}{4}}", r"We get \boxed{\frac{1}{2}}.")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "9^{9^{9^{9}}}",
+        "((((((((((9!)!)!)!)!)!)!)!)!)!)",
+        "(" * 400 + "1" + ")" * 400,
+        "-" * 900 + "1",
+        r"\sqrt" * 190 + "2",
+        "2^-" * 300 + "2",
+        "+".join("1" * 400),
+        "__import__('os').system('true')",
+        "1" * (MOST_CHARS + 1),
+        r"\frac{1}{0}",
+        "\\",
+        "{" * 500,
+        ",".join("1" * 400),
+        r"\boxed{" * 100,
+    ],
+)
+def test_an_answer_that_would_take_for_ever_or_does_something_is_only_wrong(hostile: str) -> None:
+    assert not same_answer(hostile, "7")
+    assert not is_right_answer(f"\\boxed{{{hostile}}}", "7")
+
+
+PIECES = [*"0123456789xye+-*/^!(){}[]|,._= \\", "\\frac", "\\sqrt", "\\sin", "\\text{", "\\{", "or", "pi"]
+
+
+@given(st.lists(st.sampled_from(PIECES)).map("".join))
+def test_no_text_raises(text: str) -> None:
+    """Else a reply ends a worker's episode as an unexpected failure, again and again."""
+    assert same_answer(text, text) is bool(text.strip())
+    assert same_answer(text, "7") is same_answer("7", text)
+    try:
+        parse_expression(text)
+    except UnreadableExpressionError:
+        return
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(1, 10**6))
+def test_fractions_are_exact(above: int, below: int) -> None:
+    assert same_answer(f"{above}/{below}", rf"\frac{{{2 * above}}}{{{2 * below}}}")
+    assert not same_answer(f"{above}/{below}", f"{above * 10**9 + 1}/{below * 10**9}")

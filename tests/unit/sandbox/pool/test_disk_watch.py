@@ -1,0 +1,90 @@
+"""If these fail, an agent fills the host's disk unseen, or every sandbox is measured every second."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.docker.engine import ContainerSpec
+from sandbox.pool import disk_watch
+from sandbox.pool.disk_watch import (
+    MAX_MEASURE_INTERVAL_S,
+    MIN_BYTES_PER_FILE,
+    DiskBound,
+    DiskWatch,
+    MeasuredLayer,
+    _used,
+    is_measurement_due,
+)
+
+sizes = st.integers(0, 1 << 40)
+
+
+@given(used=sizes, grown=sizes, others=sizes, limit=sizes, free=sizes)
+def test_no_layer_passes_its_limit_unmeasured_while_nobody_frees_anything(used, grown, others, limit, free):
+    seen = MeasuredLayer((Path("/"),), None, limit, used, free, 0.0)
+    if used + grown > limit:
+        assert is_measurement_due(seen, free - grown - others, 0.0)
+
+
+def test_a_quiet_disk_is_measured_now_and_then_only():
+    seen = MeasuredLayer((Path("/"),), None, 100, 10, 1000, 0.0)
+    assert not is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S)
+    assert not is_measurement_due(seen, 5000, MAX_MEASURE_INTERVAL_S)
+    assert is_measurement_due(seen, 1000, MAX_MEASURE_INTERVAL_S + 1)
+
+
+def test_bytes_count_and_so_do_files_and_what_is_gone_counts_for_nothing(tmp_path: Path):
+    """Else empty files without end are as much work as an agent likes, for whoever copies or removes them."""
+    large, many = tmp_path / "large", tmp_path / "many"
+    for folder in (large, many):
+        folder.mkdir()
+    (large / "f").write_bytes(b"x" * (1 << 20))
+    for number in range(300):
+        (many / str(number)).touch()
+    used = _used([large, many, tmp_path / "gone"])
+    assert used.keys() == {large, many}
+    assert used[large] >= 1 << 20
+    assert used[many] == 301 * MIN_BYTES_PER_FILE
+
+
+class FakeSession:
+    """Lives, with a file mounted into it that is gone whenever it is measured."""
+
+    alive = True
+    spec = ContainerSpec("image", Path("/kit"), {})
+    container = "c"
+
+    def __init__(self, place: Path) -> None:
+        self.engine, self._place, self.asked = self, place, asyncio.Event()
+
+    async def inspect(self, _: str) -> dict[str, str]:
+        self._place.touch()
+        files = {"HostnamePath": str(self._place), "HostsPath": "/proc/1/none", "ResolvConfPath": ""}
+        return files | {"Id": "c", "State": {"Pid": 0}, "NetworkSettings": {"Networks": {}}}
+
+
+async def test_a_place_that_vanishes_or_may_not_be_seen_ends_no_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The watch ending would end its pool, and every session of it."""
+    session, looks = FakeSession(tmp_path / "hostname"), 0
+
+    def gone(path: Path) -> int:
+        nonlocal looks
+        looks += 1
+        if looks > 3:
+            session.asked.set()
+        raise PermissionError if looks % 2 else FileNotFoundError
+
+    monkeypatch.setattr(disk_watch, "free_bytes", gone)
+    monkeypatch.setattr(disk_watch, "MEASURE_INTERVAL_S", 0.0)
+    watch: Any = DiskWatch(lambda: [session], DiskBound.WATCH)
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(watch.run())
+        await session.asked.wait()
+        assert not watching.done()
+        watching.cancel()

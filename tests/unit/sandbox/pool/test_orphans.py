@@ -1,0 +1,103 @@
+"""What a daemon made too late for its caller lives for ever when this fails, or what somebody uses is removed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandbox.docker import committed_images
+from sandbox.docker.committed_images import CommittedImage
+from sandbox.docker.engine import ContainerInfo, DockerEngine, DockerEngineError
+from sandbox.pool import orphans
+from sandbox.pool.orphans import LOOK_WINDOW_S, OrphanRemover
+
+LABELS = {"longshore.lease": "mine"}
+
+
+class FakeEngine(DockerEngine):
+    """Knows containers by their state, and images."""
+
+    def __init__(self) -> None:
+        super().__init__("unix:///nowhere")
+        self.states: dict[str, str] = {}
+        self.images: set[str] = set()
+        self.asked = 0
+
+    async def containers(self, labels: Any = None) -> tuple[ContainerInfo, ...]:
+        assert labels == LABELS
+        self.asked += 1
+        return tuple(ContainerInfo(each, LABELS, state) for each, state in self.states.items())
+
+    async def remove(self, container: str) -> None:
+        del self.states[container]
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.engine, self.now = FakeEngine(), 1000.0
+        self.unheard = OrphanRemover(self.engine, LABELS, 120.0, lambda: self.now)
+
+    async def after(self, seconds: float) -> int:
+        self.now += seconds
+        return await self.unheard.remove_orphans()
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+
+    async def copies(engine: FakeEngine, labels: object) -> tuple[CommittedImage, ...]:
+        return tuple(CommittedImage(image, LABELS) for image in engine.images)
+
+    async def remove(engine: FakeEngine, image: str) -> None:
+        engine.images.discard(image)
+
+    monkeypatch.setattr(committed_images, "list_committed_images", copies)
+    monkeypatch.setattr(committed_images, "remove_committed_image", remove)
+    return made
+
+
+async def test_only_what_nobody_has_claimed_for_long_is_removed(machine: Machine):
+    engine = machine.engine
+    engine.unanswered_at = machine.now
+    engine.states = {"late": "created", "soon": "created", "live": "running"}
+    engine.images, engine.committed_images = {"forgotten", "used"}, {"used"}
+    assert await machine.after(0.0) == 0
+    engine.states["soon"] = "running"
+    assert await machine.after(119.0) == 0
+    assert await machine.after(2.0) == 2
+    assert (set(engine.states), engine.images) == ({"soon", "live"}, {"used"})
+
+
+async def test_a_daemon_that_answers_is_not_asked(machine: Machine):
+    assert await machine.after(0.0) == machine.engine.asked == 0
+    machine.engine.unanswered_at = machine.now
+    await machine.after(1.0)
+    assert machine.engine.asked == 1
+    await machine.after(LOOK_WINDOW_S + 1)
+    assert machine.engine.asked == 1
+
+
+async def test_what_made_nothing_known_is_remembered_and_a_refusal_is_not():
+    engine = DockerEngine("unix:///nowhere")
+    for status, unknown in ((404, False), (0, True)):
+        with pytest.raises(DockerEngineError), engine.creating():
+            raise DockerEngineError("no", status)
+        assert (engine.unanswered_at is not None) is unknown
+
+
+async def test_a_failing_look_is_repeated(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    looks: list[int] = []
+
+    async def look() -> int:
+        looks.append(0)
+        if len(looks) < 3:
+            raise DockerEngineError("not now")
+        raise KeyError
+
+    monkeypatch.setattr(orphans, "LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr(machine.unheard, "remove_orphans", look)
+    with pytest.raises(KeyError):
+        await machine.unheard.run()
+    assert len(looks) == 3

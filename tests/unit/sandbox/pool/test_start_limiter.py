@@ -1,0 +1,127 @@
+"""Starts pile up on a slow daemon, or a fast one idles, when this fails: every episode waits for its sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandbox.pool.start_limiter import StartConcurrencyLimit, StartLimiter
+
+
+class FakeMachine:
+    """Starts ``cores`` containers at once in ``alone_s`` each; more share them."""
+
+    def __init__(self, cores: int, alone_s: float) -> None:
+        self.cores, self.alone_s = cores, alone_s
+
+    def start_s(self, at_once: int) -> float:
+        return self.alone_s * max(1.0, at_once / self.cores)
+
+
+def settle(pace: StartConcurrencyLimit, machine: FakeMachine, starts: int = 600) -> int:
+    for _ in range(starts):
+        pace.record_start(machine.start_s(pace.limit), pace.limit)
+    return pace.limit
+
+
+@pytest.mark.parametrize("cores", [1, 2, 8])
+def test_the_limit_settles_where_the_machine_is_busy_and_not_drowned(cores: int):
+    limit = settle(StartConcurrencyLimit(1, 64), FakeMachine(cores, 0.15))
+    assert cores * 0.7 <= limit <= 2 * cores
+
+
+def test_looking_for_a_better_limit_costs_a_busy_machine_little():
+    pace, machine = StartConcurrencyLimit(2, 2), FakeMachine(2, 0.15)
+    took = 0.0
+    for _ in range(1000):
+        seconds = machine.start_s(pace.limit)
+        took += seconds / pace.limit
+        pace.record_start(seconds, pace.limit)
+    assert took < 1.05 * 1000 * machine.alone_s / machine.cores
+
+
+def test_a_limit_without_a_range_stays():
+    pace = StartConcurrencyLimit(2, 2, 2)
+    for _ in range(100):
+        pace.record_start(0.1, pace.limit)
+        assert pace.limit == 2
+        pace.record_timeout()
+        assert pace.limit == 2
+
+
+def test_too_many_at_first_come_down():
+    assert settle(StartConcurrencyLimit(64, 64), FakeMachine(2, 0.15)) < 16
+
+
+def test_the_scale_of_time_does_not_matter():
+    assert settle(StartConcurrencyLimit(2, 64), FakeMachine(4, 0.015)) == settle(
+        StartConcurrencyLimit(2, 64), FakeMachine(4, 15.0)
+    )
+
+
+def test_a_machine_that_became_slower_is_believed():
+    pace = StartConcurrencyLimit(2, 64)
+    settle(pace, FakeMachine(4, 0.1))
+    assert 2 <= settle(pace, FakeMachine(4, 1.0)) <= 8
+
+
+def test_failures_back_off_to_one_and_no_further():
+    pace = StartConcurrencyLimit(16, 64)
+    for _ in range(200):
+        pace.record_timeout()
+    assert pace.limit == 1
+    assert pace.estimate_wait_s(3) > 0
+
+
+def test_starts_that_the_limit_did_not_bound_do_not_move_it():
+    pace = StartConcurrencyLimit(4, 64)
+    for seconds in (0.1, 5.0, 0.1, 5.0) * 20:
+        pace.record_start(seconds, at_once=1)
+    assert pace.limit == 4
+    assert pace.estimate_wait_s(8) == pytest.approx(2 * pace.start_s)
+
+
+async def test_the_gate_holds_starts_to_the_limit_and_serves_waiters_before_fillers():
+    gate = StartLimiter(StartConcurrencyLimit(1, 1))
+    order: list[str] = []
+    most = 0
+
+    async def start(name: str, *, urgent: bool) -> None:
+        nonlocal most
+        async with gate.start_slot(urgent=urgent):
+            most = max(most, gate.under_way)
+            order.append(name)
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for name, urgent in (("a", True), ("fill", False), ("b", True), ("c", True)):
+            group.create_task(start(name, urgent=urgent))
+    assert order == ["a", "b", "c", "fill"]
+    assert most == 1
+    assert gate.under_way == gate.queued == 0
+
+
+async def test_a_waiter_that_gives_up_takes_no_turn_with_it():
+    gate = StartLimiter(StartConcurrencyLimit(1, 1))
+    async with asyncio.TaskGroup() as group, gate.start_slot():
+
+        async def wait() -> None:
+            async with gate.start_slot():
+                pass
+
+        waiter = group.create_task(wait())
+        await asyncio.sleep(0)
+        assert gate.queued == 1
+        waiter.cancel()
+    async with asyncio.timeout(5), gate.start_slot():
+        assert gate.under_way == 1
+
+
+async def test_a_start_that_times_out_lowers_the_limit():
+    gate = StartLimiter(StartConcurrencyLimit(4, 8))
+    for _ in range(10):
+        with pytest.raises(TimeoutError):
+            async with gate.start_slot():
+                raise TimeoutError
+    assert gate.concurrency_limit.limit < 4

@@ -1,0 +1,92 @@
+"""The disk fills with copies of sandboxes that no process has any more, or a living one's copy is taken from under it,
+when this fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aiodocker
+import pytest
+
+from sandbox.docker import owner
+from sandbox.docker.engine import DockerEngineError
+from sandbox.pool import sweep as sweeping
+
+POOL = {"longshore.pool": "p"}
+DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0] + "/0"
+"""A process that had this one's number, and started at another time."""
+
+
+class FakeImages:
+    """The engine's images: id → labels; ``refuse`` says with which status a removal fails."""
+
+    def __init__(self, there: Mapping[str, Mapping[str, str] | None], refuse: int = 0) -> None:
+        self.there, self.refuse = dict(there), refuse
+
+    async def list(self, *, all: bool, filters: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:  # noqa: A002  aiodocker calls it so
+        wanted = [label.partition("=") for label in filters["label"]]
+        return [
+            {"Id": image, "Labels": labels}
+            for image, labels in self.there.items()
+            if all and all_in(wanted, labels or {})
+        ]
+
+    async def delete(self, image: str, *, force: bool, noprune: bool) -> None:
+        assert force
+        assert noprune, "a parent may have no name either"
+        if self.refuse:
+            raise aiodocker.DockerError(self.refuse, "no")
+        del self.there[image]
+
+
+def all_in(wanted: Sequence[tuple[str, str, str]], labels: Mapping[str, str]) -> bool:
+    return all(key in labels and (not equals or labels[key] == value) for key, equals, value in wanted)
+
+
+class FakeDaemon:
+    def __init__(self, images: FakeImages) -> None:
+        self.docker, self.images = self, images
+        self.networks = self
+
+    async def containers(self, labels: Mapping[str, str]) -> tuple[()]:
+        return ()
+
+    async def list(self, **_: object) -> list[dict[str, Any]]:
+        return []
+
+
+async def swept(images: FakeImages) -> int:
+    engine: Any = FakeDaemon(images)
+    return await sweeping.sweep_labelled(engine, "pool", "p", lambda: 10_000.0)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox.engine._FIRST_PAUSE_S", 0.0)
+
+
+async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_image():
+    alive = {**POOL, owner.OWNER_LABEL: owner.owner_of_this_process()}
+    images = FakeImages({
+        "dead": {**POOL, owner.OWNER_LABEL: DEAD},
+        "expired": {**POOL, owner.OWNER_LABEL: "elsewhere/1/2/3", "longshore.expires": "9000"},
+        "alive": alive,
+        "elsewhere": {**POOL, owner.OWNER_LABEL: "elsewhere/1/2/3", "longshore.expires": "9900"},
+        "another pool": {"longshore.pool": "q", owner.OWNER_LABEL: DEAD},
+        "built by somebody": {"maintainer": "x"},
+        "without labels": None,
+    })  # fmt: skip
+    assert await swept(images) == 2
+    assert set(images.there) == {"alive", "elsewhere", "another pool", "built by somebody", "without labels"}
+
+
+async def test_a_copy_that_a_container_still_uses_is_left_to_the_next_sweep():
+    images = FakeImages({"dead": {**POOL, owner.OWNER_LABEL: DEAD}}, refuse=409)
+    assert await swept(images) == 0
+    images.refuse = 400
+    with pytest.raises(DockerEngineError, match="remove image"):
+        await swept(images)
+    images.refuse = 404
+    assert await swept(images) == 1

@@ -1,0 +1,184 @@
+"""Warm sandboxes that end slowly take the live ones with them, or are gone when a task comes, when this fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.docker.engine import ContainerLimits, ContainerSpec
+from sandbox.pool import warm_pool
+from sandbox.pool.heartbeat import SessionHeartbeat
+from sandbox.pool.settings import PoolSettings
+from sandbox.pool.warm_pool import WarmPool
+from sandbox.pool.warm_sandboxes import ContainerKind
+
+KIND, OTHER = (ContainerKind(image, "/app", ContainerLimits()) for image in ("image", "other"))
+SETTINGS = PoolSettings("p", "r", 2, warm=2, warm_max_age_s=600.0, warm_forget_s=7200.0, unattended_s=60.0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Started:
+    """A sandbox whose end takes until ``may_end``."""
+
+    may_end = asyncio.Event()
+
+    def __init__(self) -> None:
+        self.alive, self.spec, self.extended = True, None, 0
+        self.beaten = asyncio.Event()
+
+    def extend(self, seconds: float) -> None:
+        assert seconds > 0
+        self.extended += 1
+        if self.extended > 5:
+            self.beaten.set()
+
+    async def close(self) -> None:
+        self.alive = False
+        await Started.may_end.wait()
+
+
+@pytest.fixture(autouse=True)
+def starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    Started.may_end = asyncio.Event()
+
+    async def start(*_: object) -> Started:
+        return Started()
+
+    monkeypatch.setattr(warm_pool.SandboxSession, "start", start)
+
+
+@asynccontextmanager
+async def filled(clock: Clock, settings: PoolSettings = SETTINGS) -> AsyncGenerator[Any]:
+    def spec(kind: ContainerKind, max_s: float) -> ContainerSpec:
+        return ContainerSpec(kind.image, Path("/kit"), {})
+
+    engine: Any = None
+    async with WarmPool(engine, settings, spec, clock) as made:
+        made.refill(KIND)
+        await made.wait_until_filled()
+        yield made
+        Started.may_end.set()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110  seen from outside only
+            await asyncio.sleep(0)
+
+
+async def test_live_sessions_are_kept_alive_while_warm_ones_do_not_end():
+    clock = Clock()
+    async with filled(clock) as warm:
+        live: Any = Started()
+        upkeep = SessionHeartbeat(0.003, warm)
+        async with upkeep.running():
+            upkeep.watch(live, 3600.0)
+            clock.now = 601.0
+            async with asyncio.timeout(30):
+                await live.beaten.wait()
+            assert len(warm) == 0, "the warm ones were not too old"
+            upkeep.unwatch(live)
+
+
+async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their_daemon_too():
+    clock = Clock()
+    async with filled(clock) as warm:
+        upkeep = SessionHeartbeat(60.0, warm)
+        spec = ContainerSpec("image", Path("/kit"), {}, auto_remove=False)
+        live, bench, ready, other = (_with(spec) for _ in range(4))
+        other.spec = replace(spec, auto_remove=True)
+        upkeep.watch(live, 3600.0)
+        for each in (ready, other):
+            upkeep.resume_when_broken(each)
+        assert upkeep.writable_sessions() == (live,)
+        with live.beside(bench):
+            assert upkeep.writable_sessions() == (live, bench)
+            assert [each.on_cut is not None for each in (live, bench, ready, other)] == [True, True, True, False]
+        assert (upkeep.writable_sessions(), bench.on_cut) == ((live,), None)
+
+
+def _with(spec: ContainerSpec) -> Any:
+    made: Any = Started()
+    made.spec, made.on_cut = spec, None
+    return made
+
+
+async def test_what_is_put_on_the_shelf_is_mended_from_then_on():
+    seen: list[object] = []
+    engine: Any = None
+    async with WarmPool(engine, SETTINGS, lambda kind, _: ContainerSpec(kind.image, Path("/kit"), {})) as made:
+        made.on_warm_started = seen.append
+        made.refill(KIND)
+        await made.wait_until_filled()
+        assert seen == list(made)
+        Started.may_end.set()
+
+
+@pytest.mark.parametrize("dead", [False, True])
+async def test_a_shelf_that_nobody_took_from_is_full_again_when_its_sandboxes_are_over(dead: bool):
+    clock = Clock()
+    async with filled(clock) as warm:
+        before = list(warm)
+        assert len(before) == 2
+        for each in before:
+            each.alive = not dead
+        clock.now = 1.0 if dead else 601.0
+        warm.tend()
+        assert warm.is_full, "a place was given away before what is in it had ended"
+        Started.may_end.set()
+        await until(lambda: len(warm) == 2)
+        assert not set(before) & set(warm)
+
+
+async def test_one_that_is_being_replaced_counts_and_is_not_replaced_twice():
+    clock = Clock()
+    settings = PoolSettings("p", "r", 8, warm=2, unattended_s=60.0)
+    async with filled(clock, settings) as warm:
+        clock.now = 601.0
+        warm.tend()
+        warm.refill(KIND)
+        assert not warm._fills
+        Started.may_end.set()
+        await until(lambda: len(warm) == 2)
+        await warm.filled()
+        assert len(warm) == 2
+
+
+async def test_a_kind_that_no_task_has_asked_for_in_a_long_time_is_not_kept_ready():
+    clock = Clock()
+    settings = PoolSettings("p", "r", 4, warm=2, unattended_s=60.0)
+    async with filled(clock, settings) as warm:
+        Started.may_end.set()
+        clock.now = 7000.0
+        warm.refill(OTHER)
+        await warm.filled()
+        clock.now = 7201.0
+        warm.tend()
+        await until(lambda: not warm.is_full)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert {each.kind for each in warm._shelf._kept} == {OTHER}
+
+
+async def test_a_pool_that_ends_starts_no_more():
+    clock = Clock()
+    async with filled(clock) as warm:
+        clock.now = 601.0
+        warm.tend()
+        warm._ending = True
+        Started.may_end.set()
+        await until(lambda: not warm.is_full)
+        assert not warm._fills

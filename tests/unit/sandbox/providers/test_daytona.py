@@ -1,0 +1,255 @@
+"""If these fail, Daytona's sandboxes are paid for after their run, a task is run without what it needs, or a failure of
+Daytona's is the agent's."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import importlib.util
+import inspect
+from dataclasses import fields, replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from sandbox.providers.daytona import machine as machines
+from sandbox.providers.daytona import sdk as seam
+from sandbox.providers.daytona.provider import DaytonaOptions, daytona_provider
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from tests.support import fake_daytona
+from tests.support.fake_daytona import AsyncSandbox, CreateSandboxFromImageParams, FakeSdk
+
+TASK = Task(id="t", instruction="x", image="debian:12", memory_mb=3000, cpus=1.5, env={"A": "b"})
+
+
+class FakeGround:
+    """Everything succeeds at once."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.code = 0
+        self.verbs: list[str] = []
+
+    async def run(self, command: str, cwd: str) -> tuple[int, str]:
+        self.verbs.append(command.rpartition(" box ")[2].split()[0])
+        return self.code, "@sbx 1:2 \n"
+
+    async def put(self, files: dict[str, bytes]) -> None: ...
+
+    async def get(self, path: str) -> bytes:
+        return b""
+
+    async def end(self) -> None:
+        self.ended = True
+
+
+class Lab(FakeSdk):
+    """``hold``: (set when a sandbox is asked for, waited for before there is one)."""
+
+    def __init__(self, code: int = 0) -> None:
+        super().__init__(self.ground)
+        self.grounds: list[FakeGround] = []
+        self.code = code
+        self.hold: tuple[asyncio.Event, asyncio.Event] | None = None
+
+    async def ground(self, _: CreateSandboxFromImageParams) -> FakeGround:
+        if self.hold is not None:
+            self.hold[0].set()
+            await self.hold[1].wait()
+        self.grounds.append(FakeGround())
+        self.grounds[-1].code = self.code
+        return self.grounds[-1]
+
+
+async def test_a_sandbox_has_what_its_task_says_and_ends_by_itself() -> None:
+    lab = Lab()
+    async with daytona_provider({}, lab) as provider:
+        sandbox = await provider.open(TASK, 601.0)
+        (box,) = lab.boxes
+        asked = box.params
+        assert (asked.image, asked.env_vars, asked.os_user) == ("debian:12", {"A": "b"}, "root")
+        assert (asked.resources.cpu, asked.resources.memory) == (2, 3)
+        assert (asked.ephemeral, asked.ttl_minutes, asked.auto_stop_interval) == (True, 11, 15)
+        assert asked.network_block_all
+        await provider.renew()
+        assert box.renewed == 1
+        await sandbox.close()
+        await provider.renew()
+        assert (box.renewed, box.gone) == (1, True)
+
+
+async def test_whatever_is_open_is_deleted_at_the_end_however_that_comes() -> None:
+    lab = Lab()
+
+    async def run() -> None:
+        async with daytona_provider({}, lab) as provider:
+            for _ in range(3):
+                await provider.open(TASK)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await run()
+    assert [ground.ended for ground in lab.grounds] == [True] * 3
+
+
+async def test_a_start_that_is_given_up_is_deleted_all_the_same() -> None:
+    lab = Lab()
+    hold, came = asyncio.Event(), asyncio.Event()
+    lab.hold = (came, hold)
+    async with daytona_provider({}, lab) as provider, asyncio.TaskGroup() as group:
+        opening = group.create_task(provider.open(TASK))
+        await came.wait()
+        opening.cancel()
+        hold.set()
+    assert [ground.ended for ground in lab.grounds] == [True]
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [(95, "has no bash 5"), (13, "cannot be prepared: code 13"), (127, "cannot be prepared")]
+)
+async def test_an_image_that_cannot_be_worked_in_is_the_task_s_fault_and_leaves_nothing(code: int, why: str) -> None:
+    lab = Lab(code)
+    async with daytona_provider({}, lab) as provider:
+        with pytest.raises(TaskFault, match=why):
+            await provider.open(TASK)
+        assert lab.grounds[0].ended
+
+
+@pytest.mark.parametrize("build", [None, ImageBuild({"Dockerfile": b"FROM debian:12\n"})])
+async def test_a_sandbox_that_daytona_refuses_is_infrastructure(build: ImageBuild | None) -> None:
+    lab = Lab()
+    lab.refuse = fake_daytona.DaytonaError("quota")
+    async with daytona_provider({}, lab) as provider:
+        with pytest.raises(BuildError if build else SandboxStartError, match="quota"):
+            await provider.open(replace(TASK, build=build))
+
+
+async def test_an_image_is_built_of_its_context() -> None:
+    lab = Lab()
+    async with daytona_provider({}, lab) as provider:
+        await provider.open(replace(TASK, build=ImageBuild({"d/Dockerfile": b"FROM x\n"}, "d/Dockerfile")))
+        assert lab.boxes[0].params.image.dockerfile == "FROM x\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "why"),
+    [
+        (replace(TASK, services=(TaskService("web"),)), "services beside it"),
+        (replace(TASK, grading=GradingLevel.COMMIT), "grading at 'commit'"),
+        (replace(TASK, build=ImageBuild({"Dockerfile": b""}, args={"A": "1"})), "build arguments"),
+        (replace(TASK, image=""), r"names no image.*sandbox\.options="),
+    ],
+)
+async def test_what_a_task_cannot_have_there_is_said_and_nothing_is_started(task: Task, why: str) -> None:
+    lab = Lab()
+    async with daytona_provider({}, lab) as provider:
+        with pytest.raises(UserError, match=why):
+            await provider.open(task)
+    assert lab.boxes == []
+
+
+async def test_each_phase_reaches_what_it_may() -> None:
+    lab = Lab()
+    network = TaskNetwork(agent=NetworkMode.PROXY, verify=NetworkMode.FULL, allowed_hosts=("pypi.org",))
+    async with daytona_provider({}, lab) as provider:
+        await provider.open(replace(TASK, network=network))
+        asked = lab.boxes[0].params
+        assert (asked.network_block_all, asked.domain_allow_list) == (False, "pypi.org")
+
+
+async def opened(lab: Lab) -> tuple[machines.DaytonaHandle, AsyncSandbox]:
+    box = AsyncSandbox(fake_daytona.AsyncDaytona(), FakeGround(), CreateSandboxFromImageParams(image="x"))
+    return machines.DaytonaHandle(box, lab), box
+
+
+async def test_a_connection_that_fails_is_tried_again_and_then_is_infrastructures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machines, "_AGAIN_S", 0.0)
+    machine, box = await opened(Lab())
+    box.fail = [fake_daytona.DaytonaConnectionError("reset"), TimeoutError()]
+    assert (await machine.call("living")).words == ("1:2",)
+    box.fail = [fake_daytona.DaytonaConnectionError("reset")] * 3
+    with pytest.raises(SandboxLost, match="does not answer"):
+        await machine.call("living")
+    box.fail = [fake_daytona.DaytonaError("500")]
+    with pytest.raises(SandboxLost, match="failed sandbox"):
+        await machine.call("living")
+
+
+async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
+    machine, box = await opened(Lab())
+    box.gone = True
+    for _ in range(2):
+        with pytest.raises(SandboxVanished):
+            await machine.call("living")
+    assert machine.gone is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"imgae": "x"}, r"imgae is no option.*did you mean 'image'"),
+        ({"image": 3}, "write a str"),
+        ({"idle_minutes": 0}, "write a int, 1 or more"),
+    ],
+)
+def test_options_that_are_none_are_told(options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        DaytonaOptions.parse(options)
+
+
+async def test_without_the_package_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seam, "PACKAGE", "no_such_package_anywhere")
+    with pytest.raises(UserError, match=r"pip install 'longshore\[daytona\]'"):
+        async with daytona_provider({}):
+            raise AssertionError
+
+
+async def test_without_a_key_one_line_says_where_it_comes_from() -> None:
+    class Keyless(Lab):
+        def AsyncDaytona(self, config: Any = None) -> Any:
+            raise fake_daytona.DaytonaError("API key or JWT token is required")
+
+    with pytest.raises(UserError, match="export DAYTONA_API_KEY="):
+        async with daytona_provider({}, Keyless()):
+            raise AssertionError
+
+
+def parameters(function: Any) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("daytona") is None, reason="pip install 'longshore[daytona]'")
+def test_the_fake_is_as_daytona_s_sdk() -> None:
+    """Else what passes with the fake fails with Daytona: each name, parameter and default of the fake is the SDK's."""
+    real: ModuleType = importlib.import_module("daytona")
+    files = importlib.import_module("daytona._async.filesystem").AsyncFileSystem
+    pairs = {
+        "AsyncDaytona.create": real.AsyncDaytona.create,
+        "AsyncSandbox.delete": real.AsyncSandbox.delete,
+        "AsyncSandbox.refresh_activity": real.AsyncSandbox.refresh_activity,
+        "AsyncSandbox.update_network_settings": real.AsyncSandbox.update_network_settings,
+        "AsyncProcess.exec": importlib.import_module("daytona._async.process").AsyncProcess.exec,
+        "AsyncFileSystem.upload_files": files.upload_files,
+    }
+    for name, theirs in pairs.items():
+        kind, _, method = name.partition(".")
+        ours = parameters(getattr(getattr(fake_daytona, kind), method))
+        known = parameters(theirs)
+        for parameter in ours.values():
+            assert parameter.name in known, f"{name} has no {parameter.name}"
+            assert parameter.kind is known[parameter.name].kind, f"{name}: {parameter.name}"
+            assert parameter.default == known[parameter.name].default, f"{name}: {parameter.name}"
+    for made in ("DaytonaConfig", "CreateSandboxFromImageParams"):
+        assert {each.name for each in fields(getattr(fake_daytona, made))} <= set(getattr(real, made).model_fields)
+    for made in ("Resources", "FileUpload"):
+        theirs = {each.name for each in fields(getattr(real, made))}
+        assert {each.name for each in fields(getattr(fake_daytona, made))} <= theirs
+    assert "path" in parameters(real.Image.from_dockerfile)
+    assert [*parameters(files.download_file)][:2] == ["self", "args"]
+    for error in ("DaytonaNotFoundError", "DaytonaGoneError", "DaytonaConnectionError"):
+        assert issubclass(getattr(real, error), real.DaytonaError)

@@ -1,0 +1,235 @@
+"""If these fail, two groups wait for each other's sandboxes for ever, or one begins without a place for all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.errors import SandboxStartError
+from sandbox.http.auth import Access
+from sandbox.pool.leases import GroupTooLarge, LeaseLimits, LeaseTable, SlotLease, SlotsExhausted, UnknownLease
+from sandbox.providers.interface import SandboxGroup
+from sandbox.providers.remote import RemotePool
+from sandbox.router.app import create_app
+from sandbox.router.workers import RouterWorkers
+from sandbox.tasks.task import Task
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server, serving
+
+TASK = Task(id="t", instruction="x")
+TTL = 600.0
+
+
+@dataclass
+class Clock:
+    at: float = 0.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def table(slots: int, clock: Clock | None = None) -> LeaseTable:
+    return LeaseTable(LeaseLimits(tasks=slots, runs_per_task=1, ttl_s=TTL), clock or Clock())
+
+
+def test_the_first_member_holds_the_places_of_all() -> None:
+    one = table(4)
+    (first,) = one.allocate_from_group("g", 3, "a").leases
+    assert (len(one), one.kept()) == (3, {"g": 2})
+    with pytest.raises(SlotsExhausted):
+        one.allocate_from_group("h", 2, "x")
+    others = [one.allocate_from_group("g", 3, name).leases[0] for name in "bc"]
+    assert len({first.id, *(each.id for each in others)}) == 3
+    assert (len(one), one.kept()) == (3, {})
+
+
+def test_a_member_that_asks_again_has_the_same_place_and_another_attempt_one_of_its_own() -> None:
+    one = table(4)
+    taken = [one.allocate_from_group("g", 2, name).leases[0].id for name in "ab"]
+    assert one.allocate_from_group("g", 2, "b").leases[0].id == taken[1]
+    assert one.allocate_from_group("g", 2, "b-again").leases[0].id not in taken
+    assert len(one) == 3
+
+
+def test_a_group_that_never_fits_is_told_so() -> None:
+    with pytest.raises(GroupTooLarge, match="a group of 5 slots has no place where there are 4"):
+        table(4).allocate_from_group("g", 5, "a")
+
+
+def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() -> None:
+    """Else a member that is issued late finds none; and no longer, or a dead run's are never free again."""
+    clock = Clock()
+    one = table(2, clock)
+    (first,) = one.allocate_from_group("g", 2, "a").leases
+    for _ in range(5):
+        clock.at += TTL - 1
+        one.renew(first.id)
+    (late,) = one.allocate_from_group("g", 2, "b").leases
+    one.close(first.id)
+    clock.at += TTL
+    with pytest.raises(UnknownLease):
+        one.get(late.id)
+    assert one.groups() == one.kept() == {}
+
+
+def test_a_place_of_a_member_that_died_is_free_again_while_its_group_goes_on() -> None:
+    clock = Clock()
+    one = table(2, clock)
+    alive, dead = (one.allocate_from_group("g", 2, name).leases[0] for name in "ab")
+    clock.at += TTL - 1
+    one.renew(alive.id)
+    clock.at += 1
+    assert [lease.id for lease in one.reap()] == [dead.id]
+
+
+@dataclass
+class Member:
+    group: int
+    number: int
+    attempt: int = 0
+    lease: SlotLease | None = None
+
+    @property
+    def request_id(self) -> str:
+        return f"{self.number}-a{self.attempt}"
+
+
+@dataclass
+class Run:
+    """A run's members on one server: tickets leave in their order, each to a free place of a worker's."""
+
+    table: LeaseTable
+    size: int
+    places: int
+    waiting: deque[Member]
+    begun: set[int] = field(default_factory=set[int])
+    at_work: list[Member] = field(default_factory=list[Member])
+    done: int = 0
+
+    def issue(self) -> None:
+        while self.waiting and len(self.at_work) < self.places:
+            self.at_work.append(self.waiting.popleft())
+
+    def move(self, member: Member, *, fails: bool) -> bool:
+        """Whether it came any further."""
+        if member.lease is None:
+            return self._asks(member)
+        self.table.close(member.lease.id)
+        self.at_work.remove(member)
+        if fails and not member.attempt:
+            self.waiting.appendleft(Member(member.group, member.number, member.attempt + 1))
+        else:
+            self.done += 1
+        return True
+
+    def _asks(self, member: Member) -> bool:
+        group = f"g{member.group}"
+        try:
+            if member.attempt:
+                given = self.table.allocate("t", f"{group}-{member.request_id}")
+            else:
+                given = self.table.allocate_from_group(group, self.size, member.request_id)
+        except SlotsExhausted:
+            return False
+        (member.lease,) = given.leases
+        if not member.attempt and member.group not in self.begun:
+            self.begun.add(member.group)
+            assert self.table.groups()[group] == self.size, "a member has begun without a place for all"
+        return True
+
+
+@given(data=st.data(), size=st.integers(1, 4), groups=st.integers(1, 4), spare=st.integers(0, 3))
+def test_no_two_groups_wait_for_each_other_in_whatever_order_their_members_come(
+    data: st.DataObject, size: int, groups: int, spare: int
+) -> None:
+    places = data.draw(st.integers(1, size * groups), "places of the workers")
+    members = deque(Member(group, number) for group in range(groups) for number in range(size))
+    run = Run(table(size + spare), size, places, members)
+    order = data.draw(st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=60), "who comes when, and fails")
+    for choice, fails in order:
+        run.issue()
+        if run.at_work:
+            run.move(run.at_work[choice % len(run.at_work)], fails=fails)
+        assert len(run.table) <= size + spare
+    while run.waiting or run.at_work:
+        run.issue()
+        assert any(run.move(member, fails=False) for member in tuple(run.at_work)), "nobody can go on"
+    assert (run.done, len(run.table)) == (size * groups, 0)
+
+
+async def test_a_groups_members_begin_when_there_is_a_place_for_all_and_give_them_back_one_by_one(
+    tmp_path: Path,
+) -> None:
+    """From two workers, as a run's are."""
+    limits = LeaseLimits(tasks=4, runs_per_task=1)
+    async with (
+        pool_server(FakeProvider(), tmp_path, limits) as (url, service),
+        RemotePool(url) as one,
+        RemotePool(url) as other,
+    ):
+        first = [await pool.open(TASK, 600.0, SandboxGroup("run/g1", 3)) for pool in (one, other)]
+        assert service.table.kept() == {"run/g1": 1}
+        async with asyncio.TaskGroup() as tasks:
+            second = [tasks.create_task(pool.open(TASK, 600.0, SandboxGroup("run/g2", 3))) for pool in (one, other)]
+            late = await one.open(TASK, 600.0, SandboxGroup("run/g1", 3))
+            await first[0].close()
+            assert not any(each.done() for each in second)
+            await late.close()
+        assert service.table.groups() == {"run/g1": 1, "run/g2": 3}
+        assert all(each.result().alive for each in second)
+
+
+async def test_a_group_without_room_is_infrastructures_and_holds_nothing(tmp_path: Path) -> None:
+    limits = LeaseLimits(tasks=2, runs_per_task=1)
+    async with (
+        pool_server(FakeProvider(), tmp_path, limits) as (url, service),
+        RemotePool(url, acquire_s=0.5) as pool,
+    ):
+        single = await pool.open(TASK)
+        for size in (2, 3):  # not now, and never
+            with pytest.raises(SandboxStartError):
+                await pool.open(TASK, 600.0, SandboxGroup("g", size))
+        await single.close()
+        assert len(service.table) == 0
+
+
+async def test_a_group_over_several_servers_is_held_before_it_begins(tmp_path: Path) -> None:
+    limits = LeaseLimits(tasks=3, runs_per_task=1)
+    async with AsyncExitStack() as stack:
+        servers = [
+            await stack.enter_async_context(pool_server(FakeProvider(), tmp_path / name, limits)) for name in "ab"
+        ]
+        tables = [service.table for _, service in servers]
+        app = create_app(lambda: RouterWorkers(tuple(url for url, _ in servers), "", 60.0), Access("127.0.0.1"))
+        pool = await stack.enter_async_context(RemotePool(await stack.enter_async_context(serving(app))))
+        first = await pool.open(TASK, 600.0, SandboxGroup("g", 5))
+        assert sum(map(len, tables)) == 5
+        assert sum(each.kept()["g"] for each in tables) == 4
+        rest = [await pool.open(TASK, 600.0, SandboxGroup("g", 5)) for _ in range(4)]
+        assert len({each.lease_id for each in (first, *rest)}) == 5
+        assert sum(map(len, tables)) == 5
+        again = await pool.open(TASK, 600.0, SandboxGroup("g", 5))  # another attempt: a place of its own
+        assert sum(map(len, tables)) == 6
+        for each in (first, *rest, again):
+            await each.close()
+        assert sum(map(len, tables)) == 0
+
+
+async def test_a_restarted_server_still_keeps_the_places(tmp_path: Path) -> None:
+    provider = FakeProvider()
+    async with pool_server(provider, tmp_path) as (_, service):
+        service.allocate_group("g", 3, "a")
+        service.allocate_group("g", 3, "b")
+        for lease in service.table.all():
+            service.table.close(lease.id)  # it is killed: nothing of it ends them
+    async with pool_server(provider, tmp_path) as (_, service):
+        assert (service.table.groups(), service.table.kept()) == ({"g": 3}, {"g": 1})
+        taken = service.allocate_group("g", 3, "b")
+        assert (taken.reused, len(service.table)) == (True, 3)

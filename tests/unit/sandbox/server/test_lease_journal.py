@@ -1,0 +1,104 @@
+"""Agents lose their sandboxes, or a command runs twice, when a pool server is killed and this fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.http.messages import HttpReply, OkReply
+from sandbox.pool.leases import SlotLease
+from sandbox.server.journal import LeaseJournal, RememberedLease, StateDirectory
+from sandbox.server.operations import KnownOperation
+
+LEASE = SlotLease("run-0", "task", 5.0, "request", "group")
+RESET = {"task_meta": {"task_name": "é\n"}}
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> LeaseJournal:
+    written = StateDirectory(tmp_path).journal(LEASE.id)
+    written.record_lease(LEASE)
+    return written
+
+
+def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: LeaseJournal, tmp_path: Path):
+    journal.record_sandbox("old", {})
+    journal.record_sandbox("container", RESET)
+    journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
+    journal.begin("run#1", "e"), journal.end("run#1", HttpReply(200, OkReply())), journal.heard("run#1")
+    journal.begin("exec_tool/b", "f")
+    (found,) = StateDirectory(tmp_path).remembered_leases()
+    assert (found.lease.id, found.lease.task_key, found.lease.request_id, found.lease.group) == (
+        "run-0", "task", "request", "group",
+    )  # fmt: skip
+    assert (found.container, found.reset) == ("container", RESET)
+    assert told(found) == {"run/a": ("d", b'{"ok":true}'), "exec_tool/b": ("f", b"")}
+
+
+def test_a_server_is_known_again_and_is_no_other_whatever_their_folders_are_called(tmp_path: Path):
+    """Two that share an engine would remove each other's sandboxes."""
+    made = [tmp_path / name for name in ("a-b", "a/b", "c")]
+    for folder in made:
+        with StateDirectory(folder) as held:
+            assert held.id == StateDirectory(folder).id
+    assert len({StateDirectory(folder).id for folder in made}) == len(made)
+
+
+def told(found: RememberedLease) -> dict[str, tuple[str, bytes]]:
+    return {each.key: (each.digest, each.reply.body if each.reply else b"") for each in found.operations.values()}
+
+
+def test_a_lease_that_lives_long_has_a_file_no_longer_than_what_is_remembered(journal: LeaseJournal, tmp_path: Path):
+    journal.record_sandbox("container", RESET)
+    sizes: list[int] = []
+    for number in range(3000):
+        known = [KnownOperation(f"run/{number}", "d", HttpReply(200, b"x" * 2000))]
+        journal.begin(known[0].key, "d"), journal.end(known[0].key, known[0].reply)
+        if journal.is_long:
+            journal.rewrite(known)
+            sizes.append((tmp_path / "run-0.jsonl").stat().st_size)
+    assert sizes
+    assert max(sizes) < 10_000
+    journal.rewrite(known)
+    (found,) = StateDirectory(tmp_path).remembered_leases()
+    assert (found.lease.group, found.container, found.reset) == ("group", "container", RESET)
+    assert told(found) == {"run/2999": ("d", b"x" * 2000)}
+
+
+def test_what_follows_a_line_that_was_cut_off_is_read(journal: LeaseJournal, tmp_path: Path):
+    with (tmp_path / "run-0.jsonl").open("ab") as file:
+        file.write(b'{"begin": "run/cu')
+    journal.begin("run/next", "d")
+    (found,) = StateDirectory(tmp_path).remembered_leases()
+    assert told(found) == {"run/next": ("d", b"")}
+
+
+def test_every_cut_of_the_file_can_be_read(journal: LeaseJournal, tmp_path: Path):
+    journal.record_sandbox("container", RESET)
+    journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
+    path = tmp_path / "run-0.jsonl"
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at])
+        for found in StateDirectory(tmp_path).remembered_leases():
+            assert found.container in ("", "container")
+            assert told(found) in ({}, {"run/a": ("d", b"")}, {"run/a": ("d", b'{"ok":true}')})
+        path.write_bytes(whole)
+
+
+def test_a_closed_lease_leaves_no_file(journal: LeaseJournal, tmp_path: Path):
+    journal.begin("run/a", "d")
+    journal.remove(), journal.remove()
+    assert not list(StateDirectory(tmp_path).remembered_leases())
+    journal.end("run/a", HttpReply(200, OkReply()))
+    journal.rewrite([KnownOperation("run/a", "d", HttpReply(200, OkReply()))])
+    assert not list(tmp_path.iterdir()), "by an operation that outlasted it"
+
+
+def test_two_servers_cannot_share_a_state_directory(tmp_path: Path):
+    with StateDirectory(tmp_path), pytest.raises(UserError, match="--state"), StateDirectory(tmp_path):
+        pass
+    with StateDirectory(tmp_path):
+        pass

@@ -1,0 +1,74 @@
+"""PID 1's last words, or every word, are taken for a broken stream when the two ends number things differently."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import sandbox.init
+from sandbox.grading.containers import artifacts
+from sandbox.session import wire
+
+FOLDER = Path(sandbox.init.__file__).parent
+_ENUM = re.compile(r"enum (?:\w+ )?\{([^}]*)\}")
+_VALUE = re.compile(r"(?:0x)?[0-9A-Fa-f]+(?: << \d+)?")
+
+
+def constants() -> dict[str, int]:
+    """Every enumerator of the C program that is a number; those without one count up."""
+    found: dict[str, int] = {}
+    for source in (*sorted(FOLDER.glob("*.h")), *sorted(FOLDER.glob("*.c"))):
+        for body in _ENUM.findall(source.read_text()):
+            number = -1
+            for each in body.split(","):
+                name, _, value = (part.strip() for part in each.partition("="))
+                if value and not _VALUE.fullmatch(value):
+                    break
+                base, _, shift = value.partition(" << ")
+                number = int(base, 0) << int(shift or 0) if value else number + 1
+                found[name] = number
+    return found
+
+
+OF_C = constants()
+OF_PYTHON = {
+    "PROTOCOL": wire.PROTOCOL,
+    "HEADER": wire._HEADER.size,
+    "MAX_FRAME": wire.MAX_FRAME_BYTES,
+    "SLOTS": wire.SLOTS,
+    "MAIN_SLOT": wire.MAIN_SLOT,
+    "GRADE_SLOT": wire.GRADE_SLOT,
+    "NONCE": wire.NONCE_BYTES,
+    "KEY": wire.KEY_BYTES,
+    "ASKED_HEADER": wire._HEADER.size + wire._SUM.size,
+    "WORKDIR_MOST": artifacts._MAX_PATH_BYTES,
+    "WRITE_APPEND": wire.WriteFlag.APPEND,
+    "WRITE_REPLACE": wire.WriteFlag.REPLACE,
+    "WRITE_CLEAR": wire.WriteFlag.CLEAR,
+    **{f"DIED_{each.name}": each for each in wire.DeathCause},
+    **{f"BYE_{each.name}": each for each in wire.ByeReason},
+    **{each.name: each for each in wire.SlotKind},
+}
+
+
+@pytest.mark.parametrize("name", OF_PYTHON)
+def test_both_ends_mean_the_same_number(name: str):
+    assert OF_C[name] == OF_PYTHON[name]
+
+
+@pytest.mark.parametrize("family", ["DIED_", "BYE_", "WRITE_"])
+def test_whatever_pid_1_may_say_has_a_name_here(family: str):
+    assert {name for name in OF_C if name.startswith(family)} == {name for name in OF_PYTHON if name.startswith(family)}
+
+
+def test_as_many_strings_are_sent_as_pid_1_takes():
+    with pytest.raises(ValueError, match=str(OF_C["MOST_STRINGS"])):
+        wire.grade_frame(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
+    assert wire.grade_frame(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
+
+
+def test_the_position_of_a_client_that_heard_nothing_is_the_greatest():
+    assert re.search(r"#define NEW_CLIENT UINT64_MAX\b", (FOLDER / "init.h").read_text())
+    assert wire.NEW_CLIENT == 2**64 - 1

@@ -1,0 +1,68 @@
+"""A lost sandbox is charged to the agent only when the daemon saw the agent do it."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandbox.docker.engine import ContainerEndCause, DockerEngineError
+from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
+from sandbox.grading.containers import agent_processes
+from sandbox.session import wire
+from sandbox.session.sandbox_session import SandboxSession
+
+
+class RememberingDaemon:
+    """Answers only the question what happened to a container."""
+
+    def __init__(self, answer: ContainerEndCause | DockerEngineError) -> None:
+        self.answer = answer
+
+    async def ending_cause(self, container: str, since: float) -> ContainerEndCause:
+        if isinstance(self.answer, DockerEngineError):
+            raise self.answer
+        return self.answer
+
+
+class FakeRunningDaemon:
+    """It sees the container run, or has trouble of its own."""
+
+    def __init__(self, trouble: DockerEngineError | None) -> None:
+        self.trouble = trouble
+
+    async def require_running(self, container: str) -> None:
+        if self.trouble is not None:
+            raise self.trouble
+
+
+@pytest.mark.parametrize(
+    ("trouble", "expected"), [(None, SandboxVanished), (DockerEngineError("no answer"), SandboxLost)]
+)
+async def test_a_pid_1_that_is_silent_is_the_daemon_s_trouble_only_where_it_has_some(trouble, expected, monkeypatch):
+    """Else an agent that slows its PID 1 down gets as many sandboxes as it likes."""
+    monkeypatch.setattr(agent_processes, "ANSWER_S", 0.01)
+    session = SandboxSession(FakeRunningDaemon(trouble), "c" * 64, b"")
+    with pytest.raises(SandboxLost, match="PID 1 did not answer before grading") as caught:
+        await agent_processes.kill_agent_processes(session)
+    assert type(caught.value) is expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "bye", "broken", "expected"),
+    [
+        (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, None, SandboxDestroyed),
+        (ContainerEndCause(out_of_memory=True, killed_by_api=True), None, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=False, killed_by_api=False), None, None, SandboxVanished),
+        (ContainerEndCause(out_of_memory=False, killed_by_api=True), None, None, SandboxLost),
+        (DockerEngineError("no answer"), None, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=True, killed_by_api=False), wire.ByeReason.DEADLINE, None, SandboxLost),
+        (ContainerEndCause(out_of_memory=True, killed_by_api=False), None, ConnectionResetError(), SandboxLost),
+    ],
+)
+async def test_cause_decides_who_is_charged(answer, bye, broken, expected):
+    session = SandboxSession(RememberingDaemon(answer), "c" * 64, b"")
+    if bye is not None:
+        session._on_message(wire.InitBye(bye))
+    session._on_break(broken)
+    with pytest.raises((SandboxDestroyed, SandboxLost)) as caught:
+        await session.run("true", 1)
+    assert type(caught.value) is expected

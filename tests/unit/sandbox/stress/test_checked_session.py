@@ -1,0 +1,185 @@
+"""What a session does wrong reaches the report.  If these fail, a stress run is green while answers go astray."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from protocol.errors import UserError, iterate_leaf_errors
+from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.leaks import wait_for_leaks
+from sandbox.errors import SandboxLost
+from sandbox.session.shell import CommandResult
+from sandbox.stress.checked_session import CheckedSession, UnansweredCommandError
+from sandbox.stress.concurrency import for_each
+from sandbox.stress.phases import CommandLoad, StressContext
+from sandbox.stress.report import StressReport
+
+RUN = "0123abcd"
+
+
+class FakeSeat:
+    """Evaluates nothing: writes the ledger and answers as it is told."""
+
+    container = engine_url = ""
+    alive = True
+
+    def __init__(self) -> None:
+        self.ledger: list[str] = []
+        self.output = "{nonce}\n"
+        self.exit_code: int | None = 0
+        self.executions = 1
+        self.lost_after = 1 << 30
+        self.ran = 0
+
+    async def run(self, command: str, timeout_s: float) -> CommandResult:
+        await asyncio.sleep(0)
+        self.ran += 1
+        if self.ran > self.lost_after:
+            raise SandboxLost("gone")
+        found = re.search(r"nonce-\S+-end", command)
+        assert found is not None
+        if ">>" in command:
+            self.ledger += [found[0]] * self.executions
+        return CommandResult(self.output.format(nonce=found[0]), 0, self.exit_code, False, 1.0, False)
+
+    async def read(self, path: str) -> bytes:
+        if not self.ledger:
+            raise FileNotFoundError(path)
+        return "\n".join(self.ledger).encode()
+
+    async def again(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def talking() -> tuple[CheckedSession, FakeSeat, StressReport]:
+    seat, report = FakeSeat(), StressReport(sessions=1)
+    return CheckedSession(seat, report, RUN, 0), seat, report
+
+
+async def test_right_answers_are_counted_and_the_ledger_agrees():
+    talker, _, report = talking()
+    await talker.echo()
+    await talker.run_checked("true")
+    await talker.check_ledger()
+    assert (report.commands, report.wrong_answers) == (2, 0)
+
+
+@pytest.mark.parametrize("output", ["", "{nonce}\n{nonce}\n", f"nonce-{RUN}-9-1-end\n", "x{nonce}\n"])
+async def test_an_echo_must_be_exactly_its_nonce(output: str):
+    talker, seat, report = talking()
+    seat.output = output
+    await talker.echo()
+    assert report.wrong_answers == 1
+
+
+@pytest.mark.parametrize("output", ["", "{nonce}\n{nonce}\n", f"nonce-{RUN}-9-1-end\n{{nonce}}\n"])
+async def test_loss_duplication_and_cross_talk_are_wrong(output: str):
+    talker, seat, report = talking()
+    seat.output = output
+    await talker.run_checked("true")
+    assert report.wrong_answers == 1
+
+
+@pytest.mark.parametrize("executions", [0, 2])
+async def test_a_command_that_ran_twice_or_not_at_all_is_found_in_the_ledger(executions: int):
+    talker, seat, report = talking()
+    seat.executions = executions
+    await talker.run_checked("true")
+    await talker.check_ledger()
+    assert report.wrong_answers == 1
+
+
+async def test_a_command_that_was_killed_is_no_answer():
+    talker, seat, report = talking()
+    seat.exit_code = None
+    with pytest.raises(UnansweredCommandError):
+        await talker.run_checked("true")
+    assert (report.commands, report.wrong_answers) == (0, 0)
+
+
+async def test_what_another_process_asked_is_known_to_the_one_that_takes_over():
+    talker, seat, report = talking()
+    seat.ledger = [f"nonce-{RUN}-0-1-end", f"nonce-{RUN}-0-2-end"]
+    talker.resume_counts(asked=2, answered=1)
+    await talker.run_checked("true")
+    await talker.check_ledger()
+    assert report.wrong_answers == 0
+
+
+async def test_a_session_that_is_lost_under_load_is_a_failure_and_the_others_go_on():
+    report = StressReport(sessions=2)
+    seats = [FakeSeat(), FakeSeat()]
+    seats[0].lost_after = 1
+    talkers = [CheckedSession(seat, report, RUN, number) for number, seat in enumerate(seats)]
+    bench = StressContext(report, None, RUN, 1)  # a load opens nothing
+    await CommandLoad(bench, ("true",), 0.0).run(talkers, lambda: seats[1].ran >= 5)
+    assert report.failures == 1
+    assert seats[1].ran == 5
+    assert len(report.load_ms) == report.commands == 6
+
+
+async def test_many_at_once_are_no_more_than_so_many_and_in_order():
+    running, most, order = 0, 0, []
+
+    async def one(item: int) -> None:
+        nonlocal running, most
+        order.append(item)
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+
+    await for_each(range(10), one, 3)
+    assert order == list(range(10))
+    assert most == 3
+
+
+def test_the_errors_of_groups_of_groups_are_found():
+    inner = ExceptionGroup("inner", [UserError("a"), SandboxLost("b")])
+    assert [str(leaf) for leaf in iterate_leaf_errors(ExceptionGroup("outer", [inner, SandboxLost("c")]))] == [
+        "a",
+        "b",
+        "c",
+    ]
+
+
+class FakeEngine(DockerEngine):
+    """Tells one inventory after another; the last one again and again."""
+
+    def __init__(self, *inventories: DockerInventory) -> None:
+        super().__init__("unix:///none")
+        self._inventories = list(inventories)
+
+    async def inventory(self) -> DockerInventory:
+        return self._inventories.pop(0) if len(self._inventories) > 1 else self._inventories[0]
+
+
+def having(*containers: str) -> DockerInventory:
+    return DockerInventory(frozenset(containers), frozenset(), frozenset())
+
+
+async def test_a_removal_that_is_under_way_is_no_leak():
+    assert await wait_for_leaks(FakeEngine(having("a", "b", "c"), having("a")), having("a")) == having()
+
+
+async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
+    async def kept() -> int:
+        return 2
+
+    there = having("a", "b", "c")
+    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1) == having("b", "c")
+    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1, count_kept=kept) == having()
+    assert await wait_for_leaks(FakeEngine(there), having(), patience_s=-1, count_kept=kept) == having("c")
+
+
+async def test_what_another_run_has_is_no_leak_of_this_one():
+    async def apart() -> DockerInventory:
+        return having("b")
+
+    assert await wait_for_leaks(
+        FakeEngine(having("a", "b", "c")), having("a"), patience_s=-1, list_others=apart
+    ) == having("c")

@@ -1,0 +1,28 @@
+"""Stress cannot ask a pool server that wants a token when this fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.http.auth import check_access
+from sandbox.stress.sandbox_sources import FAULT_TASK, open_server_source
+from sandbox.stress.server_metrics import PoolServerMetrics
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server
+
+TOKEN = "0123456789abcdef"
+
+
+async def test_a_server_with_a_token_is_shown_it_by_figures_and_sessions_alike(tmp_path: Path):
+    guarded = check_access("127.0.0.1", TOKEN, no_auth=False, name="x")
+    async with pool_server(FakeProvider(), tmp_path, access=guarded) as (url, _):
+        async with open_server_source(PoolServerMetrics(url, TOKEN), 1) as place:
+            seat = await place.open(FAULT_TASK)
+            assert (await seat.run("echo", 5)).output == "echo\n"
+            await seat.close()
+        for token in ("", "another"):
+            with pytest.raises(UserError, match="--token-file"):
+                await PoolServerMetrics(url, token).read("lease_slots")

@@ -1,0 +1,66 @@
+"""A right program scores 1 whatever standard type it answers with, and none is believed that it is right.
+
+The programs run here as whoever runs the tests; ``test_code_in_docker.py`` has them in a sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from sandbox.tasks.code_runner import candidate_client, harness
+from sandbox.tasks.formats.code_rows import parse_cases
+from tests.support.code_rows import CHEATS, ROWS
+
+
+@pytest.fixture
+def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(candidate_client, "AS_NOBODY", {"user": os.geteuid(), "group": os.getegid()})
+
+    def scored(truth: object, program: str, entry: str = "") -> str:
+        cases = parse_cases(truth, entry)
+        assert cases
+        (tmp_path / "cases.txt").write_text(repr(cases))
+        (tmp_path / "program.py").write_text(program)
+        harness.main(tmp_path, tmp_path / "program.py")
+        return capsys.readouterr().out
+
+    return scored
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_right_program_passes_and_the_wrong_one_fails(score, name: str):
+    row = ROWS[name]
+    said = score(row.tests, row.right, row.entry)
+    assert said.endswith("\nPASSED case_0\n"), said
+    said = score(row.tests, row.wrong, row.entry)
+    assert said.endswith("\nFAILED case_0\n"), said
+
+
+@pytest.mark.parametrize("name", CHEATS)
+def test_an_answer_that_says_that_it_is_right_fails(score, name: str):
+    said = score(*CHEATS[name])
+    assert said.endswith("\nFAILED case_0\n"), said
+
+
+@pytest.mark.parametrize("said", ["(1, 2)", "range(1, 3)", "iter([1, 2])", "{1: 0, 2: 0}.keys()"])
+def test_what_a_function_gives_in_order_is_a_list_where_json_says_what_is_wanted(score, said: str):
+    truth = {"fn_name": "f", "inputs": [[0]], "outputs": [[1, 2]]}
+    assert "PASSED" in score(truth, f"def f(x): return {said}")
+    assert "PASSED" in score(truth, f"class Solution:\n    def f(self, x): return {said}")
+    assert "PASSED" not in score(truth, "def f(x): return [2, 1]")
+
+
+@pytest.mark.parametrize(("program", "why"), [("import nowhere", "nowhere"), ("def f(", "SyntaxError")])
+def test_a_program_that_does_not_load_says_why(score, program: str, why: str):
+    said = score("assert f(1) == 1", program)
+    assert why in said
+    assert "FAILED" in said
+
+
+def test_what_cannot_cross_says_so_and_fails(score):
+    said = score("class Node:\n    pass\nassert f(Node()) == 1", "def f(x): return 1")
+    assert "Node does not cross to the answer" in said
+    assert "FAILED" in said

@@ -1,0 +1,574 @@
+"""Who brings tasks from elsewhere gets all that they say, every problem by name, and no answer in the agent's image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sandbox.tasks.container_files.compose import ComposeFacts
+from sandbox.tasks.container_files.dockerfile import find_workdir, parse_instructions, parse_plain_dockerfile
+from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.expected_tests import find_expected_tests
+from sandbox.tasks.formats import code_rows, harbor, terminal_bench
+from sandbox.tasks.formats.folders import LoadedTask, load_task_folder, write_task_folder
+from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.task import Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.validation.remarks import find_remarks
+from tests.support.stock_scripts import PROJECT
+
+COMPOSE = """\
+x-own: 1
+services:
+  client:
+    build: .
+    image: ${T_BENCH_TASK_DOCKER_CLIENT_IMAGE_NAME}
+    command: [sh, -c, sleep infinity]
+    environment:
+      - TEST_DIR=${T_BENCH_TEST_DIR}
+      - COST=5$$
+      - PORT=80
+    volumes:
+      - ${T_BENCH_TASK_LOGS_PATH}:${T_BENCH_CONTAINER_LOGS_PATH}
+    depends_on: {db: {condition: service_healthy}}
+    mem_limit: 1.5g
+  db:
+    build: {context: db, args: {V: 1}}
+    environment: {PASSWORD: a}
+    command: postgres -c x=1
+    healthcheck: {test: [CMD, pg_isready, -U, 'a b'], interval: 1s}
+    deploy: {resources: {limits: {cpus: '0.5'}}}
+"""
+TB = {
+    "task.yaml": "instruction: |-\n  Serve it.\ndifficulty: hard\nauthor_name: x\ntags: [a, b]\ncategory: web\n"
+    "parser_name: pytest\nrun_tests_in_same_shell: true\n",
+    "run-tests.sh": "#!/bin/bash\nuv add pytest==8.4.1 requests\nuv run pytest $TEST_DIR/test_outputs.py -rA\n",
+    "solution.sh": "#!/bin/bash\nmake serve\n",
+    "tests/test_outputs.py": "def test_a(): pass\nasync def test_b(): pass\ndef helper(): pass\n",
+    "Dockerfile": "FROM python:3.13 AS base\nENV ROOT=/srv\nWORKDIR $ROOT\nFROM base\nWORKDIR web\n"
+    "COPY --chown=1 deps/*.txt \\\n  # a comment\n  /srv/\nRUN apt-get update && apt-get install -y nginx curl\n",
+    "deps/a.txt": "a",
+    ".dockerignore": "*.md\n!keep.md\n**/cache\n",
+    "README.md": "no",
+    "keep.md": "yes",
+    "deps/cache/b": "no",
+    "docker-compose.yaml": COMPOSE,
+    "db/Dockerfile": "FROM postgres:16\nARG V\n",
+    "db/start.sh": "x",
+}
+
+
+def folder(parent: Path, files: dict[str, str], name: str = "a-task") -> Path:
+    for path, text in files.items():
+        (parent / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (parent / name / path).write_text(text)
+    return parent / name
+
+
+def said(loaded: LoadedTask) -> str:
+    return "\n".join(map(str, loaded.problems))
+
+
+def test_a_terminal_bench_task_with_an_image_and_a_service_is_read_whole(tmp_path: Path):
+    place = folder(tmp_path, TB)
+    (place / "deps/a.txt").chmod(0o755)
+    task = terminal_bench.load_task(place)
+    assert (task.instruction, task.family, task.workdir, task.memory_mb) == ("Serve it.", "web", "/srv/web", 1536)
+    assert task.expected_tests == ("test_a", "test_b")
+    assert task.env == {"COST": "5$", "PORT": "80"}
+    assert task.metadata == {
+        "difficulty": "hard",
+        "author_name": "x",
+        "tags": '["a", "b"]',
+        "run_tests_in_same_shell": "true",
+    }
+    assert task.build is not None
+    assert task.build.executable == {"deps/a.txt"}
+    (db,) = task.services
+    assert db.build is not None
+    assert (set(db.build.files), db.build.args) == ({"Dockerfile", "start.sh"}, {"V": "1"})
+    bare = TaskService(
+        "db", "", db.build, ("postgres", "-c", "x=1"), {"PASSWORD": "a"}, "pg_isready -U 'a b'", cpus=0.5
+    )
+    assert db == bare
+
+
+def test_neither_tests_nor_solution_nor_ignored_files_get_into_the_image(tmp_path: Path):
+    task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": "FROM a\nCOPY . /app\n"}))
+    assert task.build is not None
+    assert set(task.build.files) == {
+        ".dockerignore",
+        "Dockerfile",
+        "keep.md",
+        "deps/a.txt",
+        "db/Dockerfile",
+        "db/start.sh",
+    }
+
+
+def test_a_test_file_that_the_dockerfile_asks_for_by_name_is_in_the_image_and_no_other_is(tmp_path: Path):
+    copies = "COPY tests/data.txt /data\nCOPY tests/*.csv /data\nCOPY . /app\n"
+    files = TB | {"Dockerfile": f"FROM a\n{copies}", "tests/data.txt": "x", "tests/a.csv": "y", "tests/b/c.csv": "z"}
+    task = terminal_bench.load_task(folder(tmp_path, files))
+    assert task.build is not None
+    private = {path for path in task.build.files if path.startswith(("tests/", "solution", "run-tests"))}
+    assert private == {"tests/data.txt", "tests/a.csv"}
+
+
+OUTSIDE = {
+    "ports: ['80:80']": "services.client: ports",
+    "privileged: true": "services.client: privileged",
+    "cap_add: [SYS_PTRACE]": "services.client.cap_add: SYS_PTRACE",
+    "cap_add: [SETFCAP, CAP_SYS_ADMIN]": "cap_add: CAP_SYS_ADMIN",
+    "cap_add: [NET_RAW]": "cap_add: NET_RAW",
+    "cap_add: [mknod]": "cap_add: mknod",
+    "cap_add: [ALL]": "cap_add: ALL",
+    "volumes: ['./data:/data']": "'./data:/data'",
+    "network_mode: host": "services.client: network_mode",
+    "command: nginx": "'nginx'",
+    "environment: [HOME]": "HOME has no value",
+    "environment: {A: '${UNKNOWN}'}": "variable UNKNOWN is unknown",
+    "mem_limit: much": "'much' is no size",
+    "depends_on: {a: {condition: service_completed_successfully}}": "condition",
+    "build: ..": "lies outside the task",
+    "build: {context: nowhere}": "nowhere/Dockerfile is missing",
+    "build: {context: ., ssh: default}": "build.ssh",
+}
+
+
+@pytest.mark.parametrize("line", OUTSIDE)
+def test_what_lies_outside_the_compose_subset_is_a_problem_of_that_task_alone(tmp_path: Path, line: str):
+    folder(tmp_path, TB | {"docker-compose.yaml": f"services:\n  client:\n    {line}\n"}, "bad")
+    folder(tmp_path, TB, "good")
+    found = terminal_bench.load_dataset(tmp_path)
+    assert [task.id for task in found.tasks] == ["good"]
+    assert OUTSIDE[line] in "\n".join(map(str, found.problems))
+    assert {problem.folder.name for problem in found.problems} == {"bad"}
+
+
+def test_every_problem_of_a_task_is_named_at_once(tmp_path: Path):
+    files = TB | {
+        "task.yaml": "instruction: x\nparser_name: swebench\nmax_test_timeout_sec: 0\nmax_agent_timeout_sec: -1\n",
+        "run-tests.sh": " ",
+        "Dockerfile": "FROM a\nCOPY nothing /\n",
+        "longshore.yaml": "pids: many\nmemory: 1\n",
+    }
+    place = folder(tmp_path, files)
+    (place / "tests/link").symlink_to("/etc/passwd")
+    text = said(load_task_folder(terminal_bench.FORMAT, place))
+    for part in (
+        "max_test_timeout_sec",
+        "max_agent_timeout_sec",
+        "run-tests.sh",
+        "'nothing'",
+        "pids",
+        "memory_mb?",
+        "tests/link",
+    ):
+        assert part in text
+
+
+def test_keystrokes_become_a_script_and_single_keys_are_a_problem(tmp_path: Path):
+    typed = {path: text for path, text in TB.items() if path != "solution.sh"}
+    commands = "- command: make\n  min_timeout_sec: 1\n- command: make test\n  block: true\n"
+    assert (
+        terminal_bench.load_task(folder(tmp_path, typed | {"solution.yaml": commands}, "a")).solution
+        == "make\nmake test\n"
+    )
+    keys = folder(tmp_path, typed | {"solution.yaml": "- command: C-c\n  append_enter: false\n"}, "b")
+    assert "presses single keys" in said(load_task_folder(terminal_bench.FORMAT, keys))
+
+
+HARBOR = {
+    "task.toml": 'version = "1.0"\n[metadata]\nauthor_name = "x"\ndifficulty = "easy"\ncategory = "data"\n'
+    "[verifier]\ntimeout_sec = 900.0\n[agent]\ntimeout_sec = 3600\n"
+    '[environment]\nbuild_timeout_sec = 300\ncpus = 2\nmemory = "4G"\nstorage = "10G"\n',
+    "instruction.md": "Do it.\n",
+    "environment/Dockerfile": "FROM ubuntu:24.04\nWORKDIR /work\nCOPY data.csv .\n",
+    "environment/data.csv": "1\n",
+    "solution/solve.sh": "#!/bin/bash\npython3 /solution/fix.py\n",
+    "solution/fix.py": "pass\n",
+    "tests/test.sh": "#!/bin/bash\nuvx -p 3.13 -w pytest==8.4.1 pytest /tests/test_outputs.py -rA\n",
+    "tests/test_outputs.py": "def test_x(): pass\n",
+    "weights.json": '{"test_y": 0.25, "test_x": 0.75}',
+}
+
+
+def test_a_harbor_task_is_read_whole(tmp_path: Path):
+    task = load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR)).require_task()
+    assert (task.instruction, task.family, task.workdir, task.memory_mb) == ("Do it.", "data", "/work", 4096)
+    assert (task.storage_mb, task.cpus, task.agent_timeout_s, task.build_timeout_s) == (10240, 2.0, 3600.0, 300.0)
+    assert (task.weights, task.expected_tests) == ({"test_y": 0.25, "test_x": 0.75}, ("test_y", "test_x"))
+    assert (set(task.tests), task.solution_files) == ({"test_outputs.py"}, {"fix.py": b"pass\n"})
+    assert task.reports == harbor.REPORTS
+    assert (task.network, task.grading) == (TaskNetwork(), GradingLevel.SAME)
+    assert task.build is not None
+    assert set(task.build.files) == {"Dockerfile", "data.csv"}
+
+
+def test_foils_are_read_by_their_names_and_what_is_none_is_named(tmp_path: Path):
+    foils = {"foils/near-1.sh": "# too little\ntrue\n", "foils/cheat.sh": "# nothing\n"}
+    task = load_task_folder(harbor.FORMAT, folder(tmp_path / "a", HARBOR | foils)).require_task()
+    assert task.foils == {"near-1": "# too little\ntrue\n", "cheat": "# nothing\n"}
+    assert (
+        load_task_folder(harbor.FORMAT, write_task_folder(harbor.FORMAT, task, tmp_path / "again")).require_task()
+        == task
+    )
+    odd = {"foils/notes.txt": "x\n", "foils/deep/x.sh": "x\n", "foils/a b.sh": "x\n"}
+    problems = load_task_folder(harbor.FORMAT, folder(tmp_path / "b", HARBOR | odd)).problems
+    assert all(any(name in str(each) for each in problems) for name in ("notes.txt", "deep/x.sh", "'a b'"))
+
+
+def test_harbors_newer_keys_count(tmp_path: Path):
+    text = (
+        'artifacts = ["/work/out.csv"]\nsource = "somewhere"\n[verifier]\nenvironment_mode = "separate"\n'
+        '[environment]\ndocker_image = "python:3.13"\nmemory_mb = 512\nallow_internet = true\nenv = {A = "b"}\n'
+    )
+    task = load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})).require_task()
+    assert (task.image, task.build, task.memory_mb, task.env) == ("python:3.13", None, 512, {"A": "b"})
+    assert (task.grading, task.artifacts) == (GradingLevel.ARTIFACTS, ("/work/out.csv",))
+    assert task.network == TaskNetwork(agent=NetworkMode.FULL, verify=NetworkMode.FULL)
+    assert task.metadata == {"harbor.source": "somewhere"}
+
+
+UNFOLLOWED = [
+    "[environment]\ngpus = 1",
+    '[verifier]\nenv = {KEY = "x"}',
+    "[[steps]]\nname = 'a'",
+    '[agent]\nuser = "bob"',
+]
+
+
+@pytest.mark.parametrize("text", UNFOLLOWED)
+def test_what_would_run_otherwise_in_harbor_is_a_problem(tmp_path: Path, text: str):
+    assert "task.toml" in said(load_task_folder(harbor.FORMAT, folder(tmp_path, HARBOR | {"task.toml": text})))
+
+
+def test_a_compose_file_asks_for_the_capabilities_that_a_task_may_have(tmp_path: Path):
+    line = "cap_add: [CAP_SYS_CHROOT, setfcap, CHOWN]"
+    compose = f"services:\n  client:\n    build: .\n    {line}\n"
+    task = terminal_bench.load_task(folder(tmp_path, TB | {"docker-compose.yaml": compose}))
+    assert task.capabilities == (Capability.SETFCAP, Capability.SYS_CHROOT)
+    written = terminal_bench.write_task(task, tmp_path / "written")
+    assert "longshore.yaml" not in {each.name for each in written.iterdir()}
+    assert terminal_bench.load_task(written) == task
+
+
+def test_a_harbor_service_is_beside_the_agents(tmp_path: Path):
+    compose = "services:\n  main: {depends_on: [db]}\n  db: {image: 'postgres:16'}\n"
+    task = load_task_folder(
+        harbor.FORMAT, folder(tmp_path, HARBOR | {"environment/docker-compose.yaml": compose})
+    ).require_task()
+    assert [(service.name, service.image) for service in task.services] == [("db", "postgres:16")]
+    assert task.build is not None
+    assert "docker-compose.yaml" not in task.build.files
+
+
+def rows(path: Path, *values: object) -> Dataset:
+    path.write_text("".join(f"{json.dumps(value)}\n" for value in values))
+    return load_tasks(path)
+
+
+def test_both_openclaw_shapes_and_miles_rows_lead_to_their_folders(tmp_path: Path):
+    folder(tmp_path, TB, "seta_env/a")
+    folder(tmp_path, HARBOR, "tasks/b")
+    pointer = {
+        "task_name": "first",
+        "task_path": "seta_env/a",
+        "instruction": "Row's.",
+        "data_source": "terminal_bench",
+    }
+    message = [{"role": "user", "content": "Message's."}]
+    first = rows(tmp_path / "1.jsonl", {"task": pointer}, {"task": pointer | {"task_path": "seta_env/none"}})
+    second = rows(
+        tmp_path / "2.jsonl",
+        {"task": message, "metadata": pointer | {"task_path": "../outside"}},
+        {"task": message, "metadata": pointer},
+    )
+    third = rows(
+        tmp_path / "3.jsonl", {"label": "b", "prompt": message, "metadata": {"agent_name": "x", "instance_id": "b"}}
+    )
+    assert [(task.id, task.instruction, task.workdir) for task in first.tasks] == [("first", "Row's.", "/srv/web")]
+    assert "1.jsonl:2: " in str(first.problems[0])
+    assert "none is missing" in str(first.problems[0])
+    assert [(task.id, task.instruction) for task in second.tasks] == [("first", "Message's.")]
+    assert "2.jsonl:1" in str(second.problems[0])
+    assert [(task.id, task.instruction, task.workdir) for task in third.tasks] == [("b", "Message's.", "/work")]
+
+
+def test_a_swe_synth_sample_is_a_task_and_its_passing_patch_the_oracle(tmp_path: Path):
+    extra = {
+        "all_passed": True,
+        "all_result": "9/9",
+        "bug_types": ["off-by-one"],
+        "problem_statement": "It fails.",
+        "fix_patch": "diff",
+    }
+    sample = {"task_id": 7, "score": 1.0, "model": "m", "extra": extra}
+    failed = {"task_id": 8, "score": 0.0, "extra": extra | {"all_passed": False}}
+    found = rows(tmp_path / "s.jsonl", sample, sample, failed, {"task_id": 9})
+    good, bad = found.tasks
+    assert (good.id, good.instruction, good.family) == ("swe-synth-7", "It fails.", "off-by-one")
+    assert (good.solution_files, good.metadata["sample.extra.all_result"]) == ({"fix.patch": b"diff"}, "9/9")
+    assert (bad.solution, bad.metadata["sample.extra.fix_patch"]) == ("", "diff")
+    assert [str(problem.folder).rpartition(":")[2] for problem in found.problems] == ["4"]
+    (tmp_path / "s.json").write_text(json.dumps([sample, failed]))
+    assert load_tasks(tmp_path / "s.json").tasks == found.tasks
+
+
+CASES = [
+    ({"inputs": ["1\n", ["2", "3"]], "outputs": ["a", "b"]}, [("prints", "1\n", "a"), ("prints", "2\n3", "b")]),
+    ('{"inputs": [[1, 2]], "outputs": [3], "fn_name": "add"}', [("call", ("add", [1, 2]), 3)]),
+    (["assert f(1) == 2"], [("asserts", "assert f(1) == 2", None)]),
+    ("assert f(1) == 2\n", [("asserts", "assert f(1) == 2\n", None)]),
+    ("42", []),
+    ({"inputs": [1], "outputs": []}, []),
+    (["not python ("], []),
+]
+
+
+@pytest.mark.parametrize(("truth", "cases"), CASES)
+def test_a_ground_truth_is_its_test_cases(tmp_path: Path, truth: object, cases: list[code_rows.CodeCase]):
+    row = {
+        "data_source": "taco/x",
+        "prompt": [{"role": "user", "content": "Add."}],
+        "ability": "code",
+        "reward_model": {"ground_truth": truth, "style": "rule"},
+        "agent_name": "tool_agent",
+        "extra_info": {"index": 3},
+    }
+    assert code_rows.parse_cases(truth) == cases
+    found = rows(tmp_path / "c.jsonl", row)
+    if not cases:
+        assert "holds no tests" in str(found.problems[0])
+        return
+    (task,) = found.tasks
+    assert (task.id, task.family, task.instruction) == ("taco-x-3", "code", f"Add.{code_rows.PROGRAM_INSTRUCTION}")
+    assert len(task.expected_tests) == len(cases)
+    assert code_rows.FORMAT.write(task) == row
+
+
+@pytest.mark.parametrize(
+    ("source", "ability", "truth", "answer"),
+    [
+        ("deepscaler", "math", "\\frac{1}{2}", "\\frac{1}{2}"),
+        ("numina_math", "", 42, "42"),
+        ("gpqa_science", "chemistry", " B ", "B"),
+        ("taco_code", "", "42", ""),
+        ("x", "CODE", "42", ""),
+        ("omni_math", "math", ["1", "2"], ""),
+        ("omni_math", "math", "  ", ""),
+        ("omni_math", "math", True, ""),
+    ],
+)
+def test_a_ground_truth_without_tests_is_an_answer_unless_its_row_is_about_code(
+    tmp_path: Path, source: str, ability: str, truth: object, answer: str
+):
+    """Else a broken test would be an answer that nobody can give, or a math row could not be trained."""
+    row = {
+        "data_source": source,
+        "prompt": [{"role": "user", "content": "What is it?"}],
+        "ability": ability,
+        "reward_model": {"ground_truth": truth},
+        "agent_name": "tool_agent",
+    }
+    found = rows(tmp_path / "m.jsonl", row)
+    if not answer:
+        assert "holds no tests" in str(found.problems[0])
+        return
+    (task,) = found.tasks
+    assert (task.answer, task.run_tests, task.tests) == (answer, "", {})
+    assert task.instruction == f"What is it?{code_rows.BOX_INSTRUCTION}"
+    assert [each for each in find_remarks(task) if "graded" in each or "oracle" in each] == []
+    assert code_rows.FORMAT.write(task) == row
+
+
+def test_a_prompt_that_asks_for_a_box_is_told_as_it_is(tmp_path: Path):
+    row = {
+        "data_source": "m",
+        "prompt": [{"role": "user", "content": "Put it in \\boxed{}."}],
+        "ability": "math",
+        "reward_model": {"ground_truth": "7"},
+    }
+    (task,) = rows(tmp_path / "m.jsonl", row).tasks
+    assert task.instruction == "Put it in \\boxed{}."
+    assert code_rows.FORMAT.write(task) == row
+
+
+def test_a_damaged_row_is_named_by_its_line_and_the_others_are_read(tmp_path: Path):
+    path = tmp_path / "g.jsonl"
+    good = {"family": "sort", "seed": 1, "split": "train"}
+    path.write_text(f"{json.dumps(good)}\n\n{{\n3\n{json.dumps(good | {'family': 'sorted'})}\n{json.dumps(good)}\n")
+    found = load_tasks(path)
+    assert [task.id for task in found.tasks] == ["sort-train-00000001"]
+    places = [str(problem.folder).rpartition(":")[2] for problem in found.problems]
+    assert places == ["3", "4", "5", "6"]
+    assert "second task named" in str(found.problems[-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("FROM a\n", ""),
+        ("FROM a\nWORKDIR /x\nWORKDIR y/../z\n", "/x/z"),
+        ("FROM a AS b\nWORKDIR /x\nFROM c\n", ""),
+        ("FROM a AS B\nWORKDIR /x\nFROM b\nWORKDIR y\n", "/x/y"),
+        ("ARG D=/d\nFROM a\nARG E=/e\nWORKDIR ${E}/x\n", "/e/x"),
+        ("FROM a\nWORKDIR ${Q:-/q}\n", "/q"),
+        ("FROM a\nWORKDIR $Q\n", None),
+        ("FROM a\nWORKDIR\t/x\n", "/x"),
+        ("FROM a\nENV Q=\nWORKDIR /x/$Q\nWORKDIR ${Q:-y}\n", "/x/y"),
+        ("FROM a\nWORKDIR $Q\nWORKDIR /x\n", "/x"),
+        ("FROM a\nRUN <<EOF\nWORKDIR /no\nEOF\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nRUN python3 -c 'print(1 <<20)' && echo $((1<<4))\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nRUN echo $((1 <<20 ))\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nRUN cat <<< hello\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nCOPY <<-'E.F' <<G /x/\nWORKDIR /no\nE.F\nWORKDIR /no\nG\nWORKDIR /yes\n", "/yes"),
+        ("FROM a\nRUN x \\\n# comment\nWORKDIR /no\nWORKDIR /yes\n", "/yes"),
+        ("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n", "/two"),
+    ],
+)
+def test_the_working_directory_is_where_the_image_would_start(text: str, where: str | None):
+    assert find_workdir(parse_instructions(text), {}) == where
+
+
+BUILDS = {
+    "{context: ./, dockerfile: ./Dockerfile}": "",
+    "{context: ./client/}": "client/",
+    "./a/../client": "client/",
+}
+
+
+@pytest.mark.parametrize("build", BUILDS)
+@pytest.mark.parametrize("step", ["", "RUN make\n"], ids=["plain", "built"])
+def test_the_working_directory_is_the_dockerfiles_however_its_path_is_written(tmp_path: Path, build: str, step: str):
+    compose = f"services:\n  client:\n    build: {build}\n"
+    files = {path: text for path, text in TB.items() if path != "Dockerfile"}
+    files |= {"docker-compose.yaml": compose, f"{BUILDS[build]}Dockerfile": f"FROM a\n{step}WORKDIR /srv/w\n"}
+    task = terminal_bench.load_task(folder(tmp_path, files))
+    assert (task.workdir, task.image) == ("/srv/w", "" if step else "a")
+
+
+def test_a_build_without_a_working_directory_is_remarked(tmp_path: Path):
+    for line, remarked in {"RUN make": True, "RUN make\nWORKDIR /app": False}.items():
+        task = terminal_bench.load_task(folder(tmp_path, TB | {"Dockerfile": f"FROM a\n{line}\n"}))
+        said = "its Dockerfile names no working directory: its shell starts in /app"
+        assert (said in list(find_remarks(task))) is remarked
+
+
+def test_a_variable_that_tests_on_the_kits_programs_do_not_get_is_remarked(tmp_path: Path):
+    said = "its tests run on the kit's programs and do not get LD_PRELOAD, PYTHONPATH, which its environment sets"
+    env = 'ENV PYTHONPATH=/opt/lib MODE=prod LD_PRELOAD="x y.so" HOME=/root\n'
+    for files, remarked in (
+        ({"Dockerfile": f"FROM a\n{env}RUN make\n"}, True),
+        ({"Dockerfile": f"FROM a AS b\n{env}FROM a\nENV MODE=prod\nRUN make\n"}, False),
+        ({"Dockerfile": f"FROM a\n{env}RUN make\n", "run-tests.sh": "#!/bin/sh\npython3 -m pytest /tests\n"}, False),
+    ):
+        task = terminal_bench.load_task(folder(tmp_path, TB | {"run-tests.sh": PROJECT} | files))
+        assert (said in list(find_remarks(task))) is remarked
+
+
+def test_the_working_directory_is_the_target_stages():
+    assert (
+        find_workdir(parse_instructions("FROM a AS one\nWORKDIR /one\nFROM b AS two\nWORKDIR /two\n"), {}, "one")
+        == "/one"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["FROM a\nFROM b\n", "FROM a\nRUN x\n", "FROM $A\n", "WORKDIR /x\n", "FROM a\nCOPY setup.sh /tmp/setup.sh\n"],
+)
+def test_only_an_image_and_a_folder_need_no_build(text: str):
+    assert parse_plain_dockerfile(text) is None
+
+
+@pytest.mark.parametrize(
+    ("run", "tests", "names"),
+    [
+        (
+            "pytest /tests/test_outputs.py",
+            "class TestA:\n def test_b(self): pass\ndef test_c(): pass",
+            ("TestA::test_b", "test_c"),
+        ),
+        ("pytest /tests/test_outputs.py -k fast", "def test_c(): pass", ()),
+        ("/venv/bin/python3.11 -I -m pytest /tests/test_outputs.py -rA", "def test_c(): pass", ("test_c",)),
+        ("python -m venv v\nuv run -m pytest /tests/test_outputs.py", "def test_c(): pass", ("test_c",)),
+        ("python -m pytest -m fast /tests/test_outputs.py", "def test_c(): pass", ()),
+        ("uv run pytest -m fast /tests/test_outputs.py", "def test_c(): pass", ()),
+        ("pytest /tests", "def test_c(): pass", ()),
+        ("pytest /tests/test_outputs.py", "@pytest.mark.parametrize('a', [1])\ndef test_c(a): pass", ()),
+        ("pytest /tests/test_outputs.py", "if x:\n def test_c(): pass", ()),
+        ("pytest /tests/test_outputs.py", "class TestA(Base):\n def test_b(self): pass", ()),
+        ("pytest /tests/test_outputs.py", "def test_c(:", ()),
+        ("cd /tests && pytest test_outputs.py", "def test_c(): pass", ("test_c",)),
+        ("uvx -w pytest \\\n pytest --ctrf /logs/c.json /tests/test_outputs.py", "def test_c(): pass", ("test_c",)),
+        ("pytest /tests/test_outputs.py /tests/test_more.py", "def test_c(): pass", ()),
+        ("pytest /tests/test_outputs.py $TEST_DIR/more", "def test_c(): pass", ()),
+        ("pytest /tests/test_outputs.py\npytest /tests/test_more.py", "def test_c(): pass", ()),
+    ],
+)
+def test_only_certain_test_names_are_expected(run: str, tests: str, names: tuple[str, ...]):
+    assert find_expected_tests(run, {"test_outputs.py": tests.encode()}) == names
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "@pytest.fixture\ndef test_data(): pass",
+        "@fixture(scope='module')\ndef test_data(): pass",
+        "class Helper:\n def test_connection(self): pass",
+        "class MyError(Exception):\n pass",
+        "import test_tools\nfrom pathlib import Path\nROOT = Path('/app')",
+        "def helper():\n def test_inner(): pass",
+        "@retry(3)\ndef helper(params): pass",
+    ],
+)
+def test_what_is_no_test_is_not_expected(more: str):
+    tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
+    assert find_expected_tests("pytest /tests/test_outputs.py", tests) == ("test_c",)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "class Checks(unittest.TestCase):\n def test_b(self): pass",
+        "class Checks(Shared, TestCase): pass",
+        "class TestA:\n class TestB:\n  def test_b(self): pass",
+        "class TestA:\n test_b = make(0)",
+        "class TestA:\n def __init__(self): pass\n def test_b(self): pass",
+        "@each\nclass TestA:\n def test_b(self): pass",
+        "test_z = make(0)",
+        "for n in range(3): globals()[f'test_{n}'] = make(n)",
+        "from shared import test_more",
+        "from shared import *",
+        "try:\n from shared import TestMore\nexcept ImportError: pass",
+        "each = pytest.mark.parametrize('x', [1, 2])\n@each\ndef test_b(x): pass",
+        "@pytest.fixture(params=[1, 2])\ndef case(request): return request.param",
+        "@pytest.fixture(**settings)\ndef case(request): return request.param",
+        "def pytest_generate_tests(metafunc): pass",
+        "pytestmark = pytest.mark.parametrize('x', [1, 2])",
+        "test_c.__test__ = False",
+    ],
+)
+def test_a_file_that_may_test_more_than_its_functions_names_nothing(more: str):
+    tests = {"test_outputs.py": f"def test_c(): pass\n{more}".encode()}
+    assert find_expected_tests("pytest /tests/test_outputs.py", tests) == ()
+
+
+@pytest.mark.parametrize(
+    ("conftest", "names"),
+    [
+        ("@pytest.fixture(params=[1, 2])\ndef case(request): pass", ()),
+        ("def pytest_collection_modifyitems(items): pass", ()),
+        ("def pytest_configure(config): pass", ("test_c",)),
+    ],
+)
+def test_settings_beside_the_tests_may_make_more_of_them(conftest: str, names: tuple[str, ...]):
+    tests = {"test_outputs.py": b"def test_c(case): pass", "conftest.py": conftest.encode()}
+    assert find_expected_tests("pytest /tests/test_outputs.py", tests) == names
+
+
+def test_a_task_without_a_compose_file_says_nothing_of_services():
+    assert ComposeFacts().services == Task("a", "b").services == ()

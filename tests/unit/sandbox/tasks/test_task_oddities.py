@@ -1,0 +1,276 @@
+"""One odd task must not cost its data set: it is named, by its folder or its line, and the others are loaded."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.tasks import file_tree
+from sandbox.tasks.__main__ import main
+from sandbox.tasks.dataset_catalog import load_labelled_dataset
+from sandbox.tasks.formats.registry import load_tasks
+from sandbox.tasks.yaml_text import YamlError, parse_yaml
+from sandbox.validation.remarks import find_remarks
+
+TB = {
+    "task.yaml": "instruction: Do it.\n",
+    "Dockerfile": "FROM debian:12\nWORKDIR /srv\n",
+    "run-tests.sh": "pytest $TEST_DIR/test_outputs.py -rA\n",
+    "solution.sh": "true\n",
+    "tests/test_outputs.py": "def test_a(): pass\n",
+}
+HARBOR = {
+    "task.toml": 'version = "1.0"\n',
+    "instruction.md": "Do it.\n",
+    "environment/Dockerfile": "FROM debian:12\nWORKDIR /srv\n",
+    "solution/solve.sh": "true\n",
+    "tests/test.sh": "pytest /tests/test_outputs.py\n",
+    "tests/test_outputs.py": "def test_a(): pass\n",
+}
+DEEP = "[" * 5000 + "]" * 5000
+BOMB = "a0: &a0 [xxxxxxxxxx]\n" + "".join(f"a{n + 1}: &a{n + 1} [{f'*a{n},' * 9}]\n" for n in range(9))
+
+
+def folder(place: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        (place / path).parent.mkdir(parents=True, exist_ok=True)
+        (place / path).write_text(text)
+    return place
+
+
+def client(line: str) -> dict[str, str]:
+    return TB | {"docker-compose.yaml": f"services:\n  client:\n    build: .\n    {line}\n"}
+
+
+ODD = {
+    "open quote": (client("command: echo it's"), 'services.client.command: "echo it\'s" (No closing quotation)'),
+    "endless list": (TB | {"task.yaml": "instruction: x\ntags: &a [*a]\n"}, "the alias *a stands for what it is in"),
+    "endless environment": (client("environment: &e [*e]"), "the alias *e stands for what it is in"),
+    "alias bomb": (TB | {"task.yaml": f"instruction: x\n{BOMB}"}, "its aliases stand for more than"),
+    "huge memory": (client(f"mem_limit: '{'9' * 5000}'"), "is no size"),
+    "deep yaml": (TB | {"task.yaml": f"instruction: x\na: {DEEP}\n"}, "nested more than 100 deep"),
+    "deep toml": (HARBOR | {"task.toml": f"a = {DEEP}\n"}, "task.toml is not readable TOML"),
+    "huge number": (HARBOR | {"task.toml": f"a = {'9' * 5000}\n"}, "task.toml is not readable TOML"),
+    "key twice": (TB | {"task.yaml": "instruction: x\ninstruction: y\n"}, "the key 'instruction' comes twice"),
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_folder_is_one_named_problem_and_the_others_are_loaded(tmp_path: Path, kind: str):
+    files, what = ODD[kind]
+    for name in ("a-good", "c-good"):
+        folder(tmp_path / name, HARBOR if "task.toml" in files else TB)
+    folder(tmp_path / "b-odd", files)
+    found = load_tasks(tmp_path)
+    assert [task.id for task in found.tasks] == ["a-good", "c-good"]
+    (problem,) = found.problems
+    assert problem.folder == tmp_path / "b-odd"
+    assert what in str(problem)
+
+
+def test_what_a_reader_never_thought_of_is_a_problem_of_that_row_alone(tmp_path: Path):
+    folder(tmp_path / "t", TB)
+    rows = [{"task": {"task_name": "t", "task_path": path}} for path in ("x/" * 5000 + "x", "t")]
+    (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    deep = f'{{"task_id": 1, "extra": {{"problem_statement": "x", "deep": {"[" * 1010}{"]" * 1010}}}}}\n'
+    (tmp_path / "s.jsonl").write_text(deep + '{"task_id": 2, "extra": {"problem_statement": "x"}}\n')
+    for name, id_ in (("p.jsonl", "t"), ("s.jsonl", "swe-synth-2")):
+        found = load_tasks(tmp_path / name)
+        assert [task.id for task in found.tasks] == [id_]
+        (problem,) = found.problems
+        assert problem.folder == Path(f"{tmp_path / name}:1")
+        assert problem.what == "cannot be read"
+
+
+def test_every_malformed_sample_is_named(tmp_path: Path):
+    path = tmp_path / "s.jsonl"
+    path.write_text("".join(f'{{"task_id": {n}, "extra": {{}}}}\n' for n in range(3)))
+    assert [problem.folder for problem in load_tasks(path).problems] == [Path(f"{path}:{n}") for n in (1, 2, 3)]
+
+
+def test_keys_that_are_no_texts_are_kept_as_texts(tmp_path: Path):
+    extra = "instruction: x\nextra: {1: a, b: c, 2020-01-01: d}\n"
+    (task,) = load_tasks(folder(tmp_path / "t", TB | {"task.yaml": extra})).tasks
+    assert json.loads(task.metadata["extra"]) == {"1": "a", "b": "c", "2020-01-01": "d"}
+
+
+def test_aliases_within_bounds_merged_keys_among_them_mean_what_they_say():
+    assert parse_yaml("x: &c {a: 1, b: 2}\ny: {<<: *c, a: 3}\nz: *c\n") == {
+        "x": {"a": 1, "b": 2},
+        "y": {"a": 3, "b": 2},
+        "z": {"a": 1, "b": 2},
+    }
+
+
+def test_a_text_deep_enough_to_end_the_process_is_an_error():
+    with pytest.raises(YamlError, match="nested more than 100 deep"):
+        parse_yaml("[" * 300_000)
+
+
+@pytest.mark.parametrize("text", [f"a = {DEEP}", f"a = {'9' * 5000}", "a = 1"])
+def test_a_datasets_file_that_cannot_be_read_is_the_persons_to_mend(tmp_path: Path, text: str):
+    (tmp_path / "datasets.toml").write_text(text)
+    with pytest.raises(UserError, match=r"datasets\.toml"):
+        load_labelled_dataset(tmp_path / "datasets.toml", "a")
+
+
+def told(place: Path) -> str:
+    return "\n".join(map(str, load_tasks(place).problems))
+
+
+def test_a_task_that_names_no_image_is_a_problem(tmp_path: Path):
+    for name, files in {"tb": TB, "harbor": HARBOR}.items():
+        bare = {path: text for path, text in files.items() if "Dockerfile" not in path}
+        assert "there is no Dockerfile and no image is named" in told(folder(tmp_path / name, bare))
+
+
+def test_a_service_has_a_name_that_can_be_found(tmp_path: Path):
+    compose = "services:\n  client: {build: .}\n  my db: {image: x}\n"
+    assert "the service name 'my db'" in told(folder(tmp_path / "t", TB | {"docker-compose.yaml": compose}))
+
+
+def test_every_wrong_value_of_a_file_is_named(tmp_path: Path):
+    weights = told(folder(tmp_path / "w", HARBOR | {"weights.json": '{"a": -1, "b": -2}'}))
+    assert "weights.json: a" in weights
+    assert "weights.json: b" in weights
+    own = told(folder(tmp_path / "o", TB | {"longshore.yaml": "network: {agent: open, verify: shut}\n"}))
+    assert "longshore.yaml: network.agent" in own
+    assert "longshore.yaml: network.verify" in own
+    (tmp_path / "datasets.toml").write_text("[a]\nformat = 'x'\nsplit = 3\n")
+    with pytest.raises(UserError, match=r"a\.path.*a\.format.*a\.split"):
+        load_labelled_dataset(tmp_path / "datasets.toml", "a")
+
+
+def test_tests_and_weights_that_are_not_there_are_remarked(tmp_path: Path):
+    script = "# $TEST_DIR/old.py\npytest /tests/test_outputs.py ${TEST_DIR}/test_more.py /app/tests/own.py\n"
+    (missing,) = load_tasks(folder(tmp_path / "m", TB | {"run-tests.sh": script})).tasks
+    assert "its tests name test_more.py, which is not among them" in list(find_remarks(missing))
+    weights = {"weights.json": '{"test_a": 0.5, "test_b": 0.5}'}
+    (weighted,) = load_tasks(folder(tmp_path / "w", HARBOR | weights)).tasks
+    assert "its weights name test_b, which is no test of test_outputs.py" in list(find_remarks(weighted))
+
+
+def test_a_script_that_no_shell_takes_and_tests_that_name_nobody_are_remarked(tmp_path: Path):
+    (windows,) = load_tasks(folder(tmp_path / "w", TB | {"run-tests.sh": "#!/bin/sh\r\npytest\r\n"})).tasks
+    assert any("CR LF" in each for each in find_remarks(windows))
+    for test in (
+        "import subprocess\nsubprocess.run(['/app/x'], user='nobody')\n",
+        "os.system('su nobody -c /app/x')\n",
+    ):
+        (named,) = load_tasks(folder(tmp_path / "n", TB | {"tests/test_outputs.py": test})).tasks
+        assert any("name 65534" in each for each in find_remarks(named))
+    (plain,) = load_tasks(folder(tmp_path / "p", TB)).tasks
+    assert not any("65534" in each or "CR LF" in each for each in find_remarks(plain))
+
+
+def test_a_filter_that_fits_no_task_is_an_error_and_one_of_an_unusable_task_is_none(tmp_path: Path):
+    for name in ("good", "bad", "other"):
+        folder(tmp_path / "s" / name, TB)
+    (tmp_path / "s/bad/run-tests.sh").unlink()
+    toml = tmp_path / "datasets.toml"
+    toml.write_text("[a]\npath = 's'\nfilter = ['good', 'ba?', '!other']\n")
+    assert [task.id for task in load_labelled_dataset(toml, "a").tasks] == ["good"]
+    toml.write_text("[a]\npath = 's'\nfilter = ['good', 'god', '!othr']\n")
+    with pytest.raises(UserError, match=r"a\.filter: no task is named 'god', '!othr'"):
+        load_labelled_dataset(toml, "a")
+
+
+def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
+    folder(tmp_path / "s/t", TB)
+    (tmp_path / "datasets.toml").write_text("[a]\npath = 's'\n")
+    for option in (["--format", "harbor"], ["--root", str(tmp_path)]):
+        with pytest.raises(UserError, match="leave out --format and --root"):
+            main(["list", str(tmp_path / "datasets.toml"), "--label", "a", *option])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${TEST:-${T_BENCH_TEST_DIR}}/a", "/tests/a"),
+        ("${Y:+alt}${Y+alt}-${T_BENCH_TEST_DIR:+known}", "-known"),
+        ("${T_BENCH_TEST_DIR:?need}", "/tests"),
+        ("${T_BENCH_TEST_DIR:-${NOT_LOOKED_AT}}", "/tests"),
+        ("${X-a}}$$x ${X:-$${b", None),
+        ("${X:-a:b?c}}", "a:b?c}"),
+        ("$$X", "$X"),
+    ],
+)
+def test_a_variable_of_compose_is_what_compose_makes_of_it(tmp_path: Path, text: str, value: str | None):
+    place = folder(tmp_path / "t", client(f"environment: {{A: {json.dumps(text)}}}"))
+    if value is None:
+        assert "write $$ for a dollar sign" in told(place)
+        return
+    (task,) = load_tasks(place).tasks
+    assert task.env == {"A": value}
+
+
+def test_a_variable_that_must_be_known_says_why(tmp_path: Path):
+    assert "variable X is unknown: set it" in told(folder(tmp_path / "a", client("environment: ['A=${X:?set it}']")))
+    assert "variable W is unknown" in told(folder(tmp_path / "b", client("environment: ['A=${Z:-${W}}']")))
+
+
+@pytest.mark.parametrize("line", ["mem_limit: 0", "mem_limit: 0g", "cpus: 0", "pids_limit: 0"])
+def test_no_limit_is_said_to_be_none_and_not_taken_for_another(tmp_path: Path, line: str):
+    assert f"services.client: {line.partition(':')[0]}" in told(folder(tmp_path / "t", client(line)))
+
+
+@pytest.mark.parametrize("memory", ["2048", '"2048"', '"0G"'])
+def test_harbors_sizes_have_a_unit_and_are_above_0(tmp_path: Path, memory: str):
+    files = HARBOR | {"task.toml": f"[environment]\nmemory = {memory}\n"}
+    assert "task.toml: environment.memory" in told(folder(tmp_path / "t", files))
+
+
+def test_harbors_variables_for_its_limits_are_the_tasks_own(tmp_path: Path):
+    limits = "deploy: {resources: {limits: {cpus: '${CPUS}', memory: '${MEMORY}'}}}"
+    compose = f"services:\n  main:\n    build: '${{CONTEXT_DIR}}'\n    {limits}\n"
+    files = HARBOR | {
+        "environment/docker-compose.yaml": compose,
+        "task.toml": "[environment]\ncpus = 2\nmemory = '3G'\n",
+    }
+    (task,) = load_tasks(folder(tmp_path / "t", files)).tasks
+    assert (task.cpus, task.memory_mb) == (2.0, 3072)
+
+
+def test_a_mark_at_the_beginning_of_a_text_is_no_part_of_it(tmp_path: Path):
+    for name, files in {"tb": TB, "harbor": HARBOR | {"weights.json": '{"test_a": 1}'}}.items():
+        marked = {path: f"\ufeff{text}" for path, text in files.items()}
+        folder(tmp_path / "plain" / name / "t", files)
+        folder(tmp_path / "marked" / name / "t", {path: marked[path] for path in files if "tests/test_o" not in path})
+        folder(tmp_path / "marked" / name / "t", {"tests/test_outputs.py": TB["tests/test_outputs.py"]})
+        (plain,) = load_tasks(tmp_path / "plain" / name).tasks
+        (task,) = load_tasks(tmp_path / "marked" / name).tasks
+        assert task == plain
+    (tmp_path / "g.jsonl").write_text('\ufeff{"family": "sort", "seed": 1, "split": "train"}\n')
+    assert [task.id for task in load_tasks(tmp_path / "g.jsonl").tasks] == ["sort-train-00000001"]
+
+
+def test_a_rows_path_may_be_written_in_any_way_that_stays_below(tmp_path: Path):
+    folder(tmp_path / "tb/t", TB)
+    paths = ["./tb/t", "tb/t/", "tb//t", "tb/../../t", "."]
+    rows = [{"task": {"task_name": f"t{n}", "task_path": path}} for n, path in enumerate(paths)]
+    (tmp_path / "p.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = load_tasks(tmp_path / "p.jsonl")
+    assert [task.id for task in found.tasks] == ["t0", "t1", "t2"]
+    assert ["is no path below" in str(problem) for problem in found.problems] == [True, True]
+
+
+def test_a_code_row_may_have_no_extra_info_and_keys_of_its_own(tmp_path: Path):
+    row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": ["assert f(1) == 1"]}}
+    (tmp_path / "c.jsonl").write_text(json.dumps(row | {"extra_info": None, "metadata": {"a": 1}}))
+    (task,) = load_tasks(tmp_path / "c.jsonl").tasks
+    assert task.expected_tests == ("case_0",)
+
+
+def test_a_task_that_is_too_large_has_this_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(file_tree, "MAX_BYTES", 10)
+    (problem,) = load_tasks(folder(tmp_path / "t", TB)).problems
+    assert "is larger than" in str(problem)
+
+
+def test_a_pipe_is_not_waited_for_and_called_what_it_may_be(tmp_path: Path):
+    os.mkfifo(folder(tmp_path / "t", TB) / "tests/pipe")
+    assert "tests/pipe is no regular file (a link, a pipe or a device" in told(tmp_path / "t")

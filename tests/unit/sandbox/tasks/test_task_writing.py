@@ -1,0 +1,79 @@
+"""Who converts a data set has all of it or none: what a failed conversion left behind would stop the next one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.tasks import Task, TaskError
+from sandbox.tasks.__main__ import main
+from sandbox.tasks.dataset_catalog import dataset_checksum
+from sandbox.tasks.formats.generated.generator import held_out_tasks
+from sandbox.tasks.formats.registry import FOLDER_FORMATS, TaskFormat, load_tasks, write_tasks
+from sandbox.tasks.formats.writing import plan_dataset_write
+
+GOOD = held_out_tasks(0, 1)[:3]
+SHAPES = [TaskFormat.HARBOR, TaskFormat.OPENCLAW, TaskFormat.SWE_SYNTH]
+"""Folders, rows with folders beside them, and rows alone."""
+
+
+def there(place: Path) -> set[str]:
+    return {path.name for path in place.rglob("*")}
+
+
+@pytest.mark.parametrize("form", SHAPES)
+def test_nothing_is_written_where_the_last_thing_is_in_the_way(tmp_path: Path, form: TaskFormat):
+    target = tmp_path / "out"
+    last = {TaskFormat.HARBOR: target / GOOD[-1].id, TaskFormat.OPENCLAW: tmp_path / "tasks" / GOOD[-1].id}.get(
+        form, target
+    )
+    last.mkdir(parents=True)
+    before = there(tmp_path)
+    with pytest.raises(TaskError, match="exists already"):
+        write_tasks(GOOD, form, target)
+    assert there(tmp_path) == before
+    last.rmdir()
+    write_tasks(GOOD, form, target)
+    assert dataset_checksum(load_tasks(target, form).tasks) == dataset_checksum(tuple(GOOD))
+
+
+@pytest.mark.parametrize("form", SHAPES)
+def test_a_target_below_a_file_is_the_persons_to_mend(tmp_path: Path, form: TaskFormat):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(TaskError, match="cannot be written"):
+        write_tasks(GOOD, form, tmp_path / "file" / "out")
+    assert there(tmp_path) == {"file"}
+
+
+def test_what_was_written_before_a_failure_is_taken_back(tmp_path: Path):
+    too_long = tmp_path / ("x" * 254)
+    with pytest.raises(TaskError, match="cannot be written"):
+        write_tasks(GOOD, TaskFormat.OPENCLAW, too_long)
+    assert there(tmp_path) == {"tasks"}
+    write_tasks(GOOD, TaskFormat.OPENCLAW, tmp_path / "rows.jsonl")
+    assert load_tasks(tmp_path / "rows.jsonl").tasks == tuple(GOOD)
+
+
+def test_a_task_that_the_format_cannot_hold_is_named_and_the_others_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    write_tasks([*GOOD, Task("other", "Do it.", run_tests="true\n")], TaskFormat.HARBOR, tmp_path / "all")
+    out = tmp_path / "g.jsonl"
+    assert main(["convert", str(tmp_path / "all"), "--to", "generated", "--out", str(out)]) == 1
+    said = capsys.readouterr().out
+    assert "task other: is no generated task" in said
+    assert "3 tasks written" in said
+    assert "1 left out" in said
+    assert dataset_checksum(load_tasks(out).tasks) == dataset_checksum(tuple(GOOD))
+
+
+def test_two_tasks_of_one_name_and_a_file_below_a_file_are_named_before_anything_is_written(tmp_path: Path):
+    below = Task("below", "x", run_tests="true\n", tests={"a": b"", "a/b": b""})
+    planned = plan_dataset_write(FOLDER_FORMATS[TaskFormat.HARBOR], [*GOOD, GOOD[0], below], tmp_path)
+    assert [problem.what for problem in planned.problems] == [
+        f"is a second task named {GOOD[0].id}",
+        "'tests/a/b' lies below a file",
+    ]
+    planned.write()
+    assert {path.name for path in tmp_path.iterdir()} == {task.id for task in GOOD}

@@ -1,0 +1,335 @@
+"""If these fail, a stock test script is refused what the kit has, or believes it has what nobody brought."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandbox.grading.isolation.decision import Isolation, choose_shell, decide_isolation
+from sandbox.tasks.formats.generated.families import FAMILIES
+from sandbox.tasks.formats.generated.generator import make_task
+from sandbox.tasks.formats.generated.vocabulary import Split
+from sandbox.tasks.task import GradingLevel, Task
+from sandbox.toolchain.in_container.layout import BASH, BUSYBOX
+from sandbox.toolchain.in_container.shim_rules import (
+    ShimInstaller,
+    ShimMissing,
+    ShimNothingToDo,
+    ShimPassThrough,
+    ShimRun,
+    ShimVenv,
+    decide_shim_action,
+    has_python_package,
+)
+from sandbox.validation.network_needs import find_network_needs
+from tests.support.cheats.graders import careless_task, shell_task
+from tests.support.stock_scripts import STOCK
+
+PIECES = [*"'\"`(){};|&<>#\\\n $ax=", "$(", "${", "$((", "))", "case x in ", "esac", "<<E", "E\n", "if ", "[[ ", "]]"]
+TESTS = {"test_outputs.py": b"", "test_a.py": b""}
+URL = "https://installer.example/uv/0.7.13/install.sh"
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("apt-get update", ShimNothingToDo()),
+        ("apt-get install -y --no-install-recommends curl wget=1.2", ShimNothingToDo()),
+        ("apt install -y curl tmux git", ShimMissing(("tmux", "git"))),
+        ("apt-get purge curl", ShimPassThrough()),
+        (f"curl -LsSf {URL}", ShimInstaller("")),
+        (f"curl -LsSf {URL} -o /tmp/get.sh", ShimInstaller("/tmp/get.sh")),
+        (f"curl -fsSLO {URL}", ShimInstaller("install.sh")),
+        (f"wget -qO- {URL}", ShimInstaller("")),
+        (f"wget -q -O - {URL}", ShimInstaller("")),
+        (f"wget {URL}", ShimInstaller("install.sh")),
+        ("curl http://localhost:8080/uv", ShimPassThrough()),
+        ("uv --version", ShimPassThrough()),
+        ("uv init", ShimNothingToDo()),
+        ("uv init --bare", ShimNothingToDo()),
+        ("uv init here", ShimPassThrough()),
+        ("uv venv", ShimVenv(".venv")),
+        ("uv venv -p 3.13 --seed .tbench-testing", ShimVenv(".tbench-testing")),
+        ("uv venv -p 3.9", ShimPassThrough()),
+        ("uv add pytest==8.4.1", ShimNothingToDo()),
+        ("uv add pytest==8.4.1 pandas", ShimMissing(("pandas",))),
+        ("uv pip install -r requirements.txt", ShimPassThrough()),
+        ("uv pip install --index-url http://x.example pytest", ShimPassThrough()),
+        ("uv run pytest /tests/x.py -rA -p no:cache", ShimRun(("pytest", "/tests/x.py", "-rA", "-p", "no:cache"))),
+        ("uv run --with pytest==8.4.1 -m pytest -q", ShimRun(("python", "-m", "pytest", "-q"))),
+        ("uv run check.py a", ShimRun(("python", "check.py", "a"))),
+        ("uv run --with numpy pytest", ShimMissing(("numpy",))),
+        ("uvx -p 3.13 -w pytest==8.4.1 -w pytest-json-ctrf==0.3.5 pytest -rA", ShimRun(("pytest", "-rA"))),
+        ("uvx --with=pytest-json-ctrf pytest@8.4.1 -q", ShimRun(("pytest", "-q"))),
+        ("uvx -w requests pytest", ShimMissing(("requests",))),
+        ("uvx --from pytest-json-ctrf pytest", ShimRun(("pytest",))),
+        ("uvx ruff check", ShimMissing(("ruff",))),
+        ("uv tool run pytest", ShimRun(("pytest",))),
+        ("uv python install 3.13", ShimNothingToDo()),
+        ("uv python install 3.8", ShimPassThrough()),
+        ("uv sync", ShimPassThrough()),
+    ],
+)
+def test_a_call_is_answered(call: str, expected: object):
+    program, *arguments = shlex.split(call)
+    assert decide_shim_action(program, arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("requirement", "there"),
+    [
+        ("pytest", True),
+        ("PyTest_JSON.ctrf", True),
+        ("pytest>=8,<9", True),
+        ("pytest[dev]==8.4.1", True),
+        ("pytest == 8.4.1", True),
+        ("pytest@latest", True),
+        ("pytest==8.4", False),
+        ("pytest<8.4.1", False),
+        ("pytest!=8.4.1", False),
+        ("pytest===8.4.1", False),
+        ("pytest~=8.4", False),
+        ("pytest==8.4.1; python_version>'3'", False),
+        ("pytest @ file:///app/pytest", False),
+        ("pandas", False),
+        ("./pytest", False),
+        ("", False),
+    ],
+)
+def test_a_package_is_in_the_kit_in_the_versions_that_the_kit_has(requirement: str, there: bool):
+    assert has_python_package(requirement) is there
+
+
+@pytest.mark.parametrize("name", STOCK)
+def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
+    script, _ = STOCK[name]
+    assert not find_network_needs(Task("a", "b", run_tests=script))
+    assert decide_isolation(script, TESTS) is Isolation.TOOLCHAIN
+    assert decide_isolation(script, TESTS, verifier=False) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 -m pytest /tests",
+        "exec /usr/bin/python3 -I x.py",
+        "pip install pytest && pytest",
+        "timeout 60 pytest /tests",
+        "uv run python -m pytest",
+        "uv run --with numpy pytest",
+        "uv add pandas",
+        "apt-get install -y python3",
+        "curl http://localhost:80/",
+        "wget -q -O - http://127.0.0.1:8123/page",
+        f"curl -LsSf {URL} -o /tmp/get.sh && sh /tmp/get.sh",
+        'run() { shift; "$@"; }; run ls ./x',
+        'run() { set -- ./x; "$@"; }; run ls',
+        "start-stop-daemon -S -m -p /tmp/pid -x /app/x",
+        "start-stop-daemon -S $options -x /app/x",
+        "uvx pytest -rA",
+        "uv run pytest tests/",
+        "uv venv v; source v/bin/activate; pytest -rA",
+        "source $HOME/.local/bin/env",
+        "source .venv/bin/activate",
+        "[ -d v ] || uv venv v; source v/bin/activate",
+        "if [ ! -d v ]; then uv venv v; fi; source v/bin/activate",
+        "(cd x && uv venv v); source v/bin/activate",
+        "make() { uv venv v; }; source v/bin/activate",
+        "uv venv v & source v/bin/activate",
+        "uv venv v | cat; source v/bin/activate",
+        "ls x && uv venv v; source v/bin/activate",
+        "uv venv v; cd src 2>/dev/null; source v/bin/activate",
+        "go() { cd src; }; uv venv v; go; source v/bin/activate",
+        "uv() { ls; }; uv venv v; source v/bin/activate",
+        "uv venv v; . $TEST_DIR/inner.sh v/bin/activate; pytest /tests/test_a.py",
+        "if true; then x() { ls; }; fi; x",
+        "x; x() { ls; }",
+        "(x() { ls; }); x",
+        "y() { x() { ls; }; }; x",
+        "x() { ls; }; unset -f x; x",
+        "y() { x; }; y; x() { ls; }",
+        "rev /app/x",
+        "sort -t, -uo/app/y /app/x",
+        "sort --out=/app/y /app/x",
+        "sort --comp ./x /app/x",
+        'sort "$(cat /app/p)"',
+        "sort /app/*",
+        "sort ~/x",
+        "uniq /app/x $y",
+        'find "$where" -name x',
+        "find /app -name x -fprintf /app/y a",
+        "find /app -name *.sh",
+        "uv venv v; [ -e x ] && . v/bin/activate; pytest /tests/test_a.py",
+        ". ./env.sh",
+        'export PATH="/app/bin:$PATH"',
+        "PYTHONPATH=/app uvx pytest",
+        "bash -c 'python3 -m pytest'",
+        '[ "$(node x.js)" = 1 ]',
+        "cd /app && make test",
+        "env -i sh /tests/x.sh",
+        "git -C /app fsck || exit 1",
+        "git -C /app status --porcelain | grep -q . && echo FAILED x || echo PASSED x",
+        "openssl verify /app/c.pem && sqlite3 /app/a.db 'select 1'",
+        "jq . /app/x.json",
+        "/app/check.sh",
+        "/tests/inner.sh",
+        "cd /app && ./run_checks",
+        'eval "py"thon3 x',
+        "P=python3\n$P /tests/x.py",
+        "$(which python3) /tests/x.py",
+        "xargs -a /tests/list jq .",
+        "cat /app/x | sh",
+        "sh /app/x.sh",
+        "bash /tests/../app/x.sh",
+        "sh /tests/inner",
+        ". /tests/lib",
+        "source /tests/../app/env.sh",
+        "exec 3< /app/x; exec ./x",
+        "timeout -k 5 30 ./x",
+        "find /app -name '*.sh' -exec {} +",
+        "awk 'BEGIN { system(\"x\") }'",
+        "awk -f /app/x.awk",
+        'f() { "$1"; }; f ./x',
+        '"$@"',
+        "alias ls=/app/ls; ls",
+        "trap ./x EXIT",
+        "read PATH < /app/x",
+        "case $(./x) in a) ;; esac",
+        "case x in x) ./x ;; esac",
+        "if true; then ./x; fi",
+        'echo "a $(echo `./x`)"',
+        "diff <(./x) /app/y",
+        "cat <<EOF\n$(./x)\nEOF",
+        "cat <<EOF\nx",
+        "echo 'a",
+        "busybox sh /tests/inner.sh",
+        "command jq .",
+        "export $(cat /app/.env); ls",
+        "hash -p /app/ls ls; ls",
+    ],
+)
+def test_what_names_a_program_of_the_container_s_is_the_container_s(line: str):
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
+    assert decide_isolation("#!/bin/sh\n. $TEST_DIR/inner.sh\n", {"inner.sh": line.encode()}) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# python3 would do\ntrue",
+        'if grep -q x /app/y; then echo "PASSED a"; fi',
+        'a=$(head -c 10 /app/answer); [ "$a" = 42 ]',
+        "start-stop-daemon -S -c 65534:65534 -x /app/program -- 12 < /dev/null &> /dev/null",
+        ". ${TEST_DIR:-/tests}/inner.sh",
+        "uv venv v; source v/bin/activate; uv pip install pytest; pytest -rA /tests/test_a.py::test_b",
+        "uvx pytest $TEST_DIR",
+        "cd /app; uv init && uv venv v && source v/bin/activate && pytest /tests/test_a.py",
+        "uv venv /opt/v 2> /dev/null; cd src; . /opt/v/bin/activate; pytest /tests/test_a.py",
+        "a=(short test summary info)\necho ${a[@]}\necho PASSED $(pwd):test_x",
+        'echo "3 of 4 passed; (python was not found) & more"  # no python',
+        "echo 'it is; fine' > /logs/verifier/x 2>&1 || exit 1",
+        "cat > /logs/verifier/ctrf.json <<'EOF'\n{\"tests\": `$(x)`}\nEOF\necho done",
+        "if [[ -f /app/x && ! ( -f /app/y ) ]]; then echo PASSED a; else echo FAILED a; fi",
+        "for i in 1 2 3; do ((n = n + i)); done; echo $((n * 2)) ${n:-none} | tee -a /logs/verifier/n",
+        'case "$x" in a|b) echo "(a)" ;; *"c)"*) ;; *) exit 1 ;; esac',
+        'check() { grep -q "$1" /app/x; }\nrun() {\n "$@" && echo PASSED a\n}\nrun check 42',
+        'names=(a b "c d"); for n in "${names[@]}"; do test -e "/app/$n"; done',
+        "for name in a b.c; do [ -e /app/$name ] || exit 1; done",
+        'sh -e /tests/inner.sh; bash "$TEST_DIR/inner.sh" || true',
+        "timeout -k 5 30 start-stop-daemon -S -c 65534:65534 -x /app/program -- 12 </dev/null >/dev/null 2>&1",
+        "timeout --signal=KILL --kill-after=5s --foreground 30 grep -q x /app/y",
+        f"wget -qO- {URL} | sh && . $HOME/.local/bin/env",
+        "DEBIAN_FRONTEND=noninteractive apt-get install -y curl > /dev/null 2>&1",
+        "command -v python3 > /dev/null || exec 2>&1",
+        r"if grep -qP 'eval\(' /app/x; then exit 1; fi; grep -rq --include='*.py' eval /app; grep --quiet x /app/y",
+        "sha256sum --check /tests/sums; date -d now; readlink -e /app/x; head --lines=2 /app/x | tr -cd '[:print:]'",
+        'sort -t, -k2,2n /app/x | uniq -c | sort --numeric-sort; sort -u "$TEST_DIR/a b" ${TEST_DIR}/c /app/it\\\'s',
+        "find /app -maxdepth 1 \\( -name '*.sh' -o -name \"x*\" \\) -newer $TEST_DIR/x -printf '%s\\n' | wc -l",
+        'diff -r /app/out "$expected"; diff <(cat /app/x) - | grep "^[<>]"; uniq -d $TEST_DIR/x',
+        "head -5 x; tail -n +2 x; tail -c5 x; cut -d, -f 1,2 x; grep -rnA 2 -e -v x; cmp -s a b; stat -c %s x",
+        "set -euo pipefail; export A=1 B=$(pwd); mkdir -p /logs; wc -l < /app/x",
+        "function check {\n ls /app\n}\ncheck \\\n  | wc -l",
+    ],
+)
+def test_shell_and_tools_are_ours(line: str):
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", TESTS) is Isolation.TOOLCHAIN
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'n=$(cat /app/n); [[ "$n" -eq 42 ]] && echo PASSED a',
+        "read -r n < /app/n; (( n == 42 )) && echo PASSED a",
+        "read -r n < /app/n; echo $((n + 1)) $[n]",
+        "for n in $(cat /app/n); do echo ${a[$n]}; done",
+        "n=$(cat /app/n); echo ${a:n:2}",
+        "for ((i = 0; i < $1; i++)); do echo $i; done",
+        "let n=$(cat /app/n)",
+        "declare -i n=$(cat /app/n)",
+        "local -n n=$(cat /app/n)",
+        "n=$(cat /app/n); echo ${!n}",
+        "n=$(cat /app/n); echo ${n@P}",
+        'n=$(cat /app/n); [ -v "$n" ] && echo PASSED a',
+        'printf -v "$(cat /app/n)" 1',
+        'read "$(cat /app/n)"',
+        "mapfile -C /app/x lines < /app/n",
+        'awk "$(cat /app/p)" /app/x',
+        'awk -v x="$y" "$p" /app/x',
+        "find $(cat /app/p)",
+        "cp /app/conftest.py /tests/; uvx pytest /tests",
+    ],
+)
+def test_what_the_agent_left_is_data_and_no_program(line: str):
+    """As an expression or an option it would say what runs among the tests."""
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ls /app; [[ $? -eq 0 ]] && echo PASSED a",
+        "passed=0; for i in 1 2; do passed=$((passed + 1)); done; [[ $passed -ge 2 && ${#a[@]} -lt 3 ]] && exit 1",
+        'for ((i = 0; i < 3; i++)); do echo "${names[$i]} ${names[@]} ${!names[@]} ${x:-none}"; done',
+        'n=$(cat /app/n); [ "$n" -eq 42 ] && [[ "$n" == 42 ]] && printf "%s" "$n"',
+    ],
+)
+def test_numbers_of_the_script_s_own_are_no_doubt(line: str):
+    assert decide_isolation(f"#!/bin/bash\n{line}\n", {}) is Isolation.TOOLCHAIN
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
+def test_any_text_is_read_to_its_end(script: str):
+    assert decide_isolation(script, {}) in Isolation
+
+
+def test_generated_tests_are_run_by_ours_alone():
+    tasks = [make_task(family, 1, Split.TRAIN) for family in FAMILIES]
+    assert {decide_isolation(task.run_tests, task.tests) for task in tasks} == {Isolation.TOOLCHAIN}
+
+
+def test_whoever_starts_the_agent_s_program_by_its_name_runs_more_than_ours():
+    careful, careless = shell_task(GradingLevel.SAME), careless_task(GradingLevel.SAME)
+    assert decide_isolation(careful.run_tests, careful.tests) is Isolation.TOOLCHAIN
+    assert decide_isolation(careless.run_tests, careless.tests) is Isolation.IMAGE
+
+
+@pytest.mark.parametrize(
+    ("first", "argv", "ours"),
+    [
+        ("", (BASH, "--noprofile", "--norc"), True),
+        ("#!/bin/sh -e", (BASH, "--noprofile", "--norc", "-e"), True),
+        ("#!/usr/bin/env bash", (BASH, "--noprofile", "--norc"), True),
+        ("#! /bin/bash -eu", (BASH, "--noprofile", "--norc", "-eu"), True),
+        ("#!/usr/bin/env python3", (), False),
+        ("#!/opt/sh", (), False),
+    ],
+)
+def test_a_script_that_names_a_shell_or_nothing_gets_a_bash_of_ours(first: str, argv: tuple[str, ...], ours: bool):
+    assert choose_shell(f"{first}\n", verifier=True) == (argv, ours)
+    if "bash" in first:
+        assert choose_shell(f"{first}\n", verifier=False) == (("/bin/bash", *argv[1:]), False)
+    elif ours:
+        assert choose_shell(f"{first}\n", verifier=False) == ((BUSYBOX, "sh", *argv[3:]), True)

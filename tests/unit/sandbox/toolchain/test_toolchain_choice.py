@@ -1,0 +1,68 @@
+"""Which kit a machine gets: without the verifier's Python every command would try the same download again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.init.build import NoCompiler
+from sandbox.toolchain import build as kits
+from sandbox.toolchain.portable_python import SourcePython
+
+BARE, WHOLE = "kit-c0de", "kit-c0de-full"
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A machine without the pinned Python; what it was asked for."""
+    asked: list[str] = []
+
+    def find(cache: Path, given: Path | None, say: object) -> SourcePython:
+        asked.append("python")
+        raise UserError("no such Python")
+
+    def build(cache: Path, busybox: Path | None, source: SourcePython | None, say: object) -> Path:
+        asked.append("build")
+        (cache / BARE).mkdir(exist_ok=True)
+        return cache / BARE
+
+    monkeypatch.setattr(kits, "core_digest", lambda cache, busybox, say: "c0de")
+    monkeypatch.setattr(kits, "find_source_python", find)
+    monkeypatch.setattr(kits, "build_toolchain", build)
+    return asked
+
+
+def test_the_first_time_says_why_the_verifier_is_left_out(looked: list[str], tmp_path: Path) -> None:
+    said: list[str] = []
+    assert kits.ensure_toolchain(tmp_path, None, None, said.append) == tmp_path / BARE
+    assert looked == ["python", "build"]
+    assert all(words in said[0] for words in ("no such Python", "python -m sandbox.toolchain build"))
+
+
+def test_the_next_time_asks_nobody(looked: list[str], tmp_path: Path) -> None:
+    (tmp_path / BARE).mkdir()
+    said: list[str] = []
+    assert kits.ensure_toolchain(tmp_path, None, tmp_path / BARE, said.append) == tmp_path / BARE
+    assert (looked, said) == ([], [])
+
+
+def test_one_that_was_built_since_is_looked_for(looked: list[str], tmp_path: Path) -> None:
+    (tmp_path / BARE).mkdir()
+    (tmp_path / WHOLE).mkdir()
+    kits.ensure_toolchain(tmp_path, None, tmp_path / BARE, lambda line: None)
+    assert looked[0] == "python"
+
+
+def test_a_machine_without_a_compiler_gets_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def build(cache: Path) -> Path:
+        if not installed:
+            raise NoCompiler("no compiler")
+        return cache / "init"
+
+    installed: list[str] = []
+    monkeypatch.setattr(kits, "build_init", build)
+    monkeypatch.setattr(kits, "apt_install", lambda packages, say: installed.extend(packages))
+    assert kits._init(tmp_path, lambda line: None) == tmp_path / "init"
+    assert installed == ["gcc", "libc6-dev"]

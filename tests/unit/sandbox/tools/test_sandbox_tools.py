@@ -1,0 +1,87 @@
+"""If these fail, an agent is promised what its tools do not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
+
+import pytest
+
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.session.shell import CommandResult
+from sandbox.tools import OPENCLAW, SETA, SHELL_ONLY, SandboxTool, ToolContext, Toolset, call_tool
+
+
+class FakeSession:
+    """Succeeds, silently, at whatever it is told to run."""
+
+    async def run(
+        self, command: str, timeout_s: float, on_output: Callable[[str], None] | None = None
+    ) -> CommandResult:
+        return CommandResult("", 0, 0, False, 1.0, False)
+
+
+class NotedArguments(Mapping[str, Any]):
+    """Remembers which of them were read."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values_, self.read = values, set[str]()
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return self.values_[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.values_)
+
+    def __len__(self) -> int:
+        return len(self.values_)
+
+
+@pytest.mark.parametrize(
+    ("tools", "promised"),
+    [
+        (
+            SETA,
+            {
+                "shell_exec": (["id", "command", "block"], ["id", "command"]),
+                "shell_view": (["id"], ["id"]),
+                "shell_wait": (["id", "wait_seconds"], ["id"]),
+                "shell_write_to_process": (["id", "command"], ["id", "command"]),
+                "shell_kill_process": (["id"], ["id"]),
+                "shell_write_content_to_file": (["content", "file_path"], ["content", "file_path"]),
+            },
+        ),
+        (
+            OPENCLAW,
+            {
+                "shell_exec": (["id", "command", "block"], ["id", "command"]),
+                "shell_view": (["id"], ["id"]),
+                "shell_write_to_process": (["id", "command"], ["id", "command"]),
+                "shell_write_content_to_file": (["content", "file_path"], ["content", "file_path"]),
+            },
+        ),
+    ],
+    ids=["SETA", "OpenClaw"],
+)
+def test_an_agent_that_was_trained_elsewhere_finds_its_tools(tools: Toolset, promised: Mapping[str, Any]) -> None:
+    found = {name: tool.schema["function"]["parameters"] for name, tool in tools.items()}
+    assert {name: (list(each["properties"]), each["required"]) for name, each in found.items()} == promised
+
+
+@pytest.mark.parametrize("tool", SHELL_ONLY.values(), ids=list(SHELL_ONLY))
+async def test_a_tool_reads_each_argument_that_its_schema_promises_and_demands_those_that_it_says(
+    tool: SandboxTool,
+) -> None:
+    function = tool.schema["function"]
+    properties, required = function["parameters"]["properties"], function["parameters"]["required"]
+    context = ToolContext(cast("SandboxSession", FakeSession()))
+    arguments = NotedArguments(dict.fromkeys(properties, "true"))
+    assert (await tool.call(context, arguments)).exit_code == 0
+    assert arguments.read == set(properties)
+    assert function["name"] == tool.name
+    for missing in properties:
+        answer = await call_tool(
+            context, tool.name, {name: "true" for name in properties if name != missing}, SHELL_ONLY
+        )
+        assert answer.text.startswith("Error:") == (missing in required)

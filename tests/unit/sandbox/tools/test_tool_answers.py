@@ -1,0 +1,72 @@
+"""What an agent or a model writes into a tool call ends its episode as infrastructure when this fails."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import ShellBusy
+from sandbox.providers.remote import RemotePool
+from sandbox.tasks.task import Task
+from sandbox.tools import SETA, SHELL_ONLY, TERMINAL_BENCH, ToolContext, call_tool
+from tests.support.fake_pid1 import FakePid1
+from tests.support.fake_provider import FakeProvider
+from tests.support.http_servers import pool_server
+
+HUGE = 10**400
+"""A float cannot hold it; JSON can."""
+
+
+@pytest.mark.parametrize("seconds", [HUGE, -HUGE, "1e999999", "nan", "soon", None, [], {}], ids=repr)
+async def test_any_number_of_seconds_gets_an_answer(seconds: object):
+    pid_1 = FakePid1()
+    context = ToolContext(pid_1.session, 0.0)
+    await call_tool(context, "shell_exec", {"id": "a", "command": "sleep 1"}, SETA)
+    (named,) = pid_1.session.named_sessions.values()
+    assert named.shell is not None
+    named.shell.abandon()
+    waited = await call_tool(context, "shell_wait", {"id": "a", "wait_seconds": seconds}, SETA)
+    assert waited.text
+    if isinstance(seconds, int):
+        typed = await call_tool(context, "terminal_keystrokes", {"keystrokes": "", "duration": seconds}, TERMINAL_BENCH)
+        assert waited.text == "Error: argument 'wait_seconds' must be a number of seconds."
+        assert typed.text == "Error: argument 'duration' must be a number of seconds."
+
+
+@pytest.mark.parametrize("number", [HUGE, 10**5000], ids=["long", "longer"])
+async def test_any_number_as_a_name_gets_an_answer(number: int):
+    done = await call_tool(ToolContext(FakePid1().session, 0.0), "shell_exec", {"id": number, "command": "true"}, SETA)
+    assert done.text
+
+
+@pytest.mark.parametrize("arguments", [["x"], "x", None, 3], ids=repr)
+async def test_arguments_that_are_no_object_get_an_answer(arguments: object):
+    done = await call_tool(ToolContext(FakePid1().session, 0.0), "shell_exec", arguments)
+    assert done.text == "Error: the arguments must be an object with a name for each."
+
+
+async def test_a_command_for_a_shell_that_still_runs_another_is_told_so():
+    pid_1 = FakePid1()
+    context = ToolContext(pid_1.session, 0.0)
+    await call_tool(context, "shell_exec", {"id": "a", "command": "sleep 1000"}, SETA)
+    with pytest.raises(ShellBusy, match="still runs a command"):
+        await pid_1.session.run("true", 1.0)
+    told = await call_tool(context, "shell_exec", {"command": "true"}, SHELL_ONLY)
+    assert told.text == "Error: the shell still runs a command: wait for it, or end it first."
+    await asyncio.sleep(0)
+    assert [kind for kind, _ in pid_1.heard] == ["R"], "a second command was sent"
+
+
+async def test_behind_a_server_too_and_the_sandbox_lives_on(tmp_path: Path):
+    provider = FakeProvider()
+    async with pool_server(provider, tmp_path) as (url, _), RemotePool(url) as pool:
+        sandbox = await pool.open(Task("t", ""))
+        provider.opened[0].fail = ShellBusy()
+        with pytest.raises(ShellBusy, match="still runs a command"):
+            await sandbox.run("true", 1.0)
+        provider.opened[0].fail = None
+        assert (await sandbox.run("true", 1.0)).exit_code == 0
+        for odd in (HUGE, 10**5000, "half \ud800"):
+            assert (await sandbox.call_tool("shell_wait", {"id": "a", "wait_seconds": odd})).text

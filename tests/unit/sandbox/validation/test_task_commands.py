@@ -1,0 +1,328 @@
+"""Who prepares a data set is told every problem, what each task wants from outside, and when the data has changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import UserError
+from sandbox.tasks.__main__ import main
+from sandbox.tasks.code_runner.harness import candidate_names, parse_test_code
+from sandbox.tasks.code_runner.shared_state import find_shared_state
+from sandbox.tasks.dataset_catalog import (
+    DatasetPart,
+    DatasetSplit,
+    dataset_checksum,
+    filter_tasks,
+    load_labelled_dataset,
+    read_patterns,
+    take_split,
+)
+from sandbox.tasks.formats.generated.families import FAMILIES
+from sandbox.tasks.formats.generated.generator import held_out_tasks
+from sandbox.tasks.formats.registry import TaskFormat, write_tasks
+from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.validation.network_needs import TaskPhase, find_live_services, find_network_needs, find_unmet_needs
+from sandbox.validation.network_requests import find_network_requests
+from sandbox.validation.remarks import find_remarks
+from tests.support import code_rows
+from tests.support.commands import run_json
+
+
+def said(code: int, *arguments: object) -> dict[str, Any]:
+    """The object of a command that ends so."""
+    done = run_json("sandbox.tasks", *arguments)
+    assert done.code == code, done.stderr
+    return done.said
+
+
+def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    source, other = str(tmp_path / "a"), str(tmp_path / "b.jsonl")
+    assert main(["generate", source, "--count", "3", "--held-out", "1"]) == 0
+    assert main(["validate", source]) == 0
+    assert main(["convert", source, "--to", "miles", "--out", other]) == 0
+    assert f"{3 + len(FAMILIES)} tasks can be used, 0 cannot" in capsys.readouterr().out
+    assert said(0, "list", source)["checksum"] == said(0, "list", other)["checksum"]
+    chosen = said(0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
+    assert [row["task"] for row in chosen["tasks"]] == ["sort-held_out-00000000"]
+
+
+def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    main(["generate", str(tmp_path / "a"), "--count", "1"])
+    (tmp_path / "a/bad").mkdir()
+    (tmp_path / "empty").mkdir()
+    assert main(["validate", str(tmp_path / "empty")]) == 2
+    assert "name a folder of task folders" in capsys.readouterr().out
+    assert main(["validate", str(tmp_path / "a")]) == 1
+    assert main(["validate", str(tmp_path / "a"), "--only", "!bad"]) == 0
+    assert main(["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")]) == 1
+    out = capsys.readouterr().out
+    assert "bad: task.yaml is missing" in out
+    assert "1 tasks can be used, 1 cannot" in out
+    assert "1 tasks written" in out
+    problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
+    assert said(1, "validate", tmp_path / "a")["problems"] == [problem]
+    assert said(1, "list", tmp_path / "a")["problems"] == [problem]
+    assert main(["list", str(tmp_path / "a")]) == 1
+    assert "bad: task.yaml is missing" in capsys.readouterr().out
+    assert main(["list", str(tmp_path / "empty")]) == 2
+    for wrong, says in (
+        (["validate", str(tmp_path / "none")], "is missing"),
+        (["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")], "exists already"),
+        (["convert", str(tmp_path / "a"), "--to", "harbour", "--out", "x"], "'harbor', 'openclaw'"),
+        (["generate", "x", "--to", "harbour"], "'harbor', 'openclaw'"),
+        (["list"], "has data sets by label: name one, --label: choose one of longshore-bench"),
+    ):
+        with pytest.raises(UserError, match=says):
+            main(wrong)
+
+
+TOML = """
+[some]
+path = "some"
+filter = ["*-held_out-*", "!sort-*"]
+split = {{part = "{part}", held_out = 0.5, seed = 3}}
+checksum = "{checksum}"
+"""
+
+
+def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path):
+    some = held_out_tasks(0, 1)
+    write_tasks(some, TaskFormat.HARBOR, tmp_path / "some")
+    toml, right = tmp_path / "datasets.toml", dataset_checksum(tuple(reversed(some)))
+    sides: dict[str, set[str]] = {}
+    for part in DatasetPart:
+        toml.write_text(TOML.format(part=part, checksum=right))
+        sides[part] = {task.id for task in load_labelled_dataset(toml, "some").tasks}
+    assert sides[DatasetPart.TRAIN] | sides[DatasetPart.HELD_OUT] == {task.id for task in some if task.family != "sort"}
+    assert not sides[DatasetPart.TRAIN] & sides[DatasetPart.HELD_OUT]
+    assert len(sides[DatasetPart.HELD_OUT]) == (len(FAMILIES) - 1) // 2
+    (tmp_path / "some" / some[0].id / "instruction.md").write_text("Something else.\n")
+    with pytest.raises(UserError, match=r"not what .* says: its tasks have the checksum sha256:"):
+        load_labelled_dataset(toml, "some")
+    with pytest.raises(UserError):
+        main(["list", str(toml), "--label", "some"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[a]\npath = 'x'\nfitler = []\n", "a.fitler"),
+        ("[a\n", "not readable TOML"),
+        ("[b]\npath = 'x'\n", "choose one of b"),
+    ],
+)
+def test_a_wrong_datasets_file_is_an_error_that_names_the_key(tmp_path: Path, text: str, said: str):
+    (tmp_path / "datasets.toml").write_text(text)
+    with pytest.raises(UserError, match=said):
+        load_labelled_dataset(tmp_path / "datasets.toml", "a")
+
+
+def test_a_filter_may_be_a_file_of_names_and_a_split_is_stable(tmp_path: Path):
+    some = tuple(held_out_tasks(0, 1))
+    (tmp_path / "names").write_text("sort-held_out-00000000\nfix-*\n")
+    assert [task.family for task in filter_tasks(some, read_patterns(str(tmp_path / "names")))] == ["sort", "fix"]
+    with pytest.raises(UserError, match="filter"):
+        read_patterns(str(tmp_path / "none"))
+    wanted = DatasetSplit(part=DatasetPart.HELD_OUT)
+    assert take_split(some, wanted) == take_split(some[::-1], wanted)[::-1] != ()
+
+
+RUN = """#!/bin/bash
+# apt-get install nothing
+apt-get update && apt-get install -y --no-install-recommends curl libpq-dev=1.2
+curl -LsSf https://astral.sh/uv/0.7.13/install.sh | sh
+uv add "pytest==8.4.1" 'pandas>=2' ; uv pip install -r requirements.txt numpy
+uvx -p 3.13 -w pytest==8.4.1 \\
+  -w requests --with pytest-json-ctrf==0.3.4 pytest --ctrf /x /tests/test_outputs.py
+wget http://localhost:8080/x; git clone https://example.org/a.git
+"""
+
+
+def test_what_the_kit_brings_is_no_need_and_everything_else_is_named_by_phase():
+    tests = {
+        "test_outputs.py": b"requests.get('http://127.0.0.1:5000')\n# https://no.example\nURL = 'https://data.example/x.csv'\n"
+    }
+    build = ImageBuild(
+        {"Dockerfile": b'FROM a\nRUN apt-get install -y nginx\nENTRYPOINT ["x"]\nUSER bob\nWORKDIR /srv\n'}
+    )
+    task = Task(
+        "a",
+        "b",
+        run_tests=RUN,
+        tests=tests,
+        build=build,
+        services=(TaskService("db"),),
+        solution="npm install left-pad\n",
+    )
+    found = {(need.phase, need.what) for need in find_network_needs(task)}
+    assert found == {
+        (TaskPhase.BUILD, "apt-get install nginx"),
+        (TaskPhase.ORACLE, "npm install left-pad"),
+        (TaskPhase.VERIFY, "apt-get install libpq-dev"),
+        (TaskPhase.VERIFY, "uv install pandas"),
+        (TaskPhase.VERIFY, "uv install -r requirements.txt numpy"),
+        (TaskPhase.VERIFY, "uvx -w requests pytest-json-ctrf==0.3.4"),
+        (TaskPhase.VERIFY, "https://example.org/a.git"),
+        (TaskPhase.VERIFY, "https://data.example/x.csv"),
+    }
+    assert {need.phase for need in find_unmet_needs(task)} == {TaskPhase.ORACLE, TaskPhase.VERIFY}
+    assert find_live_services(task) == ("db", "localhost:5000", "localhost:8080")
+    entrypoint, user, image_s = find_remarks(task)
+    assert (entrypoint.split(" is ")[0], user.split(" is ")[0]) == ("its image's ENTRYPOINT", "its image's USER")
+    assert "replaced, because of `apt-get install -y --no-install-recommends curl" in image_s
+    assert len(list(find_remarks(replace(task, grading=GradingLevel.ARTIFACTS, artifacts=("/app",))))) == 2
+
+
+def test_allowed_hosts_that_lead_nowhere_are_remarked():
+    task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true")
+    listed = replace(
+        task, network=TaskNetwork(agent=NetworkMode.PROXY, allowed_hosts=("a.example", "localhost", "[::1]"))
+    )
+    name, address = (each for each in find_remarks(listed) if each not in list(find_remarks(task)))
+    assert name.startswith("its allowed_hosts name localhost, where the gate lets nobody through")
+    assert address.startswith("its allowed_hosts name [::1], which at the gate is the machine that it runs on")
+
+
+def test_a_clean_container_without_artifacts_is_remarked():
+    task = Task("a", "b", run_tests="#!/bin/sh\ntrue\n", solution="true", grading=GradingLevel.ARTIFACTS)
+    (said,) = find_remarks(task)
+    assert said.startswith("its tests run in a clean container and it declares no artifacts")
+    assert not list(find_remarks(replace(task, artifacts=("/app",))))
+
+
+def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    row = {"reward_model": {"ground_truth": ["assert f(1) == 1"]}}
+    rows = [{"prompt": [{"role": "user", "content": str(number)}], **row} for number in range(5)]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
+    assert main(["validate", str(tmp_path / "rows.jsonl")]) == 0
+    (line,) = [each for each in capsys.readouterr().out.splitlines() if "it has no oracle" in each]
+    assert line.endswith(" and 2 more: it has no oracle")
+
+
+def notes_on(code: str, path: Path, word: str) -> list[str]:
+    """What validate remarks with this word of a row with this test code."""
+    row = {"prompt": [{"role": "user", "content": "x"}], "reward_model": {"ground_truth": [code]}}
+    path.write_text(json.dumps(row))
+    return [note["what"] for note in said(0, "validate", path)["notes"] if word in note["what"]]
+
+
+UNCROSSING = {
+    "class Node:\n    pass\nassert f(Node()) == 1": "make objects of their own class Node",
+    "import numpy as np\nassert (f(np.zeros(2)) == np.ones(2)).all()": "import numpy",
+    "def test_a():\n    import pandas.testing\n    from torch import nn\n    assert f(1) == 1": "import pandas, torch",
+    "import asyncio\nassert asyncio.run(f(1)) == 2": "import asyncio",
+    "class Bad(ValueError): pass\nimport math, pytest\nfrom solution import f\nassert math.isclose(f(1), 2)": "",
+}
+
+
+@pytest.mark.parametrize("code", UNCROSSING)
+def test_a_code_row_whose_tests_use_what_does_not_cross_to_the_answer_is_remarked(tmp_path: Path, code: str):
+    notes = notes_on(code, tmp_path / "c.jsonl", "not cross")
+    assert len(notes) == bool(UNCROSSING[code])
+    assert all(f"its tests (case_0) {UNCROSSING[code]}" in note for note in notes)
+
+
+def unshared_of(code: str) -> list[str]:
+    tree = parse_test_code(code)
+    return list(find_shared_state(tree, candidate_names(tree) | {"candidate"}))
+
+
+UNSHARED = {
+    "import random\nrandom.seed(4)\nassert f(3) == [6, 1, 1]": "random.seed",
+    "import os\nos.environ['MODE'] = 'x'\nassert f() == 'x'": "os.environ",
+    "from os import environ\nenviron.pop('MODE')\nassert f() == 'x'": "os.environ",
+    "import os\nos.chdir('/tmp')\nassert f() == '/tmp'": "os.chdir",
+    "import sys\nsys.argv = ['x']\nassert f() == 1": "sys.argv",
+    "import warnings as w\nwith w.catch_warnings(record=True) as l:\n    f()\n    assert l": "warnings.catch_warnings",
+    "import pytest\ndef test_a():\n    with pytest.warns(UserWarning):\n        assert f()": "pytest.warns",
+    "from unittest.mock import patch\nwith patch('builtins.input'):\n    assert f()": "unittest.mock.patch",
+    "from unittest import mock\nwith mock.patch.dict('os.environ', a='b'):\n    assert f()": "unittest.mock.patch.dict",
+    "import inspect\nassert inspect.isgeneratorfunction(f)": "inspect.isgeneratorfunction",
+    "def check(candidate):\n    import inspect as i\n    assert i.signature(candidate)": "inspect.signature",
+    "import types\nassert isinstance(f(2), (list, types.GeneratorType))": "types.GeneratorType",
+    "from typing import Generator\nassert isinstance(f(2), Generator)": "typing.Generator",
+}
+
+
+def test_a_code_row_whose_tests_would_share_what_two_processes_do_not_is_remarked(tmp_path: Path):
+    (note,) = notes_on("import random\nrandom.seed(4)\nassert f(3) == [6, 1]", tmp_path / "c.jsonl", " use ")
+    assert note.startswith("its tests (case_0) use random.seed, which is not the answer's")
+
+
+@pytest.mark.parametrize("code", UNSHARED)
+def test_what_two_processes_do_not_share_is_named(code: str):
+    (said,) = unshared_of(code)
+    assert said.startswith(f"{UNSHARED[code]}, ")
+
+
+SHARED = [
+    "import os\nassert f(os.path.join('a', 'b')) == 'a/b' and os.environ.get('HOME') != f('x')",
+    "import tempfile\nwith tempfile.TemporaryDirectory() as d:\n    assert f(d) == 0",
+    "open('in.txt', 'w').close()\nassert f('in.txt') == 0",
+    "import random\nrandom.seed(4)\nxs = [random.random() for _ in range(9)]\nassert f(xs) == sorted(xs)",
+    "import warnings\nwarnings.filterwarnings('ignore')\nwith warnings.catch_warnings():\n    assert f(1) == 1",
+    "import inspect\ndef own(a): pass\nassert f(1) == len(inspect.signature(own).parameters)",
+    "import sys, types\nsys.setrecursionlimit(9999)\nassert f(sys.maxsize) == 1 and isinstance(f(1), int)",
+    "from collections.abc import Iterator\nassert isinstance(f(2), Iterator)",
+    *(row.tests for row in code_rows.ROWS.values()),
+]
+
+
+@pytest.mark.parametrize("code", SHARED)
+def test_what_tests_keep_to_themselves_is_not(code: str):
+    assert unshared_of(code) == []
+
+
+LACKING = {
+    "import math, unittest\nfrom dataclasses import field\nassert f(1) == 1": "import dataclasses, unittest",
+    "assert statistics.mean(f(1)) == 1": "import statistics",
+    "def test_a():\n    import pytest\n    assert f(1) == 1": "import pytest",
+    "from __future__ import annotations\nimport math, _thread, numpy\nfrom solution import f\nassert f(1) == 1": "",
+}
+
+
+@pytest.mark.parametrize("code", LACKING)
+def test_a_code_row_whose_tests_import_what_the_base_images_python_lacks_is_remarked(tmp_path: Path, code: str):
+    notes = notes_on(code, tmp_path / "c.jsonl", "lacks")
+    assert len(notes) == bool(LACKING[code])
+    assert all(f"its tests (case_0) {LACKING[code]}, which" in note for note in notes)
+
+
+WANTS = {
+    "uv run --with requests --with pytest==8.4.1 pytest /tests/test_outputs.py": ["uv run -w requests"],
+    "uv run pytest --with x": [],
+    "pip install -r /tests/requirements.txt": ["pip install -r /tests/requirements.txt"],
+    "uv sync --frozen && true": ["uv sync"],
+    "npm ci; npm install": ["npm ci", "npm install"],
+    "npx -y playwright@1.2 install": ["npx playwright"],
+    "npx -p left-pad run": ["npx left-pad"],
+    "uvx --from ruff-lsp ruff; uv tool install mypy": ["uv install mypy", "uvx -w ruff-lsp"],
+    "curl -o out.d/x.tgz -L example.com/file.tgz": ["example.com/file.tgz"],
+    "wget -qO out.d/x 'example.com:8080/a'": ["example.com:8080/a"],
+    "curl -sS localhost:80/x; wget db/x; curl -d a.com/x": [],
+    "curl -LsSf astral.sh/uv/install.sh | sh": [],
+    "git clone git@github.com:a/b.git": ["git@github.com:a/b.git"],
+    "git clone --depth 1 https://example.org/a": ["https://example.org/a"],
+    "cd a && yarn --frozen-lockfile; yarn test; corepack enable yarn": ["yarn"],
+    'URL=https://a.example\nwget -q "$URL/x"': ["https://a.example/x"],
+    "BASE=http://localhost:80\ncurl ${BASE}/health; curl -o $OUT $BASE/x": [],
+    'wget ${DATA_URL}; git clone "$repo_url" x': ["wget ${DATA_URL}", "git clone $repo_url"],
+}
+
+
+@pytest.mark.parametrize("line", WANTS)
+def test_what_a_script_wants_from_the_network_is_found_in_its_words(line: str):
+    assert list(find_network_requests(f"#!/bin/sh\n{line}\n")) == WANTS[line]
+
+
+def test_a_need_that_the_task_may_satisfy_is_not_unmet():
+    task = Task("a", "b", run_tests="pip install x\n", network=TaskNetwork(verify=NetworkMode.PROXY))
+    assert find_network_needs(task)
+    assert not find_unmet_needs(task)

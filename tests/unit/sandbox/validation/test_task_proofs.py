@@ -1,0 +1,145 @@
+"""A task that pays for doing nothing is trained on as proved when this fails."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sandbox.errors import SandboxDestroyed
+from sandbox.grading.grader import GradeResult, Isolation
+from sandbox.grading.results.verdict import GradingOutcome, GradingReport, ReportedTest, judge_reports
+from sandbox.session.shell import CommandResult
+from sandbox.tasks.task import GradingLevel, Task
+from sandbox.validation.proofs import ProofEnvironment, ProofVerdict, TaskProof, prove_tasks
+
+TASK = Task("t", "", run_tests="#!/bin/sh\n", solution="true\n", expected_tests=("a", "b"))
+WEIGHED = replace(TASK, weights={"a": 3.0, "b": 1.0})
+
+
+class FakeSession:
+    """Knows whether it was solved."""
+
+    solved = False
+
+    async def write_files(self, *_: object, **__: object) -> None: ...
+
+    async def run(self, *_: object) -> CommandResult:
+        self.solved = True
+        return CommandResult("", 0, 0, False, 1.0, False)
+
+
+def graded(task: Task, passed: str, reward: float | None) -> GradeResult:
+    reported = tuple(
+        ReportedTest(name, GradingOutcome.PASSED if name in passed else GradingOutcome.FAILED) for name in "ab"
+    )
+    tests, said = judge_reports(
+        task.expected_tests, task.weights, (GradingReport(reported), GradingReport(reward=reward))
+    )
+    return GradeResult(tests, said, "", GradingLevel.SAME, Isolation.TOOLCHAIN, timed_out=False, ms=1.0)
+
+
+async def proof(task: Task, idle: str, reward: float | None = None) -> TaskProof:
+    """Of a task of which doing nothing passes ``idle`` and gets ``reward``, and its oracle everything."""
+
+    @asynccontextmanager
+    async def acquire(_: Task) -> AsyncGenerator[Any]:
+        yield FakeSession()
+
+    async def grade(session: Any, _: Task) -> GradeResult:
+        whole = None if reward is None else 1.0
+        return graded(task, "ab", whole) if session.solved else graded(task, idle, reward)
+
+    (made,) = await prove_tasks([task], ProofEnvironment(acquire, grade), 1)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("task", "idle", "reward", "verdict", "scores", "why"),
+    [
+        (TASK, "", None, ProofVerdict.PROVED, 0.0, ""),
+        (TASK, "a", None, ProofVerdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "ab", None, ProofVerdict.NOOP_PASSES, 1.0, "doing nothing passes every test"),
+        (WEIGHED, "", None, ProofVerdict.PROVED, 0.0, ""),
+        (WEIGHED, "a", None, ProofVerdict.NOOP_PASSES, 0.75, "doing nothing scores 0.75"),
+        (
+            replace(WEIGHED, weights={"a": 0.0}),
+            "a",
+            None,
+            ProofVerdict.PROVED,
+            0.0,
+            "1 of 2 tests pass without any work",
+        ),
+        (TASK, "a", 0.0, ProofVerdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+        (TASK, "a", 0.25, ProofVerdict.NOOP_PASSES, 0.25, "doing nothing scores 0.25"),
+        (WEIGHED, "a", 0.0, ProofVerdict.PROVED, 0.0, "1 of 2 tests pass without any work"),
+    ],
+)
+async def test_doing_nothing_must_score_nothing_by_the_task_s_own_rule(task, idle, reward, verdict, scores, why):
+    made = await proof(task, idle, reward)
+    assert (made.verdict, made.why, made.oracle, made.noop) == (verdict, why, 1.0, scores)
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "oracle"),
+    [("\\frac{1}{2}", ProofVerdict.PROVED, 1.0), ("\\frac{1}{2", ProofVerdict.ORACLE_FAILS, 0.0)],
+)
+async def test_a_task_that_asks_for_an_answer_is_proved_by_boxing_it(
+    answer: str, verdict: ProofVerdict, oracle: float
+) -> None:
+    """Else no sandbox could prove it, and one that nobody can answer would be trained."""
+    found = await proof(Task("t", "", answer=answer), "")
+    assert (found.verdict, found.oracle, found.noop) == (verdict, oracle, 0.0)
+
+
+def tried(solving: str, wrecking: str = "") -> ProofEnvironment:
+    """Where a script solves the task if its text has ``solving`` in it, and ends its sandbox if it has ``wrecking``."""
+
+    class Session(FakeSession):
+        async def write_files(self, files: Any, **_: object) -> None:
+            (self.script,) = (data.decode() for path, data in files.items() if path == "/solution/solve.sh")
+            self.also = set(files)
+
+        async def run(self, *_: object) -> CommandResult:
+            if wrecking and wrecking in self.script:
+                raise SandboxDestroyed("it ended itself")
+            self.solved = solving in self.script
+            return CommandResult("", 0, 0, False, 1.0, False)
+
+    @asynccontextmanager
+    async def acquire(_: Task) -> AsyncGenerator[Any]:
+        session = Session()
+        yield session
+        if "oracle" not in getattr(session, "script", "oracle"):
+            assert session.also == {"/solution/solve.sh"}, "a foil was given the oracle's files"
+
+    async def grade(session: Any, task: Task) -> GradeResult:
+        return graded(task, "ab" if session.solved else "", None)
+
+    return ProofEnvironment(acquire, grade)
+
+
+FOILED = replace(
+    TASK, solution="oracle\n", solution_files={"helper": b""}, foils={"near-1": "near\n", "cheat": "cheat\n"}
+)
+
+
+async def test_an_attempt_that_must_fail_and_passes_is_named():
+    (right,) = await prove_tasks([FOILED], tried("oracle"), 1)
+    assert (right.verdict, right.foils) == (ProofVerdict.PROVED, {"near-1": 0.0, "cheat": 0.0})
+    (wrong,) = await prove_tasks(
+        [replace(FOILED, foils={**FOILED.foils, "near-2": "oracle too\n"})], tried("oracle"), 1
+    )
+    assert (wrong.verdict, wrong.why, wrong.foils["near-2"]) == (
+        ProofVerdict.FOIL_PASSES,
+        "near-2 must not score 1",
+        1.0,
+    )
+
+
+async def test_an_attempt_that_wrecks_its_sandbox_has_not_passed():
+    (made,) = await prove_tasks([FOILED], tried("oracle", wrecking="cheat"), 1)
+    assert (made.verdict, made.foils["cheat"]) == (ProofVerdict.PROVED, 0.0)
