@@ -84,7 +84,7 @@ def has_evaluation_engine(config: RunConfig) -> bool:
 
 def place_evaluation_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> ClusterNode:
     """Where the engine of an evaluation beside training is.  Raises UserError where there is no GPU for one."""
-    return _place_engines(config, nodes, examines=True)[EVALUATION_ENGINE]
+    return _place_engines(config, nodes, online_evaluation=True)[EVALUATION_ENGINE]
 
 
 def _place_engines(config: RunConfig, nodes: Sequence[ClusterNode], *, examines: bool) -> dict[str, ClusterNode]:
@@ -229,7 +229,7 @@ def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
         objective=config.objective,
         shuffle_rewards=config.run.control is NegativeControl.SHUFFLED,
         temperature=config.agent.temperature,
-        eta=config.staleness.eta,
+        max_staleness=config.staleness.eta,
         stale_policy=config.staleness.policy,
         publish_adapters=config.publish_adapters,
     )
@@ -317,7 +317,7 @@ def evaluation_engine_settings(
     config: RunConfig, directory: RunDirectory, model_path: Path, node: ClusterNode
 ) -> EngineSettings:
     """An engine that serves one version from its beginning to its end."""
-    return replace(engine_settings(config, directory, model_path, EVALUATION_ENGINE, node), lends=False)
+    return replace(engine_settings(config, directory, model_path, EVALUATION_ENGINE, node), offloads_memory=False)
 
 
 def adapter_settings(config: RunConfig) -> AdapterSettings | None:
@@ -426,4 +426,4 @@ def evaluation_worker_settings(
     told = worker_settings(
         config, directory, model_path, EVALUATION_WORKER, node, endpoint=endpoint, keys=keys, share=share
     )
-    return replace(told, examines=True)
+    return replace(told, online_evaluation=True)

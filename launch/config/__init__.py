@@ -3,12 +3,12 @@
 Importing this loads no torch, ray or sglang, so that ``--help`` and every wrong key answer at once.
 """
 
-from launch.config.base import ConfigError, dotted_fields
 from launch.config.loader import RecipeError, load_recipe, load_sft, recipe_names, resolve, resolve_sft
 from launch.config.policy import OverlongAction
 from launch.config.rollout import DataKind
 from launch.config.run import DevicePlacement, NegativeControl, ProofSection, RunConfig
 from launch.config.sft import SftConfig
+from protocol.settings import ConfigError, dotted_fields
 
 __all__ = [
     "ConfigError",

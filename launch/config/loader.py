@@ -13,11 +13,11 @@ from typing import TypeAlias, TypeVar, cast
 
 from pydantic import ValidationError
 
-from launch.config.base import ConfigError, ConfigSection, dotted_fields, explain_errors, suggest_key
 from launch.config.run import RunConfig
 from launch.config.sft import SftConfig
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from protocol.settings import ConfigError, ConfigSection, dotted_fields, explain_errors, suggest_key
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from launch.config.base import ConfigSection
 from protocol.cli.suggestions import did_you_mean
 from protocol.plugins import PluginGroup, plugin_names
+from protocol.settings import ConfigSection
 
 BUILTIN_SINKS = ("wandb", "tensorboard", "trackio")
 """Those that come with longshore, by the packages that they need."""

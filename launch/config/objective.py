@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from launch.config.base import ConfigSection, CountInt
 from launch.config.policy import LearnerSection
 from learner.losses.objective import (
     KlEstimator,
@@ -16,6 +15,7 @@ from learner.losses.objective import (
     ProximalPolicy,
     RewardShaping,
 )
+from protocol.settings import ConfigSection, CountInt
 
 
 class ShapingSection(ConfigSection):

@@ -8,9 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from launch.config.base import ConfigSection, CountInt, DecayRate, PositiveInt, Share
 from learner.losses.objective import AdvantageEstimator, LossAggregation, LossType
 from learner.settings import LORA_ALL_LINEAR, Dtype, LoraSettings, Offload, Recompute
+from protocol.settings import ConfigSection, CountInt, DecayRate, PositiveInt, Share
 from protocol.staleness import StaleTokenPolicy
 
 

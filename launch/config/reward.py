@@ -13,9 +13,9 @@ from pydantic import Field, field_validator, model_validator
 
 from actors.rewards.registry import find_outcome_reward
 from actors.rewards.settings import ProcessRewardKind, RewardTarget
-from launch.config.base import ConfigSection, PositiveInt, Seconds
 from learner.losses.objective import AdvantageEstimator
 from protocol.errors import UserError
+from protocol.settings import ConfigSection, PositiveInt, Seconds
 
 
 class RewardSection(ConfigSection):

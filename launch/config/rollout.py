@@ -16,10 +16,10 @@ from actors.rewards.registry import BINARY
 from actors.scheduler.admission import DEFAULT_SLACK_STEPS
 from actors.scheduler.curriculum import TaskOrder
 from actors.workers.provider_settings import DAYTONA, ENVIRONMENT, POOL
-from launch.config.base import ConfigSection, CountInt, PositiveInt, Seconds
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
+from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.router.placement import worker_urls
 from sandbox.tasks.dataset_catalog import CATALOG_FILE as DATASETS

@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
 from actors.workers.provider_settings import ENVIRONMENT
-from launch.config.base import ConfigSection, CountInt, PositiveInt, Seconds
 from launch.config.metrics import MetricsSection
 from launch.config.objective import CorrectionSection, KlSection, ShapingSection, make_objective
 from launch.config.policy import (
@@ -37,6 +36,7 @@ from learner.losses.objective import Objective
 from learner.settings import LoraSettings
 from protocol.errors import UserError
 from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER, RUN_ID_PATTERN
+from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 from protocol.staleness import AdmissionMode
 from sandbox.pool.leases import MAX_GROUP
 

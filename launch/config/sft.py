@@ -8,11 +8,11 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from launch.config.base import ConfigSection, CountInt, PositiveInt
 from launch.config.policy import LoraSection, OverlongAction, TrainerSection
 from launch.config.run import RunName
 from protocol.errors import UserError
 from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER
+from protocol.settings import ConfigSection, CountInt, PositiveInt
 
 
 class LearningRateSchedule(StrEnum):

@@ -106,7 +106,7 @@ class Driver:
         """From nothing, or from the newest checkpoint, to the summary.  Cancelling it stops the run in order."""
         path = self._directory.path
         begun, stock = time.monotonic(), await take_inventory(self._directory.run_id)
-        self._cluster = replace(self._cluster, sweeps_here=stock is not None)
+        self._cluster = replace(self._cluster, has_docker=stock is not None)
         async with self._monitor() as url:
             self._emit_run_started(url)
             async with (

@@ -20,7 +20,6 @@ from typing import Self
 import orjson
 
 from launch.config import NegativeControl, RunConfig, SftConfig, resolve, resolve_sft
-from launch.config.base import ConfigSection
 from launch.config.loader import Toml
 from protocol.cli.output import display_path
 from protocol.cli.suggestions import did_you_mean
@@ -40,6 +39,7 @@ from protocol.run_directory.layout import (
     resume_options,
 )
 from protocol.run_directory.process_log import ProcessLog
+from protocol.settings import ConfigSection
 
 _ENDED_BY_REQUEST = ("drained", "asked")
 """What a summary says of a run that a person ended: :class:`launch.control.step_hooks.Ending`."""

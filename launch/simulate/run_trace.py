@@ -17,7 +17,6 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from launch.config import RunConfig
-from launch.config.base import CountInt, PositiveInt
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import load_stored_config
@@ -28,6 +27,7 @@ from protocol.codec import CodecError
 from protocol.errors import UserError
 from protocol.run_directory.jsonl_tail import parse_json_object
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
+from protocol.settings import CountInt, PositiveInt
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 from protocol.trajectory import Trajectory, TurnKind
 

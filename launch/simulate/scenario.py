@@ -12,9 +12,9 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
-from launch.config.base import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from protocol.settings import ConfigError, ConfigSection, CountInt, PositiveInt, Seconds, Share, explain_errors
 from protocol.staleness import AdmissionMode, StaleTokenPolicy
 
 SCENARIOS = Path(__file__).resolve().parent / "scenarios"

@@ -32,11 +32,11 @@ from typing import cast
 from pydantic import Field, ValidationError
 
 from launch.config import ConfigError, RunConfig, dotted_fields, recipe_names
-from launch.config.base import ConfigSection, explain_errors, suggest_key
 from launch.config.loader import Toml, parse_override
 from launch.sweep.axes import SweepAxis, SweepPoint, build_points, flatten_keys, named_axis, parse_value, plain_axis
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
+from protocol.settings import ConfigSection, explain_errors, suggest_key
 
 SWEEPS_FOLDER = Path(__file__).resolve().parent / "sweeps"
 RECIPE_KEYS = frozenset(dotted_fields(RunConfig))

@@ -89,7 +89,7 @@ def split_micro_batch(batch: MicroBatch, cp: int, rank: int, multiple: int = 1) 
         positions=np.concatenate([batch.positions[held[rank]], np.arange(tail)]),
         rows=row[owner == rank],
         labels=batch.labels[owner == rank],
-        context=ContextShard(
+        context_shard=ContextShard(
             width=width,
             places=places,
             chunk_pairs=(_half(early, 0), _half(late, sum(end - begin for _, begin, end in early))),

@@ -197,7 +197,7 @@ class SandboxPool:
             await self._supply.acquire_slot()
             stack.callback(self._supply.release_slot)
             image = await stack.enter_async_context(snapshot(session))
-            like = replace(spec, image=image, copy_of=spec.task_image, labels=self._blueprint.labels(max_s))
+            like = replace(spec, image=image, committed_from=spec.task_image, labels=self._blueprint.labels(max_s))
             limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed

@@ -81,7 +81,7 @@ class Router:
 
         def told(received: PartialReply) -> None:
             nonlocal request
-            request = replace(request, received=received)
+            request = replace(request, resume_from=received)
             if watch is not None:
                 watch(received)
 
@@ -101,7 +101,7 @@ class Router:
             except InfraError as error:
                 last = str(error)
                 if isinstance(error, EngineUnavailable) and len(error.partial_reply) > len(request.resume_from):
-                    request = replace(request, received=error.partial_reply)
+                    request = replace(request, resume_from=error.partial_reply)
                 if not isinstance(error, RequestTimedOut):
                     placement.mark_failed(index, self._clock(), busy=isinstance(error, EngineBusy))
             finally:

@@ -55,7 +55,7 @@ def number_trajectories(base: Trajectory, most: int) -> Iterator[Trajectory]:
     """``base`` under ``most`` different tickets: another sample, or another group, each time."""
     for number in range(most):
         group, sample = divmod(number, GROUP_SIZE)
-        yield replace(base, ticket=replace(base.request, group=GroupId(group), sample=sample))
+        yield replace(base, request=replace(base.request, group=GroupId(group), sample=sample))
 
 
 def trajectory_number(ticket: RolloutRequest) -> int:

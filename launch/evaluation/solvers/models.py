@@ -159,7 +159,7 @@ def build_server_settings(asked: EvaluationOptions, config: RunConfig, directory
     """Of a server of the folder's model.  Raises UserError for a folder that is no model's."""
     folder = require_model_files(Path(asked.model)).absolute()
     own = engine_settings(config, directory, folder, "engine-0", ClusterNode("node-0", "", "127.0.0.1"))
-    return replace(own, adapters=None, lends=False)
+    return replace(own, adapters=None, offloads_memory=False)
 
 
 @asynccontextmanager

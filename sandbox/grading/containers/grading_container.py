@@ -155,7 +155,7 @@ async def _copied_container(
         if not live:
             await kill_agent_processes(session)
         copied = partial(
-            _second_container, session, replace(spec, image=image, copy_of=spec.task_image), task, test_timeout_s
+            _second_container, session, replace(spec, image=image, committed_from=spec.task_image), task, test_timeout_s
         )
         bench = await retry_transfer(lambda: stack.enter_async_context(copied()), works)
         await kill_agent_processes(bench)

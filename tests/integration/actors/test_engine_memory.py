@@ -100,7 +100,7 @@ def test_memory_is_saved_only_where_it_can_be_and_is_needed(
     tmp_path: Path, device: Literal["cpu", "cuda"], *, lends: bool
 ) -> None:
     """On a CPU the flag ends the server; without need it would cost the allocator's speed."""
-    made = replace(settings(tmp_path, device), lends=lends).server_settings()
+    made = replace(settings(tmp_path, device), offloads_memory=lends).server_settings()
     manifest = WeightManifest(WeightVersion(1), 0, NO_VERSION, "/weights", "", 0, 0)
     assert "--enable-memory-saver" not in server_arguments(made, manifest, 1)
     assert GRAPHS not in server_environment(made, "key")

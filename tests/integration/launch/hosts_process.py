@@ -56,7 +56,7 @@ async def main(cluster: str, folder: Path, *words: str) -> None:
 
         async with join_cluster_nodes(cluster, 2, 600.0, {RUN_TOKEN_VARIABLE: token}, lambda _: None) as found:
             asked = make_node_requirements(config)
-            asked = replace(asked, wants=replace(asked.host_requirements, reserve_mb=1))
+            asked = replace(asked, host_requirements=replace(asked.host_requirements, reserve_mb=1))
             findings = await check_nodes(found, asked)
             head, second = nodes = restrict_roles(found, findings)
             abroad = RemoteHosts(config, directory, events, model=model, spawn_on=on, token=token)

@@ -112,7 +112,7 @@ async def test_a_server_answers_for_its_own_failed_probes_alone(watched: Watched
     await watched.begin_to_fail()
     await watched.serving.failure
     watched.serving = watched.engine._serving = replace(
-        watched.serving, trouble=asyncio.get_running_loop().create_future()
+        watched.serving, failure=asyncio.get_running_loop().create_future()
     )
     assert await watched.serving.failure == "3 probes failed: refused"
 

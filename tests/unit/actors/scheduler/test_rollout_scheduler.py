@@ -11,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.scheduler import conductor as conductor_module
+from actors.scheduler import rollout_scheduler as conductor_module
 from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
 from actors.scheduler.request_queue import attempt_name

@@ -12,7 +12,7 @@ from actors.agents.registry import make_agent
 from actors.environment.episode import EpisodeInputs
 from actors.environment.messages import EpisodeOutcome
 from actors.workers.provider_settings import ProviderSettings
-from launch.actor_group import sandboxes as launch_sandboxes
+from launch.actor_group import sandbox_providers as launch_sandboxes
 from launch.actor_group.sandbox_providers import callback_address, check_provider, make_provider_settings
 from launch.config import RunConfig, load_recipe
 from protocol.errors import UserError

@@ -9,15 +9,15 @@ from pathlib import Path
 import orjson
 import pytest
 
-from launch.alerts import watch as watch_module
+from launch.alerts import alert_watch as watch_module
 from launch.alerts.alert_watch import AlertWatch, silenced_alerts
 from launch.alerts.rules import HEALTH_RULES, HYSTERESIS, TUNING_RULES, Alert, evaluate_rules
 from launch.alerts.signals import ENGINE_CHECKS, DiskSignals, GroupSignals, RunSignals, SignalCollector, StepSignals
 from launch.config import RunConfig, load_recipe
-from launch.config.base import dotted_fields
 from launch.run.summary import read_run_events
 from protocol.events import EventLog
 from protocol.groups import GroupOutcome
+from protocol.settings import dotted_fields
 from protocol.trajectory import EpisodeStatus
 
 WELL = StepSignals(1.0, 9.0, 0.01, 0.01, 1.0, 0.5, 1.0, (0.9,) * 10)

@@ -15,7 +15,7 @@ from actors.scheduler.admission import RolloutFlow
 from actors.scheduler.rollout_scheduler import SchedulerRunState
 from launch.actor_group.actor_settings import admission_tuning
 from launch.config import RunConfig
-from launch.control import desk as desk_module
+from launch.control import server as desk_module
 from launch.control.pause_state import is_paused
 from launch.control.requests import (
     REQUEST_ANSWERED_EVENT,

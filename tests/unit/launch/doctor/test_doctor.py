@@ -92,8 +92,8 @@ def judged(what: object, wants: HostRequirements = WANTS) -> list[Finding]:
         (replace(ENGINE, root=False), WANTS),
         (replace(ENGINE, subnets={"longshore-1": "10.213.4.0/28"}, routes=("10.213.4.0/28", "10.0.0.0/24")), WANTS),
         (FOLDER, WANTS),
-        (replace(FOLDER, inodes=0, free_inodes=0, kind="btrfs"), WANTS),
-        (replace(FOLDER, kind="nfs4"), replace(WANTS, buffer=False)),
+        (replace(FOLDER, inodes=0, free_inodes=0, filesystem="btrfs"), WANTS),
+        (replace(FOLDER, filesystem="nfs4"), replace(WANTS, buffer=False)),
         (ShmFacts(there=True, total_bytes=1 << 30, free_bytes=1 << 30), WANTS),
         (LIMITED, CUDA),
         (PortFacts((), 28_000), WANTS),
@@ -103,7 +103,7 @@ def judged(what: object, wants: HostRequirements = WANTS) -> list[Finding]:
         (VERSIONS, WANTS),
         (GpuFacts(devices=False), WANTS),
         (GPUS, CUDA),
-        (replace(GPUS, asked_interfaces=(("NCCL_SOCKET_IFNAME", "eth"), ("GLOO_SOCKET_IFNAME", "^docker"))), CUDA),
+        (replace(GPUS, configured_interfaces=(("NCCL_SOCKET_IFNAME", "eth"), ("GLOO_SOCKET_IFNAME", "^docker"))), CUDA),
     ],
 )
 def test_a_machine_that_can_is_not_kept_from_it(facts: object, wants: HostRequirements) -> None:
@@ -132,12 +132,12 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
             "not set up",
             "run `up`",
         ),
-        (replace(ENGINE, asked="tcp://x:1"), WANTS, F, "docker", "not the engine that", "make setup"),
+        (replace(ENGINE, configured_url="tcp://x:1"), WANTS, F, "docker", "not the engine that", "make setup"),
         (replace(ENGINE, answer=EngineAnswer.NOBODY), WANTS, F, "docker", "no Docker engine answers", "make setup"),
         (replace(ENGINE, answer=EngineAnswer.SILENT), WANTS, F, "docker", "says nothing", "systemctl restart docker"),
         (replace(ENGINE, answer=EngineAnswer.FORBIDDEN), WANTS, F, "docker", "may not use", "usermod -aG docker"),
         (replace(ENGINE, has_base_image=False), WANTS, F, "docker", "base image", "make setup"),
-        (replace(ENGINE, has_kit=False), WANTS, F, "docker", "the kit /kit is gone", "make setup"),
+        (replace(ENGINE, has_toolchain=False), WANTS, F, "docker", "the kit /kit is gone", "make setup"),
         (
             replace(ENGINE, has_wanted_image=False),
             replace(WANTS, image="i"),
@@ -165,8 +165,15 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
         (replace(FOLDER, writable=False), WANTS, F, "disk", "cannot write", "ls -ld"),
         (replace(FOLDER, free_inodes=99), WANTS, F, "inodes", "only 99 files", "du --inodes"),
         (replace(FOLDER, free_inodes=99_999), WANTS, W, "inodes", "99,999 files", "du --inodes"),
-        (replace(FOLDER, kind="nfs4"), WANTS, F, "file system", "network file system (nfs4)", "run.dir=/var/tmp/runs"),
-        (replace(FOLDER, kind="tmpfs"), WANTS, W, "file system", "in memory (tmpfs)", "run.dir=/var/tmp/runs"),
+        (
+            replace(FOLDER, filesystem="nfs4"),
+            WANTS,
+            F,
+            "file system",
+            "network file system (nfs4)",
+            "run.dir=/var/tmp/runs",
+        ),
+        (replace(FOLDER, filesystem="tmpfs"), WANTS, W, "file system", "in memory (tmpfs)", "run.dir=/var/tmp/runs"),
         (ShmFacts(there=False), WANTS, F, "/dev/shm", "not there", "mount -t tmpfs"),
         (
             ShmFacts(there=True, total_bytes=64 << 20, free_bytes=64 << 20),
@@ -209,7 +216,14 @@ W, F = FindingLevel.WARNING, FindingLevel.FAILED
         (replace(GPUS, torch=TorchFacts("12.8", 1, "2.27")), CUDA, F, "gpu", "asks for 2 GPUs", "CUDA_VISIBLE_DEVICES"),
         (replace(GPUS, gpus=(H200, replace(H200, used_mb=90_000))), CUDA, W, "gpu", "1 of 2 GPUs", "nvidia-smi"),
         (replace(GPUS, torch=TorchFacts("12.8", 2, "")), CUDA, F, "nccl", "without NCCL", "build for CUDA"),
-        (replace(GPUS, asked_interfaces=(("NCCL_SOCKET_IFNAME", "ib0"),)), CUDA, F, "nccl", "=ib0 names no", "unset"),
+        (
+            replace(GPUS, configured_interfaces=(("NCCL_SOCKET_IFNAME", "ib0"),)),
+            CUDA,
+            F,
+            "nccl",
+            "=ib0 names no",
+            "unset",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_its_fix(

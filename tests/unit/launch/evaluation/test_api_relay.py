@@ -15,7 +15,7 @@ import pytest
 
 from actors.engines.messages import EngineUnavailable
 from actors.rollout.chat_policy import ChatRefusedError
-from launch.evaluation.solvers import relay as relay_module
+from launch.evaluation.solvers import api_relay as relay_module
 from launch.evaluation.solvers.api_relay import ApiRelay, RelayedReply, RelaySession, RelaySettings
 from protocol.processes.loopback import find_free_port
 from protocol.trajectory import EpisodeStatus

@@ -14,7 +14,7 @@ from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
 from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan
 from launch.checkpoints.retention import Retention
 from launch.checkpoints.store import CheckpointStore
-from launch.evaluation.online import exams as exams_module
+from launch.evaluation.online import online_evaluator as exams_module
 from launch.evaluation.online.online_evaluator import NoOnlineEvaluation, OnlineEvaluator
 from launch.evaluation.online.result_store import (
     attempts_file,

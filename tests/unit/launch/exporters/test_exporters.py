@@ -17,7 +17,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from launch.config import load_recipe
-from launch.config.base import ConfigError
 from launch.config.metrics import MetricsSection
 from launch.exporters import prometheus
 from launch.exporters.exporter_thread import ExporterThread
@@ -28,6 +27,7 @@ from launch.exporters.step_metrics import numeric_metrics
 from launch.run_records.metrics_log import MetricsLog
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, EXIT_USER
 from protocol.errors import UserError
+from protocol.settings import ConfigError
 from tests.support.fake_run import write_fake_run
 
 DATA = Path(__file__).resolve().parents[3] / "data"

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from actors.runtime import places as actor_places
+from actors.runtime import placement_groups as actor_places
 from actors.runtime.placement_groups import NodeShare, PlacementBundle, PlacementError
 from launch.actor_group.actor_settings import place_engines, place_workers
 from launch.config import load_recipe

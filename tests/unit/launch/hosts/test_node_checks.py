@@ -154,7 +154,9 @@ def test_a_clock_is_wrong_only_by_what_the_answers_way_does_not_explain(
 def test_this_machine_has_what_the_driver_asks(tmp_path: Path) -> None:
     asked = make_node_requirements(load_recipe("demo"))
     wants = replace(asked.host_requirements, docker=False, folder=tmp_path / "made" / "later", reserve_mb=1)
-    assert not [each for each in inspect_node(replace(asked, wants=wants)) if each.level is FindingLevel.FAILED]
+    assert not [
+        each for each in inspect_node(replace(asked, host_requirements=wants)) if each.level is FindingLevel.FAILED
+    ]
 
 
 OWN = InstalledSoftware("3.11.7", {"ray": "2.5"}, "1" * 64)
@@ -183,7 +185,7 @@ def test_a_node_is_looked_at_by_the_doctors_list(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(gpu, "_DEVICES", tmp_path)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
     asked = make_node_requirements(load_recipe("demo", ["engine.device=cuda"]))
-    asked = replace(asked, wants=replace(asked.host_requirements, folder=tmp_path, reserve_mb=1 << 40))
+    asked = replace(asked, host_requirements=replace(asked.host_requirements, folder=tmp_path, reserve_mb=1 << 40))
     found = {each.check: role_lost(each) for each in inspect_node(asked) if each.level is FindingLevel.FAILED}
     assert found == {CheckName.DISK: None, CheckName.DOCKER: NodeRole.WORKER, CheckName.GPU: NodeRole.ENGINE}
 

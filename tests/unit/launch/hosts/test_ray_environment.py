@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.hosts import ray_settings as module
+from launch.hosts import ray_environment as module
 from launch.hosts.ray_environment import LOCAL_RAY_ENVIRONMENT, resolve_ray_environment
 from protocol.errors import UserError
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from launch.config import RunConfig, load_recipe
-from launch.config.base import dotted_fields
 from launch.run_records.retunable_keys import (
     RETUNABLE_KEYS,
     KeyChange,
@@ -16,6 +15,7 @@ from launch.run_records.retunable_keys import (
 )
 from launch.run_records.run_directory import is_fixed_key
 from protocol.errors import UserError
+from protocol.settings import dotted_fields
 
 
 def test_every_tunable_key_is_a_key_and_no_fixed_one() -> None:

@@ -13,7 +13,7 @@ import pytest
 from actors.engines.messages import WeightLoadError, WeightLoadReport
 from actors.scheduler.rollout_scheduler import SchedulerRunState
 from launch.control.run_state import RunStatePublisher
-from launch.weight_sync import turns as turns_module
+from launch.weight_sync import colocation as turns_module
 from launch.weight_sync.colocation import ColocationManager
 from launch.weight_sync.manager import WeightSyncManager
 from protocol.errors import InfraError

@@ -15,7 +15,7 @@ import pytest
 from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
 from actors.scheduler.rollout_scheduler import SchedulerRunState
 from launch.control.run_state import RunStatePublisher
-from launch.weight_sync import pusher as pusher_module
+from launch.weight_sync import manager as pusher_module
 from launch.weight_sync.manager import WeightSyncManager
 from launch.weight_sync.transport import WeightTransport
 from protocol.errors import InfraError

@@ -15,7 +15,7 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
-from sandbox.providers.daytona import machine as machines
+from sandbox.providers.daytona import handle as machines
 from sandbox.providers.daytona import sdk as seam
 from sandbox.providers.daytona.provider import DaytonaOptions, daytona_provider
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService

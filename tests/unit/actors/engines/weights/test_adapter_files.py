@@ -98,7 +98,7 @@ def test_a_bit_that_has_changed_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("device", "backend"), [("cpu", True), ("cuda", False)])
 def test_a_server_has_places_for_the_adapters_and_for_a_request_without_one(device: str, backend: bool) -> None:
     """Without the last a probe would push an adapter out of a server that is full."""
-    arguments = replace(SETTINGS, most=3).sglang_arguments(device)
+    arguments = replace(SETTINGS, max_adapters=3).sglang_arguments(device)
     told = {name: arguments[arguments.index(name) + 1] for name in arguments if name.startswith("--max")}
     assert told == {"--max-lora-rank": "2", "--max-loaded-loras": "4", "--max-loras-per-batch": "4"}
     first = arguments.index("--lora-target-modules") + 1
