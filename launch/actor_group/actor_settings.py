@@ -84,7 +84,7 @@ def has_evaluation_engine(config: RunConfig) -> bool:
 
 def place_evaluation_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> ClusterNode:
     """Where the engine of an evaluation beside training is.  Raises UserError where there is no GPU for one."""
-    return _place_engines(config, nodes, online_evaluation=True)[EVALUATION_ENGINE]
+    return _place_engines(config, nodes, examines=True)[EVALUATION_ENGINE]
 
 
 def _place_engines(config: RunConfig, nodes: Sequence[ClusterNode], *, examines: bool) -> dict[str, ClusterNode]:
