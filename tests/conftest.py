@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,24 @@ from sandbox.host import SandboxHost, ensure_host
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--file-durations", action="store_true", help="print the seconds that each test file took")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """With ``--file-durations``, one line per file: setup, call and teardown of all its tests."""
+    if not config.getoption("--file-durations"):
+        return
+    seconds = Counter[str]()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.location[0]] += report.duration
+    terminalreporter.section("seconds by file")
+    for file, total in seconds.most_common():
+        terminalreporter.write_line(f"{total:8.1f}  {file}")
 
 
 @pytest.fixture(scope="session")
