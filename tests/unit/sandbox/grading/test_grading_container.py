@@ -56,20 +56,20 @@ class Steps:
     def __init__(self) -> None:
         self.done: list[str] = []
 
-    async def leave_alone(self, session: Bench) -> None:
+    async def kill_agent_processes(self, session: Bench) -> None:
         self.done.append(f"clear {session.container}")
 
-    async def mend_devices(self, session: Bench) -> None:
+    async def repair_devices(self, session: Bench) -> None:
         self.done.append(f"mend {session.container}")
 
     @asynccontextmanager
-    async def committed(self, engine: object, container: str, *, pause: bool) -> AsyncGenerator[str]:
+    async def committed_image(self, engine: object, container: str, *, pause: bool) -> AsyncGenerator[str]:
         assert not pause
         self.done.append(f"copy {container}")
         yield "copied"
 
     @asynccontextmanager
-    async def paused(self, engine: object, container: str) -> AsyncGenerator[None]:
+    async def pause_container(self, engine: object, container: str) -> AsyncGenerator[None]:
         yield
 
     async def start(self, engine: object, spec: ContainerSpec, workdir: str, limits: object) -> Bench:
@@ -80,7 +80,7 @@ class Steps:
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
-    for name in ("leave_alone", "mend_devices", "committed", "paused"):
+    for name in ("kill_agent_processes", "repair_devices", "committed_image", "pause_container"):
         monkeypatch.setattr(grading_container, name, getattr(made, name))
     monkeypatch.setattr(grading_container.SandboxSession, "start", made.start)
 
@@ -90,7 +90,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     async def nowhere(*_: object) -> dict[str, str]:
         return {}
 
-    for name, fake in (("_take", nothing), ("real_paths", nowhere), ("clear", nothing)):
+    for name, fake in (("_take_artifacts", nothing), ("resolve_paths", nowhere), ("clear_paths", nothing)):
         monkeypatch.setattr(grading_container, name, fake)
     return made
 

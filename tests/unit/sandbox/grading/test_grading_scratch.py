@@ -14,9 +14,9 @@ import pytest
 from sandbox.grading.containers.scratch import scratch_folder
 
 _KILLED = """
-from sandbox.grading.containers.scratch import scratch
+from sandbox.grading.containers.scratch import scratch_folder
 import os, signal
-with scratch() as folder:
+with scratch_folder() as folder:
     (folder / "0.raw").write_bytes(b"x")
     print(folder, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -13,9 +13,9 @@ from sandbox.images.ledger import ImageLedger
 HOLDER = """
 import sys, time
 from pathlib import Path
-from sandbox.images.ledger import Ledger
-ledger = Ledger(Path(sys.argv[1]))
-assert ledger.hold("a:1")
+from sandbox.images.ledger import ImageLedger
+ledger = ImageLedger(Path(sys.argv[1]))
+assert ledger.reserve("a:1")
 print("held", flush=True)
 time.sleep(600)
 """

@@ -45,12 +45,12 @@ class FakeSeat:
             self.ledger += [found[0]] * self.executions
         return CommandResult(self.output.format(nonce=found[0]), 0, self.exit_code, False, 1.0, False)
 
-    async def read(self, path: str) -> bytes:
+    async def read_file(self, path: str) -> bytes:
         if not self.ledger:
             raise FileNotFoundError(path)
         return "\n".join(self.ledger).encode()
 
-    async def again(self) -> None: ...
+    async def reattach(self) -> None: ...
 
     async def close(self) -> None: ...
 

@@ -41,29 +41,29 @@ class Program:
     """Stands for the candidate: these functions in a process of its own."""
 
     def __init__(self, **functions: Any) -> None:
-        self.functions, self.asked = functions, 0
+        self.functions, self.request_count = functions, 0
 
     def close(self):
         pass
 
-    def answer(self):
+    def start_server(self):
         return self
 
-    def beside(self):
+    def as_candidate_user(self):
         return nullcontext()
 
-    def looked_at(self, value: object) -> object:
+    def note_inspected(self, value: object) -> object:
         return value
 
-    def meant(self, value: object) -> object:
+    def as_instance(self, value: object) -> object:
         return value
 
-    itself = type_of = meant
+    as_identity = get_type = as_instance
     classes = ()
 
-    def named(self, name: str, is_class: bool):
+    def get_name(self, name: str, is_class: bool):
         def ask(*args: object) -> object:
-            self.asked += 1
+            self.request_count += 1
             if name not in self.functions:
                 raise CandidateError(name)
             return self.functions[name](*args)
@@ -98,7 +98,7 @@ def test_asserts_that_nothing_executes_are_no_pass(code: str):
     assert not run(code, f=lambda n: n * 2)
 
 
-def test_what_is_to_be_checked_must_be_known():
+def test_check_functions_need_a_known_entry_point():
     assert not run(REACHED[1], "", f=lambda n: n * 2)
     assert parse_cases(REACHED[1]) == []
     assert parse_cases(REACHED[1], "f") == [("asserts", REACHED[1], "f")]
