@@ -1,7 +1,7 @@
 """Sees to it that a server's processes never outlive their owner, and that the owner hears of the server's death.
 
 Run by path, standard library only, so that it stands within milliseconds:
-``python -I -S guardian.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps; standard
+``python -I -S process_reaper.py GRACE_S -- COMMAND…``.  Standard input is a pipe whose write end the owner keeps; standard
 output is a pipe that gets two lines, ``<guardian's pid> <server's pid>`` and at the end the server's exit status, with
 the reason if one of its parts was that, and whose end of file is the guardian's death; standard error is the server's
 log.

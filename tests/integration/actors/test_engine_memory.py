@@ -25,8 +25,8 @@ pytestmark = pytest.mark.sglang
 GRAPHS = "SGLANG_MEMORY_SAVER_CUDA_GRAPH"
 READ = """
 import argparse, json, sys
-from actors.engines import cpu_seam
-cpu_seam.install()
+from actors.engines.server import cpu_patches
+cpu_patches.install_cpu_patches()
 from pydantic import TypeAdapter
 from sglang.srt.environ import envs
 from sglang.srt.constants import GPU_MEMORY_ALL_TYPES

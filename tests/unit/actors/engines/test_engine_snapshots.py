@@ -83,7 +83,7 @@ class LookedAt(RemoteEngine):
     looked: asyncio.Semaphore
 
     @property
-    def is_asked(self) -> bool:
+    def has_requests(self) -> bool:
         self.looked.release()
         return super().has_requests
 

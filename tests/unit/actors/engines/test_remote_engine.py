@@ -66,7 +66,7 @@ async def test_a_watcher_is_told_what_comes_and_an_engine_that_dies_leaves_all_o
     async with polling_engines([engine], lambda name, load: None):
         with pytest.raises(EngineUnavailable, match="its process ended") as died:
             await engine.generate(
-                request([1], 9, received=before), lambda came: told.append("".join(map(chr, came.token_ids)))
+                request([1], 9, resume_from=before), lambda came: told.append("".join(map(chr, came.token_ids)))
             )
     assert told[:2] == ["hel", "hell"]
     assert died.value.partial_reply == SAID
@@ -87,7 +87,7 @@ async def test_an_actor_that_hangs_leaves_what_it_had_told(monkeypatch: pytest.M
     monkeypatch.setattr(remote_engine, "_MARGIN_S", 0.0)
     engine, before = RemoteEngine(LocalRemote(FakeEngine())), received("he")
     with pytest.raises(EngineUnavailable, match="local hangs") as gave_up:
-        await engine.generate(request([1], 9, received=before, deadline_s=0.0))
+        await engine.generate(request([1], 9, resume_from=before, deadline_s=0.0))
     assert gave_up.value.partial_reply == before
 
 

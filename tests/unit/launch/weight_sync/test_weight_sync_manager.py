@@ -172,7 +172,7 @@ async def test_a_version_that_is_overtaken_while_an_engine_waits_is_not_pushed_t
 ) -> None:
     fleet = FakeFleet(2)
     fleet.gate.clear()
-    async with pushing(tmp_path, fleet, share=0.5) as (pusher, conductor):
+    async with pushing(tmp_path, fleet, max_updating_share=0.5) as (pusher, conductor):
         await pusher.push_weights(manifest(1))
         await breathe()
         await pusher.push_weights(manifest(2))
@@ -200,7 +200,7 @@ async def test_versions_that_come_faster_than_an_engine_can_read_them_still_reac
 async def test_admission_hears_of_the_oldest_version_in_use_while_newer_ones_come(tmp_path: Path) -> None:
     """Else it waits, and the learner after it, until no version comes any more."""
     fleet, versions = FakeFleet(2), iter(range(2, 12))
-    async with pushing(tmp_path, fleet, share=0.5) as (pusher, conductor):
+    async with pushing(tmp_path, fleet, max_updating_share=0.5) as (pusher, conductor):
 
         async def offer_next() -> None:
             if (version := next(versions, None)) is not None:
@@ -218,7 +218,7 @@ async def test_an_engine_that_waits_for_its_turn_is_not_pushed_to_once_it_has_to
     """Else it takes its memory back in the middle of the learner's turn."""
     fleet = FakeFleet(2)
     fleet.gate.clear()
-    async with pushing(tmp_path, fleet, share=0.5) as (pusher, _):
+    async with pushing(tmp_path, fleet, max_updating_share=0.5) as (pusher, _):
         await pusher.push_weights(manifest(1))
         await breathe()
         pusher.suspend()
@@ -297,7 +297,7 @@ async def test_engines_that_hold_other_weights_as_the_same_version_are_all_in_do
 @pytest.mark.parametrize(("engines", "share", "at_once"), [(4, 0.5, 2), (5, 0.5, 2), (3, 0.1, 1), (1, 0.5, 1)])
 async def test_only_a_share_of_the_fleet_stands_still(tmp_path: Path, engines: int, share: float, at_once: int) -> None:
     fleet = FakeFleet(engines)
-    async with pushing(tmp_path, fleet, share=share) as (pusher, conductor):
+    async with pushing(tmp_path, fleet, max_updating_share=share) as (pusher, conductor):
         await pusher.push_weights(manifest(1))
         await pusher.wait_newest_served(60)
         assert fleet.most_loading == at_once
@@ -358,7 +358,7 @@ async def test_an_engine_that_is_gone_with_its_node_is_waited_for_no_more(tmp_pa
 
 async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_back(tmp_path: Path) -> None:
     fleet = FakeFleet(2)
-    async with pushing(tmp_path, fleet, share=1.0) as (pusher, conductor):
+    async with pushing(tmp_path, fleet, max_updating_share=1.0) as (pusher, conductor):
 
         async def lose() -> None:
             fleet.on_loaded = _nothing
@@ -376,7 +376,7 @@ async def test_an_engine_that_was_lost_while_it_loaded_holds_no_later_version_ba
 async def test_a_version_comes_to_the_machine_before_its_engine_is_told(tmp_path: Path) -> None:
     """Else the engine stands still for as long as the network takes."""
     fleet, copies = FakeFleet(1), FakeCopies()
-    async with pushing(tmp_path, fleet, delivery=WeightTransport({"engine-0": LocalRemote(copies)})) as (pusher, _):
+    async with pushing(tmp_path, fleet, transport=WeightTransport({"engine-0": LocalRemote(copies)})) as (pusher, _):
         pusher.set_served(manifest(1))
         await pusher.push_weights(manifest(2))
         await breathe()
@@ -390,7 +390,7 @@ async def test_a_copy_that_an_engine_refused_is_not_offered_again(tmp_path: Path
     fleet, copies = FakeFleet(1), FakeCopies()
     copies.gate.set()
     fleet.refusing = {"/copy"}
-    async with pushing(tmp_path, fleet, delivery=WeightTransport({"engine-0": LocalRemote(copies)})) as (pusher, _):
+    async with pushing(tmp_path, fleet, transport=WeightTransport({"engine-0": LocalRemote(copies)})) as (pusher, _):
         await pusher.push_weights(manifest(1))
         await pusher.wait_newest_served(60)
     assert copies.asked == [(1, NO_VERSION, False), (1, NO_VERSION, True)]

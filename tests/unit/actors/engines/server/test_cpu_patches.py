@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 CHECK = """
-from actors.engines import cpu_seam
-assert cpu_seam.install()
+from actors.engines.server import cpu_patches
+assert cpu_patches.install_cpu_patches()
 from sglang.srt.utils import weight_checker
 before = weight_checker.tensor_hash
-cpu_seam.hash_fast()
+cpu_patches.patch_weight_checksum()
 import torch, xxhash
 weights = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4)
 assert weight_checker.tensor_hash is not before

@@ -27,8 +27,8 @@ FLAT = torch.arange(10, dtype=torch.bfloat16)
 CHECK = """
 import json, sys
 import msgspec
-from actors.engines import cpu_seam
-cpu_seam.install()
+from actors.engines.server import cpu_patches
+cpu_patches.install_cpu_patches()
 from sglang.srt.managers import io_struct
 for kind, message in json.load(sys.stdin):
     fields = {field.name: field for field in msgspec.structs.fields(getattr(io_struct, kind))}

@@ -142,7 +142,7 @@ def test_a_mixed_prefix_stays_marked_when_the_server_that_mixed_it_is_lost() -> 
     )
     assert whole is not None
     assert work.build_reply(whole, "e").mixed_prefix
-    elsewhere = InflightRequest(replace(ASKED, received=work.kept_reply), lambda: None)
+    elsewhere = InflightRequest(replace(ASKED, resume_from=work.kept_reply), lambda: None)
     assert elsewhere.partial_reply.mixed_prefix
 
 
@@ -166,7 +166,7 @@ def test_nobody_goes_on_behind_more_than_was_asked_for() -> None:
 
 def test_a_watcher_is_told_what_another_server_would_go_on_behind() -> None:
     told = list[list[int]]()
-    asked = replace(ASKED, received=PartialReply([6], [-0.6], [2]))
+    asked = replace(ASKED, resume_from=PartialReply([6], [-0.6], [2]))
     work = InflightRequest(asked, lambda: None, lambda came: told.append(came.token_ids))
     work.begin_attempt(*served(3)).parse_chunk(chunk([7], ends=False))
     work.keep_partial_reply()
@@ -182,6 +182,6 @@ def test_another_engine_is_told_what_came_over_any_way() -> None:
     """Errors cross processes by pickle, which forgets what an exception was not made of."""
     sent = EngineUnavailable("gone", PartialReply([7], [-0.7], [3]))
     came = pickle.loads(pickle.dumps(sent))  # noqa: S301  its own bytes
-    assert (str(came), came.received) == ("gone", sent.partial_reply)
-    work = InflightRequest(replace(ASKED, received=came.received), lambda: None)
+    assert (str(came), came.partial_reply) == ("gone", sent.partial_reply)
+    work = InflightRequest(replace(ASKED, resume_from=came.partial_reply), lambda: None)
     assert (work.input_ids, work.tokens_left, work.cuts) == ([1, 2, 7], 5, 1)
