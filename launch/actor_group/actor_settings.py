@@ -345,7 +345,7 @@ def _provider(config: RunConfig, node: ClusterNode) -> ProviderSettings | None:
     settings = make_provider_settings(config.sandbox, os.environ)
     if settings is None or settings.name != ENVIRONMENT:
         return settings
-    return replace(settings, callback=config.sandbox.callback or callback_address(settings.urls, node.address))
+    return replace(settings, callback_host=config.sandbox.callback or callback_address(settings.urls, node.address))
 
 
 def worker_settings(

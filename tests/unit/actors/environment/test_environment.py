@@ -294,7 +294,7 @@ class LostReplies:
             raise TimeoutError
         return given
 
-    async def ask(self, path: str, body: dict[str, object], deadline_s: float | None = None) -> dict[str, object]:
+    async def post_with_retries(self, path: str, body: dict[str, object], deadline_s: float | None = None) -> dict[str, object]:
         return await self.inner.post_with_retries(path, body, deadline_s)
 
 

@@ -40,7 +40,7 @@ class FakeBusySession:
 
     def __init__(self, wait_s: float) -> None:
         self.shell = FakeShell(wait_s)
-        self.named: dict[str, object] = {}
+        self.named_sessions: dict[str, object] = {}
 
 
 class FakeEndingSession:

@@ -343,7 +343,7 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def episode(_: RolloutWorker, ticket: RolloutRequest) -> Trajectory:
-        return replace(make_trajectory(reward=1.0), ticket=ticket, reward=Reward(0.9, {}))
+        return replace(make_trajectory(reward=1.0), request=ticket, reward=Reward(0.9, {}))
 
     monkeypatch.setattr(RolloutWorker, "_run_episode", episode)
     wanted, late = (RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
