@@ -73,7 +73,7 @@ def append_atomically(path: Path, data: bytes) -> None:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Remove what the death of a process in :func:`append_whole` has left of a last line, if ``path`` is there."""
+    """Remove what the death of a process in :func:`append_atomically` has left of a last line, if ``path`` is there."""
     if not path.exists():
         return
     with path.open("rb+") as file:

@@ -83,7 +83,7 @@ def logprob_peak_bytes(rank, world, port, tokens, vocabulary, chunk_bytes):
     return run(tokens)
 
 
-def bytes_asleep(rank, world, port, settings, batch, then=("sleep",)):
+def bytes_asleep(rank, world, port, settings, batch, then=("offload_to_host",)):
     """Memory that weights, gradients and optimizer still have after a step and, where it is given, another call."""
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()

@@ -114,7 +114,7 @@ def test_recomputation_trains_the_first_layer_too(ranks, settings, recompute, ta
 
 @pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16"}], ids=["float32", "bfloat16"])
 def test_sleep_and_an_offloaded_optimizer_change_no_bit(ranks, settings, options):
-    made, digest, sleep = settings(lora=SOME, **options), ("weights_digest",), ("sleep",)
+    made, digest, sleep = settings(lora=SOME, **options), ("weights_digest",), ("offload_to_host",)
     here = ranks.learner(made, *TRAINED, digest)
     away = ranks.learner(settings(lora=SOME, offload="optimizer", **options), TRAINED[0], sleep, *TRAINED[1:], digest)
     assert away[-1] == here[-1]
@@ -134,7 +134,7 @@ def test_the_reference_of_a_penalty_is_the_base(ranks, settings):
 
 def test_a_step_with_a_penalty_needs_no_folder(ranks, settings, tmp_path):
     made = settings(lora=SOME, objective=Objective(kl=KlPenalty(0.1)))
-    keep = ("keep_reference", str(tmp_path / "reference"), True)
+    keep = ("freeze_reference", str(tmp_path / "reference"), True)
     steps = [("step", 5 + n, payload(seed=n), lineage(), WeightVersion(4)) for n in range(2)]
     _, first, second = ranks.learner(made, keep, *steps)
     assert first.metrics["kl_reference"] == pytest.approx(0, abs=1e-9)

@@ -202,7 +202,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_learner_that_slept_changes_no_bit(ranks, settings, name):
     """It makes room for an engine on the same device, and goes on where it was."""
-    made, sleep, digest = settings(**OPTIONS[name]), ("sleep",), ("weights_digest",)
+    made, sleep, digest = settings(**OPTIONS[name]), ("offload_to_host",), ("weights_digest",)
     first, second = (("sft", batch) for batch in BATCHES[:2])
     awake = ranks.learner(made, first, second, digest)
     slept = ranks.learner(made, sleep, first, sleep, sleep, second, sleep, digest)

@@ -192,7 +192,7 @@ def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, setti
     rng = np.random.default_rng(2)
     batch = [trajectory(rng, 0, i, float(i % 2), (0, 7) if i else (0,), length=30) for i in range(4)]
     (report,) = ranks.learner(
-        settings(eta=3), ("step", 8, [pack_trajectory(t) for t in batch], lineage(), WeightVersion(7))
+        settings(max_staleness=3), ("step", 8, [pack_trajectory(t) for t in batch], lineage(), WeightVersion(7))
     )
     assert report.dropped == {"train-g000000-s00": DropReason.ALL_STALE}
     assert report.trained == tuple(f"train-g000000-s{i:02d}" for i in (1, 2, 3))
@@ -202,7 +202,7 @@ def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, setti
     assert metrics["masked_tokens"] == 30, "the 20 of the trajectory that was dropped are not masked ones"
     assert metrics["age_max"] == 0
     (fresh,) = ranks.learner(
-        settings(eta=9), ("step", 8, [pack_trajectory(t) for t in batch], lineage(), WeightVersion(7))
+        settings(max_staleness=9), ("step", 8, [pack_trajectory(t) for t in batch], lineage(), WeightVersion(7))
     )
     assert fresh.metrics["trained_tokens"] == 80
     assert fresh.metrics["age_max"] == 7
@@ -211,7 +211,7 @@ def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, setti
 def test_a_batch_of_stale_tokens_leaves_the_weights_alone(ranks, settings):
     old = payload(versions=(0,))
     before, report, after = ranks.learner(
-        settings(eta=2), ("weights_digest",), ("step", 8, old, lineage(), WeightVersion(7)), ("weights_digest",)
+        settings(max_staleness=2), ("weights_digest",), ("step", 8, old, lineage(), WeightVersion(7)), ("weights_digest",)
     )
     assert before == after
     assert report.metrics["updated"] == 0

@@ -57,7 +57,7 @@ def test_decoupled_updates_equal_hugging_face(ranks, settings, tmp_path, layout)
     out = str(tmp_path / "out")
     first, second = ranks.learner(
         made,
-        ("keep_reference", str(tmp_path / "reference"), True),
+        ("freeze_reference", str(tmp_path / "reference"), True),
         *(step(5 + n, batch) for n, batch in enumerate(batches)),
         ("publish", WeightVersion(9), 2, WeightVersion(4), out),
         world=1 if layout == "one rank" else 2,
@@ -83,7 +83,7 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
     its own wait on the host then."""
     folder = str(tmp_path / "reference")
     made = settings(objective=Objective(kl=KlPenalty(0.1)))
-    keep, again = ("keep_reference", folder, True), ("keep_reference", folder, False)
+    keep, again = ("freeze_reference", folder, True), ("keep_reference", folder, False)
     steps = [step(5, payload(seed=1)), step(6, payload(seed=2))]
     whole = ranks.learner(made, keep, steps[0], steps[1], ("weights_digest",))
     (tmp_path / "reference").rename(tmp_path / "kept")
@@ -107,7 +107,7 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
 def test_a_penalty_without_a_reference_is_an_error(ranks, settings):
     made = settings(objective=Objective(kl=KlPenalty(0.1)))
     ((_, _, message),) = ranks.run("survives", settings=made, attempt=step(5, payload()), error="NotReadyError")
-    assert "keep_reference" in message
+    assert "freeze_reference" in message
 
 
 def bad_payload() -> list[bytes]:

@@ -315,7 +315,7 @@ async def test_a_foreign_run_is_refused_by_name_and_for_good() -> None:
 async def test_a_trajectory_that_does_not_belong_here_is_refused_and_the_next_one_is_taken() -> None:
     store = Store()
     evaluation = make_trajectory()
-    evaluation = replace(evaluation, ticket=replace(evaluation.request, purpose="held_out"))
+    evaluation = replace(evaluation, request=replace(evaluation.request, purpose="held_out"))
     async with receiver_for(store, max_bytes=4000) as receiver, sender_to(receiver) as sender:
         for trajectory, reason in (
             (evaluation, RefusalReason.NOT_FOR_TRAINING),

@@ -150,7 +150,7 @@ def test_segment_sees_its_parents_tokens(lineage):
 def _trained_tokens(batch):
     """Each token with loss: the sequence it is in, and all that its loss is told of it."""
     return sorted(
-        (sample.token_ids.tolist(), target, *values, sample.origin)
+        (sample.token_ids.tolist(), target, *values, sample.trajectory_index)
         for sample in batch.samples
         for target, *values in zip(
             sample.targets.tolist(),

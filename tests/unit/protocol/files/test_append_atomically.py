@@ -15,16 +15,16 @@ from protocol.files.filesystem import cut_torn_line
 CHILD = """
 import resource, signal, sys
 from pathlib import Path
-from protocol.files.filesystem import append_whole
+from protocol.files.filesystem import append_atomically
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path = Path(sys.argv[1])
-append_whole(path, b"first" + bytes([10]))
+append_atomically(path, b"first" + bytes([10]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10, 100))
 try:
-    append_whole(path, b"second" + bytes([10]))
+    append_atomically(path, b"second" + bytes([10]))
 except OSError:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-    append_whole(path, b"third" + bytes([10]))
+    append_atomically(path, b"third" + bytes([10]))
 """
 
 

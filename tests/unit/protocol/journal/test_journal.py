@@ -235,13 +235,13 @@ def test_resuming_from_a_checkpoint_leases_again_exactly_what_it_does_not_hold(j
     for step in (1, 2, 3):
         fill(journal, step)
         leases.append(journal.lease_batch(1))
-        journal.mark_trained(step, leases[-1].trajectories, {})
+        journal.mark_trained(step, leases[-1].trajectory_ids, {})
     journal.commit_checkpoint(1)
     journal.commit_checkpoint(3)
     journal.rewind_to_step(1)
     assert journal.accounting().trained == 4
     assert journal.lease_batch(1) == leases[1]
-    journal.mark_trained(2, leases[1].trajectories, {})
+    journal.mark_trained(2, leases[1].trajectory_ids, {})
     assert journal.lease_batch(1) == leases[2]
 
 
@@ -434,13 +434,13 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = {path!r}
-from unit.protocol.test_journal import arrival, open_journal
+from unit.protocol.journal.test_journal import arrival, open_journal
 from tests.support.trajectories import make_plan
 journal = open_journal(Path({folder!r}))
 for group in range(10_000):
     journal.open_group(make_plan(group), b"%d" % group)
     for sample in range(4):
-        journal.append([arrival(group, sample)])
+        journal.append_batch([arrival(group, sample)])
         print(group, sample, flush=True)
 """
 

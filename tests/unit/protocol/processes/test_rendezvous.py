@@ -12,12 +12,12 @@ from tests.support.processes import listening_at
 
 _MEET = """
 import sys, torch.distributed as dist
-from protocol.processes.loopback import free_port
-from protocol.processes.rendezvous import meet_at_address
+from protocol.processes.loopback import find_free_port
+from protocol.processes.rendezvous import restrict_tcp_stores_to_address
 
-meet_at_address()
-meet_at_address()
-kind, port = sys.argv[1], free_port()
+restrict_tcp_stores_to_address()
+restrict_tcp_stores_to_address()
+kind, port = sys.argv[1], find_free_port()
 if kind == "store":
     store = dist.TCPStore("127.0.0.1", port, 1, True)
 elif kind == "any port":

@@ -18,7 +18,7 @@ from protocol.processes.stack_dumps import register_stack_dump, request_stack_du
 HANGS = """
 import sys, threading
 from pathlib import Path
-from protocol.processes.stack_dumps import offer_stacks
+from protocol.processes.stack_dumps import register_stack_dump
 
 def waits_for_ever():
     lock = threading.Lock()
@@ -26,7 +26,7 @@ def waits_for_ever():
     print("ready", flush=True)
     lock.acquire()
 
-offer_stacks(Path(sys.argv[1]), "learner-1")
+register_stack_dump(Path(sys.argv[1]), "learner-1")
 threading.Thread(target=threading.Event().wait, name="writer", daemon=True).start()
 waits_for_ever()
 """

@@ -499,4 +499,4 @@ def test_whatever_befalls_one_message_the_next_heartbeats_mend_it(mishap: Mishap
 def test_nothing_is_lost_or_stored_twice_and_nothing_waits_for_ever() -> None:
     Stream.seen.clear()
     run_state_machine_as_test(Stream, settings=settings(max_examples=60, stateful_step_count=60, deadline=None))
-    assert {(Mishap.DROPPED, "Data"), (Mishap.DROPPED, "Ack")} <= Stream.seen.keys(), "the network was too kind"
+    assert {(Mishap.DROPPED, "StreamData"), (Mishap.DROPPED, "StreamAck")} <= Stream.seen.keys(), "the network was too kind"
