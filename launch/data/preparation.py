@@ -52,8 +52,8 @@ def _generated_tasks(config: RunConfig, prepared: PreparedRun, run_dir: Path) ->
     return replace(
         prepared,
         tasks={task.id: task for task in (*train, *held_out)},
-        training=tuple(task.id for task in train),
-        held_out=tuple(task.id for task in held_out),
+        training_ids=tuple(task.id for task in train),
+        held_out_ids=tuple(task.id for task in held_out),
     )
 
 
@@ -130,8 +130,8 @@ def _data_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> PreparedRu
     return replace(
         prepared,
         tasks={task.id: task for task in found.tasks},
-        training=found.training_ids,
-        held_out=found.held_out_ids,
+        training_ids=found.training_ids,
+        held_out_ids=found.held_out_ids,
         problems=found.problems,
     )
 
@@ -160,7 +160,7 @@ def _drop_overlong_prompts(config: RunConfig, prepared: PreparedRun) -> Prepared
     return replace(
         prepared,
         tasks={name: task for name, task in prepared.tasks.items() if name not in misfits},
-        training=training,
-        held_out=tuple(name for name in prepared.held_out_ids if name not in misfits),
+        training_ids=training,
+        held_out_ids=tuple(name for name in prepared.held_out_ids if name not in misfits),
         problems=(*prepared.problems, *problems),
     )

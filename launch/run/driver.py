@@ -520,7 +520,7 @@ class Driver:
         able = restrict_roles(nodes, findings)
         for line in describe_findings(nodes, findings):
             self._console.print(line)
-        self._cluster = replace(self._cluster, asked=asked)
+        self._cluster = replace(self._cluster, node_requirements=asked)
         return able
 
     async def _end_process_if_cluster_lost(self, work: Coroutine[Any, Any, None]) -> None:

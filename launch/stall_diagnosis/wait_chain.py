@@ -14,7 +14,7 @@ from protocol.processes.task_stacks import TaskStack
 from protocol.trajectory import is_training_trajectory
 
 DRIVER, BUFFER = "driver", "buffer"
-_TRAINING_FUNCTION, _PHASES_FUNCTION = "Training.run", "Driver._phases"
+_TRAINING_FUNCTION, _PHASES_FUNCTION = "TrainingLoop.run", "Driver._run_phases"
 """Functions of the task from which everything else follows."""
 _MOST_LINKS = 8
 _STOPPED = "T"
@@ -112,7 +112,7 @@ def _describe_episodes(evidence: StallEvidence) -> tuple[str, str]:
 
 
 def _asks(task: TaskStack) -> bool:
-    return task.waits_for == "conductor.take"
+    return task.waits_for == "conductor.acquire_requests"
 
 
 def _describe_majority(process: str, tasks: Sequence[TaskStack]) -> tuple[str, str]:

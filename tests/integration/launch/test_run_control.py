@@ -136,7 +136,7 @@ def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRu
         assert re.search(rf"^{process}: \S", report, re.MULTILINE), f"no task of {process}"
         assert f"-- {process}\n" in report, f"no stack of {process}"
     assert "-- learner-0" in report
-    assert "Training.run" in report
+    assert "TrainingLoop.run" in report
     run.wait_event("progress", "advisory.over", lambda event: event["about"] == "stalled")
     asked(run, ControlAction.STOP)
     assert run.succeed()["ended"] == "asked"

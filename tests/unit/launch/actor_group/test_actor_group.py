@@ -285,11 +285,11 @@ async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> 
         def __init__(self) -> None:
             self.hosts: list[int] = []
 
-        async def expect(self, hosts: int) -> None:
+        async def set_host_count(self, hosts: int) -> None:
             self.hosts.append(hosts)
 
     def on(node: ClusterNode, name: str, cls: object, /, *args: object, **kwargs: object) -> LocalRemote[Any]:
-        return LocalRemote(source if cls is WeightSource else SimpleNamespace(model=lambda _: "/model"), name)
+        return LocalRemote(source if cls is WeightSource else SimpleNamespace(fetch_model=lambda _: "/model"), name)
 
     source = Source()
     with a_fleet(tmp_path) as made:
@@ -368,7 +368,7 @@ class NotedRank:
     def __init__(self) -> None:
         self.told: list[tuple[int, float]] = []
 
-    def learn_from(self, step: int, lr: float) -> None:
+    def set_learning_rate(self, step: int, lr: float) -> None:
         self.told.append((step, lr))
 
 

@@ -67,9 +67,9 @@ SMALL = ("data.training_tasks=4", "rollout.groups_per_step=4", "evaluation.tasks
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from launch.run.arguments import parse
+from launch.run.arguments import parse_arguments
 from launch.config import load_recipe
-from launch.data.preparation import prepare
+from launch.data.preparation import prepare_run
 
 def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -77,9 +77,9 @@ def killed(*_):
 if sys.argv[1] == "tasks":
     Path.chmod = killed  # of the first file of the first task
 else:
-    from launch.demo import hf
-    hf.save_model = killed
-prepare(load_recipe("demo", sys.argv[3:]), Path(sys.argv[2]))
+    from launch.demo import hugging_face
+    hugging_face.save_model = killed
+prepare_run(load_recipe("demo", sys.argv[3:]), Path(sys.argv[2]))
 """
 
 

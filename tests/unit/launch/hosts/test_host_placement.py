@@ -68,7 +68,7 @@ class FakeRay:
         return [PlacementBundle(cast("Any", None), index) for index in range(len(wanted))]
 
     def give_back(self, places: Sequence[PlacementBundle]) -> None:
-        self.back += placement
+        self.back += places
 
 
 @pytest.mark.parametrize("room", [2, 3])

@@ -129,7 +129,7 @@ def main():
     with JsonOutput(sys.argv[1] == "json") as out:
         print("from python")
         subprocess.run(["echo", "from a child"], check=True)
-        out.set({"steps": 3})
+        out.set_result({"steps": 3})
         if sys.argv[2] == "fail":
             raise UserError("no Docker: run make setup")
 
@@ -164,7 +164,7 @@ def test_json_with_help_is_the_help_and_no_object() -> None:
 
 STUCK_COMMAND = """
 import asyncio, os, signal
-from launch.cluster import interruptible
+from launch.cluster import run_interruptible
 from protocol.cli.output import JsonOutput
 
 async def stuck():
@@ -176,26 +176,26 @@ async def stuck():
             pass
 
 with JsonOutput(True) as out:
-    asyncio.run(interruptible(stuck(), "demo-1"))
+    asyncio.run(run_interruptible(stuck(), "demo-1"))
 """
 
 
 STUCK_THREAD = """
 import asyncio, os, signal, threading, time
-from launch.cluster import interruptible
+from launch.cluster import run_interruptible
 
 def busy():
     os.kill(os.getpid(), signal.SIGINT)
     threading.Timer(2.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     time.sleep(600)
 
-asyncio.run(interruptible(asyncio.to_thread(busy), "demo-1"))
+asyncio.run(run_interruptible(asyncio.to_thread(busy), "demo-1"))
 """
 
 
 UNHEARD = """
 import asyncio, os, signal
-from launch.cluster import interruptible
+from launch.cluster import run_interruptible
 from protocol.cli.exit_codes import main_guard
 from protocol.cli.output import error_console
 
@@ -205,7 +205,7 @@ async def work():
     os.kill(os.getpid(), signal.SIGINT)
     await asyncio.sleep(600)
 
-raise SystemExit(main_guard(lambda: asyncio.run(interruptible(work(), "demo-1"))))
+raise SystemExit(main_guard(lambda: asyncio.run(run_interruptible(work(), "demo-1"))))
 """
 
 

@@ -47,13 +47,13 @@ def facts(**changes: object) -> SummaryFacts:
         "nodes": 1,
         "placement": "separate",
         "seed": 7,
-        "eta": 2,
+        "max_staleness": 2,
         "seconds": 61.26,
         "evaluations": {
             "before": [*attempts(True, False, False, False), *attempts(False, family="held")],
             "after": [*attempts(True, True, True, False), *attempts(True, family="held")],
         },
-        "held_out": ("held",),
+        "held_out_families": ("held",),
         "accounting": BOOKS,
         "leaked": 0,
         "finished": True,
@@ -105,7 +105,7 @@ def test_evaluations_beside_training_and_the_best_checkpoint_are_named(tmp_path:
         for step, passed in ((4, False), (8, True))
     ]
     best = BestCheckpoint(8, 0.75, tmp_path / "checkpoints" / "step-000008", None)
-    summary = summarise_run(tmp_path, facts(exams=exams, best=best))
+    summary = summarise_run(tmp_path, facts(online_evaluations=exams, best=best))
     steps = summary["eval"]["steps"]
     assert [(row["step"], row["version"], row["pass_at_1"], row["n"]) for row in steps] == [
         (4, 14, 0.5, 2),

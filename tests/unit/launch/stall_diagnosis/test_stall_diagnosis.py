@@ -26,7 +26,7 @@ from protocol.events import EventLog
 from protocol.processes.stack_dumps import register_stack_dump
 from protocol.processes.task_stacks import TaskStack, collect_task_stacks
 
-TRAINS = "launch/training/loop.py:230 Training.run"
+TRAINS = "launch/training/loop.py:230 TrainingLoop.run"
 
 
 def task(name: str, waits_for: str = "", place: str = "launch/x.py:1 f", group: Sequence[str] = ()) -> TaskStack:
@@ -34,7 +34,7 @@ def task(name: str, waits_for: str = "", place: str = "launch/x.py:1 f", group: 
 
 
 def training(waits_for: str = "", group: Sequence[str] = ()) -> TaskStack:
-    return TaskStack("Task-1", ("launch/run/driver.py:9 Driver._phases", TRAINS), waits_for, tuple(group))
+    return TaskStack("Task-1", ("launch/run/driver.py:9 Driver._run_phases", TRAINS), waits_for, tuple(group))
 
 
 EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number in range(3)]
@@ -63,7 +63,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
         ),
         (
             StallEvidence(
-                {"driver": [training("buffer.lease")], "worker-0-0": [task("tell"), task("w", "conductor.take")]}
+                {"driver": [training("buffer.lease")], "worker-0-0": [task("tell"), task("w", "conductor.acquire_requests")]}
             ),
             "the training waits for buffer (lease); no episode runs: 1 workers wait for tickets of the conductor",
         ),
@@ -81,7 +81,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
         ),
         (
             StallEvidence(
-                {"driver": [TaskStack("t", ("a.py:1 Driver._phases", "launch/data/preparation.py:7 prepare"), "")]}
+                {"driver": [TaskStack("t", ("a.py:1 Driver._run_phases", "launch/data/preparation.py:7 prepare"), "")]}
             ),
             "the driver is in launch/data/preparation.py:7 prepare",
         ),
@@ -189,7 +189,7 @@ def test_the_file_has_the_line_and_every_stack(tmp_path: Path) -> None:
     assert (first.name, second.name) == ("hang-1.txt", "hang-2.txt")
     lines = first.read_text().splitlines()
     assert lines[0] == "a waits for b"
-    for part in ("do_signal_stop", "Training.run", "engine-0: no answer", "in exchange", "waits for buffer.lease"):
+    for part in ("do_signal_stop", "TrainingLoop.run", "engine-0: no answer", "in exchange", "waits for buffer.lease"):
         assert any(part in line for line in lines), part
 
 

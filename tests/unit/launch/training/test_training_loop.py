@@ -98,7 +98,7 @@ class FakeLearner:
     def __post_init__(self) -> None:
         self.disk.set()
 
-    def sleep(self) -> None:
+    def offload_to_host(self) -> None:
         self.told.append("sleep")
 
     def step(self, step: int, payload: Sequence[bytes], lineage: Lineage, version: WeightVersion) -> StepReport:
@@ -148,7 +148,7 @@ class FakeLearner:
         self.written(Path(folder))
         (Path(folder) / "weights").write_text(str(self.weights))
 
-    def keep_reference(self, folder: str, write: bool) -> None:
+    def freeze_reference(self, folder: str, write: bool) -> None:
         self.references.append((self.weights, write))
         if write:
             Path(folder).mkdir()
@@ -589,7 +589,7 @@ async def test_a_stop_condition_ends_the_wait_for_a_batch_that_never_comes(tmp_p
 
 async def test_the_policy_wait_holds_the_step_that_would_strand_an_episode(tmp_path: Path) -> None:
     run = Run(tmp_path)
-    run.change(policy=StaleTokenPolicy.WAIT)
+    run.change(stale_policy=StaleTokenPolicy.WAIT)
     run.conductor.running_step = 0
     async with asyncio.TaskGroup() as group:
         going = group.create_task(run.go())
@@ -1059,10 +1059,10 @@ async def test_on_a_shared_device_the_engine_samples_in_its_turn_and_the_learner
     """Else one of them is asked for something while the other has its memory."""
 
     class Taking(ProbedEngine):
-        async def lend(self, lease_s: float, deadline_s: float) -> None:
+        async def offload_memory(self, lease_s: float, deadline_s: float) -> None:
             run.generations[-1].told.append("lend")
 
-        async def load(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport:
+        async def load_weights(self, manifest: WeightManifest, deadline_s: float) -> WeightLoadReport:
             run.generations[-1].told.append("serve")
             return WeightLoadReport(
                 version=manifest.version, pause_ms=0.0, load_ms=1.0, prefetch_ms=1.0, offloaded_s=1.0
