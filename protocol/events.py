@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import orjson
 
@@ -23,6 +23,12 @@ _SET_S = 1.0
 """By less a wall clock may be off what has passed without anybody setting it."""
 
 JsonValue: TypeAlias = "str | int | float | bool | list[JsonValue] | dict[str, JsonValue] | None"
+
+
+class EmitEvent(Protocol):
+    """The signature of :meth:`EventLog.emit`, for code that decides and has no log of its own."""
+
+    def __call__(self, kind: str, **fields: JsonValue) -> None: ...
 
 
 class EventLog:

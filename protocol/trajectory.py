@@ -183,6 +183,11 @@ class RolloutRequest:
     def trajectory_id(self) -> str:
         return make_trajectory_id(self.group, self.sample, self.purpose)
 
+    @property
+    def attempt_id(self) -> str:
+        """The name of this attempt at the sample: the trajectory's id and the attempt's number."""
+        return f"{self.trajectory_id}-a{self.attempt}"
+
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from actors.buffer.group_progress import GroupProgress, read_group_progress
+from actors.buffer.task_records import TaskRecord, record_outcome
 from actors.runtime.stoppable_task import StoppableTask
-from actors.scheduler.curriculum import TaskRecord, record_outcome
 from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog

@@ -24,7 +24,8 @@ from actors.engines.messages import (
     OnPartialReply,
     PartialReply,
 )
-from actors.runtime.remote import Remote, RemoteError
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import RemoteError
 
 _ASK_S = 1.0
 _ASK_WATCHED_S = 0.2

@@ -20,7 +20,6 @@ from actors.rewards.composite import BINARY_REWARD, RewardFunction, apply_reward
 from actors.rewards.episode_result import EpisodeResult, EpisodeTranscript, ModelTurn, make_call_record
 from actors.rollout.policy import ContextFullError, EpisodeSampling, Policy, PolicyCompletion, TokenPolicy
 from actors.rollout.stages import NO_DEADLINES, StageDeadlines, run_stage
-from actors.scheduler.request_queue import attempt_name
 from actors.tokens.chat_format import ChatFormat, ChatMessage
 from actors.tokens.prompt_context import PromptContext, RenderedContext, RenderingLimits, WholeContext
 from actors.tokens.segment_tree import ObservationSource
@@ -201,7 +200,7 @@ class EpisodeSettings:
             temperature=self.sampling_temperature(request),
             seed=request.seed,
             greedy=request.greedy,
-            session=attempt_name(request),
+            session=request.attempt_id,
             deadline_s=self.generate_deadline_s,
             restart_s=self.engine_restart_s,
         )

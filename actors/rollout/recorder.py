@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from actors.rollout.episode import EpisodeGrade
-from actors.scheduler.request_queue import attempt_name
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import MAX_CAST_BYTES, CastWriter, turn_marker_label
 from protocol.trajectory import Reward, RolloutRequest, Trajectory
@@ -60,7 +59,7 @@ class EpisodeRecorder:
     """The recording, and the events beside it."""
 
     def __init__(self, events: EventLog, run_dir: Path, request: RolloutRequest, task: Task, worker: str) -> None:
-        self._events, self._id = events, attempt_name(request)
+        self._events, self._id = events, request.attempt_id
         self._terminal = TerminalRecorder(run_dir / "terminals" / f"{self._id}.cast", task.instruction)
         events.emit(
             "episode.started",

@@ -1,7 +1,7 @@
-"""Places on nodes that are held before anything starts: the typed seam to Ray's placement groups.
+"""Resources on nodes that are reserved before anything starts: the typed seam to Ray's placement groups.
 
-A group is held whole or not at all, so that of two runs that start on one cluster at a time neither gets half of what
-it needs.  It ends with :func:`give_back`, or with the Ray job that holds it.
+A group is reserved as a whole or not at all, so two runs that start on one cluster at the same time never get half of
+what they need.  A reservation ends with :func:`release_bundles`, or with the Ray job that holds it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ray.util.placement_group import PlacementGroup
 from protocol.errors import InfraError
 
 _NODE = "ray.io/node-id"
-"""Ray's own label of each node."""
+"""The label by which Ray identifies each node."""
 
 
 class PlacementError(InfraError):
-    """The cluster has not so much to spare."""
+    """The cluster does not have the requested resources free."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """A share of one node."""
+    """Resources of one node."""
 
     node_id: str
     cpus: float
@@ -34,20 +34,20 @@ class NodeShare:
 
     @property
     def resources(self) -> dict[str, float]:
-        named = {"CPU": self.cpus, "GPU": self.gpus}
-        return {name: amount for name, amount in named.items() if amount > 0}
+        amounts = {"CPU": self.cpus, "GPU": self.gpus}
+        return {name: amount for name, amount in amounts.items() if amount > 0}
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementBundle:
-    """Where an actor may be started."""
+    """A reserved share of a node, in which an actor may be started."""
 
     group: PlacementGroup
     index: int
 
 
 async def reserve_bundles(name: str, shares: Sequence[NodeShare], timeout_s: float) -> list[PlacementBundle]:
-    """One place for each.  Raises :class:`NoPlace`; then, and where it is cancelled, none is held."""
+    """Reserve one bundle for each share.  Raises :class:`PlacementError`; then, and on cancellation, nothing stays reserved."""
     untyped = cast("Any", util)
     group: PlacementGroup = untyped.placement_group(
         [each.resources for each in shares],
@@ -55,20 +55,20 @@ async def reserve_bundles(name: str, shares: Sequence[NodeShare], timeout_s: flo
         name=name,
         bundle_label_selector=[{_NODE: each.node_id} for each in shares],
     )
-    held = False
+    reserved = False
     try:
-        held = await asyncio.to_thread(group.wait, timeout_s)
+        reserved = await asyncio.to_thread(group.wait, timeout_s)
     finally:
-        if not held:  # which ends the thread, too
+        if not reserved:  # this also ends the thread that waits
             release_bundles([PlacementBundle(group, 0)])
-    if not held:
-        raise PlacementError(f"the cluster has no place for {name} within {timeout_s:g} s: others hold what it needs")
+    if not reserved:
+        raise PlacementError(f"the cluster had no resources for {name} within {timeout_s:g} s: other jobs hold them")
     return [PlacementBundle(group, index) for index in range(len(shares))]
 
 
 def release_bundles(bundles: Sequence[PlacementBundle]) -> None:
-    """All that their groups hold.  An actor that is still there ends."""
+    """Release everything that the bundles' groups hold.  An actor that still runs in one ends."""
     untyped = cast("Any", util)
-    for place in bundles:
-        if place.index == 0:
-            untyped.remove_placement_group(place.group)
+    for bundle in bundles:
+        if bundle.index == 0:
+            untyped.remove_placement_group(bundle.group)

@@ -1,7 +1,7 @@
-"""Work that outlives the call which started it: the one helper that may make such a task.
+"""Work that outlives the call that started it: the one helper that may create such a task.
 
-Everything else belongs to a ``TaskGroup`` whose ``async with`` ends it.  An actor that is started and stopped by two
-different calls has no such block of its own, so it hands one coroutine, usually a TaskGroup, to a :class:`Background`.
+All other tasks belong to a ``TaskGroup`` whose ``async with`` ends them.  An actor that is started and stopped by two
+different calls has no such block, so it hands one coroutine, usually a TaskGroup, to a :class:`StoppableTask`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class StoppableTask:
-    """Runs ``body`` from its making to its end or to :meth:`stop`, which must be awaited."""
+    """Runs ``body`` from construction until it ends or :meth:`stop` is called, which must be awaited."""
 
     def __init__(self, body: Coroutine[Any, Any, None], name: str) -> None:
         self._task = asyncio.get_running_loop().create_task(body, name=name)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
 
 from actors.buffer.group_progress import GroupProgress
+from actors.buffer.task_records import TaskRecords
 from actors.scheduler.admission import (
     AdmissionDecision,
     AdmissionHold,
@@ -26,12 +26,12 @@ from actors.scheduler.admission import (
     RolloutTuning,
     decide_admission,
 )
-from actors.scheduler.curriculum import TaskOrder, TaskRecords
+from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.failure_rates import FailureRateTracker
 from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue, request_key
 from actors.scheduler.task_sampler import TaskSampler
 from protocol.errors import UserError
-from protocol.events import JsonValue
+from protocol.events import EmitEvent, JsonValue
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFullError, ClosedGroup, DiskFullError, JournalOpenGroup
 from protocol.staleness import AdmissionLimit, find_binding_step
@@ -43,12 +43,6 @@ _RATED_ATTEMPTS = 500
 """Of training, that end between two words on how many infrastructure failed: fifty in each tenth."""
 _SHOWN_TASKS = 8
 """Of an epoch's order, in the event that tells of it; seed, epoch and what was heard give the rest again."""
-
-
-class EmitEvent(Protocol):
-    """Where events go: :meth:`protocol.events.EventLog.emit`."""
-
-    def __call__(self, kind: str, **fields: JsonValue) -> None: ...
 
 
 _PLAIN = RolloutTuning()

@@ -9,36 +9,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import TypeAlias
 
-from protocol.journal import ClosedGroup
-
-
-@dataclass(slots=True)
-class TaskRecord:
-    """What closed groups showed of one task."""
-
-    episodes: int = 0
-    passed: int = 0
-
-    @property
-    def pass_rate(self) -> float:
-        return self.passed / self.episodes
-
-
-TaskRecords: TypeAlias = Mapping[str, TaskRecord]
-"""By task; one of which no group has closed has none."""
-
-
-def record_outcome(records: dict[str, TaskRecord], closing: ClosedGroup) -> None:
-    """Take in what closed."""
-    record = records.setdefault(closing.task, TaskRecord())
-    record.episodes += len(closing.rewards)
-    record.passed += len(closing.passed)
-
+from actors.buffer.task_records import TaskRecord
 
 Curriculum = Callable[[int, Sequence[str], Mapping[str, TaskRecord]], Sequence[int]]
 """(epoch, tasks, records by task; a task that was never tried has none) → a permutation of the tasks' indices."""

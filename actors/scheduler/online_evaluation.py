@@ -19,9 +19,9 @@ from pathlib import Path
 import orjson
 from pydantic import TypeAdapter
 
-from actors.scheduler.core import EmitEvent
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan, EvaluationTracker
 from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue
+from protocol.events import EmitEvent
 from protocol.files.filesystem import append_atomically, cut_torn_line
 from protocol.trajectory import InfraFailure, RolloutRequest
 from protocol.weights import WeightVersion, format_version

@@ -20,11 +20,6 @@ def request_key(request: RolloutRequest) -> RequestKey:
     return (request.purpose, request.group, request.sample)
 
 
-def attempt_name(request: RolloutRequest) -> str:
-    """Of one attempt at it, for its worker and for people."""
-    return f"{request.trajectory_id}-a{request.attempt}"
-
-
 @dataclass(frozen=True, slots=True)
 class AssignedRequest:
     request: RolloutRequest
@@ -67,7 +62,7 @@ class RolloutRequestQueue:
         return [
             out.request
             for out in self.assigned.values()
-            if out.worker == worker and not out.settled and attempt_name(out.request) not in holds
+            if out.worker == worker and not out.settled and out.request.attempt_id not in holds
         ]
 
     def finish(self, request: RolloutRequest) -> AssignedRequest | None:

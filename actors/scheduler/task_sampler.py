@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from actors.scheduler.curriculum import Curriculum, TaskOrder, TaskRecord, TaskRecords, make_curriculum, record_outcome
+from actors.buffer.task_records import TaskRecord, TaskRecords, record_outcome
+from actors.scheduler.curriculum import Curriculum, TaskOrder, make_curriculum
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome
 from protocol.journal import ClosedGroup

@@ -28,7 +28,6 @@ from actors.rewards.composite import apply_reward
 from actors.rollout.episode import EpisodeObserver, EpisodeSettings, GradedEpisode
 from actors.rollout.harness import make_reply_callback, make_session_settings
 from actors.rollout.stages import StageDeadlines, StageOverrun, run_stage
-from actors.scheduler.request_queue import attempt_name
 from actors.tokens.chat_format import Tokenizer
 from actors.workers.provider_settings import ProviderSettings
 from protocol.errors import InfraError
@@ -87,7 +86,7 @@ class EnvironmentRunner:
         deadlines: StageDeadlines,
     ) -> Trajectory:
         """One episode.  Raises :class:`InfraError` when infrastructure failed."""
-        name = attempt_name(request)
+        name = request.attempt_id
         self._running, self._started = self._running + 1, self._started + 1
         try:
             with self._gateway.open_session(
@@ -109,7 +108,7 @@ class EnvironmentRunner:
     ) -> BeginEpisode:
         left_s = self._times.longest_s if deadlines.evaluate is None else _left_s(deadlines.evaluate)
         return BeginEpisode(
-            episode=f"{request.run_id}/{attempt_name(request)}.{secrets.token_hex(4)}",
+            episode=f"{request.run_id}/{request.attempt_id}.{secrets.token_hex(4)}",
             task=encode_task(task),
             agent=self._agent,
             limits=make_episode_limits(settings, request, self._times),

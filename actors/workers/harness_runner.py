@@ -24,7 +24,6 @@ from actors.rollout.harness import (
 )
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.stages import NO_DEADLINES, StageDeadlines
-from actors.scheduler.request_queue import attempt_name
 from actors.tokens.chat_format import Tokenizer
 from protocol.trajectory import RolloutRequest, Trajectory
 from sandbox.docker.container_sockets import listen_in_container
@@ -61,7 +60,7 @@ class HarnessRunner:
         deadlines: StageDeadlines = NO_DEADLINES,
     ) -> Trajectory:
         """One episode, in the terminal's sandbox.  Raises :class:`InfraError` when infrastructure failed."""
-        name = attempt_name(request)
+        name = request.attempt_id
         with self._gateway.open_session(
             name, make_session_settings(settings, request), make_reply_callback(observer)
         ) as session:
@@ -82,7 +81,7 @@ class HarnessRunner:
     ) -> Generator[tuple[HarnessRun, GatewaySession]]:
         """One that somebody else grades: at work in the terminal's sandbox, and its session, which is open in the
         block."""
-        name = attempt_name(request)
+        name = request.attempt_id
         with self._gateway.open_session(
             name, make_session_settings(settings, request), make_reply_callback(observer)
         ) as session:

@@ -35,9 +35,9 @@ from actors.rollout.recorder import EpisodeRecorder
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.stages import StageDeadlines, StageOverrun
 from actors.rollout.timed_terminal import TimedTerminal
-from actors.runtime.remote import Remote, RemoteError
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.evaluation import EvaluationAttempt
-from actors.scheduler.request_queue import attempt_name
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.tokens.chat_format import load_chat_format
 from actors.workers.environment_runner import EnvironmentRunner
@@ -276,7 +276,7 @@ class RolloutWorker:
                 await asyncio.sleep(1.0)  # the conductor is being restarted
                 continue
             for ticket in tickets:
-                key = attempt_name(ticket)
+                key = ticket.attempt_id
                 if key in self._running:  # a restarted conductor does not know that it is here already
                     continue
                 self._running[key] = episodes.create_task(self._run_request(key, ticket), name=key)

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from actors.engines.engine import Engine
-from actors.runtime.remote import Remote, RemoteError
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import RemoteError
 from launch.actor_group.health_monitor import PROMPT_ANSWER_S
 
 

@@ -29,7 +29,8 @@ from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError
 from actors.engines.settings import EngineSettings
 from actors.runtime.placement_groups import PlacementBundle
-from actors.runtime.remote import ActorOptions, Remote, RemoteError, kill_actor, short_actor_name, spawn_actor
+from actors.runtime.remote import ActorOptions, Remote, kill_actor, short_actor_name, spawn_actor
+from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.weight_transport.sender import RemoteWeightSender, WeightSender, WeightSenderSettings
 from actors.workers.rollout_worker import RolloutWorker

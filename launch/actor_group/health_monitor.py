@@ -11,7 +11,8 @@ from typing import Any
 
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineState
-from actors.runtime.remote import Remote, RemoteError, restart_actor, short_actor_name
+from actors.runtime.remote import Remote, restart_actor, short_actor_name
+from actors.runtime.remote_errors import RemoteError
 from actors.workers.rollout_worker import RolloutWorker
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.weight_sync.transport import WeightTransport

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
 from actors.runtime.placement_groups import PlacementBundle
-from actors.runtime.remote import ActorOptions, Remote, RemoteError, ResultRef, spawn_actor
+from actors.runtime.remote import ActorOptions, Remote, ResultRef, spawn_actor
+from actors.runtime.remote_errors import RemoteError
 from launch.actor_group.actor_settings import learner_environment
 from launch.config.policy import TrainerSection
 from launch.hosts.cluster_nodes import ClusterNode

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field, replace
 
-from actors.runtime.remote import Remote, RemoteError
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.admission import RolloutFlow, RolloutTuning
 from actors.scheduler.rollout_scheduler import RolloutScheduler, SchedulerRunState
 from actors.scheduler.running_mean import RunningMean

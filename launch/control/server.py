@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.runtime.remote import Remote, RemoteError
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.admission import RolloutFlow
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.actor_group.actor_settings import admission_tuning

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from actors.buffer.group_progress import read_group_progress
 from actors.engines.routing.load_balancer import LoadBalancer
 from actors.scheduler.core import FailedRequestFate, SchedulerCore, SchedulerRunState
-from actors.scheduler.request_queue import AssignedRequest, attempt_name
+from actors.scheduler.request_queue import AssignedRequest
 from launch.simulate.episode_workload import EpisodePlan, EpisodeWorkload
 from launch.simulate.simulated_engines import SampledSpan, SimulatedEngine, SimulatedRequest
 from launch.simulate.virtual_clock import VirtualClock
@@ -149,7 +149,7 @@ class SimulatedRollout:
             dispatch.mark_opened(plan, now)
         tickets = dispatch.assign_requests(worker.name, worker.free, now)
         for ticket in tickets:
-            session = attempt_name(ticket)
+            session = ticket.attempt_id
             episode = SimulatedEpisode(self, ticket, self._workload.plan_episode(ticket), worker, now, session)
             worker.episodes[episode] = None
             self._continue(episode, episode.plan.acquire_s)

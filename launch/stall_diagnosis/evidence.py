@@ -11,7 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.remote import Remote, RemoteError, describe_remote_call, short_actor_name
+from actors.runtime.remote import Remote, short_actor_name
+from actors.runtime.remote_errors import RemoteError
+from actors.runtime.task_inspection import describe_remote_call
 from launch.processes.process_reaper import find_run_processes
 from launch.stall_diagnosis.wait_chain import DRIVER, ProcessState, StallEvidence
 from protocol.processes.stack_dumps import PROCESS_ENDED, request_stack_dumps

@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
-from actors.runtime.remote import Remote, RemoteError
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.weight_transport.version_folders import delete_versions_before, version_folder
 from launch.actor_group.learner_group import LearnerGroup

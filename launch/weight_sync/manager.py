@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 
 from actors.engines.engine import Engine
 from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
-from actors.runtime.remote import ActorDied, Remote
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import ActorDied
 from launch.control.run_state import RunStatePublisher
 from launch.weight_sync.rolling_update import RollingUpdate
 from launch.weight_sync.transport import WeightTransport

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from actors.buffer.group_progress import GroupProgress
-from actors.scheduler.curriculum import TaskRecord, record_outcome
+from actors.buffer.task_records import TaskRecord, record_outcome
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import (
     BatchLease,

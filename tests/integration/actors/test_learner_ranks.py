@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.remote import ActorOptions, RemoteError, kill_actor, spawn_actor
+from actors.runtime.remote import ActorOptions, kill_actor, spawn_actor
+from actors.runtime.remote_errors import RemoteError
 from launch.actor_group import learner_group as module
 from launch.actor_group.learner_group import LearnerGroup
 from learner.rank import LearnerRank

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.remote import ActorDied, ActorOptions, Remote, RemoteError, ResultRef, kill_actor, spawn_actor
+from actors.runtime.remote import ActorOptions, Remote, ResultRef, kill_actor, spawn_actor
+from actors.runtime.remote_errors import ActorDied, RemoteError
 from protocol.errors import InfraError
 from protocol.processes.stack_dumps import request_stack_dumps
 from protocol.run_directory.process_log import ProcessLog

@@ -15,8 +15,8 @@ import orjson
 import pytest
 import zmq
 
+from actors.buffer.task_records import TaskRecord
 from actors.buffer.trajectory_buffer import BufferSettings, TrajectoryBuffer
-from actors.scheduler.curriculum import TaskRecord
 from protocol import codec
 from protocol.errors import InfraError, UserError
 from protocol.groups import GroupOutcome

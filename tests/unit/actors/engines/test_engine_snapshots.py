@@ -17,7 +17,7 @@ from actors.engines.messages import (
     PartialReply,
 )
 from actors.engines.remote_engine import RemoteEngine, polling_engines
-from actors.runtime.remote import ActorDied
+from actors.runtime.remote_errors import ActorDied
 from tests.support.engine_requests import load, request
 from tests.support.remotes import LocalRemote
 

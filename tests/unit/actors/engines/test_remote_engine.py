@@ -19,7 +19,7 @@ from actors.engines.messages import (
     TokensInFlight,
 )
 from actors.engines.remote_engine import RemoteEngine, polling_engines
-from actors.runtime.remote import ActorDied
+from actors.runtime.remote_errors import ActorDied
 from protocol.weights import WeightVersion
 from tests.support.engine_requests import request
 from tests.support.fake_policy import received

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
 from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan, OnlineEvaluationState
-from actors.scheduler.request_queue import attempt_name
 from actors.scheduler.rollout_scheduler import RolloutScheduler, SchedulerRunState, SchedulerSettings
 from protocol.errors import InfraError
 from protocol.staleness import AdmissionLimit, AdmissionMode
@@ -232,7 +231,10 @@ async def test_tickets_whose_way_to_the_examiner_was_cut_are_given_again(tmp_pat
         exam = await conductor.acquire_evaluation_requests("examiner", "1", MANY, SOON_S)
         assert await conductor.acquire_evaluation_requests("examiner", "1", 1, 0.0, frozenset()) == exam[:1]
         assert (
-            await conductor.acquire_evaluation_requests("examiner", "1", MANY, 0.0, set(map(attempt_name, exam))) == []
+            await conductor.acquire_evaluation_requests(
+                "examiner", "1", MANY, 0.0, {request.attempt_id for request in exam}
+            )
+            == []
         )
         for ticket in exam:
             await conductor.report_evaluated(ticket, attempt_of(ticket))

@@ -14,7 +14,6 @@ import pytest
 from actors.scheduler import rollout_scheduler as conductor_module
 from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
-from actors.scheduler.request_queue import attempt_name
 from actors.scheduler.rollout_scheduler import RolloutScheduler, SchedulerRunState, SchedulerSettings
 from protocol.errors import InfraError, UserError, iterate_leaf_errors
 from protocol.groups import GroupOutcome
@@ -264,15 +263,15 @@ async def test_tickets_whose_way_to_their_worker_was_cut_are_given_again(tmp_pat
     await train(conductor)
     first = await conductor.acquire_requests("w", "1", 2, 0.0, frozenset())
     assert await conductor.acquire_requests("w", "1", MANY, 0.0, frozenset()) == first
-    held = {attempt_name(ticket) for ticket in first}
+    held = {ticket.attempt_id for ticket in first}
     others = await conductor.acquire_requests("w", "1", MANY, 0.0, held)
-    assert not {attempt_name(ticket) for ticket in others} & held
+    assert not {ticket.attempt_id for ticket in others} & held
     assert {line["trajectory"] for line in events(tmp_path, "ticket.repeated")} == {
         ticket.trajectory_id for ticket in first
     }
     await conductor.report_finished(first[0])
     assert (
-        await conductor.acquire_requests("w", "1", MANY, 0.0, {attempt_name(ticket) for ticket in (first[1], *others)})
+        await conductor.acquire_requests("w", "1", MANY, 0.0, {ticket.attempt_id for ticket in (first[1], *others)})
         == []
     )
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.scheduler.curriculum import TaskOrder, TaskRecord, record_outcome
+from actors.buffer.task_records import TaskRecord, record_outcome
+from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.task_sampler import TaskSampler, closings_seen_by
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome

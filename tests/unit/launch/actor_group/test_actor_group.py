@@ -17,7 +17,8 @@ import pytest
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStartError, EngineState
 from actors.engines.settings import EngineSettings
-from actors.runtime.remote import ActorOptions, Remote, RemoteError, short_actor_name
+from actors.runtime.remote import ActorOptions, Remote, short_actor_name
+from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.weight_transport.host_cache import HostWeightCache
 from actors.weight_transport.source import WeightSource

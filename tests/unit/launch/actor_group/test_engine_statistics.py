@@ -9,7 +9,8 @@ import pytest
 
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineStatistics
-from actors.runtime.remote import Remote, RemoteError
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import RemoteError
 from launch.actor_group import engine_statistics
 from launch.actor_group.engine_statistics import SampledTokenCounter, query_engine_loads
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.remote import ActorDied, RemoteError
+from actors.runtime.remote_errors import ActorDied, RemoteError
 from launch.actor_group import learner_group
 from launch.actor_group.learner_group import LearnerGroup
 from learner.rank import LearnerRank

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.runtime.remote import ActorUnavailable
+from actors.runtime.remote_errors import ActorUnavailable
 from actors.scheduler.admission import RolloutFlow
 from actors.scheduler.rollout_scheduler import SchedulerRunState
 from launch.actor_group.actor_settings import admission_tuning

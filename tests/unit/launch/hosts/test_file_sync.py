@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.runtime.remote import ActorUnavailable
+from actors.runtime.remote_errors import ActorUnavailable
 from launch.hosts import file_sync
 from launch.hosts.file_sync import (
     REMOVED,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from actors.runtime.remote import ActorDied
+from actors.runtime.remote_errors import ActorDied
 from launch.config import load_recipe
 from launch.doctor import gpu
 from launch.doctor.finding import CheckName, FindingLevel, failed, warning

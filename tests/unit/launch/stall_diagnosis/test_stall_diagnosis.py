@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from actors.engines.engine import Engine
-from actors.runtime.remote import ActorDied, Remote, describe_remote_call
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import ActorDied
+from actors.runtime.task_inspection import describe_remote_call
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE
 from launch.run.summary import read_run_events
 from launch.stall_diagnosis import evidence as evidence_module

@@ -9,7 +9,8 @@ import pytest
 
 from actors.engines.engine import Engine
 from actors.engines.messages import EngineState, EngineStatus
-from actors.runtime.remote import ActorDied, Remote
+from actors.runtime.remote import Remote
+from actors.runtime.remote_errors import ActorDied
 from actors.tokens.chat_format import load_chat_format
 from launch.config import load_recipe
 from launch.data.preparation import prepare_run

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from actors.buffer.group_progress import read_group_progress
+from actors.buffer.task_records import TaskRecord, record_outcome
 from actors.scheduler.core import FailedRequestFate, SchedulerCore, SchedulerRunState, SchedulerSettings
-from actors.scheduler.curriculum import TaskOrder, TaskRecord, record_outcome
+from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.task_sampler import closings_seen_by
 from launch.bench.chaos.accounting import count_sampler_skips
 from launch.training.batch_fill import BatchFill

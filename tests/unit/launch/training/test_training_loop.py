@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from actors.engines.messages import GenerateReply, GenerateRequest, WeightLoadReport
-from actors.runtime.remote import ActorDied
+from actors.runtime.remote_errors import ActorDied
 from actors.scheduler.rollout_scheduler import SchedulerRunState, SchedulerStatistics
 from launch.actor_group.learner_group import LearnerGroup
 from launch.checkpoints.best_checkpoint import export_best_checkpoint
