@@ -27,9 +27,10 @@ from launch.config import RunConfig
 from launch.config.policy import WarmStartSection
 from learner.messages import SftBatch
 from protocol.trajectory import Int32Array, Uint8Array
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.formats.generated.generator import training_families
-from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, DraftChoices, Split, draw_choices, names_of
+from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, DraftChoices, draw_choices, names_of
 from sandbox.tasks.task import Task
 
 DemonstrationTokens = tuple[Int32Array, Uint8Array]
@@ -71,7 +72,7 @@ class Demonstration:
 
 def make_demonstration(family: str, rng: random.Random, noise: float) -> Demonstration:
     """A training instance and, with probability ``noise``, a spoilt command for it."""
-    choices = draw_choices(rng, Split.TRAIN)
+    choices = draw_choices(rng, TaskSplit.TRAIN)
     made = FAMILIES[family](choices)
     output = rng.choice((NO_OUTPUT, rng.choice(_OUTPUTS).format(word=rng.choice(choices.filler))))
     if rng.random() >= noise:
@@ -129,7 +130,7 @@ class DemonstrationEncoder:
 
     def alphabet(self) -> list[list[int]]:
         """What copy strings are made of: names in both spellings, and arguments."""
-        names = [text for begun in names_of(Split.TRAIN) for name in begun for text in (name, f" {name}")]
+        names = [text for begun in names_of(TaskSplit.TRAIN) for name in begun for text in (name, f" {name}")]
         numbers = [text for n in range(1, 7) for text in (str(n), f" {n}")]
         arguments = [*numbers, *(f".{extension}" for extension in EXTENSIONS), *(f" {mode}" for mode in MODES)]
         return [self._encode(text) for text in (*names, *arguments * 150)]

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from protocol.errors import UserError
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.generator import draft_task, training_families
-from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, WORDS, Split
+from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, WORDS
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -82,7 +83,7 @@ def tokenizer_corpus() -> Iterator[str]:
     """The text that the vocabulary is trained on."""
     for family in training_families():
         for seed in range(60):
-            made = draft_task(family, seed, Split.TRAIN)
+            made = draft_task(family, seed, TaskSplit.TRAIN)
             yield made.instruction
             yield f'{{"name": "shell_exec", "arguments": {{"command": "{made.command}"}}}}'
     for word in (*WORDS, *MODES, *(str(n) for n in range(10))):

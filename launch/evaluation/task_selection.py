@@ -9,15 +9,11 @@ from typing import NamedTuple
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from sandbox.tasks import task_selection
-from sandbox.tasks.dataset_catalog import (
-    BUILT_IN_CATALOG,
-    dataset_checksum,
-    filter_dataset,
-    load_labelled_dataset,
-    read_catalog,
-)
+from sandbox.tasks.dataset import dataset_checksum
+from sandbox.tasks.dataset_catalog import BUILT_IN_CATALOG, load_labelled_dataset, read_catalog
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import Task
+from sandbox.tasks.task_selection import filter_dataset
 
 
 class TaskSelection(NamedTuple):

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from launch.trajectory_reader.recorded_trajectory import RecordedTrajectory, TrajectoryOrigin
-from sandbox.tasks.dataset_catalog import matches_patterns
+from sandbox.tasks.task_selection import matches_patterns
 
 
 class ExclusionReason(StrEnum):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sandbox.http.task_codec import TaskRefused, check_task_bounds, decode_task
-from sandbox.tasks import load_task
+from sandbox.tasks.formats.terminal_bench import load_task
 from sandbox.tasks.task import Task
 
 

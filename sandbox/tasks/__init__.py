@@ -1,13 +1,13 @@
-"""Tasks: what an agent is asked to do and how the result is judged, one file per format.
+"""Tasks: what an agent is asked to do and how the result is graded, in every format in which tasks are written.
 
-:mod:`~sandbox.tasks.task` is what every format becomes.  A format is a pure pair of rules, read and write, over a tree
-of files (:mod:`~sandbox.tasks.formats.folders`) or a row (:mod:`~sandbox.tasks.formats.rows`); :mod:`~sandbox.tasks.formats.registry` knows all.
-Whatever a format cannot say is kept beside it (:mod:`~sandbox.tasks.field_encoding`), so that any task survives any format.
-A task that cannot be used is named with every problem it has, and the others are loaded all the same.
+Layers, from the ground up: ``task`` is what every format becomes; ``file_tree``, ``yaml_text``, ``problems`` and
+``field_encoding`` read and write its parts; ``container_files`` reads Dockerfiles and compose files, ``code_runner``
+tests the program of a code task; ``dataset`` holds many tasks; ``formats`` has a module or package for each format,
+``registry`` among them knows all; ``dataset_catalog`` and ``task_selection`` choose data sets and tasks by name.
+
+A format is a pure pair of functions, read and write, over a tree of files or a row.  Fields that a format cannot hold
+are stored beside it (``field_encoding``), so that every task survives every format.  A task that cannot be used is
+reported with all of its problems, and the other tasks are loaded all the same.
+
+Nothing here imports another package of the sandbox, except the command line (``__main__``).
 """
-
-from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.formats.terminal_bench import load_dataset, load_task, write_task
-from sandbox.tasks.task import BASE_IMAGE, Task, TaskError
-
-__all__ = ["BASE_IMAGE", "Dataset", "Task", "TaskError", "load_dataset", "load_task", "write_task"]

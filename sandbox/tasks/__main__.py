@@ -32,6 +32,7 @@ from sandbox.tasks.formats.generated.generator import held_out_tasks, training_t
 from sandbox.tasks.formats.registry import TaskFormat, find_format, format_names, load_tasks
 from sandbox.tasks.formats.writing import plan_dataset_write
 from sandbox.tasks.task import Task
+from sandbox.tasks.task_selection import filter_dataset
 from sandbox.validation import commands
 from sandbox.validation.commands import CommandOutcome
 from sandbox.validation.proofs import TaskProof, pool_proof_environment, prove_tasks
@@ -128,7 +129,7 @@ def _load(chosen: argparse.Namespace) -> Dataset:
         found = dataset_catalog.load_labelled_dataset(chosen.path, chosen.label)
     else:
         found = load_tasks(chosen.path, chosen.format, chosen.root)
-    return dataset_catalog.filter_dataset(found, chosen.only)
+    return filter_dataset(found, chosen.only)
 
 
 def _written(

@@ -1,57 +1,79 @@
-"""Tasks that belong together, and what is wrong with those that cannot be used."""
+"""A data set: the tasks that can be used, and every problem of those that cannot."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.tasks.formats.folders import FolderFormat, LoadedTask, load_task_folder
+import orjson
+
+from sandbox.tasks.field_encoding import differing_fields
 from sandbox.tasks.task import Task, TaskError
 
 
 @dataclass(frozen=True, slots=True)
+class LoadedTask:
+    """The result of loading one task: the task, or the problems for which there is none."""
+
+    task: Task | None
+    problems: tuple[TaskError, ...] = ()
+
+    def require_task(self) -> Task:
+        """Return the task.  Raises TaskError, the first problem, when there is none."""
+        if self.task is None:
+            raise self.problems[0]
+        return self.task
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
+    """Tasks that belong together, with the problems of the tasks that cannot be used."""
+
     tasks: tuple[Task, ...]
-    """In order of their folders' names, or of the rows."""
+    """The usable tasks, in the order of their folders' names or of their rows."""
     problems: tuple[TaskError, ...]
-    """Every problem of every task that cannot be used, in the same order."""
+    """Every problem of every unusable task, in the same order."""
 
     @property
     def first_problems(self) -> tuple[TaskError, ...]:
-        """The first problem of each task that cannot be used."""
+        """The first problem of each unusable task."""
         return tuple({problem.folder: problem for problem in reversed(self.problems)}.values())[::-1]
 
+    def filtered(self, keeps: Callable[[str], bool]) -> Dataset:
+        """Keep the tasks and the problems of tasks whose name ``keeps`` accepts.
+
+        An unusable row has no name, so its problems always stay.
+        """
+        problems = (each for each in self.problems if keeps(each.folder.name) or not each.folder.is_dir())
+        return Dataset(tuple(task for task in self.tasks if keeps(task.id)), tuple(problems))
+
     def only_gradable(self) -> Dataset:
-        """Less the tasks that nothing grades, which cannot be used then: whatever is done there is worth the same."""
-        why = "nothing grades it: whatever is done there is worth the same"
+        """Turn each task without tests and without an answer into a problem: every attempt would score the same."""
+        why = "nothing grades it: every attempt would score the same"
         ungraded = (TaskError(Path(task.id), "has no tests", why) for task in self.tasks if not task.gradable)
         return Dataset(tuple(task for task in self.tasks if task.gradable), (*self.problems, *ungraded))
 
     @classmethod
     def from_loaded(cls, loaded: Iterable[tuple[Path, LoadedTask]]) -> Dataset:
-        """``loaded`` with the place of each.  A second task of one name is a problem: an id is unique."""
+        """Collect loaded tasks with their locations.  A second task of the same id is a problem."""
         tasks: dict[str, Task] = {}
         problems: list[TaskError] = []
-        for place, each in loaded:
+        for location, each in loaded:
             problems += each.problems
             if each.task is None:
                 continue
             if each.task.id in tasks:
-                problems.append(TaskError(place, f"is a second task named {each.task.id}", "an id is unique"))
+                problems.append(TaskError(location, f"is a second task named {each.task.id}", "an id is unique"))
                 continue
             tasks[each.task.id] = each.task
         return cls(tuple(tasks.values()), tuple(problems))
 
-    @classmethod
-    def from_folders(cls, form: FolderFormat, folder: Path) -> Dataset:
-        """All tasks of ``folder``'s sub-folders; hidden ones and files are passed over.
 
-        Raises TaskError when ``folder`` is no folder.
-        """
-        if not folder.is_dir():
-            raise TaskError(
-                folder, "is not a folder", "a data set is a folder of task folders: see python -m sandbox.tasks --help"
-            )
-        entries = (each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir())
-        return cls.from_loaded((entry, load_task_folder(form, entry)) for entry in entries)
+def dataset_checksum(tasks: Iterable[Task]) -> str:
+    """Return ``sha256:…`` over the content of the tasks, independent of their order, format and machine."""
+    bare = Task("", "")
+    texts = (orjson.dumps([task.id, differing_fields(task, bare)], option=orjson.OPT_SORT_KEYS) for task in tasks)
+    each = sorted(hashlib.sha256(text).digest() for text in texts)
+    return f"sha256:{hashlib.sha256(b''.join(each)).hexdigest()}"

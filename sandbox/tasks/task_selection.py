@@ -1,13 +1,16 @@
-"""Tasks by their ids, as a person lists them: ``fix-git,101-110,200``.
+"""Selects tasks of a data set by name: by glob patterns as files list them, or by ids as people type them.
 
-An id names its task.  A number stands for the ids that end with it, whatever is before it (``101`` for
-``swe-synth-101``), and a range for those of all its numbers, of which some may be missing, but not all.
+A pattern is a glob; ``!GLOB`` excludes.  An entry that a person types (``fix-git,101-110,200``) is an id; or a number,
+which stands for every id that ends with it (``101`` for ``swe-synth-101``); or a range of such numbers, some of which
+may be missing, but not all.  Pure but for :func:`read_patterns`.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
@@ -17,28 +20,58 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _NUMBER = re.compile(r"[0-9]{1,18}\Z")
 
 
-def select_tasks(found: Dataset, wanted: Sequence[str], source: str) -> Dataset:
-    """The tasks of ``found`` that ``wanted`` names, in their order; all where it is empty.
+def filter_dataset(found: Dataset, patterns: Sequence[str]) -> Dataset:
+    """Keep the tasks whose names match ``patterns``."""
+    return found.filtered(lambda name: matches_patterns(patterns, name))
 
-    Raises UserError, which begins with ``source``, for an entry that names none.  One that names only a task that
-    cannot be used is no error: that task stays among the problems, as does a row's, which has no name.
+
+def matches_patterns(patterns: Sequence[str], name: str) -> bool:
+    """Whether ``name`` matches an including pattern (or there is none) and no excluding one."""
+    including = [each for each in patterns if not each.startswith("!")] or ["*"]
+    excluding = [each[1:] for each in patterns if each.startswith("!")]
+    return any(fnmatch.fnmatchcase(name, each) for each in including) and not any(
+        fnmatch.fnmatchcase(name, each) for each in excluding
+    )
+
+
+def unmatched_patterns(found: Dataset, patterns: Iterable[str]) -> list[str]:
+    """Return the patterns that match no task, whether usable or not."""
+    names = [task.id for task in found.tasks] + [problem.folder.name for problem in found.first_problems]
+    return [each for each in patterns if not fnmatch.filter(names, each.removeprefix("!"))]
+
+
+def read_patterns(patterns: list[str] | str) -> list[str]:
+    """Return the patterns, read from the file that ``patterns`` names if it is a path.
+
+    Raises UserError when that file cannot be read.
     """
-    if not wanted:
+    if not isinstance(patterns, str):
+        return patterns
+    try:
+        return Path(patterns).read_text("utf-8-sig").split() if patterns else []
+    except (OSError, ValueError) as error:
+        raise UserError(f"the filter {patterns} is not readable: {error}") from error
+
+
+def select_tasks(found: Dataset, entries: Sequence[str], source: str) -> Dataset:
+    """Keep the tasks that ``entries`` name, in the data set's order; all of them when ``entries`` is empty.
+
+    Raises UserError, which begins with ``source``, for an entry that names no task.  An entry may name an unusable
+    task: its problems are kept.
+    """
+    if not entries:
         return found
     ids = [task.id for task in found.tasks]
-    broken = [problem.folder.name for problem in found.problems]
-    for entry in wanted:
-        if not any(_matching_ids(entry, [*ids, *broken])):
+    known = [*ids, *(problem.folder.name for problem in found.problems)]
+    for entry in entries:
+        if not _matching_ids(entry, known):
             raise UserError(f"{source} has no task {entry!r}{_suggestion(entry, ids)}")
-    chosen = {name for entry in wanted for name in _matching_ids(entry, [*ids, *broken])}
-    tasks = tuple(task for task in found.tasks if task.id in chosen)
-    problems = (each for each in found.problems if each.folder.name in chosen or not each.folder.is_dir())
-    return Dataset(tasks, tuple(problems))
+    chosen = {name for entry in entries for name in _matching_ids(entry, known)}
+    return found.filtered(chosen.__contains__)
 
 
-def _matching_ids(entry: str, known: Iterable[str]) -> list[str]:
-    """Those of ``known`` that an entry stands for."""
-    known = list(known)
+def _matching_ids(entry: str, known: Sequence[str]) -> list[str]:
+    """Return the known ids that one typed entry stands for."""
     if entry in known:
         return [entry]
     ends = _RANGE.fullmatch(entry)
@@ -48,6 +81,6 @@ def _matching_ids(entry: str, known: Iterable[str]) -> list[str]:
     return [name for name in known if (number := _NUMBER.search(name)) and first <= int(number[0]) <= last]
 
 
-def _suggestion(entry: str, known: Sequence[str]) -> str:
-    some = f": they are {', '.join(known[:3])}{' …' if len(known) > 3 else ''}" if known else ": it has none"
-    return did_you_mean(entry, known) or some
+def _suggestion(entry: str, ids: Sequence[str]) -> str:
+    some = f": they are {', '.join(ids[:3])}{' …' if len(ids) > 3 else ''}" if ids else ": it has none"
+    return did_you_mean(entry, ids) or some

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TypedDict
 
-from sandbox.tasks.dataset import Dataset
-from sandbox.tasks.dataset_catalog import dataset_checksum
+from sandbox.tasks.dataset import Dataset, dataset_checksum
 from sandbox.tasks.task import Task
 from sandbox.validation.network_needs import find_live_services, find_unmet_needs
 from sandbox.validation.proofs import ProofVerdict, TaskProof

@@ -1,1 +1,10 @@
-"""The test program of code tasks, which runs inside the sandbox: harness judges the candidate program through candidate_client, proxies and value_codec, and candidate_server runs the candidate in a process of its own. These files are copied into containers and import only the standard library and each other; shared_state alone is used on the host only."""
+"""Runs the tests of a code task against the candidate program, which lives in a process of its own.
+
+Two processes: the judge (``harness``, root) holds tests and expected values; the candidate (``candidate_server``, user
+65534) holds the program and sees arguments only.  Between them, data is copied (``value_codec``), and every other
+object of the candidate is a number that the judge sees as a proxy (``proxies``).
+
+Layers: ``harness`` runs cases; ``instrumentation`` rewrites test code and ``object_inference`` and ``tests_parser`` read
+it; ``candidate_program`` starts the other process and ``candidate_client`` talks to it, over ``candidate_channel``.
+All of it but ``shared_state`` is copied into the sandbox and runs there on any Python from 3.9.
+"""

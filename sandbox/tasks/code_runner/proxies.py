@@ -1,17 +1,20 @@
-"""What the answer has beside data, as the tests see it: things, which :class:`~sandbox.tasks.code_runner.candidate_client.Answer` asks.
+"""Proxies for the candidate's objects that are not data.  Every use of one is a request to the candidate's process.
 
-- A *thing* (a function, a class, an object of the answer's own class) can be called and asked for attributes.  It has
-  none of the standard types' methods and no length, items or order: whoever is asked for a list and sends a thing would
-  say at each question what is wanted.  Two of them are equal as the answer says: both are its own.
-- A *class* is what a test names with a capital, and calls or asks for an attribute.  What a call of it makes is a
-  *result*, and so are constants and what operators make of results (``a + b``): it has a length, items and a text, and
-  operators with other things, but hears of no data.  A capital may begin a function's name, too.
-- What a test must mean as an object (:mod:`sandbox.tasks.code_runner.object_inference`) is an *instance*: it has its methods and operators with data,
-  too; compared with data it is unequal.  What its methods answer and its attributes hold is a thing again: an area is a
-  number.
-- One object of the answer's can be here as several of these; they are equal, and :meth:`Answer.itself` is one for all.
-- An iterator is asked for each item, within a bound, and ends once.
-- What ends a loop is an error anywhere else: only asking an iterator for its next item may raise StopIteration.
+- An :class:`ObjectProxy` (a function, a class, an object) can be called and asked for attributes.  It has none of the
+  standard types' methods and no length, items or order: a candidate that should return a list and returns an object
+  instead could answer each question with what the test expects.  Two proxies are equal if the candidate says so, since
+  both are its own.
+- A :class:`ClassProxy` is a capitalized name that a test calls or asks for an attribute.  Calling it makes a
+  :class:`ResultProxy`; so are constants and the results of operators (``a + b``).  A result has a length, items, a text,
+  and operators with other proxies, but is never given the test's data.
+- An :class:`InstanceProxy` is what the test must mean as an object (:mod:`~sandbox.tasks.code_runner.object_inference`).
+  It has methods and operators with data too, and is unequal to all data.  What its methods return and its attributes
+  hold is a plain ObjectProxy again: an area is a number.
+- Several proxies may stand for one object; they are equal, and ``CandidateClient.as_identity`` gives one for all.
+- An iterator is asked for each item, up to :data:`MAX_ITEMS`, and ends once.
+- Only asking an iterator for its next item may raise StopIteration; anywhere else it is an error.
+
+Runs in the sandbox, on any Python from 3.9.
 """
 
 from __future__ import annotations
@@ -24,13 +27,10 @@ from datetime import date, datetime, timedelta, timezone
 from datetime import time as clock_time
 from importlib import import_module
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
-if TYPE_CHECKING:
-    from sandbox.tasks.code_runner.candidate_client import CandidateClient
-
-MOST_ITEMS = 100_000
-"""Of an iterator, in either direction."""
+MAX_ITEMS = 100_000
+"""Longest iterator that crosses, in either direction."""
 _DUNDERS = frozenset(("__name__", "__doc__", "__dict__", "__wrapped__"))
 
 
@@ -45,30 +45,46 @@ def _standard_names() -> Iterator[str]:
 
 
 STANDARD_ATTRIBUTES = frozenset(_standard_names())
-"""Attributes of the types that cross."""
+"""Attributes of the standard types, whose values cross as data."""
 
 
 class CandidateError(Exception):
-    """The candidate gave no answer that can be compared."""
+    """The candidate gave no reply that can be compared."""
+
+
+class ProxyOwner(Protocol):
+    """The connection to the candidate that answers for its proxies."""
+
+    def request(self, what: str, *args: object, kind: type[ObjectProxy]) -> Any:
+        """Ask for an operation; an object in the reply becomes a proxy of class ``kind``."""
+        ...
+
+    def call(self, proxy: ObjectProxy, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+        """Call a function or class of the candidate."""
+        ...
+
+    def get_attribute(self, proxy: ObjectProxy, name: str) -> object:
+        """Return an attribute of the candidate's object."""
+        ...
 
 
 class ObjectProxy:
-    """A function, class or object of the answer's own."""
+    """A function, class or object of the candidate."""
 
-    __slots__ = ("__answer", "__number")
-    __answer: CandidateClient
+    __slots__ = ("__number", "__owner")
+    __owner: ProxyOwner
 
-    def __init__(self, answer: CandidateClient, number: int) -> None:
-        object.__setattr__(self, "_ObjectProxy__answer", answer)
+    def __init__(self, owner: ProxyOwner, number: int) -> None:
+        object.__setattr__(self, "_ObjectProxy__owner", owner)
         object.__setattr__(self, "_ObjectProxy__number", number)
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        return self.__answer.call(self, args, kwargs)
+        return self.__owner.call(self, args, kwargs)
 
     def __getattr__(self, name: str) -> Any:
         found: object = None
         if not name.startswith("__") or name in _DUNDERS:
-            found = self.__answer.get_attribute(self, name)
+            found = self.__owner.get_attribute(self, name)
             if not callable(found) or name not in STANDARD_ATTRIBUTES or isinstance(self, InstanceProxy):
                 return found
         raise AttributeError(f"the answer's own object has no {name} here")
@@ -89,33 +105,31 @@ class ObjectProxy:
 
     def __instancecheck__(self, value: object) -> bool:
         return (
-            isinstance(value, ObjectProxy)
-            and self.__answer.request("isinstance", value, self, kind=ObjectProxy) is True
+            isinstance(value, ObjectProxy) and self.__owner.request("isinstance", value, self, kind=ObjectProxy) is True
         )
 
     def __subclasscheck__(self, value: object) -> bool:
         return (
-            isinstance(value, ObjectProxy)
-            and self.__answer.request("issubclass", value, self, kind=ObjectProxy) is True
+            isinstance(value, ObjectProxy) and self.__owner.request("issubclass", value, self, kind=ObjectProxy) is True
         )
 
 
-_client_of = cast("Callable[[ObjectProxy], CandidateClient]", attrgetter("_ObjectProxy__answer"))
+_owner_of = cast("Callable[[ObjectProxy], ProxyOwner]", attrgetter("_ObjectProxy__owner"))
 proxy_number = cast("Callable[[ObjectProxy], int]", attrgetter("_ObjectProxy__number"))
 
 
-def _request(thing: ObjectProxy, what: str, *args: object) -> Any:
-    return _client_of(thing).request(what, thing, *args, kind=ObjectProxy)
+def _request(proxy: ObjectProxy, what: str, *args: object) -> Any:
+    return _owner_of(proxy).request(what, proxy, *args, kind=ObjectProxy)
 
 
 class IteratorProxy(ObjectProxy):
-    """An iterator of the answer's own."""
+    """An iterator of the candidate."""
 
     __slots__ = ("__left",)
 
-    def __init__(self, answer: CandidateClient, number: int) -> None:
-        super().__init__(answer, number)
-        object.__setattr__(self, "_IteratorProxy__left", MOST_ITEMS)
+    def __init__(self, owner: ProxyOwner, number: int) -> None:
+        super().__init__(owner, number)
+        object.__setattr__(self, "_IteratorProxy__left", MAX_ITEMS)
 
     def __iter__(self) -> Iterator[object]:
         return self
@@ -124,7 +138,7 @@ class IteratorProxy(ObjectProxy):
         if self.__left is None:
             raise StopIteration
         if not self.__left:
-            raise CandidateError(f"an iterator of more than {MOST_ITEMS} items")
+            raise CandidateError(f"an iterator of more than {MAX_ITEMS} items")
         object.__setattr__(self, "_IteratorProxy__left", self.__left - 1)
         try:
             return _request(self, "next")
@@ -134,26 +148,25 @@ class IteratorProxy(ObjectProxy):
 
 
 class ResultProxy(ObjectProxy):
-    """What classes and operators make of the answer's own, and its constants: they answer of themselves, and hear of no
-    data."""
+    """The result of a class or an operator, or a constant: it answers about itself and is given no data."""
 
     __slots__ = ()
 
 
 class InstanceProxy(ResultProxy):
-    """What the test must mean as an object."""
+    """An object of the candidate that the test must mean as an object."""
 
     __slots__ = ()
 
     def __enter__(self) -> object:
-        return _client_of(self).request("enter", self, kind=InstanceProxy)
+        return _owner_of(self).request("enter", self, kind=InstanceProxy)
 
     def __exit__(self, *_: object) -> None:
         _request(self, "exit")
 
 
 class ClassProxy(InstanceProxy):
-    """A class that the test names."""
+    """A class of the candidate that the test names."""
 
     __slots__ = ()
 
@@ -165,7 +178,7 @@ class InstanceIteratorProxy(IteratorProxy, InstanceProxy):
 
 
 def proxy_class_for(name: str, is_class: bool) -> type[ObjectProxy]:
-    """A capital begins the name of a class, as which the tests use it, or of a constant."""
+    """Return the proxy class for a name: a capitalized one is a class, if the tests use it as one, or a constant."""
     if not name[:1].isupper():
         return ObjectProxy
     return ClassProxy if is_class else ResultProxy
@@ -191,7 +204,7 @@ def _operator(name: str, reflected: bool = False) -> Callable[..., object]:
             name in _WITH_OWN or not isinstance(self, InstanceProxy)
         ):
             return NotImplemented
-        return _client_of(self).request(called, *((*others, self) if reflected else (self, *others)), kind=ResultProxy)
+        return _owner_of(self).request(called, *((*others, self) if reflected else (self, *others)), kind=ResultProxy)
 
     return does
 

@@ -27,8 +27,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict
 
 from sandbox.tasks.code_runner.candidate_server import CANDIDATE_MODULE
-from sandbox.tasks.code_runner.harness import candidate_names, module_names, parse_test_code, uncalled_tests, used_names
 from sandbox.tasks.code_runner.shared_state import find_shared_state
+from sandbox.tasks.code_runner.tests_parser import (
+    candidate_names,
+    module_names,
+    parse_test_code,
+    uncalled_tests,
+    used_names,
+)
 from sandbox.tasks.field_encoding import from_metadata, to_metadata
 from sandbox.tasks.formats.rows import (
     EXTRA_FIELDS_KEY,
@@ -53,7 +59,10 @@ _START = (
 _RUN = f'#!/bin/sh\nexec python3 -I -B -c "{_START}"\n'
 _PACKAGES = ("sandbox", "sandbox/tasks", "sandbox/tasks/code_runner")
 _RUNNER = Path(__file__).parents[1] / "code_runner"
-_MODULES = ("harness", "candidate_client", "candidate_server", "object_inference", "proxies", "value_codec")
+_MODULES = (
+    *("harness", "instrumentation", "object_inference", "tests_parser", "proxies", "value_codec"),
+    *("candidate_program", "candidate_client", "candidate_channel", "candidate_errors", "candidate_server"),
+)
 _HARNESS = {f"{package}/__init__.py": b"" for package in _PACKAGES} | {
     f"{_PACKAGES[-1]}/{name}.py": (_RUNNER / f"{name}.py").read_bytes() for name in _MODULES
 }

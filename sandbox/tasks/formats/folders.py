@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sandbox.tasks.container_files import dockerfile
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
+from sandbox.tasks.dataset import Dataset, LoadedTask
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files, check_paths, read_tree, write_tree
 from sandbox.tasks.problems import TaskProblems
@@ -32,22 +33,21 @@ class FolderFormat:
     """The tree that says of a task what the format can say."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedTask:
-    """One task, or why there is none."""
+def load_task_folders(form: FolderFormat, folder: Path) -> Dataset:
+    """Load a task from each sub-folder of ``folder``; hidden folders and files are skipped.
 
-    task: Task | None
-    problems: tuple[TaskError, ...] = ()
-
-    def require_task(self) -> Task:
-        """The task.  Raises TaskError, the first problem, when there is none."""
-        if self.task is None:
-            raise self.problems[0]
-        return self.task
+    Raises TaskError when ``folder`` is not a folder.
+    """
+    if not folder.is_dir():
+        raise TaskError(
+            folder, "is not a folder", "a data set is a folder of task folders: see python -m sandbox.tasks --help"
+        )
+    entries = (each for each in sorted(folder.iterdir()) if not each.name.startswith(".") and each.is_dir())
+    return Dataset.from_loaded((entry, load_task_folder(form, entry)) for entry in entries)
 
 
 def load_task_folder(form: FolderFormat, folder: Path) -> LoadedTask:
-    """The task in ``folder``.  Never raises for what is in it."""
+    """Load the task in ``folder``.  Never raises: whatever is wrong with its content is among the problems."""
     problems = TaskProblems(folder)
     task = None
     with problems.collecting_errors():

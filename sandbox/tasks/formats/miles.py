@@ -11,8 +11,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from sandbox.tasks.dataset import LoadedTask
 from sandbox.tasks.formats import harbor
-from sandbox.tasks.formats.folders import LoadedTask
 from sandbox.tasks.formats.rows import (
     TASK_FOLDERS,
     JsonRow,

@@ -13,8 +13,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from sandbox.tasks.dataset import LoadedTask
 from sandbox.tasks.formats import terminal_bench
-from sandbox.tasks.formats.folders import LoadedTask
 from sandbox.tasks.formats.rows import (
     TASK_FOLDERS,
     JsonRow,

@@ -15,7 +15,7 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.formats import code_rows, harbor, miles, openclaw, swe_synth, terminal_bench
-from sandbox.tasks.formats.folders import FolderFormat, load_task_folder
+from sandbox.tasks.formats.folders import FolderFormat, load_task_folder, load_task_folders
 from sandbox.tasks.formats.generated import generator
 from sandbox.tasks.formats.rows import JsonRow, PointerFormat, RowFormat, load_rows, read_rows
 from sandbox.tasks.formats.writing import plan_dataset_write
@@ -93,7 +93,7 @@ def load_tasks(path: Path, form: str | None = None, root: Path | None = None) ->
         return load_rows(found, path, root)
     if (path / found.marker).exists():
         return Dataset.from_loaded([(path, load_task_folder(found, path))])
-    return Dataset.from_folders(found, path)
+    return load_task_folders(found, path)
 
 
 def detect_format(path: Path) -> TaskFormat:

@@ -16,11 +16,11 @@ from typing import cast
 import orjson
 from pydantic import BaseModel
 
-from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.dataset import Dataset, LoadedTask
 from sandbox.tasks.field_encoding import apply_fields, differing_fields
 from sandbox.tasks.file_tree import path_problem
 from sandbox.tasks.formats import harbor, terminal_bench
-from sandbox.tasks.formats.folders import FolderFormat, LoadedTask, load_task_folder
+from sandbox.tasks.formats.folders import FolderFormat, load_task_folder
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task, TaskError
 

@@ -21,6 +21,7 @@ from sandbox.tasks.file_tree import FileTree, TreeFile, as_tree_files
 from sandbox.tasks.formats.folders import (
     FolderFormat,
     load_task_folder,
+    load_task_folders,
     read_environment,
     write_environment,
     write_task_folder,
@@ -171,7 +172,7 @@ def load_task(folder: Path) -> Task:
 
 def load_dataset(folder: Path) -> Dataset:
     """All tasks of ``folder``'s sub-folders.  Raises TaskError when ``folder`` is no folder."""
-    return Dataset.from_folders(FORMAT, folder)
+    return load_task_folders(FORMAT, folder)
 
 
 def write_task(task: Task, parent: Path) -> Path:

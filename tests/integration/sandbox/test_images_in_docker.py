@@ -21,7 +21,7 @@ from sandbox.images import engine_calls
 from sandbox.images.build_context import read_build_folder
 from sandbox.images.image_names import built_image_name
 from sandbox.images.store import ImageSettings, ImageStore
-from sandbox.tasks import write_task
+from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork
 from tests.support.commands import run_json
 

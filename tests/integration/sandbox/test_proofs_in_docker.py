@@ -16,16 +16,16 @@ from sandbox.errors import SandboxLost
 from sandbox.grading.grader import grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.code_rows import BASE_IMAGE_MODULES
 from sandbox.tasks.formats.generated.generator import make_task
-from sandbox.tasks.formats.generated.vocabulary import Split
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task, TaskService
 from sandbox.validation.proofs import ProofEnvironment, ProofVerdict, TaskProof, pool_proof_environment, prove_tasks
 from tests.support import code_rows
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
-GOOD = make_task("sort", 1, Split.HELD_OUT)
+GOOD = make_task("sort", 1, TaskSplit.HELD_OUT)
 WITH_FILES = dataclasses.replace(
     GOOD,
     id="files",

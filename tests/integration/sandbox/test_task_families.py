@@ -8,9 +8,9 @@ import pytest
 
 from sandbox.grading.grader import Isolation, grade_sandbox
 from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import make_task, solution_command, wrong_commands
-from sandbox.tasks.formats.generated.vocabulary import Split
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 S = 30.0
@@ -21,7 +21,7 @@ async def test_every_family_tells_right_from_wrong_and_from_nothing(pool: Sandbo
     four = asyncio.Semaphore(4)
 
     async def one(family: str) -> None:
-        task = make_task(family, 2, Split.HELD_OUT)
+        task = make_task(family, 2, TaskSplit.HELD_OUT)
         async with four:
             async with pool.acquire(task) as session:
                 untouched = await grade_sandbox(session, task)

@@ -17,9 +17,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from protocol.errors import UserError
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY, TaskDraft
 from sandbox.tasks.formats.generated.shell_checks import check_script
-from sandbox.tasks.formats.generated.vocabulary import Split, draw_choices
+from sandbox.tasks.formats.generated.vocabulary import draw_choices
 from sandbox.tasks.formats.rows import JsonRow, RowFormat
 from sandbox.tasks.problems import TaskProblems
 from sandbox.tasks.task import Task, TaskError
@@ -31,12 +32,12 @@ _TEST_FILE = "check.sh"
 _RUN_TESTS = f'#!/bin/sh\n. "${{TEST_DIR:-/tests}}/{_TEST_FILE}"\n'
 
 
-def draft_task(family: str, seed: int, split: Split) -> TaskDraft:
+def draft_task(family: str, seed: int, split: TaskSplit) -> TaskDraft:
     """The instance before it becomes a task."""
     return FAMILIES[family](draw_choices(random.Random(f"{family}/{split}/{seed}"), split))
 
 
-def make_task(family: str, seed: int, split: Split) -> Task:
+def make_task(family: str, seed: int, split: TaskSplit) -> Task:
     """The instance (family, seed, split): the same task in every process.  Raises KeyError for an unknown family."""
     made = draft_task(family, seed, split)
     return Task(
@@ -67,7 +68,7 @@ def training_families(held_out_family: str = HELD_OUT_FAMILY) -> tuple[str, ...]
 def training_tasks(seed: int, count: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
     """``count`` training tasks, the families in turn, so that each batch holds nearly the same number of each."""
     names, first = training_families(held_out_family), seed * _SEEDS
-    return [make_task(names[n % len(names)], first + n // len(names), Split.TRAIN) for n in range(count)]
+    return [make_task(names[n % len(names)], first + n // len(names), TaskSplit.TRAIN) for n in range(count)]
 
 
 def held_out_tasks(seed: int, count_per_family: int, *, held_out_family: str = HELD_OUT_FAMILY) -> list[Task]:
@@ -76,7 +77,7 @@ def held_out_tasks(seed: int, count_per_family: int, *, held_out_family: str = H
     return [
         task
         for name in (*names, *({held_out_family} - {""}))
-        for task in islice(_distinct(make_task(name, n, Split.HELD_OUT) for n in count(first)), count_per_family)
+        for task in islice(_distinct(make_task(name, n, TaskSplit.HELD_OUT) for n in count(first)), count_per_family)
     ]
 
 
@@ -97,14 +98,14 @@ def solution_command(task: Task) -> str:
 def wrong_commands(task: Task) -> tuple[str, ...]:
     """Plausible commands that leave a wrong final state.  Raises ValueError if the task is not a generated one."""
     family, split, seed = task.id.rsplit("-", 2)
-    return draft_task(family, int(seed), Split(split)).mistakes
+    return draft_task(family, int(seed), TaskSplit(split)).mistakes
 
 
 class _Row(BaseModel):
     model_config = ConfigDict(extra="forbid")
     family: str
     seed: int
-    split: Split
+    split: TaskSplit
 
 
 def _read(row: JsonRow, problems: TaskProblems) -> Task:
@@ -119,9 +120,9 @@ def _read(row: JsonRow, problems: TaskProblems) -> Task:
 def _write(task: Task) -> JsonRow:
     family, _, rest = task.id.partition("-")
     split, _, seed = rest.partition("-")
-    if family in FAMILIES and split in set(Split) and seed.isdecimal():
+    if family in FAMILIES and split in set(TaskSplit) and seed.isdecimal():
         row: JsonRow = {"family": family, "seed": int(seed), "split": split}
-        if make_task(family, int(seed), Split(split)) == task:
+        if make_task(family, int(seed), TaskSplit(split)) == task:
             return row
     raise TaskError(Path(task.id), "is no generated task", "this format only names those: convert to another")
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
+
+from sandbox.tasks.dataset_split import TaskSplit
 
 # fmt: off
 WORDS = (
@@ -32,25 +33,18 @@ MODES = ("600", "640", "700", "750", "755", "400", "444", "660")
 _HELD_OUT_ONE_IN = 8
 
 
-class Split(StrEnum):
-    TRAIN = "train"
-    """Warm start and training."""
-    HELD_OUT = "held_out"
-    """Evaluation only."""
-
-
-SIZES = {Split.TRAIN: (8, 9, 11, 12), Split.HELD_OUT: (10, 13)}
+SIZES = {TaskSplit.TRAIN: (8, 9, 11, 12), TaskSplit.HELD_OUT: (10, 13)}
 """Lines of a file, rows of a table, files of a folder."""
 
 
-def split_of(name: str) -> Split:
+def split_of(name: str) -> TaskSplit:
     """The one split that a name belongs to."""
     digest = hashlib.sha256(name.encode()).digest()
-    return Split.HELD_OUT if digest[0] % _HELD_OUT_ONE_IN == 0 else Split.TRAIN
+    return TaskSplit.HELD_OUT if digest[0] % _HELD_OUT_ONE_IN == 0 else TaskSplit.TRAIN
 
 
 @cache
-def names_of(split: Split) -> tuple[tuple[str, ...], ...]:
+def names_of(split: TaskSplit) -> tuple[tuple[str, ...], ...]:
     """The names that belong to ``split``, for each of :data:`WORDS` that they begin with."""
     return tuple(
         tuple(name for other in WORDS if other != word and split_of(name := f"{word}-{other}") is split)
@@ -83,7 +77,7 @@ MOST_NAMES = 4
 """The most names that a family uses."""
 
 
-def draw_choices(rng: random.Random, split: Split) -> DraftChoices:
+def draw_choices(rng: random.Random, split: TaskSplit) -> DraftChoices:
     names = [rng.choice(names) for names in names_of(split)]
     rng.shuffle(names)
     return DraftChoices(

@@ -13,9 +13,9 @@ from launch.config import load_recipe
 from launch.data.preparation import PreparedRun, prepare_run, require_model_files
 from launch.run.arguments import parse_arguments
 from protocol.errors import UserError
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import make_task
-from sandbox.tasks.formats.generated.vocabulary import Split
 from sandbox.tasks.formats.registry import TaskFormat, write_tasks
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
@@ -30,7 +30,7 @@ def prepared(run_dir: Path, *overrides: str) -> PreparedRun:
 def data_set(folder: Path, count: int) -> Path:
     """``count`` usable task folders, and one whose tests nobody can run."""
     for n in range(count):
-        write_task(make_task(FAMILY, n, Split.TRAIN), folder)
+        write_task(make_task(FAMILY, n, TaskSplit.TRAIN), folder)
     (folder / "malformed").mkdir(parents=True)
     (folder / "malformed" / "task.yaml").write_text("instruction: [")
     return folder
@@ -113,7 +113,7 @@ def test_a_task_folder_that_cannot_be_used_is_named_and_the_rest_is_trained(tmp_
 def test_the_family_that_is_held_out_of_a_folder_is_not_trained(tmp_path: Path) -> None:
     folder = data_set(tmp_path / "tasks", 6)
     for n in range(4):
-        write_task(make_task("sort", n, Split.TRAIN), folder)
+        write_task(make_task("sort", n, TaskSplit.TRAIN), folder)
     of_two = ("data.held_out_family=sort", "evaluation.tasks_per_family=2")
     found = from_folder(tmp_path / "run", folder, *of_two)
     assert {found.tasks[name].family for name in found.training_ids} == {FAMILY}
@@ -143,7 +143,7 @@ def test_tasks_without_a_family_are_trained_where_none_is_held_out(tmp_path: Pat
 def test_a_task_whose_first_prompt_leaves_no_room_is_named_and_left_out(tmp_path: Path) -> None:
     """Its rewards never differ, so that it would be given out for ever."""
     folder = data_set(tmp_path / "tasks", 5)
-    long = make_task(FAMILY, 99, Split.TRAIN)
+    long = make_task(FAMILY, 99, TaskSplit.TRAIN)
     write_task(replace(long, id="long", instruction=long.instruction * 200), folder)
     found = from_folder(tmp_path / "run", folder)
     assert "long" not in {*found.tasks, *found.training_ids, *found.held_out_ids}
@@ -164,7 +164,7 @@ ROWS = (TaskFormat.OPENCLAW, TaskFormat.OPENCLAW_MESSAGES, TaskFormat.MILES, Tas
 def test_a_run_takes_tasks_in_every_format_by_its_name_or_by_what_its_files_look_like(
     form: TaskFormat, tmp_path: Path
 ) -> None:
-    wanted = {f"{FAMILY}-{n}": replace(make_task(FAMILY, n, Split.TRAIN), id=f"{FAMILY}-{n}") for n in range(5)}
+    wanted = {f"{FAMILY}-{n}": replace(make_task(FAMILY, n, TaskSplit.TRAIN), id=f"{FAMILY}-{n}") for n in range(5)}
     place = tmp_path / "there" / ("tasks" if form is TaskFormat.HARBOR else "rows.jsonl")
     place.parent.mkdir()
     write_tasks(wanted.values(), form, place)
@@ -176,7 +176,7 @@ def test_a_run_takes_tasks_in_every_format_by_its_name_or_by_what_its_files_look
 
 def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    write_tasks([make_task(FAMILY, n, Split.TRAIN) for n in range(5)], TaskFormat.GENERATED, rows)
+    write_tasks([make_task(FAMILY, n, TaskSplit.TRAIN) for n in range(5)], TaskFormat.GENERATED, rows)
     rows.write_text(f"{{\n{rows.read_text()}")
     found = of_data(tmp_path / "run", "dataset", rows)
     assert len(found.tasks) == 5
@@ -192,7 +192,7 @@ def test_rows_that_cannot_be_used_are_named_and_the_others_are_trained(tmp_path:
 def test_rows_that_nothing_grades_are_named_and_the_others_are_trained(tmp_path: Path) -> None:
     """A run on them alone would sample for ever, as no reward of theirs differs from another."""
     both, alone = tmp_path / "both.jsonl", tmp_path / "alone.jsonl"
-    sample, others = Task("swe-synth-1", "Mend it."), [make_task(FAMILY, n, Split.TRAIN) for n in range(5)]
+    sample, others = Task("swe-synth-1", "Mend it."), [make_task(FAMILY, n, TaskSplit.TRAIN) for n in range(5)]
     write_tasks([sample, *others], TaskFormat.SWE_SYNTH, both)
     found = of_data(tmp_path / "run", "dataset", both)
     assert sorted(found.tasks) == sorted(task.id for task in others)
@@ -222,7 +222,7 @@ def test_a_run_takes_a_label_of_a_project_s_data_sets(tmp_path: Path) -> None:
 def test_only_the_tasks_that_were_asked_for_are_used(tmp_path: Path) -> None:
     folder = tmp_path / "tasks"
     for n in (*range(101, 106), 200):
-        write_task(replace(make_task(FAMILY, n, Split.TRAIN), id=f"task-{n}"), folder)
+        write_task(replace(make_task(FAMILY, n, TaskSplit.TRAIN), id=f"task-{n}"), folder)
     words = ["--recipe", "demo", "--task-ids", "101-103,task-200", "--set", "data.kind=terminal_bench"]
     config = parse_arguments([*words, "--set", f"data.path={folder}", "--set", "data.held_out_family=''"]).load_config()
     assert config.data.task_ids == ("101-103", "task-200")
@@ -240,7 +240,7 @@ def test_tasks_that_are_named_are_held_out_and_all_others_trained(tmp_path: Path
     """Else a checkpoint is chosen by other tasks than those that its figures are of."""
     folder = tmp_path / "tasks"
     for n in range(1, 21):
-        write_task(replace(make_task(FAMILY, n, Split.TRAIN), id=f"task-{n}"), folder)
+        write_task(replace(make_task(FAMILY, n, TaskSplit.TRAIN), id=f"task-{n}"), folder)
     ids = {n: f"task-{n}" for n in range(1, 21)}
 
     def divided_by(*overrides: str) -> tuple[set[str], set[str]]:

@@ -29,6 +29,7 @@ from launch.demo.demonstrations import (
 from launch.demo.model import build_demo_model
 from launch.demo.tokenizer import tokenizer_corpus
 from protocol.errors import UserError
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.formats.generated.generator import (
     held_out_tasks,
@@ -36,7 +37,7 @@ from sandbox.tasks.formats.generated.generator import (
     training_families,
     training_tasks,
 )
-from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, WORDS, Split, draw_choices, names_of
+from sandbox.tasks.formats.generated.vocabulary import EXTENSIONS, MODES, WORDS, draw_choices, names_of
 from sandbox.tools import SHELL_ONLY
 
 SYSTEM = "You are a shell agent."
@@ -288,19 +289,19 @@ def test_the_warm_start_never_shows_a_held_out_name_or_family(
     batches = warm_start_curriculum(encoder, SHORT, 0, held_out_family=held_out_family)
     shown = [token_ids for batch in batches for token_ids, _ in batch.sequences]
     told = "\n".join(tokenizer.decode(token_ids.tolist(), skip_special_tokens=False) for token_ids in shown)
-    assert not [name for name in itertools.chain(*names_of(Split.HELD_OUT)) if name in told]
+    assert not [name for name in itertools.chain(*names_of(TaskSplit.HELD_OUT)) if name in told]
     assert not re.search(says, told)
     assert "Rename the file" in told
 
 
 def test_the_tokenizer_is_made_without_held_out_names_and_family():
     texts = "\n".join(tokenizer_corpus())
-    assert not [name for name in itertools.chain(*names_of(Split.HELD_OUT)) if name in texts]
+    assert not [name for name in itertools.chain(*names_of(TaskSplit.HELD_OUT)) if name in texts]
     assert "Append the first" not in texts
 
 
 def test_a_name_is_its_two_words_in_both_places(tokenizer: Tokenizer):
-    for split in Split:
+    for split in TaskSplit:
         for name in itertools.chain(*names_of(split)):
             for text in (name, f" {name}"):
                 assert len(ids(tokenizer, text)) == 2, text
@@ -313,7 +314,7 @@ def test_noise_spoils_its_share_and_clean_demonstrations_none():
     assert 0.05 < len(broken) / len(spoilt) < 0.2
     for family in training_families():
         for seed in range(20):
-            right = format_tool_call(FAMILIES[family](draw_choices(random.Random(seed), Split.TRAIN)).command)
+            right = format_tool_call(FAMILIES[family](draw_choices(random.Random(seed), TaskSplit.TRAIN)).command)
             assert make_demonstration(family, random.Random(seed), 0.0).reply == right
             assert make_demonstration(family, random.Random(seed), 1.0).reply != right
     some = [(seed, make_demonstration("copy", random.Random(seed), 0.4)) for seed in range(500)]

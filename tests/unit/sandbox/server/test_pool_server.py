@@ -16,7 +16,7 @@ from sandbox.http.auth import check_access
 from sandbox.http.task_codec import encode_task
 from sandbox.pool.leases import LeaseLimits, SlotLease
 from sandbox.server.journal import StateDirectory
-from sandbox.tasks import write_task
+from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server

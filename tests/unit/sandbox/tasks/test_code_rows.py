@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.tasks.code_runner import candidate_client, harness
+from sandbox.tasks.code_runner import candidate_program, harness
 from sandbox.tasks.formats.code_rows import parse_cases
 from tests.support.code_rows import CHEATS, ROWS
 
 
 @pytest.fixture
 def score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
-    monkeypatch.setattr(candidate_client, "AS_NOBODY", {"user": os.geteuid(), "group": os.getegid()})
+    monkeypatch.setattr(candidate_program, "AS_NOBODY", {"user": os.geteuid(), "group": os.getegid()})
 
     def scored(truth: object, program: str, entry: str = "") -> str:
         cases = parse_cases(truth, entry)

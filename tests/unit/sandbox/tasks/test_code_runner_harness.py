@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from sandbox.tasks.code_runner import harness
-from sandbox.tasks.code_runner.candidate_client import CandidateProgram
+from sandbox.tasks.code_runner.candidate_client import CandidateClient
 from sandbox.tasks.code_runner.harness import run_assertions
 from sandbox.tasks.code_runner.proxies import CandidateError
 from sandbox.tasks.formats.code_rows import parse_cases
@@ -72,7 +72,7 @@ class Program:
 
 
 def run(code: str, entry: str = "f", **functions: Any) -> bool:
-    return run_assertions(cast("CandidateProgram", Program(**functions)), code, entry)
+    return run_assertions(cast("CandidateClient", Program(**functions)), code, entry)
 
 
 @pytest.mark.parametrize("code", REACHED)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.tasks import Task, TaskError, load_dataset, load_task, write_task
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES, HELD_OUT_FAMILY
 from sandbox.tasks.formats.generated.generator import (
     held_out_tasks,
@@ -24,7 +24,9 @@ from sandbox.tasks.formats.generated.generator import (
     wrong_commands,
 )
 from sandbox.tasks.formats.generated.shell_checks import SUMMARY_HEADER
-from sandbox.tasks.formats.generated.vocabulary import SIZES, WORDS, Split
+from sandbox.tasks.formats.generated.vocabulary import SIZES, WORDS
+from sandbox.tasks.formats.terminal_bench import load_dataset, load_task, write_task
+from sandbox.tasks.task import Task, TaskError
 
 FULL = Task(
     id="full-1",
@@ -179,7 +181,7 @@ def test_names_contents_and_sizes_of_held_out_instances_are_never_trained():
 
 
 def test_every_instance_is_called_by_names_and_files_hold_as_many_lines_as_their_split_allows():
-    for split in Split:
+    for split in TaskSplit:
         for family in FAMILIES:
             task = make_task(family, 1, split)
             assert names([task.instruction])
@@ -208,8 +210,8 @@ def test_each_training_batch_takes_the_families_in_turn():
 
 
 def test_tasks_are_the_same_in_every_process_and_ids_are_unique():
-    assert make_task("count", 3, Split.TRAIN) == make_task("count", 3, Split.TRAIN)
-    assert make_task("count", 3, Split.TRAIN) != make_task("count", 4, Split.TRAIN)
+    assert make_task("count", 3, TaskSplit.TRAIN) == make_task("count", 3, TaskSplit.TRAIN)
+    assert make_task("count", 3, TaskSplit.TRAIN) != make_task("count", 4, TaskSplit.TRAIN)
     ids = [task.id for task in (*training_tasks(0, 400), *training_tasks(1, 400), *held_out_tasks(0, 9))]
     assert len(set(ids)) == len(ids)
 
@@ -224,7 +226,7 @@ SHELL = shutil.which("dash") or "sh"
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tests_are_plain_sh_with_at_most_three_checks_and_a_summary(family: str, tmp_path: Path):
-    task = make_task(family, 5, Split.HELD_OUT)
+    task = make_task(family, 5, TaskSplit.HELD_OUT)
     script = task.tests["check.sh"].decode()
     assert task.run_tests.startswith("#!/bin/sh\n")
     assert script.startswith("#!/bin/sh\n")
@@ -241,7 +243,7 @@ def test_tests_are_plain_sh_with_at_most_three_checks_and_a_summary(family: str,
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - {"mode"}))
 def test_the_right_command_passes_and_every_mistake_fails(family: str, tmp_path: Path):
     for seed in range(2):
-        task = make_task(family, seed, Split.TRAIN)
+        task = make_task(family, seed, TaskSplit.TRAIN)
         right, *wrong = solution_command(task), *wrong_commands(task), "true"
         assert passes(task, right, tmp_path / f"right{seed}")
         for number, command in enumerate(wrong):

@@ -9,10 +9,10 @@ import pytest
 
 from sandbox.tasks.container_files.compose import ComposeFacts
 from sandbox.tasks.container_files.dockerfile import find_workdir, parse_instructions, parse_plain_dockerfile
-from sandbox.tasks.dataset import Dataset
+from sandbox.tasks.dataset import Dataset, LoadedTask
 from sandbox.tasks.expected_tests import find_expected_tests
 from sandbox.tasks.formats import code_rows, harbor, terminal_bench
-from sandbox.tasks.formats.folders import LoadedTask, load_task_folder, write_task_folder
+from sandbox.tasks.formats.folders import load_task_folder, write_task_folder
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.task import Capability, GradingLevel, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.validation.remarks import find_remarks

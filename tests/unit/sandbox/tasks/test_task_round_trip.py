@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.file_tree import FileTree, read_tree, write_tree
 from sandbox.tasks.formats.folders import encode_task_folder, load_task_folder
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks, make_task
-from sandbox.tasks.formats.generated.vocabulary import Split
 from sandbox.tasks.formats.registry import (
     FOLDER_FORMATS,
     ROW_FORMATS,
@@ -54,7 +54,7 @@ def test_any_tasks_survive_a_file(form: TaskFormat, tmp_path_factory: pytest.Tem
 
 @pytest.mark.parametrize("form", TaskFormat)
 def test_generated_tasks_survive_every_format(form: TaskFormat, tmp_path: Path):
-    some = [*held_out_tasks(0, 1), make_task("sort", 12345678901, Split.TRAIN)]
+    some = [*held_out_tasks(0, 1), make_task("sort", 12345678901, TaskSplit.TRAIN)]
     write_tasks(some, form, tmp_path / "out")
     found = load_tasks(tmp_path / "out", form)
     assert found.problems == ()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.tasks import Task, TaskError
 from sandbox.tasks.__main__ import main
-from sandbox.tasks.dataset_catalog import dataset_checksum
+from sandbox.tasks.dataset import dataset_checksum
 from sandbox.tasks.formats.generated.generator import held_out_tasks
 from sandbox.tasks.formats.registry import FOLDER_FORMATS, TaskFormat, load_tasks, write_tasks
 from sandbox.tasks.formats.writing import plan_dataset_write
+from sandbox.tasks.task import Task, TaskError
 
 GOOD = held_out_tasks(0, 1)[:3]
 SHAPES = [TaskFormat.HARBOR, TaskFormat.OPENCLAW, TaskFormat.SWE_SYNTH]

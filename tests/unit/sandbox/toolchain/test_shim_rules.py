@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandbox.grading.isolation.decision import Isolation, choose_shell, decide_isolation
+from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import make_task
-from sandbox.tasks.formats.generated.vocabulary import Split
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.in_container.layout import BASH, BUSYBOX
 from sandbox.toolchain.in_container.shim_rules import (
@@ -306,7 +306,7 @@ def test_any_text_is_read_to_its_end(script: str):
 
 
 def test_generated_tests_are_run_by_ours_alone():
-    tasks = [make_task(family, 1, Split.TRAIN) for family in FAMILIES]
+    tasks = [make_task(family, 1, TaskSplit.TRAIN) for family in FAMILIES]
     assert {decide_isolation(task.run_tests, task.tests) for task in tasks} == {Isolation.TOOLCHAIN}
 
 

@@ -11,21 +11,16 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks.__main__ import main
-from sandbox.tasks.code_runner.harness import candidate_names, parse_test_code
 from sandbox.tasks.code_runner.shared_state import find_shared_state
-from sandbox.tasks.dataset_catalog import (
-    DatasetPart,
-    DatasetSplit,
-    dataset_checksum,
-    filter_tasks,
-    load_labelled_dataset,
-    read_patterns,
-    take_split,
-)
+from sandbox.tasks.code_runner.tests_parser import candidate_names, parse_test_code
+from sandbox.tasks.dataset import Dataset, dataset_checksum
+from sandbox.tasks.dataset_catalog import load_labelled_dataset
+from sandbox.tasks.dataset_split import DatasetSplit, TaskSplit, take_split
 from sandbox.tasks.formats.generated.families import FAMILIES
 from sandbox.tasks.formats.generated.generator import held_out_tasks
 from sandbox.tasks.formats.registry import TaskFormat, write_tasks
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
+from sandbox.tasks.task_selection import filter_dataset, read_patterns
 from sandbox.validation.network_needs import TaskPhase, find_live_services, find_network_needs, find_unmet_needs
 from sandbox.validation.network_requests import find_network_requests
 from sandbox.validation.remarks import find_remarks
@@ -97,12 +92,12 @@ def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path
     write_tasks(some, TaskFormat.HARBOR, tmp_path / "some")
     toml, right = tmp_path / "datasets.toml", dataset_checksum(tuple(reversed(some)))
     sides: dict[str, set[str]] = {}
-    for part in DatasetPart:
+    for part in TaskSplit:
         toml.write_text(TOML.format(part=part, checksum=right))
         sides[part] = {task.id for task in load_labelled_dataset(toml, "some").tasks}
-    assert sides[DatasetPart.TRAIN] | sides[DatasetPart.HELD_OUT] == {task.id for task in some if task.family != "sort"}
-    assert not sides[DatasetPart.TRAIN] & sides[DatasetPart.HELD_OUT]
-    assert len(sides[DatasetPart.HELD_OUT]) == (len(FAMILIES) - 1) // 2
+    assert sides[TaskSplit.TRAIN] | sides[TaskSplit.HELD_OUT] == {task.id for task in some if task.family != "sort"}
+    assert not sides[TaskSplit.TRAIN] & sides[TaskSplit.HELD_OUT]
+    assert len(sides[TaskSplit.HELD_OUT]) == (len(FAMILIES) - 1) // 2
     (tmp_path / "some" / some[0].id / "instruction.md").write_text("Something else.\n")
     with pytest.raises(UserError, match=r"not what .* says: its tasks have the checksum sha256:"):
         load_labelled_dataset(toml, "some")
@@ -127,10 +122,12 @@ def test_a_wrong_datasets_file_is_an_error_that_names_the_key(tmp_path: Path, te
 def test_a_filter_may_be_a_file_of_names_and_a_split_is_stable(tmp_path: Path):
     some = tuple(held_out_tasks(0, 1))
     (tmp_path / "names").write_text("sort-held_out-00000000\nfix-*\n")
-    assert [task.family for task in filter_tasks(some, read_patterns(str(tmp_path / "names")))] == ["sort", "fix"]
+    assert [
+        task.family for task in filter_dataset(Dataset(some, ()), read_patterns(str(tmp_path / "names"))).tasks
+    ] == ["sort", "fix"]
     with pytest.raises(UserError, match="filter"):
         read_patterns(str(tmp_path / "none"))
-    wanted = DatasetSplit(part=DatasetPart.HELD_OUT)
+    wanted = DatasetSplit(part=TaskSplit.HELD_OUT)
     assert take_split(some, wanted) == take_split(some[::-1], wanted)[::-1] != ()
 
 
