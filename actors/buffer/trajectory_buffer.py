@@ -432,7 +432,7 @@ class TrajectoryBuffer:
 
     def _unroutable(self, sender: str, kind: str) -> None:
         """It costs nothing: the sender misses the answer and asks again."""
-        self._events.emit("answer.unroutable", sender=sender, answer=kind)
+        self._events.emit("ack.unroutable", sender=sender, answer=kind)
 
     def _disconnected(self, peer: str) -> None:
         self._events.emit("peer.disconnected", peer=peer)

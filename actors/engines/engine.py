@@ -426,7 +426,7 @@ class Engine:
         """The learner's turn, under the update lock from its beginning to its end; what came of the load that ended it.
         None if the server is in trouble: the supervisor is next in the lock's queue, so the caller asks again."""
         async with self._update_lock:
-            with self._lane.track("lent"):
+            with self._lane.track("offloaded"):
                 return await self._offload_until_returned(turn)
 
     async def _offload_until_returned(self, turn: MemoryLease) -> WeightLoadReport | WeightLoadError | None:
@@ -435,7 +435,7 @@ class Engine:
         assert serving is not None  # noqa: S101  # it was started
         self._dispatch.dispatch_open.clear()
         self._state = EngineState.OFFLOADED
-        self._events.emit("engine.lent", engine=self._settings.name)
+        self._events.emit("engine.offloaded", engine=self._settings.name)
         await release_server_memory(serving, self._settings.load_grace_s)
         turn.released.set()
         manifest, why = await turn.wait_until_ended(), ""
@@ -448,11 +448,11 @@ class Engine:
         elif isinstance(outcome, WeightLoadError):
             why = str(outcome)
         self._events.emit(
-            "engine.returned",
+            "engine.onloaded",
             engine=self._settings.name,
             version=serving.confirmed.manifest.version,
             new=serving.confirmed.manifest.version != before,
-            lent_s=round(time.monotonic() - begun, 3),
+            offloaded_s=round(time.monotonic() - begun, 3),
             load_ms=round(outcome.load_ms, 2) if isinstance(outcome, WeightLoadReport) else 0.0,
             why=why,
         )
@@ -477,9 +477,9 @@ class Engine:
             if self._state is EngineState.OFFLOADED:
                 self._serve(serving)
         self._dispatch.counters.loads += 1
-        lent_s = time.monotonic() - begun
+        offloaded_s = time.monotonic() - begun
         return WeightLoadReport(
-            version=manifest.version, load_ms=load_ms, offloaded_s=lent_s, checksum=serving.confirmed.checksum
+            version=manifest.version, load_ms=load_ms, offloaded_s=offloaded_s, checksum=serving.confirmed.checksum
         )
 
     # supervision
@@ -561,7 +561,7 @@ class Engine:
                 await serving.server.stop()
                 self._report_failed_start(str(error))
             else:
-                self._events.emit("engine.weights_were_wrong", engine=self._settings.name, version=manifest.version)
+                self._events.emit("engine.weights_repaired", engine=self._settings.name, version=manifest.version)
                 return serving
 
     def _report_failed_start(self, why: str) -> None:

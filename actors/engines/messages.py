@@ -185,7 +185,7 @@ class EngineState(StrEnum):
     """Paused in place while weights are exchanged; dispatch is held."""
     DRAINING = "draining"
     """As it was asked to: dispatch is held, what is being sampled ends, and another server takes its place."""
-    OFFLOADED = "lent"
+    OFFLOADED = "offloaded"
     """It is the learner's turn on the device: memory given away, dispatch held."""
     RESTARTING = "restarting"
     """The server was lost; requests wait for the next one."""

@@ -171,15 +171,15 @@ class SchedulerCore:
             self._planned = None
             self._emit_rates()
             if count := self.requests.drop_purpose(TRAIN_PURPOSE):
-                self.emit("tickets.forgotten", tickets=count, reason="training_over")
+                self.emit("rollout_requests.dropped", tickets=count, reason="training_over")
         if standing.training:
             self.requests.release_held()
         if standing.flow is not before.flow:
-            self.emit("conductor.flow", flow=standing.flow.value, was=before.flow.value, open_groups=len(self._open))
+            self.emit("scheduler.flow", flow=standing.flow.value, was=before.flow.value, open_groups=len(self._open))
         if self.tuning != tuning:
             new = self.tuning
             self.emit(
-                "conductor.retuned",
+                "scheduler.retuned",
                 in_flight=new.in_flight,
                 lead=new.max_staleness,
                 slack=new.slack,
@@ -209,7 +209,7 @@ class SchedulerCore:
         if groups:
             missing = sum(len(group.missing) for group in groups)
             self.emit(
-                "conductor.restored", open_groups=len(groups), tickets=missing, next_group=self.task_sampler.next_group
+                "scheduler.restored", open_groups=len(groups), tickets=missing, next_group=self.task_sampler.next_group
             )
 
     # -- groups --------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class SchedulerCore:
         for closing in progress.closed:
             group = self._open.pop(closing.group, None)
             if self.task_sampler.record_closing(closing):
-                self.emit("task.returned", task=closing.task, group=closing.group, reason=closing.outcome.value)
+                self.emit("task.requeued", task=closing.task, group=closing.group, reason=closing.outcome.value)
             self._wasted = self._wasted + 1 if closing.outcome is GroupOutcome.INFRA_SHORT else 0
             if closing.outcome.drop_reason is not None:
                 self._owed.append(closing)
@@ -302,7 +302,7 @@ class SchedulerCore:
             self._settle_closed({closing.group for closing in progress.closed})
         self._forget_trained()
         if self.run_state.flow is RolloutFlow.DRAIN and progress.closed and not self._open:
-            self.emit("conductor.drained", ready=self.ready_groups)
+            self.emit("scheduler.drained", ready=self.ready_groups)
 
     @property
     def stop_reason(self) -> str | None:
@@ -381,7 +381,7 @@ class SchedulerCore:
 
         tickets = self.requests.cancel(unwanted)
         for ticket in tickets:
-            self.emit("ticket.cancelled", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
+            self.emit("rollout_request.cancelled", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
         return tuple(sorted(ticket.sample for ticket in tickets))
 
     # -- tickets -------------------------------------------------------------------------------------------------
@@ -410,7 +410,9 @@ class SchedulerCore:
             return FailedRequestFate.SETTLED
         if ticket.attempt < self.settings.replacement_limit:
             again = self.requests.reissue(ticket, failure)
-            self.emit("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
+            self.emit(
+                "rollout_request.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value
+            )
             return FailedRequestFate.REISSUED
         if ticket.purpose != TRAIN_PURPOSE:
             return FailedRequestFate.EVALUATION_FAILED
@@ -428,11 +430,11 @@ class SchedulerCore:
     def _emit_rates(self) -> None:
         if (rates := self._rates.pop_report()) is None:
             return
-        self.emit("infra.rates", attempts=rates.attempts, failed=rates.failed, by_decile=list(rates.by_decile))
+        self.emit("infra.failure_rates", attempts=rates.attempts, failed=rates.failed, by_decile=list(rates.by_decile))
         if (advice := rates.alert) is not None:
-            self.emit("advisory", about="infra_rates", text=advice)
+            self.emit("alert.raised", name="infra_rates", text=advice)
         elif self._alerted:
-            self.emit("advisory.over", about="infra_rates")
+            self.emit("alert.resolved", name="infra_rates")
         self._alerted = advice is not None
 
     def _settle_closed(self, groups: Collection[GroupId]) -> None:
@@ -447,7 +449,9 @@ class SchedulerCore:
 
     def _withdraw(self, needless: Callable[[RolloutRequest], bool], reason: str) -> None:
         for ticket in self.requests.withdraw(needless):
-            self.emit("ticket.withdrawn", trajectory=ticket.trajectory_id, attempt=ticket.attempt, reason=reason)
+            self.emit(
+                "rollout_request.withdrawn", trajectory=ticket.trajectory_id, attempt=ticket.attempt, reason=reason
+            )
 
     def _assignable(self, free: int) -> int:
         """Tickets that may leave to ``free`` places."""

@@ -140,7 +140,9 @@ class OnlineEvaluationState:
             return
         if ticket.attempt < self._limit:
             again = self._requests.reissue(ticket, failure)
-            self._emit("ticket.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value)
+            self._emit(
+                "rollout_request.reissued", trajectory=ticket.trajectory_id, attempt=again.attempt, reason=failure.value
+            )
         elif said := self.tracker.give_up_attempt(ticket, failure, detail):
             self._requests.withdraw(lambda waiting: waiting.task == ticket.task)
-            self._emit("advisory", about="evaluation", text=said)
+            self._emit("alert.raised", name="evaluation", text=said)

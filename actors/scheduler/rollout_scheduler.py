@@ -59,7 +59,7 @@ class RolloutScheduler:
     ) -> None:
         self._buffer, self._clock = buffer, clock
         self._run_id, self._settings = settings.run_id, settings
-        self._events = EventLog(settings.run_dir, "conductor", settings.node)
+        self._events = EventLog(settings.run_dir, "scheduler", settings.node)
         self._core = SchedulerCore(settings, self._events.emit)
         self._evaluation: EvaluationTracker | None = None
         self._online_evaluation: OnlineEvaluationState | None = None
@@ -232,7 +232,7 @@ class RolloutScheduler:
 
     def _repeat(self, unheard: list[RolloutRequest]) -> list[RolloutRequest]:
         for ticket in unheard:
-            self._events.emit("ticket.repeated", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
+            self._events.emit("rollout_request.redelivered", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
         return unheard
 
     async def report_finished(self, request: RolloutRequest) -> None:
@@ -293,7 +293,7 @@ class RolloutScheduler:
             self._core.requests.withdraw(
                 lambda waiting: (waiting.purpose, waiting.task) == (request.purpose, request.task)
             )
-            self._events.emit("advisory", about="evaluation", text=said)
+            self._events.emit("alert.raised", name="evaluation", text=said)
 
     async def _abandon(self) -> None:
         """Tell the journal which samples are given up; those that it cannot take now (a full disk), at the next

@@ -195,7 +195,7 @@ class HostWeightCache:
         return str(folder)
 
     def _resync(self, manifest: WeightManifest, why: str) -> None:
-        self._events.emit("weights.resync", host=self._settings.node, version=manifest.version, why=why)
+        self._events.emit("weights.full_fetch", host=self._settings.node, version=manifest.version, why=why)
 
     def _tell(self, manifest: WeightManifest, fetched: FetchedVersion) -> None:
         self._events.emit(

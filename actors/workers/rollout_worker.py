@@ -365,7 +365,7 @@ class RolloutWorker:
         await self._scheduler.call(RolloutScheduler.report_evaluated, ticket, attempt)
 
     def _acknowledged(self, request: RolloutRequest, outcome: AppendOutcome) -> None:
-        kind = "trajectory.unwanted" if outcome is AppendOutcome.UNKNOWN else "trajectory.acked"
+        kind = "trajectory.rejected" if outcome is AppendOutcome.UNKNOWN else "trajectory.acknowledged"
         self._events.emit(kind, trajectory=request.trajectory_id, attempt=request.attempt, outcome=outcome.value)
 
     @contextlib.asynccontextmanager
@@ -387,7 +387,7 @@ class RolloutWorker:
                     await sandbox.close()
             except TimeoutError:
                 container = sandbox.container if isinstance(sandbox, LocalSandbox) else ""
-                self._events.emit("sandbox.slow_end", container=container, after_s=settings.cleanup_timeout_s)
+                self._events.emit("sandbox.slow_cleanup", container=container, after_s=settings.cleanup_timeout_s)
 
     def _terminal(self, request: RolloutRequest, task: Task, session: SandboxSession) -> SandboxTerminal:
         """The session as the episode of ``ticket`` sees it."""

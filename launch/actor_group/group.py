@@ -186,7 +186,7 @@ class ActorGroup:
         self._endpoint = await self._start_buffer(self._keys)
         await self._remote_hosts.prepare_nodes(self._nodes, copies)
         told = scheduler_settings(config, directory, head, self._prepared.training_ids)
-        self.scheduler = self._spawn_on(head, "conductor", crew.scheduler, told, self.buffer)
+        self.scheduler = self._spawn_on(head, "scheduler", crew.scheduler, told, self.buffer)
         sender = self._start_sender()
         self.engines = tuple(
             self._spawn_engine(

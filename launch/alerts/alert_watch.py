@@ -96,8 +96,8 @@ class AlertWatch:
         }
         for about in [about for about in self._active if about not in holding]:
             del self._active[about]
-            self.events.emit("advisory.over", about=about)
+            self.events.emit("alert.resolved", name=about)
         for about, each in holding.items():
             if about not in self._active:
                 self._active[about] = each.text
-                self.events.emit("advisory", about=about, text=each.text, health=each.health)
+                self.events.emit("alert.raised", name=about, text=each.text, health=each.health)

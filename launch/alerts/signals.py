@@ -103,7 +103,7 @@ class SignalCollector:
         match get_text(event, "kind"):
             case "run.phase":
                 self.phase = get_text(event, "phase")
-            case "conductor.flow":
+            case "scheduler.flow":
                 self.flow = get_text(event, "flow")
             case "group.closed":
                 self._group(event)

@@ -41,7 +41,7 @@ async def export_best_checkpoint(
     found = await asyncio.to_thread(checkpoints.best_scored)
     if found is None:
         text = "checkpoint.keep_best: no step that was evaluated has a checkpoint, so none is the best"
-        events.emit("advisory", about="best", text=text)
+        events.emit("alert.raised", name="best", text=text)
         return None
     checkpoint, score = found
     step, model = checkpoint.manifest.step, run_dir / _FOLDER / f"v{checkpoint.manifest.version}"
@@ -51,10 +51,10 @@ async def export_best_checkpoint(
     except (UserError, InfraError, OSError) as error:
         why = " ".join(str(error).split())
         text = f"the best checkpoint, {checkpoint.path}, could not be exported: {why}"
-        events.emit("advisory", about="best", text=text)
+        events.emit("alert.raised", name="best", text=text)
         return BestCheckpoint(step, score, checkpoint.path, None)
     await asyncio.to_thread(_remove_other_exports, model)
-    events.emit("best.exported", step=step, pass_at_1=round(score, 4), path=str(model))
+    events.emit("best_checkpoint.exported", step=step, pass_at_1=round(score, 4), path=str(model))
     return BestCheckpoint(step, score, checkpoint.path, model)
 
 

@@ -20,7 +20,7 @@ from launch.run_records.run_directory import directory_error, write_json
 from protocol.errors import UserError
 
 REQUESTS_FOLDER = "requests"
-REQUEST_TAKEN_EVENT, REQUEST_ANSWERED_EVENT = "request.taken", "request.answered"
+REQUEST_TAKEN_EVENT, REQUEST_ANSWERED_EVENT = "control_request.accepted", "control_request.answered"
 """Events: the run has seen it; it is done, or refused."""
 
 

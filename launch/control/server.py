@@ -242,7 +242,7 @@ class ControlServer:
     def _emit_changes(self, changed: Sequence[KeyChange], request: ControlRequest) -> None:
         for change in changed:
             self.events.emit(
-                "run.retuned",
+                "run.config_changed",
                 key=change.key,
                 before=change.before,
                 after=change.after,

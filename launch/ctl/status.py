@@ -71,7 +71,7 @@ class RunOverview:
     """Infrastructure failures by reason."""
     engines: list[EngineSummary]
     sandboxes: int
-    advisories: list[OpenAlert]
+    alerts: list[OpenAlert]
     """Health first."""
     asked: list[PendingRequest]
     in_flight: int | None
@@ -124,7 +124,7 @@ def read_status(run_dir: Path) -> RunOverview:
         failed=view.totals.failed,
         engines=view.engines,
         sandboxes=view.sandboxes.live,
-        advisories=view.advisories,
+        alerts=view.alerts,
         asked=_asked(run_dir),
         in_flight=config.in_flight if config is not None else None,
         tunable=retunable_values(config) if config is not None else {},
@@ -179,7 +179,7 @@ def format_status(status: RunOverview) -> list[str]:
         engines = [f"{engine.name} {engine.state} at {engine.version}" for engine in status.engines]
         most = [] if status.in_flight is None else [f"at most {status.in_flight} rollouts in flight"]
         lines.append(", ".join([*engines, f"{status.sandboxes} sandboxes", *most]))
-    lines += [f"! {advice.text}" for advice in status.advisories]
+    lines += [f"! {alert.text}" for alert in status.alerts]
     lines += [f"retuned: {each.key} = {each.after} from step {each.first_step} on" for each in status.retuned]
     lines += [f"asked, not answered: {each.action}" for each in status.asked]
     lines += [f"! {status.problem}"] if status.problem else []

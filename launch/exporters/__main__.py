@@ -139,7 +139,7 @@ def _say(settings: ExporterSettings, name: str, why: str) -> None:
         f"{name} did not take a step ({why}): the run goes on, and metrics.jsonl has all; later failures are only "
         f"counted. To send them again: python -m launch.exporters {settings.run_dir} --to {name}"
     )
-    log.emit("advisory", about="metrics", text=text)
+    log.emit("alert.raised", name="metrics", text=text)
     log.close()
 
 

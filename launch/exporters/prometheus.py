@@ -79,7 +79,7 @@ class PrometheusCollector(Collector):
         self._dropped: Counter[str] = Counter()
         self._episodes: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
-        self._advisories: Counter[str] = Counter()
+        self._alerts: Counter[str] = Counter()
         self._deaths: Counter[str] = Counter()
         self._sandboxes: dict[tuple[str, ...], float] = {}
         self._pauses: dict[str, float] = {}
@@ -89,14 +89,14 @@ class PrometheusCollector(Collector):
         """One event of the run."""
         with self._lock:
             match get_text(event, "kind"):
-                case "learner.training.trainer":
+                case "learner.step":
                     self._stepped(event)
                 case "episode.finished":
                     self._episodes[get_text(event, "status")] += 1
                 case "episode.failed":
                     self._failed[get_text(event, "reason")] += 1
-                case "advisory":
-                    self._advisories[get_text(event, "about")] += 1
+                case "alert.raised":
+                    self._alerts[get_text(event, "name")] += 1
                 case "process.died" | "engine.died":
                     self._deaths[get_text(event, "what") or get_text(event, "engine")] += 1
                 case "engine.load":
@@ -135,7 +135,7 @@ class PrometheusCollector(Collector):
         yield self._counter("episodes_finished", "by how they ended", "status", self._episodes)
         yield self._counter("episodes_failed", "attempts that infrastructure lost", "reason", self._failed)
         yield self._counter("trajectories_dropped", "by steps that could not train them", "reason", self._dropped)
-        yield self._counter("advisories", "words for a person", "about", self._advisories)
+        yield self._counter("alerts", "alerts raised, by name", "name", self._alerts)
         yield self._counter("deaths", "processes that died or were killed", "what", self._deaths)
 
     def _gauge(

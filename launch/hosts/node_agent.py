@@ -114,4 +114,6 @@ class LogSync:
         why = str(error) or f"no answer within {_ANSWER_S:g} s"
         if why != self._said:
             self._said = why
-            self.events.emit("machine.untold", what=self.agent.name, why=why, behind_bytes=self.file_sync.behind_bytes)
+            self.events.emit(
+                "host.log_sync_failed", what=self.agent.name, why=why, behind_bytes=self.file_sync.behind_bytes
+            )

@@ -48,7 +48,7 @@ class NodeInspector:
 async def inspect_by_actor(node: ClusterNode, asked: NodeRequirements) -> NodeReport:
     """Raises InfraError, TimeoutError."""
     examiner = spawn_actor(
-        NodeInspector, ActorOptions(name=f"examiner/{node.ray_id}/{time.time_ns()}", node_id=node.ray_id)
+        NodeInspector, ActorOptions(name=f"node-inspector/{node.ray_id}/{time.time_ns()}", node_id=node.ray_id)
     )
     try:
         async with asyncio.timeout(_ANSWER_S):

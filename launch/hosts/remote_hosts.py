@@ -104,7 +104,7 @@ class RemoteHosts:
         config, copies = self._config, self.copies[home.name]
         post = self._spawn_on(
             home,
-            f"outpost-{home.name.removeprefix('node-')}",
+            f"node-agent-{home.name.removeprefix('node-')}",
             NodeAgent,
             NodeAgentSettings(
                 folder=actor_run_dir(config, self._directory, home),
@@ -117,7 +117,7 @@ class RemoteHosts:
         model = await copies.call(HostWeightCache.fetch_model, str(self._model))
         courier = LogSync(post, FileSync(self._directory.path), self._events)
         self.hosts[home.address] = RemoteHost(home, courier, copies, Path(model))
-        self._events.emit("machine.settled", name=home.name, address=home.address)
+        self._events.emit("host.ready", name=home.name, address=home.address)
 
     def model_folder(self, node: ClusterNode) -> Path:
         """The run's model folder, as ``node`` has it.  Raises InfraError."""

@@ -286,7 +286,7 @@ class Driver:
         stand.restore_flow(RolloutFlow.PAUSE)
         run = display_path(self._directory.path)
         text = f"the run is paused, as it was asked to be before: python -m launch.ctl {run} resume lets it go on"
-        self._events.emit("advisory", about="paused", text=text)
+        self._events.emit("alert.raised", name="paused", text=text)
         return True
 
     def _stall_detector(self, fleet: ActorGroup) -> StallDetector:
@@ -464,7 +464,7 @@ class Driver:
             nodes=config.cluster.nodes,
             seed=config.run.seed,
             steps=config.run.steps,
-            eta=config.staleness.eta,
+            max_staleness=config.staleness.eta,
             evaluates=config.evaluation.tasks_per_family > 0,
             url=url,
         )
@@ -507,7 +507,7 @@ class Driver:
                 yield nodes
 
     def _emit_metrics_alert(self, text: str) -> None:
-        self._events.emit("advisory", about="metrics", text=text)
+        self._events.emit("alert.raised", name="metrics", text=text)
 
     async def _check_nodes(self, nodes: list[ClusterNode]) -> list[ClusterNode]:
         """Those of a cluster, with the roles that they can have.  Raises UserError for what has to be mended first.
@@ -536,7 +536,7 @@ class Driver:
             JsonOutput.end_process(EXIT_FAILED, line)
 
     def _report_torn_checkpoint(self, aside: Path, why: str) -> None:
-        self._events.emit("checkpoint.torn", path=str(aside), why=why)
+        self._events.emit("checkpoint.damaged", path=str(aside), why=why)
         self._console.print(f"passed over: the checkpoint {display_path(aside)} is damaged ({why})")
 
     def _report_alive_nodes(self, alive: int) -> None:
@@ -548,7 +548,7 @@ class Driver:
         if config.run.steps < self._config.run.steps:
             groups = config.rollout.groups_per_step
             text = f"stop.after_epochs = {epochs}: {config.run.steps} steps of {groups} groups, for {tasks} tasks"
-            self._events.emit("advisory", about="stop", text=text)
+            self._events.emit("alert.raised", name="stop", text=text)
         return config
 
     def _training_settings(self) -> TrainingSettings:

@@ -94,7 +94,7 @@ class _Counts:
                 self.spanning += event["versions_min"] != event["versions_max"]
             case "episode.failed" if is_training_trajectory(str(event["trajectory"])):
                 self.infra_failures += 1
-            case "infra.rates":
+            case "infra.failure_rates":
                 rates = cast("list[float]", event["by_decile"])
                 self.rates.append((int(str(event["attempts"])), rates))
             case "sandbox.started":
@@ -106,9 +106,9 @@ class _Counts:
                 self._pause(event)
             case "engine.load_failed" if "pause_ms" in event:
                 self._pause(event)
-            case "engine.returned":
+            case "engine.onloaded":
                 self.engines.add(str(event["writer"]))
-                self.colocation_pauses.append((float(str(event["t"])), 1000 * float(str(event["lent_s"]))))
+                self.colocation_pauses.append((float(str(event["t"])), 1000 * float(str(event["offloaded_s"]))))
                 if event["new"]:
                     self.pushed.add(str(event["version"]))
                     self.loads += 1

@@ -18,8 +18,8 @@ from protocol.run_directory.jsonl_tail import Event, get_text
 PROGRESS_EVENTS = frozenset({
     "run.phase", "warm_start.progress", "node.up", "worker.started", "engine.started", "engine.restarted",
     "episode.started", "episode.turn", "episode.tool", "episode.finished", "trajectory.stored", "group.closed",
-    "learner.training.trainer", "weights.published", "weights.copied", "engine.load", "engine.returned", "checkpoint.saved",
-    "eval.progress", "eval.finished", "conductor.flow", "learner.resumed",
+    "learner.step", "weights.published", "weights.copied", "engine.load", "engine.onloaded", "checkpoint.saved",
+    "eval.progress", "eval.finished", "scheduler.flow", "learner.restarted",
 })  # fmt: skip
 """Kinds of events."""
 STALL_ALERT = "stalled"
@@ -47,7 +47,7 @@ class StallDetector:
     def observe_event(self, event: Event) -> None:
         """What the run has said."""
         kind = get_text(event, "kind")
-        if kind == "conductor.flow":
+        if kind == "scheduler.flow":
             self._paused = get_text(event, "flow") == "pause"
         if kind in PROGRESS_EVENTS:
             self._progressed()
@@ -73,10 +73,10 @@ class StallDetector:
             line, path = f"and why could not be found ({type(error).__name__}: {error})", ""
         self.events.emit("run.stalled", seconds=round(stood_s, 1), text=line, path=path)
         said = f"no progress for {stood_s:.0f} s: {line}" + (f" (all stacks: {path})" if path else "")
-        self.events.emit("advisory", about=STALL_ALERT, text=said, health=True)
+        self.events.emit("alert.raised", name=STALL_ALERT, text=said, health=True)
 
     def _progressed(self) -> None:
         self._last = self.now()
         if self._told:
             self._told = False
-            self.events.emit("advisory.over", about=STALL_ALERT)
+            self.events.emit("alert.resolved", name=STALL_ALERT)

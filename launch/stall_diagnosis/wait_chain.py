@@ -112,7 +112,7 @@ def _describe_episodes(evidence: StallEvidence) -> tuple[str, str]:
 
 
 def _asks(task: TaskStack) -> bool:
-    return task.waits_for == "conductor.acquire_requests"
+    return task.waits_for == "scheduler.acquire_requests"
 
 
 def _describe_majority(process: str, tasks: Sequence[TaskStack]) -> tuple[str, str]:

@@ -14,21 +14,21 @@ from protocol.run_directory.jsonl_tail import Event, RunTail, get_integer, get_m
 _LANES = "lanes/"
 """Files of running sums of how long each process was at what."""
 _MARKS = {
-    "advisory": "text",
+    "alert.raised": "text",
     "process.died": "what",
     "process.hung": "what",
     "engine.died": "engine",
     "engine.load_failed": "engine",
     "engine.restart_failed": "engine",
-    "engine.weights_were_wrong": "engine",
-    "weights.differ": "engines",
+    "engine.weights_repaired": "engine",
+    "weights.checksum_mismatch": "engines",
     "worker.failed": "worker",
     "checkpoint.failed": "why",
-    "checkpoint.torn": "path",
-    "weights.resync": "why",
+    "checkpoint.damaged": "path",
+    "weights.full_fetch": "why",
     "disk.full": "reason",
     "learner.nonfinite": "path",
-    "learner.resumed": "step",
+    "learner.restarted": "step",
     "clock.jumped": "seconds",
     "run.finished": "reason",
 }
@@ -58,8 +58,8 @@ class RunTimeline:
             "engine.restarted": self._engine_started,
             "engine.died": self._engine_died,
             "engine.load": self._engine_loaded,
-            "engine.returned": self._engine_returned,
-            "learner.training.trainer": self._stepped,
+            "engine.onloaded": self._engine_onloaded,
+            "learner.step": self._stepped,
             "weights.published": self._published,
             "weights.copied": self._copied,
             "checkpoint.saved": self._saved,
@@ -147,10 +147,10 @@ class RunTimeline:
         if pause_s:
             self._pieces.append(TraceSpan(track, "load", t - load_s, t, args))
 
-    def _engine_returned(self, event: Event, t: float) -> None:
-        lent_s = get_number(event, "lent_s") or 0.0
+    def _engine_onloaded(self, event: Event, t: float) -> None:
+        offloaded_s = get_number(event, "offloaded_s") or 0.0
         self._pieces.append(
-            TraceSpan(TraceTrack(get_text(event, "engine"), "weights"), "lent to the learner", t - lent_s, t)
+            TraceSpan(TraceTrack(get_text(event, "engine"), "weights"), "offloaded", t - offloaded_s, t)
         )
 
     def _stepped(self, event: Event, t: float) -> None:
@@ -196,7 +196,7 @@ class RunTimeline:
         self._pieces.append(TraceCounter(TraceTrack(get_text(event, "worker"), "sandboxes"), t, values))
 
     def _held(self, event: Event, t: float) -> None:
-        self._pieces.append(TraceInstant(TraceTrack("conductor", "admission"), f"held: {get_text(event, 'reason')}", t))
+        self._pieces.append(TraceInstant(TraceTrack("scheduler", "admission"), f"held: {get_text(event, 'reason')}", t))
 
 
 def _ms(event: Event, key: str) -> float:

@@ -354,7 +354,7 @@ class TrainingLoop:
         await self._write_trained_log(report)
         if not report.trained:
             for reason, episodes in Counter(report.dropped.values()).items():
-                self.events.emit("batch.passed_over", groups=len(lease.groups), episodes=episodes, reason=reason.value)
+                self.events.emit("batch.skipped", groups=len(lease.groups), episodes=episodes, reason=reason.value)
             if kept is not None:
                 self._nonfinite.record_nonfinite(kept)
             return
@@ -391,7 +391,7 @@ class TrainingLoop:
     def _report_export_failures(self, count: int) -> None:
         if count > self._export_failures:
             text = f"{count} trajectories could not be exported: the run goes on, but its steps cannot be replayed"
-            self.events.emit("advisory", about="export", text=text)
+            self.events.emit("alert.raised", name="export", text=text)
         self._export_failures = count
 
     async def _write_trained_log(self, report: StepReport) -> None:
@@ -403,7 +403,7 @@ class TrainingLoop:
         )
         if self._trained_log.failures and not self._told_unrecorded:
             text = f"what step {report.step} made of its trajectories cannot be written: the monitor does not show it"
-            self.events.emit("advisory", about="trained", text=text)
+            self.events.emit("alert.raised", name="trained", text=text)
             self._told_unrecorded = True
 
     async def _lease_batch(self) -> BatchLease | None:
@@ -421,7 +421,7 @@ class TrainingLoop:
             await self._free_journal_space()
             await self._collect_closed_groups(_LEASE_WAIT_S)
         text = f"training ends after step {self.step} of {self.settings.steps}: {stop}"
-        self.events.emit("advisory", about="stop", text=text)
+        self.events.emit("alert.raised", name="stop", text=text)
         return None
 
     async def _run_hooks_or_stop(self) -> str | None:
@@ -580,10 +580,10 @@ class TrainingLoop:
         if checkpoint is None:
             raise error
         await self.announce_weights(await self.resume_from(checkpoint))
-        self.events.emit("learner.resumed", step=self.step)
+        self.events.emit("learner.restarted", step=self.step)
 
     def _report_torn_checkpoint(self, aside: Path, why: str) -> None:
-        self.events.emit("checkpoint.torn", path=str(aside), why=why)
+        self.events.emit("checkpoint.damaged", path=str(aside), why=why)
 
     async def _write_metrics(
         self, report: StepReport, lease: BatchLease, wait_s: float, step_s: float, dropped_tokens: TokensByLength
@@ -610,7 +610,7 @@ class TrainingLoop:
             evaluation=self.online_evaluation.take_score(),
         )
         self._rewards, self._passed, self._zero_variance = [], 0, 0
-        self.events.emit("learner.training.trainer", **self.metrics.append_step(facts, report.metrics))
+        self.events.emit("learner.step", **self.metrics.append_step(facts, report.metrics))
 
 
 def _is_learner(error: RemoteError) -> bool:

@@ -61,7 +61,7 @@ class ParityChecker:
         found = measure_parity(await learner(sampled.sequences), sampled.logprobs)
         self._found, self._next, self._sampled, self._told = found, step + self.every_steps, None, False
         self.events.emit(
-            "parity.probed",
+            "parity.measured",
             step=step,
             version=version,
             k3=found.rounded_k3,
@@ -93,4 +93,4 @@ class ParityChecker:
 
     def _emit_alert(self, text: str | None) -> None:
         if text is not None:
-            self.events.emit("advisory", about="parity", text=text)
+            self.events.emit("alert.raised", name="parity", text=text)

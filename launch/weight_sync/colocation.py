@@ -66,5 +66,5 @@ class ColocationManager:
             except (InfraError, TimeoutError) as error:
                 if said != str(error):
                     said = str(error)
-                    self.weight_sync.events.emit("engine.not_lent", engine=engine.name, why=said)
+                    self.weight_sync.events.emit("engine.offload_failed", engine=engine.name, why=said)
             await asyncio.sleep(_RETRY_S)

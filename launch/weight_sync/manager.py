@@ -225,7 +225,9 @@ class WeightSyncManager:
             self._all_doubted &= len(sums) < len(self.engines)
             return
         again, self._all_doubted, self._checksums = self._all_doubted, True, (report.version, {})
-        self.events.emit("weights.differ", version=report.version, engines=", ".join(sorted(sums)), again=again)
+        self.events.emit(
+            "weights.checksum_mismatch", version=report.version, engines=", ".join(sorted(sums)), again=again
+        )
         if again:
             return
         for each in self.engines:

@@ -50,7 +50,7 @@ def told_safe(run_dir: Path) -> set[str]:
         for line in path.read_text().splitlines():
             with suppress(ValueError):
                 event = json.loads(line)
-                if event["kind"] == "trajectory.acked" and event["outcome"] in {"appended", "duplicate"}:
+                if event["kind"] == "trajectory.acknowledged" and event["outcome"] in {"appended", "duplicate"}:
                     safe.add(event["trajectory"])
     return safe
 

@@ -90,9 +90,7 @@ class MiniRun:
         return eventually(what, look, within_s)
 
     def wait_step(self, step: int, within_s: float = PATIENCE_S) -> Event:
-        return self.wait_event(
-            f"step {step}", "learner.training.trainer", lambda event: event["step"] >= step, within_s
-        )
+        return self.wait_event(f"step {step}", "learner.step", lambda event: event["step"] >= step, within_s)
 
     def finish(self, within_s: float = PATIENCE_S) -> Finished:
         try:

@@ -125,7 +125,7 @@ class FakeRun:
             seed=self.seed,
             steps=self.steps,
             url=url,
-            eta=ETA,
+            max_staleness=ETA,
         )
         for node in ("node-0", "node-1"):
             run.emit("node.up", name=node)
@@ -196,7 +196,7 @@ class FakeRun:
         group, self.group = self.group, self.group + 1
         family = self.rng.choice(FAMILIES)
         task = f"{family}-{group:04d}"
-        conductor, buffer = self.log("conductor"), self.log("buffer")
+        conductor, buffer = self.log("scheduler"), self.log("buffer")
         conductor.emit("group.opened", group=group, task=task, size=GROUP_SIZE)
         skill = min(0.98, max(0.02, level + self.rng.uniform(-0.35, 0.35)))
         rewards = [
@@ -346,7 +346,7 @@ class FakeRun:
             "sampled_tokens": float(sampled),
             "trained_share": (sampled - masked) / sampled,
         }
-        self.log("learner-0").emit("learner.training.trainer", **self.metrics.append_step(facts, learner))
+        self.log("learner-0").emit("learner.step", **self.metrics.append_step(facts, learner))
 
     def ages_of(self, tokens: int, oldest: int) -> list[int]:
         """Every token in one age."""
@@ -432,7 +432,7 @@ def write_fake_run(run_dir: Path, *, steps: int = 24, seed: int = 0, finished: b
             run.evaluate("after", 0.78)
             run.finish()
         else:
-            run.log("conductor").emit(
+            run.log("scheduler").emit(
                 "group.opened", group=run.group, task=f"sum_column-{run.group:04d}", size=GROUP_SIZE
             )
             for sample in range(6):
@@ -454,7 +454,7 @@ def grow_live(run_dir: Path, seconds: float) -> None:
     while time.time() < until:
         run.now = time.time()
         names, casts = [], []
-        run.log("conductor").emit("group.opened", group=run.group, task=f"sum_column-{run.group:04d}", size=GROUP_SIZE)
+        run.log("scheduler").emit("group.opened", group=run.group, task=f"sum_column-{run.group:04d}", size=GROUP_SIZE)
         for sample in range(8):
             run.now = time.time()
             names.append(run.episode(run.group, sample, f"sum_column-{run.group:04d}", "sum_column", 0, finish=False))

@@ -287,7 +287,7 @@ def said(move: Move) -> str:
 
 
 def write_shown_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds: float = 620) -> ShownRun:
-    """A run in the middle: ``taken`` of ``steps`` steps, then ten episodes that go on, and an advisory of each kind.
+    """A run in the middle: ``taken`` of ``steps`` steps, then ten episodes that go on, and an alert of each kind.
 
     It began ``seconds`` ago, about as long as it takes."""
     run = ShownRun(run_dir, steps=steps, start=time.time() - seconds)
@@ -298,21 +298,21 @@ def write_shown_run(run_dir: Path, *, steps: int = 24, taken: int = 18, seconds:
         run.train_step(step)
     driver = run.log("driver")
     driver.emit(
-        "advisory",
-        about="zero_variance",
+        "alert.raised",
+        name="zero_variance",
         text="61 % of the groups of the last 8 steps have no variance: harder tasks, or rollout.group_size above 8",
         health=False,
     )
     driver.emit(
-        "advisory",
-        about="disk",
+        "alert.raised",
+        name="disk",
         text="the disk of the run directory has 3.1 GB left, enough for about 40 steps: longshore runs prune",
         health=True,
     )
     for number in range(2):
         group, family = run.group + number, FAMILIES[number]
         task = f"{family}-{group:04d}"
-        run.log("conductor").emit("group.opened", group=group, task=task, size=GROUP_SIZE)
+        run.log("scheduler").emit("group.opened", group=group, task=task, size=GROUP_SIZE)
         for sample in range(5):
             run.episode(group, sample, task, family, 0, finish=False)
     run.close()

@@ -115,7 +115,7 @@ def read_evidence(run_dir: Path) -> RunEvidence:
         acks=[
             (str(event["trajectory"]), str(event["outcome"]))
             for event in events
-            if event["kind"] == "trajectory.acked" and str(event["writer"]).startswith("worker-")
+            if event["kind"] == "trajectory.acknowledged" and str(event["writer"]).startswith("worker-")
         ],
         rows=rows,
         superseded=superseded,

@@ -12,7 +12,7 @@ from protocol.errors import UserError
 _OF_100 = 100
 _EACH_PROCESS, _EACH_POINT = 15, 2
 _TRAJECTORIES_EACH = 20
-_READY = (KilledProcess.WORKER, KilledProcess.BUFFER, KilledProcess.CONDUCTOR)
+_READY = (KilledProcess.WORKER, KilledProcess.BUFFER, KilledProcess.SCHEDULER)
 """Those that are back soon: what is left over falls to them.  A learner has to be loaded and to take a step again."""
 
 

@@ -26,7 +26,7 @@ _KILLS = "kills.jsonl"
 class KilledProcess(StrEnum):
     WORKER = "worker"
     BUFFER = "buffer"
-    CONDUCTOR = "conductor"
+    SCHEDULER = "scheduler"
     LEARNER = "learner"
     DRIVER = "driver"
     """Takes all the others with it; the run goes on by ``--resume``."""

@@ -67,7 +67,7 @@ CHAOS_ACTOR_CLASSES = ActorClasses(
 RAY_CLASS_NAMES = {
     KilledProcess.WORKER: CHAOS_ACTOR_CLASSES.worker.__name__,
     KilledProcess.BUFFER: CHAOS_ACTOR_CLASSES.buffer.__name__,
-    KilledProcess.CONDUCTOR: CHAOS_ACTOR_CLASSES.scheduler.__name__,
+    KilledProcess.SCHEDULER: CHAOS_ACTOR_CLASSES.scheduler.__name__,
     KilledProcess.LEARNER: CHAOS_ACTOR_CLASSES.learner.__name__,
 }
 """What Ray calls the processes of those that are killed at random."""

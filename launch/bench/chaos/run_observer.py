@@ -42,7 +42,7 @@ class EpisodesInFlight:
                 self._running[self._processes[writer]] = set()
             case "episode.started" if mine is not None:
                 mine.add(trajectory_of_event(event))
-            case "trajectory.acked" | "trajectory.unwanted" if mine is not None:
+            case "trajectory.acknowledged" | "trajectory.rejected" if mine is not None:
                 mine.discard(trajectory_of_event(event))
             case "episode.failed":
                 for names in self._running.values():
@@ -109,15 +109,15 @@ class RunObserver:
     def _apply_event(self, event: Event) -> None:
         self.in_flight.apply_event(event)
         match event["kind"]:
-            case "trajectory.acked":
+            case "trajectory.acknowledged":
                 self.acked += 1
-            case "learner.training.trainer":
+            case "learner.step":
                 self.steps += 1
             case "run.phase":
                 self.training = event["phase"] == "training"
             case "run.started":
                 self.training = False
-            case "worker.started" | "episode.started" | "episode.failed" | "trajectory.unwanted":
+            case "worker.started" | "episode.started" | "episode.failed" | "trajectory.rejected":
                 pass
             case _:
                 return

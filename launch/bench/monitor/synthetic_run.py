@@ -105,7 +105,7 @@ class SyntheticRun:
         self.run_dir.mkdir(parents=True)
         config = {"run": {"name": "history", "steps": 10**6, "mode": "async"}, "staleness": {"eta": 2}}
         (self.run_dir / "config.json").write_bytes(orjson.dumps({"config": config}))
-        names = ["driver-1", "buffer", "conductor", "engine-0", *(f"worker-0-{n}" for n in range(WORKERS))]
+        names = ["driver-1", "buffer", "scheduler", "engine-0", *(f"worker-0-{n}" for n in range(WORKERS))]
         self._logs = {name: EventLog(self.run_dir, name, "node-0", self.clock, steady=None) for name in names}
         self._exporter = TrajectoryExporter(self.run_dir, now=self.clock)
         self._trained = TrainedLog(self.run_dir, now=self.clock)
@@ -115,7 +115,7 @@ class SyntheticRun:
         self._lanes = [ActivityLog(self.run_dir, name, "worker", self.clock, self.clock) for name in names[4:]]
         self._untrained = {}
         asked = {"run": self.run_dir.name, "recipe": "history", "mode": "async", "nodes": 1, "seed": 0, "steps": 10**6}
-        self._logs["driver-1"].emit("run.started", **asked, eta=2, evaluates=False, url="")
+        self._logs["driver-1"].emit("run.started", **asked, max_staleness=2, evaluates=False, url="")
         self._emit("driver-1", "run.phase", phase="training", detail="")
 
     def _emit(self, writer: str, kind: str, **fields: object) -> None:
@@ -128,7 +128,7 @@ class SyntheticRun:
             group = GroupId(self.trajectories // GROUP_SIZE)
             task = f"{('sort', 'count', 'rename', 'parse')[group % 4]}-{group % 200:03d}"
             journal.open_group(GroupPlan(group, task, tuple(range(GROUP_SIZE))), b"{}")
-            self._emit("conductor", "group.admitted", group=group, task=task, reason="for a step", expected_age=0.5)
+            self._emit("scheduler", "group.admitted", group=group, task=task, reason="for a step", expected_age=0.5)
             self._emit("buffer", "group.opened", group=group, task=task, size=GROUP_SIZE)
             for sample in range(GROUP_SIZE):
                 arrivals.append(self._write_episode(group, sample, task, recorded=last))
@@ -206,7 +206,7 @@ class SyntheticRun:
                    reward=summary.reward.total, tokens=summary.tokens, sampled=summary.sampled,
                    versions_min=summary.oldest, versions_max=summary.newest)  # fmt: skip
         worker = f"worker-0-{ticket.sample % WORKERS}"
-        self._emit(worker, "trajectory.acked", trajectory=ticket.trajectory_id, attempt=0, outcome="appended")
+        self._emit(worker, "trajectory.acknowledged", trajectory=ticket.trajectory_id, attempt=0, outcome="appended")
 
     def _closed(self, group: ClosedGroup) -> None:
         rewards = [group.rewards.get(sample) for sample in range(group.size)]
@@ -259,7 +259,7 @@ class SyntheticRun:
             pause_ms=21.0,
         )
         line = self._metrics.append_step(facts, {name: self.rng.random() for name in _METRICS})
-        self._logs["driver-1"].emit("learner.training.trainer", **line)
+        self._logs["driver-1"].emit("learner.step", **line)
 
 
 def _segment(version: WeightVersion, sample: int) -> Segment:

@@ -148,7 +148,7 @@ class _TrainingEvents:
 
     def apply_event(self, event: Mapping[str, JsonValue]) -> None:
         t = _number(event["t"])
-        if event["kind"] == "learner.training.trainer":
+        if event["kind"] == "learner.step":
             self.steps[int(_number(event["step"]))] = TimeSpan(t - _number(event["step_s"]), t)
             return
         attempt = str(event.get("trajectory", ""))

@@ -9,7 +9,7 @@ for the end (:meth:`Exams.idle`).
 
 A person may ask for one of the newest weights (:meth:`Exams.ask`), and learns at once whether it is under way.  Each
 that is due ends in exactly one of these, as an event: ``eval.finished``, ``eval.skipped`` (another was under way),
-``eval.failed`` (infrastructure), ``eval.broken_off`` (its weights were rolled back).  One that is cut off by the end of
+``eval.failed`` (infrastructure), ``eval.aborted`` (its weights were rolled back).  One that is cut off by the end of
 the driver goes on with the run, behind the attempts that there are; on a shared device, where the same weights come
 back under another version, it begins anew.  Nobody waits for one but the end of training and a shared device.
 """
@@ -182,7 +182,7 @@ class OnlineEvaluator:
                 raise UserError(f"the evaluation of step {under_way} is still under way: ask again when it is over")
             case ScheduleDecision.BEGIN:
                 pass
-        self._emit("eval.asked", manifest, reason=reason)
+        self._emit("eval.requested", manifest, reason=reason)
         await self._store_and_queue(manifest)
         if self.schedule.running_step != step:
             raise UserError(f"the weights of step {step} could not be kept: the run's last eval events say why")
@@ -231,7 +231,7 @@ class OnlineEvaluator:
 
     async def _run_evaluation(self, kept: WeightManifest) -> None:
         """Evaluate these weights, which are the agenda's until they were rolled back."""
-        self._emit("eval.begun", kept)
+        self._emit("eval.started", kept)
         try:
             attempts = await self._evaluate_unless_rolled_back(kept)
             if attempts is None:
@@ -268,7 +268,7 @@ class OnlineEvaluator:
         """Raises OSError where it cannot be kept what it came to."""
         await asyncio.to_thread(write_evaluation_result, self.run_dir, kept, attempts)
         if self.schedule.running_step != kept.step:  # no score of what stands
-            self._emit("eval.broken_off", kept, why=_ROLLED_BACK)
+            self._emit("eval.aborted", kept, why=_ROLLED_BACK)
             return
         found = score_attempts(attempts)
         await asyncio.to_thread(self.checkpoints.record_score, kept.step, found.pass_at_1)
@@ -285,7 +285,7 @@ class OnlineEvaluator:
 
     async def _abort(self, kept: WeightManifest, why: str) -> None:
         await asyncio.to_thread(discard_pending_evaluation, self.run_dir, kept.version)
-        self._emit("eval.broken_off", kept, why=why)
+        self._emit("eval.aborted", kept, why=why)
 
     def _emit(self, kind: str, manifest: WeightManifest, **fields: JsonValue) -> None:
         name = online_evaluation_name(manifest.step)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-EVALUATION_WORKER, EVALUATION_ENGINE = "examiner", "engine-exam"
+EVALUATION_WORKER, EVALUATION_ENGINE = "evaluation-worker", "evaluation-engine"
 """Who does it: a worker, and its engine."""
 
 

@@ -71,7 +71,7 @@ def _run_started(state: MonitorState, event: Event, t: float) -> None:
     header.nodes, header.seed = get_integer(event, "nodes"), get_integer(event, "seed")
     header.steps = get_integer(event, "steps")
     header.flow, header.evaluates = "run", event.get("evaluates") is not False
-    bound = get_number(event, "eta")
+    bound = get_number(event, "max_staleness")
     header.age_bound = header.age_bound if bound is None else bound
     header.started_at = t if header.started_at is None else header.started_at
     header.attempt_at = t
@@ -81,7 +81,7 @@ def _run_started(state: MonitorState, event: Event, t: float) -> None:
     state.engines.clear()
     state.sandboxes.clear()
     state.phases.clear()
-    state.advisories.clear()
+    state.alerts.clear()
 
 
 def _run_phase(state: MonitorState, event: Event, t: float) -> None:
@@ -267,11 +267,11 @@ def _engine_load(state: MonitorState, event: Event, t: float) -> None:
     engine.pause_ms_max = max(engine.pause_ms_max, engine.pause_ms or 0.0)
 
 
-def _engine_returned(state: MonitorState, event: Event, t: float) -> None:
+def _engine_onloaded(state: MonitorState, event: Event, t: float) -> None:
     engine = state.engine(event)
     engine.version, engine.loads = get_integer(event, "version", -1), engine.loads + (event.get("new") is True)
-    engine.lent_s += get_number(event, "lent_s") or 0.0
-    if engine.state == "lent":  # else its server was lost meanwhile
+    engine.offloaded_s += get_number(event, "offloaded_s") or 0.0
+    if engine.state == "offloaded":  # else its server was lost meanwhile
         engine.state = "serving"
 
 
@@ -314,18 +314,18 @@ def _events_dropped(state: MonitorState, event: Event, t: float) -> None:
     state.totals.lost_events += get_integer(event, "events")
 
 
-def _batch_passed_over(state: MonitorState, event: Event, t: float) -> None:
+def _batch_skipped(state: MonitorState, event: Event, t: float) -> None:
     reason = get_text(event, "reason")
     state.totals.dropped[reason] = state.totals.dropped.get(reason, 0) + get_integer(event, "episodes")
 
 
-def _advisory(state: MonitorState, event: Event, t: float) -> None:
-    about = get_text(event, "about")
-    state.advisories[about] = OpenAlert(about, get_text(event, "text"), event.get("health") is not False, t)
+def _alert_raised(state: MonitorState, event: Event, t: float) -> None:
+    name = get_text(event, "name")
+    state.alerts[name] = OpenAlert(name, get_text(event, "text"), event.get("health") is not False, t)
 
 
-def _advisory_over(state: MonitorState, event: Event, t: float) -> None:
-    state.advisories.pop(get_text(event, "about"), None)
+def _alert_resolved(state: MonitorState, event: Event, t: float) -> None:
+    state.alerts.pop(get_text(event, "name"), None)
 
 
 def _process_died(state: MonitorState, event: Event, t: float) -> None:
@@ -340,11 +340,11 @@ _RULES: dict[str, EventRule] = {
     "eval.progress": _eval_progress,
     "eval.finished": _eval_finished,
     "eval.failed": _eval_ended,
-    "eval.broken_off": _eval_ended,
+    "eval.aborted": _eval_ended,
     "node.up": _node_up,
     "node.down": _node_down,
     "worker.started": _worker_started,
-    "conductor.flow": _flow,
+    "scheduler.flow": _flow,
     "group.opened": _group_opened,
     "group.closed": _group_closed,
     "episode.started": _episode_started,
@@ -357,8 +357,8 @@ _RULES: dict[str, EventRule] = {
     "weights.published": _published,
     "engine.load": _engine_load,
     "engine.load_failed": _engine_load_failed,
-    "engine.lent": _engine_state("lent"),
-    "engine.returned": _engine_returned,
+    "engine.offloaded": _engine_state("offloaded"),
+    "engine.onloaded": _engine_onloaded,
     "engine.started": _engine_state("serving"),
     "engine.died": _engine_died,
     "engine.draining": _engine_state("draining"),
@@ -369,7 +369,7 @@ _RULES: dict[str, EventRule] = {
     "events.dropped": _events_dropped,
     "process.died": _process_died,
     "process.hung": _process_died,
-    "batch.passed_over": _batch_passed_over,
-    "advisory": _advisory,
-    "advisory.over": _advisory_over,
+    "batch.skipped": _batch_skipped,
+    "alert.raised": _alert_raised,
+    "alert.resolved": _alert_resolved,
 }

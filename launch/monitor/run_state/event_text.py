@@ -118,9 +118,9 @@ def _engine_load(event: Event) -> str:
     return f"engine {get_text(event, 'engine')} serves version {version}: stood still {_ms(event, 'pause_ms')}"
 
 
-def _engine_returned(event: Event) -> str:
+def _engine_onloaded(event: Event) -> str:
     version, why = format_version(get_integer(event, "version", -1)), get_text(event, "why")
-    stood = f"stood aside {get_number(event, 'lent_s') or 0.0:,.1f} s for the learner"
+    stood = f"was offloaded for {get_number(event, 'offloaded_s') or 0.0:,.1f} s"
     return f"engine {get_text(event, 'engine')} serves version {version}: {stood}" + (f" ({why})" if why else "")
 
 
@@ -139,32 +139,32 @@ def _weights_copied(event: Event) -> str:
     )
 
 
-def _weights_differ(event: Event) -> str:
+def _weights_mismatch(event: Event) -> str:
     again = "again, though their servers are new: look for other processors, or for one that is broken"
     then = again if event.get("again") is True else "all start anew"
     version = format_version(get_integer(event, "version", -1))
     return f"engines hold different weights as version {version} ({get_text(event, 'engines')}): {then}"
 
 
-def _weights_resync(event: Event) -> str:
+def _weights_full_fetch(event: Event) -> str:
     version = format_version(get_integer(event, "version", -1))
     return f"version {version} is sent whole to {get_text(event, 'host')}: {get_text(event, 'why')}"
 
 
-def _parity_probed(event: Event) -> str:
+def _parity_measured(event: Event) -> str:
     version, k3 = format_version(get_integer(event, "version", -1)), get_number(event, "k3")
     found = "not finite" if k3 is None else f"{k3:.2g}"
     return f"parity at version {version}: mean k3 {found} over {get_integer(event, 'tokens')} tokens"
 
 
-def _retuned(event: Event) -> str:
+def _config_changed(event: Event) -> str:
     before, after = (
         f"{value:g}" if (value := get_number(event, key)) is not None else "none" for key in ("before", "after")
     )
     return f"{get_text(event, 'key')} is {after} from now on, and was {before}" + _why(event)
 
 
-def _taken(event: Event) -> str:
+def _control_request_accepted(event: Event) -> str:
     by = f" by {get_text(event, 'by')}" if get_text(event, "by") else ""
     return f"{get_text(event, 'action')} was asked for{by}{_why(event)}"
 
@@ -173,7 +173,7 @@ def _why(event: Event) -> str:
     return f": {get_text(event, 'reason')}" if get_text(event, "reason") else ""
 
 
-_PASSED_OVER = {
+_SKIP_REASONS = {
     "all_stale": "every token of theirs is too old",
     "nonfinite": "loss or gradient was not finite",
 }
@@ -185,21 +185,25 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "run.phase": _run_phase,
     "run.finished": _run_finished,
     "eval.finished": _eval_finished,
-    "eval.asked": lambda e: " ".join(f"evaluation {get_text(e, 'name')} was asked for {get_text(e, 'reason')}".split()),
-    "eval.begun": lambda e: f"evaluation {get_text(e, 'name')} has begun, beside training",
+    "eval.requested": lambda e: " ".join(
+        f"evaluation {get_text(e, 'name')} was asked for {get_text(e, 'reason')}".split()
+    ),
+    "eval.started": lambda e: f"evaluation {get_text(e, 'name')} has begun, beside training",
     "eval.skipped": lambda e: f"no evaluation {get_text(e, 'name')}: {get_text(e, 'why')}",
     "eval.failed": lambda e: f"evaluation {get_text(e, 'name')} failed: {get_text(e, 'why')}",
-    "eval.broken_off": lambda e: f"evaluation {get_text(e, 'name')} is broken off: {get_text(e, 'why')}",
-    "best.exported": lambda e: (
+    "eval.aborted": lambda e: f"evaluation {get_text(e, 'name')} is broken off: {get_text(e, 'why')}",
+    "best_checkpoint.exported": lambda e: (
         f"best checkpoint: step {get_integer(e, 'step')}, its weights are in {get_text(e, 'path')}"
     ),
     "node.up": lambda e: f"node {get_text(e, 'name') or get_text(e, 'node')} is up",
     "worker.started": lambda e: f"worker {get_text(e, 'worker')} started",
     "node.down": lambda e: f"node {get_text(e, 'name')} ({get_text(e, 'address')}) is gone",
     "node.refused": lambda e: f"node {get_text(e, 'name') or 'that joins'} cannot be used: {get_text(e, 'why')}",
-    "machine.settled": lambda e: f"{get_text(e, 'name')} ({get_text(e, 'address')}) has the model and is heard of",
-    "machine.untold": lambda e: f"nothing is heard of what {get_text(e, 'what')} writes: {get_text(e, 'why')}",
-    "ticket.repeated": lambda e: f"{get_text(e, 'trajectory')} is given again to its worker, whose answer was lost",
+    "host.ready": lambda e: f"{get_text(e, 'name')} ({get_text(e, 'address')}) has the model and is heard of",
+    "host.log_sync_failed": lambda e: f"nothing is heard of what {get_text(e, 'what')} writes: {get_text(e, 'why')}",
+    "rollout_request.redelivered": lambda e: (
+        f"{get_text(e, 'trajectory')} is given again to its worker, whose answer was lost"
+    ),
     "worker.failed": lambda e: f"worker {get_text(e, 'worker')} failed and is started again: {get_text(e, 'why')}",
     "group.opened": lambda e: (
         f"group {get_integer(e, 'group')} opened: {get_integer(e, 'size')} × {get_text(e, 'task')}"
@@ -213,20 +217,20 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "episode.cancelled": lambda e: f"{get_text(e, 'trajectory')} is no longer needed",
     "episode.suspicious": _suspicious,
     "trajectory.stored": lambda e: f"{get_text(e, 'trajectory')} arrived: {get_text(e, 'outcome')}",
-    "trajectory.acked": lambda e: f"{get_text(e, 'trajectory')} acknowledged: {get_text(e, 'outcome')}",
-    "trajectory.unwanted": lambda e: f"{get_text(e, 'trajectory')} came too late: no group waits for it",
-    "learner.training.trainer": _learner_step,
+    "trajectory.acknowledged": lambda e: f"{get_text(e, 'trajectory')} acknowledged: {get_text(e, 'outcome')}",
+    "trajectory.rejected": lambda e: f"{get_text(e, 'trajectory')} came too late: no group waits for it",
+    "learner.step": _learner_step,
     "weights.published": lambda e: f"version {format_version(get_integer(e, 'version', -1))} published",
-    "weights.differ": _weights_differ,
+    "weights.checksum_mismatch": _weights_mismatch,
     "weights.copied": _weights_copied,
-    "weights.resync": _weights_resync,
+    "weights.full_fetch": _weights_full_fetch,
     "engine.load": _engine_load,
-    "engine.lent": lambda e: f"engine {get_text(e, 'engine')} stands aside for the learner",
-    "engine.not_lent": lambda e: f"{get_text(e, 'engine')} keeps its memory: {get_text(e, 'why')}",
-    "engine.returned": _engine_returned,
+    "engine.offloaded": lambda e: f"engine {get_text(e, 'engine')} gives its GPU memory to the learner",
+    "engine.offload_failed": lambda e: f"{get_text(e, 'engine')} keeps its memory: {get_text(e, 'why')}",
+    "engine.onloaded": _engine_onloaded,
     "engine.started": lambda e: f"engine {get_text(e, 'engine')} started",
     "engine.load_failed": lambda e: f"engine {get_text(e, 'engine')} did not load: {get_text(e, 'why')}",
-    "engine.weights_were_wrong": lambda e: (
+    "engine.weights_repaired": lambda e: (
         f"{get_text(e, 'engine')} had not the weights of version {format_version(get_integer(e, 'version', -1))}; now it has"
     ),
     "engine.restart_failed": lambda e: f"engine {get_text(e, 'engine')} did not restart: {get_text(e, 'why')}",
@@ -234,8 +238,10 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
     "checkpoint.failed": lambda e: (
         f"checkpoint of step {get_integer(e, 'step')} could not be written: {get_text(e, 'why')}"
     ),
-    "checkpoint.torn": lambda e: f"checkpoint {get_text(e, 'path')} is damaged and passed over: {get_text(e, 'why')}",
-    "learner.resumed": lambda e: (
+    "checkpoint.damaged": lambda e: (
+        f"checkpoint {get_text(e, 'path')} is damaged and passed over: {get_text(e, 'why')}"
+    ),
+    "learner.restarted": lambda e: (
         f"learner goes on from the checkpoint of step {get_integer(e, 'step')}; later steps are taken again"
     ),
     "stop.failed": lambda e: f"not everything stopped: {get_text(e, 'why')}",
@@ -249,42 +255,44 @@ _SENTENCES: dict[str, Callable[[Event], str]] = {
         f"epoch {get_integer(e, 'epoch')} of {get_integer(e, 'tasks')} tasks, {get_text(e, 'reason')}"
     ),
     "group.admitted": lambda e: f"group {get_integer(e, 'group')} admitted {get_text(e, 'reason')}",
-    "task.returned": lambda e: f"{get_text(e, 'task')} comes again: {get_text(e, 'reason').replace('_', ' ')}",
-    "ticket.reissued": lambda e: f"{get_text(e, 'trajectory')} begins again: {get_text(e, 'reason').replace('_', ' ')}",
-    "ticket.withdrawn": lambda e: (
+    "task.requeued": lambda e: f"{get_text(e, 'task')} comes again: {get_text(e, 'reason').replace('_', ' ')}",
+    "rollout_request.reissued": lambda e: (
+        f"{get_text(e, 'trajectory')} begins again: {get_text(e, 'reason').replace('_', ' ')}"
+    ),
+    "rollout_request.withdrawn": lambda e: (
         f"{get_text(e, 'trajectory')} need not begin: {get_text(e, 'reason').replace('_', ' ')}"
     ),
-    "tickets.forgotten": lambda e: (
+    "rollout_requests.dropped": lambda e: (
         f"{get_integer(e, 'tickets')} tickets forgotten: {get_text(e, 'reason').replace('_', ' ')}"
     ),
-    "infra.rates": lambda e: (
+    "infra.failure_rates": lambda e: (
         f"infrastructure failed {get_integer(e, 'failed')} of {get_integer(e, 'attempts')} attempts"
     ),
     "sample.abandoned": lambda e: f"{get_text(e, 'trajectory')} given up after {get_integer(e, 'attempts')} attempts",
-    "conductor.flow": lambda e: (
+    "scheduler.flow": lambda e: (
         f"{RUN_FLOWS.get(get_text(e, 'flow'), get_text(e, 'flow'))}, as `python -m launch.ctl` asked"
     ),
-    "run.retuned": _retuned,
-    "request.taken": _taken,
-    "request.answered": lambda e: (
+    "run.config_changed": _config_changed,
+    "control_request.accepted": _control_request_accepted,
+    "control_request.answered": lambda e: (
         f"{get_text(e, 'action') or 'a request'} {'done' if e.get('ok') is True else 'refused'}: {get_text(e, 'text')}"
     ),
-    "ticket.cancelled": lambda e: f"{get_text(e, 'trajectory')} is given up, as somebody asked",
-    "conductor.retuned": lambda e: f"asked for {get_integer(e, 'in_flight')} episodes in flight",
-    "conductor.drained": lambda e: f"drained: {get_integer(e, 'ready')} groups are ready",
-    "conductor.restored": lambda e: f"conductor goes on with {get_integer(e, 'open_groups')} open groups",
-    "batch.passed_over": lambda e: (
-        f"{get_integer(e, 'groups')} groups passed over: {_PASSED_OVER.get(get_text(e, 'reason'), get_text(e, 'reason'))}"
+    "rollout_request.cancelled": lambda e: f"{get_text(e, 'trajectory')} is given up, as somebody asked",
+    "scheduler.retuned": lambda e: f"asked for {get_integer(e, 'in_flight')} episodes in flight",
+    "scheduler.drained": lambda e: f"drained: {get_integer(e, 'ready')} groups are ready",
+    "scheduler.restored": lambda e: f"scheduler goes on with {get_integer(e, 'open_groups')} open groups",
+    "batch.skipped": lambda e: (
+        f"{get_integer(e, 'groups')} groups skipped: {_SKIP_REASONS.get(get_text(e, 'reason'), get_text(e, 'reason'))}"
     ),
     "learner.nonfinite": lambda e: (
         f"loss or gradient not finite, update left out; its batch is in {get_text(e, 'path')}"
     ),
-    "advisory": lambda e: get_text(e, "text"),
-    "advisory.over": lambda e: f"{get_text(e, 'about').replace('_', ' ')}: no longer",
+    "alert.raised": lambda e: get_text(e, "text"),
+    "alert.resolved": lambda e: f"{get_text(e, 'name').replace('_', ' ')}: no longer",
     "run.stalled": lambda e: f"no progress for {get_number(e, 'seconds') or 0.0:,.0f} s: {get_text(e, 'text')}",
-    "parity.probed": _parity_probed,
+    "parity.measured": _parity_measured,
     "parity.skipped": lambda e: f"parity was not looked for before step {get_integer(e, 'step')}: {get_text(e, 'why')}",
-    "answer.unroutable": lambda e: f"{get_text(e, 'sender')} is gone: an answer was not delivered",
+    "ack.unroutable": lambda e: f"{get_text(e, 'sender')} is gone: an answer was not delivered",
     "sender.closed": lambda e: (
         f"{get_text(e, 'worker')} closed its stream, unacknowledged: {len(get_list(e, 'unacknowledged'))}"
     ),
@@ -306,36 +314,36 @@ _LEVELS = {
     "admission.blocked": "detail",
     "admission.held": "detail",
     "group.admitted": "detail",
-    "ticket.reissued": "detail",
-    "ticket.repeated": "detail",
-    "machine.settled": "detail",
-    "machine.untold": "warn",
+    "rollout_request.reissued": "detail",
+    "rollout_request.redelivered": "detail",
+    "host.ready": "detail",
+    "host.log_sync_failed": "warn",
     "node.down": "bad",
     "node.refused": "warn",
-    "ticket.withdrawn": "detail",
-    "infra.rates": "detail",
-    "tickets.forgotten": "detail",
+    "rollout_request.withdrawn": "detail",
+    "infra.failure_rates": "detail",
+    "rollout_requests.dropped": "detail",
     "sample.abandoned": "warn",
     "disk.full": "warn",
     "disk.freed": "warn",
-    "conductor.flow": "warn",
-    "learner.resumed": "warn",
-    "request.answered": "warn",
-    "conductor.retuned": "detail",
+    "scheduler.flow": "warn",
+    "learner.restarted": "warn",
+    "control_request.answered": "warn",
+    "scheduler.retuned": "detail",
     "episode.started": "detail",
     "episode.cancelled": "detail",
     "trajectory.stored": "detail",
-    "trajectory.acked": "detail",
-    "trajectory.unwanted": "detail",
+    "trajectory.acknowledged": "detail",
+    "trajectory.rejected": "detail",
     "group.opened": "detail",
-    "engine.lent": "detail",
-    "parity.probed": "detail",
-    "learner.training.trainer": "good",
+    "engine.offloaded": "detail",
+    "parity.measured": "detail",
+    "learner.step": "good",
     "eval.finished": "good",
     "eval.skipped": "warn",
     "eval.failed": "warn",
-    "eval.broken_off": "warn",
-    "best.exported": "good",
+    "eval.aborted": "warn",
+    "best_checkpoint.exported": "good",
     "engine.died": "bad",
     "engine.restarted": "warn",
     "process.died": "bad",
@@ -344,23 +352,23 @@ _LEVELS = {
     "events.dropped": "warn",
     "episode.failed": "warn",
     "episode.suspicious": "warn",
-    "answer.unroutable": "detail",
+    "ack.unroutable": "detail",
     "sender.closed": "detail",
     "peer.disconnected": "detail",
-    "advisory": "warn",
-    "advisory.over": "detail",
+    "alert.raised": "warn",
+    "alert.resolved": "detail",
     "run.stalled": "detail",
-    "batch.passed_over": "warn",
+    "batch.skipped": "warn",
     "learner.nonfinite": "bad",
     "message.refused": "warn",
     "weights.copied": "detail",
-    "weights.resync": "warn",
+    "weights.full_fetch": "warn",
     "engine.load_failed": "warn",
-    "engine.not_lent": "warn",
+    "engine.offload_failed": "warn",
     "engine.restart_failed": "bad",
-    "engine.weights_were_wrong": "bad",
-    "weights.differ": "bad",
+    "engine.weights_repaired": "bad",
+    "weights.checksum_mismatch": "bad",
     "stop.failed": "warn",
     "checkpoint.failed": "warn",
-    "checkpoint.torn": "bad",
+    "checkpoint.damaged": "bad",
 }

@@ -100,7 +100,7 @@ class MonitoredEngine:
     pause_ms: float | None = None
     load_ms: float | None = None
     pause_ms_max: float = 0.0
-    lent_s: float = 0.0
+    offloaded_s: float = 0.0
     """How long the learner had its device."""
     loads: int = 0
     restarts: int = 0
@@ -228,7 +228,7 @@ class MetricCurve:
 class OpenAlert:
     """What the run said that a person should know, and has not taken back."""
 
-    about: str
+    name: str
     text: str
     health: bool
     """Something is wrong; else something could be better."""
@@ -253,8 +253,8 @@ class MonitorState:
     node_of_worker: dict[str, str] = field(default_factory=dict[str, str])
     """The same writer → its node."""
     totals: RunTotals = field(default_factory=RunTotals)
-    advisories: dict[str, OpenAlert] = field(default_factory=dict[str, OpenAlert])
-    """By what they are about."""
+    alerts: dict[str, OpenAlert] = field(default_factory=dict[str, OpenAlert])
+    """Alert name → the alert that is still open."""
     log: deque[LogLine] = field(default_factory=lambda: deque[LogLine](maxlen=MAX_LOG))
     last_event_at: float | None = None
 

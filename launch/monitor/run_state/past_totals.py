@@ -17,12 +17,12 @@ from protocol.run_directory.jsonl_tail import Cursor, parse_json_object
 RECENT_BYTES = 2 << 20
 """Of such a file, what is read as the present."""
 _CHUNK_BYTES = 1 << 20
-_EPISODIC = ("events/worker-", "events/buffer", "events/conductor")
+_EPISODIC = ("events/worker-", "events/buffer", "events/scheduler")
 _COUNTED = tuple(
     f'"kind":"{kind}"'.encode()
     for kind in (
         *("episode.finished", "episode.failed", "trajectory.stored", "group.closed", "message.refused"),
-        *("events.dropped", "worker.started", "batch.passed_over", "process.died", "process.hung"),
+        *("events.dropped", "worker.started", "batch.skipped", "process.died", "process.hung"),
     )
 )
 

@@ -72,7 +72,7 @@ class EngineSummary:
     pause_ms: float | None
     load_ms: float | None
     pause_ms_max: float
-    lent_s: float
+    offloaded_s: float
     loads: int
     restarts: int
 
@@ -116,7 +116,7 @@ class RunView:
     nodes: int
     workers: int
     sandboxes: SandboxCounts
-    advisories: list[OpenAlert]
+    alerts: list[OpenAlert]
     """Health first, then the oldest first."""
     log: list[LogLine]
     """Oldest first."""
@@ -165,7 +165,7 @@ def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str)
         nodes=len(state.nodes),
         workers=len(state.workers),
         sandboxes=_sandboxes(state),
-        advisories=sorted(state.advisories.values(), key=lambda advice: (not advice.health, advice.since)),
+        alerts=sorted(state.alerts.values(), key=lambda alert: (not alert.health, alert.since)),
         log=list(state.log),
         last_event_at=state.last_event_at,
         reading=statistics._asdict(),
@@ -215,19 +215,19 @@ def _engine(engine: MonitoredEngine) -> EngineSummary:
         engine.pause_ms,
         engine.load_ms,
         engine.pause_ms_max,
-        round(engine.lent_s, 3),
+        round(engine.offloaded_s, 3),
         engine.loads,
         engine.restarts,
     )
 
 
 def _blocked_share(state: MonitorState) -> float | None:
-    lent = [engine.lent_s for engine in state.engines.values()]
+    offloaded = [engine.offloaded_s for engine in state.engines.values()]
     span = next((span for span in state.phases if span.name == "training"), None)
-    if span is None or not any(lent):
+    if span is None or not any(offloaded):
         return None
     seconds = (span.until or state.last_event_at or span.since) - span.since
-    return _short(min(1.0, sum(lent) / len(lent) / seconds)) if seconds > 0 else None
+    return _short(min(1.0, sum(offloaded) / len(offloaded) / seconds)) if seconds > 0 else None
 
 
 def _sandboxes(state: MonitorState) -> SandboxCounts:

@@ -382,7 +382,7 @@ def returns(engine: Engine) -> list[dict[str, object]]:
     """What the engine said at the end of each of the learner's turns."""
     events = engine._settings.run_dir / "events"
     lines = [orjson.loads(line) for path in events.glob("*.jsonl") for line in path.read_bytes().splitlines()]
-    return [line for line in lines if line["kind"] == "engine.returned"]
+    return [line for line in lines if line["kind"] == "engine.onloaded"]
 
 
 async def test_a_lent_engine_serves_nobody_until_it_is_given_weights(engine: Engine, folders: Folders) -> None:

@@ -285,7 +285,7 @@ async def test_a_delta_is_damaged_on_its_way(fleet: Fleet, tmp_path: Path) -> No
         network.damages = 1
         await fleet.push(await copies.fetch_version(new, old.version))
     assert network.damages == 0
-    assert "weights.resync" in (tmp_path / "events" / "c.jsonl").read_text()
+    assert "weights.full_fetch" in (tmp_path / "events" / "c.jsonl").read_text()
     await fleet.assert_sound(new)
 
 

@@ -14,14 +14,14 @@ from tests.support.cluster_runs import Event, MiniRun, MiniRuns, eventually
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 WORKER, SERVER, BUFFER, LEARNER = "ray::Worker", "sglang server", "ray::Buffer", "ray::LearnerRank"
-CONDUCTOR, ENGINE = "ray::Conductor", "ray::Engine"
+SCHEDULER, ENGINE = "ray::RolloutScheduler", "ray::Engine"
 SERVERS_GUARDIAN = "actors/engines/server/process_reaper.py"
 """A server that starts dies with it; it has no name of its own yet."""
 
 
 def names_death(what: str, pid: int) -> Callable[[Event], bool]:
     """Whether an event says that this process, or this kind of actor, died."""
-    kinds = {WORKER: "worker-", BUFFER: "buffer", LEARNER: "learner-", CONDUCTOR: "conductor", ENGINE: "engine-"}
+    kinds = {WORKER: "worker-", BUFFER: "buffer", LEARNER: "learner-", SCHEDULER: "scheduler", ENGINE: "engine-"}
 
     def holds(event: Event) -> bool:
         if event["kind"] == "engine.died":
@@ -40,10 +40,10 @@ def kill_in_turn(run: MiniRun, what: list[str]) -> None:
         kind = "engine.died" if each == SERVER else "process.died"
         if each != LEARNER:
             run.wait_event(f"word of the death of {each}", kind, holds)
-        step = max(event["step"] for event in run.events("learner.training.trainer"))
+        step = max(event["step"] for event in run.events("learner.step"))
         run.wait_event(
             f"a step after the death of {each}",
-            "learner.training.trainer",
+            "learner.step",
             lambda event, past=step: event["step"] > past,
         )
         if each == LEARNER:
@@ -64,7 +64,7 @@ def test_a_run_survives_the_death_of_worker_server_buffer_and_learner(mini_runs:
     kill_in_turn(run, [WORKER, SERVER, BUFFER, LEARNER])
     assert_survived(run, run.succeed(), 16)
     assert run.events("engine.restarted")
-    assert run.events("learner.resumed")
+    assert run.events("learner.restarted")
 
 
 def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) -> None:
@@ -85,7 +85,7 @@ def test_a_run_survives_deaths_before_its_first_checkpoint(mini_runs: MiniRuns) 
 
 def test_a_run_survives_the_death_of_conductor_and_engine_actor(mini_runs: MiniRuns) -> None:
     run = mini_runs.start("killed-actors", "--steps", "14", "--set", "evaluation.tasks_per_family=0")
-    kill_in_turn(run, [CONDUCTOR, ENGINE, CONDUCTOR])
+    kill_in_turn(run, [SCHEDULER, ENGINE, SCHEDULER])
     assert_survived(run, run.succeed(), 14)
 
 
@@ -107,7 +107,7 @@ def test_an_evaluation_survives_the_death_of_worker_and_conductor(mini_runs: Min
     run.wait_event("an attempt", "eval.progress")
     run.kill_one(WORKER)
     run.wait_event("a restarted worker", "process.died", lambda event: "worker-" in event["what"])
-    run.kill_one(CONDUCTOR)
+    run.kill_one(SCHEDULER)
     summary = run.succeed()
     assert summary["eval"]["before"]["n"] == summary["eval"]["after"]["n"] == 24
     assert_survived(run, summary, 1)
@@ -128,12 +128,10 @@ def test_a_process_that_never_answers_is_started_again(mini_runs: MiniRuns) -> N
     deadlines = ("--set", "run.silence_s=30", "--set", "learner.call_timeout_s=120")
     run = mini_runs.start("hung", "--steps", "14", "--set", "evaluation.tasks_per_family=0", *deadlines)
     run.wait_step(1)
-    for what in (WORKER, CONDUCTOR, LEARNER):
+    for what in (WORKER, SCHEDULER, LEARNER):
         pid = run.kill_one(what, signal.SIGSTOP)
         kind = "process.died" if what == LEARNER else "process.hung"
         run.wait_event(f"word that {what} hangs", kind, names_death(what, pid))
-        past = max(event["step"] for event in run.events("learner.training.trainer"))
-        run.wait_event(
-            f"a step with a new {what}", "learner.training.trainer", lambda event, past=past: event["step"] > past
-        )
+        past = max(event["step"] for event in run.events("learner.step"))
+        run.wait_event(f"a step with a new {what}", "learner.step", lambda event, past=past: event["step"] > past)
     assert_survived(run, run.succeed(), 14)

@@ -19,7 +19,7 @@ SHARED = ("--mode", "sync", "--set", "cluster.placement=shared", "--set", "evalu
 
 def turns(run: MiniRun) -> list[Event]:
     """Both ends of each of the learner's turns, in order."""
-    return run.events("engine.lent", "engine.returned")
+    return run.events("engine.offloaded", "engine.onloaded")
 
 
 def test_learner_and_engine_take_turns_and_the_summary_says_what_it_cost(mini_runs: MiniRuns) -> None:
@@ -27,20 +27,20 @@ def test_learner_and_engine_take_turns_and_the_summary_says_what_it_cost(mini_ru
     summary = run.succeed()
     assert (summary["steps"], summary["token_age"]["max"]) == (3, 0)
     told = turns(run)
-    assert [event["kind"] for event in told] == ["engine.lent", "engine.returned"] * 3
-    steps = run.events("learner.training.trainer")
+    assert [event["kind"] for event in told] == ["engine.offloaded", "engine.onloaded"] * 3
+    steps = run.events("learner.step")
     for step, (begun, ended) in zip(steps, zip(told[::2], told[1::2], strict=True), strict=True):
         assert begun["t"] < step["t"] < ended["t"], "a step was taken while the engine had the device"
         assert ended["new"]
         assert ended["why"] == ""
-    (probed,) = run.events("parity.probed")
+    (probed,) = run.events("parity.measured")
     assert probed["k3"] < probed["limit"]
     assert told[0]["t"] < probed["t"] < steps[0]["t"], "the learner computed in the engine's turn"
     turned = [event for event in run.events("episode.turn") if event["sampled"]]
     assert not any(a["t"] < event["t"] < b["t"] for event in turned for a, b in zip(told[::2], told[1::2], strict=True))
     placement = summary["placement"]
     assert (placement["kind"], placement["turns"]) == ("shared", 3)
-    assert placement["blocked_s"] == pytest.approx(sum(event["lent_s"] for event in told[1::2]), abs=0.01)
+    assert placement["blocked_s"] == pytest.approx(sum(event["offloaded_s"] for event in told[1::2]), abs=0.01)
     assert 0 < placement["blocked_share"] < 1
     assert summary["weights"]["pause_ms_max"] == 0, "what the turn blocks is no pause for a load"
     assert summary["weights"]["pushes"] == 3
@@ -54,15 +54,15 @@ def test_deaths_in_the_learners_turn_leave_no_engine_aside(mini_runs: MiniRuns) 
     run = mini_runs.start("shared-deaths", *SHARED)
     run.wait_event("the first rollout", "run.phase", lambda event: event["phase"] == "training")
     run.kill_one("ray::LearnerRank", signal.SIGSTOP)  # so that its turn lasts
-    run.wait_event("the learner's turn", "engine.lent")
+    run.wait_event("the learner's turn", "engine.offloaded")
     run.kill_server()
     run.wait_event("the server's death", "engine.died")
     run.kill_one("ray::LearnerRank")
     summary = run.succeed()
     assert (summary["steps"], summary["token_age"]["max"]) == (3, 0)
-    told = run.events("engine.lent", "engine.died", "learner.resumed", "engine.returned", "engine.restarted")
-    first = ["engine.lent", "engine.died", "learner.resumed", "engine.returned", "engine.restarted"]
-    assert [event["kind"] for event in told] == [*first, *["engine.lent", "engine.returned"] * 3]
+    told = run.events("engine.offloaded", "engine.died", "learner.restarted", "engine.onloaded", "engine.restarted")
+    first = ["engine.offloaded", "engine.died", "learner.restarted", "engine.onloaded", "engine.restarted"]
+    assert [event["kind"] for event in told] == [*first, *["engine.offloaded", "engine.onloaded"] * 3]
     assert_books_balance(run.path)
     ages, _ = token_ages(run.path)
     assert max(ages) == 0

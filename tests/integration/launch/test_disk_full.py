@@ -67,7 +67,7 @@ def stops_and_says_how_to_go_on(run: MiniRun) -> None:
 
 
 def goes_on_after_that(run: MiniRun, disk: Path, mini_runs: MiniRuns) -> None:
-    acked = {event["trajectory"] for event in run.events("trajectory.acked")}
+    acked = {event["trajectory"] for event in run.events("trajectory.acknowledged")}
     subprocess.run(["mount", "-o", "remount,size=512m", str(disk)], check=True)
     summary = mini_runs.resume(run.path.name, runs=disk).succeed()
     assert summary["steps"] == STEPS == len(ledger(run.path))

@@ -99,13 +99,13 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     only_there = ("--set", "cluster.max_nodes=3", "--steps", "500")
     run = start(mini_runs, "machines", head, cluster, *only_there)
     run.wait_step(2, WAIT_S)
-    assert {event["name"] for event in run.events("machine.settled")} == {"node-1"}
+    assert {event["name"] for event in run.events("host.ready")} == {"node-1"}
     assert not any((second.files or Path()).glob("pytest-of-root/**")), "the second machine sees the first one's files"
 
     second.cut()
     time.sleep(CUT_S)
     second.mend()
-    after_cut = run.events("learner.training.trainer")[-1]["step"]
+    after_cut = run.events("learner.step")[-1]["step"]
     run.wait_step(after_cut + 2, WAIT_S)
     assert not run.events("node.down"), "a cable that was mended in time cost its machine"
 
@@ -123,7 +123,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
     run.wait_event("word that it is gone", "node.down", lambda event: event["name"] == joined, WAIT_S)
     run.wait_event(
         "its tickets issued again",
-        "ticket.reissued",
+        "rollout_request.reissued",
         lambda event: event["reason"] == "worker_died" and any(each.startswith(event["trajectory"]) for each in held),
         WAIT_S,
     )

@@ -78,7 +78,7 @@ async def test_from_the_address_to_why_the_worst_trajectory_failed(served, page:
     await page.see("the disk of the run directory has 3.1 GB left")
     await page.wait("document.querySelectorAll('.overview .curve canvas').length === 6")
     await page.wait("document.querySelectorAll('.lane[data-kind=worker] path').length > 2")
-    assert await page.value("document.querySelector('.advice li').className") == "health", "health comes first"
+    assert await page.value("document.querySelector('.alerts li').className") == "health", "health comes first"
     await page.see("training")
     await drawn(page, "overview")
 

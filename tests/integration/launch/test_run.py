@@ -134,9 +134,9 @@ def test_serving_and_training_agree_about_tokens_that_were_sampled_for_nothing_e
     assert 0 <= first["parity_probe_k3"] < 1e-4
     assert first["parity_probe_tokens"] >= 100
     assert not any("parity_probe_k3" in line for line in others)
-    (probed,) = done.run.events("parity.probed")
+    (probed,) = done.run.events("parity.measured")
     assert (probed["step"], probed["limit"], probed["k3"]) == (0, 1e-4, first["parity_probe_k3"])
-    assert probed["t"] < min(event["t"] for event in done.run.events("learner.training.trainer"))
+    assert probed["t"] < min(event["t"] for event in done.run.events("learner.step"))
     assert probed["version"] in {event["version"] for event in done.run.events("weights.published")}
     assert not done.run.events("parity.skipped")
 

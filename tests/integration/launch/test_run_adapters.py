@@ -46,7 +46,7 @@ def test_engines_take_adapters_alone_and_never_stand_still(mini_runs: MiniRuns) 
     assert {event["version"] for event in loads} <= set(published)
     assert max(event["version"] for event in loads) == max(published) > first
     assert not run.events("engine.load_failed")
-    probed = run.events("parity.probed")
+    probed = run.events("parity.measured")
     assert [event["step"] for event in probed] == [0, 2], "each attempt begins with one"
     assert all(event["k3"] < event["limit"] == 1e-4 for event in probed)
     for folder in (run.path / "weights").glob("v*"):

@@ -96,9 +96,9 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     assert [row["step"] for row in summary["eval"]["steps"]] == [paused.step]
     given_up = {first, *others}
     assert not given_up & assert_books_balance(run.path).rows.keys(), "nothing came of what was given up"
-    assert {event["trajectory"] for event in run.events("ticket.cancelled")} == given_up
+    assert {event["trajectory"] for event in run.events("rollout_request.cancelled")} == given_up
     assert [event["outcome"] for event in run.events("group.closed") if event["group"] == group] == ["cancelled"]
-    reasons = {event["action"]: event["reason"] for event in run.events("request.answered")}
+    reasons = {event["action"]: event["reason"] for event in run.events("control_request.answered")}
     assert (reasons["pause"], reasons["retune"]) == ("lunch", "too fast")
     rates = {int(line["step"]): line["lr"] for line in read_metrics(run.path)}
     assert rates[paused.step] == pytest.approx(2e-3)
@@ -132,11 +132,11 @@ def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRu
     assert "engine-0" in stalled["text"]
     assert "is stopped (SIGSTOP)" in stalled["text"]
     report = Path(stalled["path"]).read_text()
-    for process in ("driver", "buffer", "conductor", "engine-0", "worker-0-0"):
+    for process in ("driver", "buffer", "scheduler", "engine-0", "worker-0-0"):
         assert re.search(rf"^{process}: \S", report, re.MULTILINE), f"no task of {process}"
         assert f"-- {process}\n" in report, f"no stack of {process}"
     assert "-- learner-0" in report
     assert "TrainingLoop.run" in report
-    run.wait_event("progress", "advisory.over", lambda event: event["about"] == "stalled")
+    run.wait_event("progress", "alert.resolved", lambda event: event["name"] == "stalled")
     asked(run, ControlAction.STOP)
     assert run.succeed()["ended"] == "asked"

@@ -29,7 +29,7 @@ def known(mini_runs: MiniRuns) -> MiniRun:
     """A run that serves its figures, and has come to its end."""
     run = mini_runs.start("known", *SMALL, "--set", "metrics.prometheus=true", "--set", "stop.parity_every_steps=0")
     url = eventually("it says where its figures are", lambda: re.search(r"metrics: (http://127\S+)", run.stderr))[1]
-    run.wait_event("a step is taken", "learner.training.trainer", lambda event: event["step"] >= 2)
+    run.wait_event("a step is taken", "learner.step", lambda event: event["step"] >= 2)
     eventually("the figures have it", lambda: _step(url) >= 2)
     assert run.succeed()["steps"] == STEPS
     return run

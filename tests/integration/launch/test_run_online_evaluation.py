@@ -45,22 +45,22 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
         *("--steps", str(steps), "--set", f"evaluation.every_steps={every}"),
         *("--set", "checkpoint.keep_best=true", "--set", "checkpoint.keep=1"),
     )
-    run.wait_event("an evaluation", "eval.begun")
+    run.wait_event("an evaluation", "eval.started")
     asked = run_json("launch.ctl", run.path, "evaluate-now", "--reason", "to see", "--timeout", PATIENCE_S)
     assert asked.code in {EXIT_OK, EXIT_USER}, asked
     summary = run.succeed()
     assert_books_balance(run.path)
     assert_each_is_of_one_version(run)
     beside = [event["step"] for event in run.events("eval.finished") if "version" in event]
-    assert sorted(told(run, "eval.begun")) == sorted(beside), "one was begun and did not end"
+    assert sorted(told(run, "eval.started")) == sorted(beside), "one was begun and did not end"
     due = set(range(every, steps, every))
     assert due <= {*beside, *told(run, "eval.skipped")}
-    first = run.events("eval.begun")[0]
+    first = run.events("eval.started")[0]
     over = next(event for event in run.events("eval.finished") if event["name"] == first["name"])
-    between = [event for event in run.events("learner.training.trainer") if first["t"] < event["t"] < over["t"]]
+    between = [event for event in run.events("learner.step") if first["t"] < event["t"] < over["t"]]
     assert between, "training stood still for it"
-    assert [event["reason"] for event in run.events("eval.asked")] == ["to see"] * (asked.code == EXIT_OK)
-    assert not run.events("process.died", "engine.died", "eval.failed", "eval.broken_off")
+    assert [event["reason"] for event in run.events("eval.requested")] == ["to see"] * (asked.code == EXIT_OK)
+    assert not run.events("process.died", "engine.died", "eval.failed", "eval.aborted")
     assert not list((run.path / "evaluations").glob("v*/")), "what was under way is left behind"
     assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
     assert [row["step"] for row in summary["eval"]["steps"]] == sorted(beside)
@@ -79,7 +79,7 @@ def test_a_run_evaluates_beside_training_and_keeps_its_best_checkpoint(mini_runs
 def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_runs: MiniRuns) -> None:
     options = ("--steps", "4", "--set", "evaluation.every_steps=2", "--set", "evaluation.attempts=24")
     run = mini_runs.start("exams-killed", *EXAMS, *options, "--set", "evaluation.in_flight=1")
-    begun = run.wait_event("an evaluation", "eval.begun")
+    begun = run.wait_event("an evaluation", "eval.started")
     run.wait_event(
         "some attempts", "eval.progress", lambda event: event["name"] == begun["name"] and event["done"] >= 2
     )
@@ -106,9 +106,9 @@ def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) 
     assert_books_balance(run.path)
     assert_each_is_of_one_version(run)
     assert [row["step"] for row in summary["eval"]["steps"]] == [1, 2]
-    assert not run.events("eval.skipped", "eval.failed", "eval.broken_off")
-    begun = {event["step"]: event["t"] for event in run.events("eval.begun")}
+    assert not run.events("eval.skipped", "eval.failed", "eval.aborted")
+    begun = {event["step"]: event["t"] for event in run.events("eval.started")}
     over = {event["step"]: event["t"] for event in run.events("eval.finished")}
-    steps = run.events("learner.training.trainer")
+    steps = run.events("learner.step")
     assert not any(begun[step] < event["t"] < over[step] for step in begun for event in steps)
     assert len(run.events("engine.started")) == 1, "there is memory for one server"

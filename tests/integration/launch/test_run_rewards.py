@@ -43,5 +43,5 @@ async def test_a_run_trains_turns_on_a_judges_word_beside_their_episodes_reward(
         votes, failed = votes + parts["judge_votes"], failed + parts["judge_down"]
     assert votes > 2 * failed > 0
     assert any(turn.reward for each in trajectories for turn in each.segments[0].turns)
-    told = run.events("learner.training.trainer")
+    told = run.events("learner.step")
     assert all(0 < event["part_judge_down"] < event["part_judge_votes"] for event in told)

@@ -21,7 +21,7 @@ def test_each_version_comes_once_to_a_machine_for_all_of_its_engines(mini_runs: 
     copied = run.events("weights.copied")
     assert [event["version"] for event in copied] == versions
     assert [event["base"] for event in copied] == [-1, *versions[:-1]]
-    assert not run.events("weights.resync")
+    assert not run.events("weights.full_fetch")
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_weights_come_by_every_path_and_no_episode_is_lost_for_it(
     copied = run.events("weights.copied")
     assert [event["version"] for event in copied] == ([] if "direct" in path[0] else versions)
     assert {event["base"] for event in copied} <= {-1}, "a broadcast is whole"
-    assert not run.events("weights.resync")
+    assert not run.events("weights.full_fetch")
     assert not run.events("engine.load_failed")
 
 

@@ -87,7 +87,7 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
     await page.open(f"{started['url'].rstrip('/')}/#/run/watched")
     await page.see("paused")
     before = load_stored_config(run.path).in_flight
-    step = run.events("learner.training.trainer")[-1]["step"]
+    step = run.events("learner.step")[-1]["step"]
     await command("launch.ctl", run.path, "retune", f"in_flight={before // 2}")
     await command("launch.ctl", run.path, "resume")
     await asyncio.to_thread(run.wait_step, step + 1, SOON_S)

@@ -20,7 +20,7 @@ const HUES = {
   publishing: "violet",
   saving: "blue",
   delivering: "rose",
-  lent: "amber",
+  offloaded: "amber",
   down: "red",
 };
 const WINDOWS = [

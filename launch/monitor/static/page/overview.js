@@ -87,8 +87,8 @@ class Overview {
 
   draw(state, head) {
     if (!this.charts) this.build(state);
-    replace(this.advice, ...state.advisories.map(advice));
-    this.advice.hidden = !state.advisories.length;
+    replace(this.alerts, ...state.alerts.map(alert));
+    this.alerts.hidden = !state.alerts.length;
     replace(this.phases, ...phases(state));
     replace(this.cards, ...cards(state));
     for (const chart of this.charts) chart.update(state.curves);
@@ -107,7 +107,7 @@ class Overview {
   }
 
   build(state) {
-    this.advice = h("ul", { class: "advice", "aria-label": "Advisories" });
+    this.alerts = h("ul", { class: "alerts", "aria-label": "Alerts" });
     this.phases = h("ol", { class: "phases", "aria-label": "Phases" });
     this.cards = h("section", { class: "cards", "aria-label": "Now" });
     this.charts = CURVES.map(
@@ -132,7 +132,7 @@ class Overview {
     this.element.classList.add("stack");
     replace(
       this.element,
-      this.advice,
+      this.alerts,
       this.phases,
       this.cards,
       panel("Curves", { tools: [all] }, this.curves),
@@ -172,7 +172,7 @@ function nothingYet({ reading }) {
   );
 }
 
-function advice({ about: what, text, health, since }) {
+function alert({ name: what, text, health, since }) {
   return h(
     "li",
     { class: health ? "health" : "" },

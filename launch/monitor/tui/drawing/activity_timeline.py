@@ -15,7 +15,7 @@ _COLORS = {
     **dict.fromkeys(("grading", "saving"), "blue"),
     **dict.fromkeys(("starting", "loading", "delivering"), "yellow"),
     **dict.fromkeys(("paused", "down"), "red"),
-    **dict.fromkeys(("waiting", "lent"), "dim"),
+    **dict.fromkeys(("waiting", "offloaded"), "dim"),
 }
 _FULL, _HALF, _LITTLE = "█", "▌", "▏"
 

@@ -22,7 +22,7 @@ _STATES = {
     "mixed": WARN,
     "serving": GOOD,
     "loading": WARN,
-    "lent": WARN,
+    "offloaded": WARN,
     "draining": WARN,
     "dead": BAD,
     "restarting": WARN,

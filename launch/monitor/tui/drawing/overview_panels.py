@@ -42,7 +42,7 @@ _ROOMY = 100
 """Columns of a screen that has lines to spare."""
 _PLOT_WIDTH, _PLOT_HEIGHT = 36, 2
 _LABEL = 12
-_SHOWN_SESSIONS, _SHOWN_ADVICE = 6, 6
+_SHOWN_SESSIONS, _SHOWN_ALERTS = 6, 6
 
 
 def render_facts(view: RunView, width: int) -> Text:
@@ -103,14 +103,14 @@ def _fitted(text: Text, width: int) -> Text:
 
 def render_alerts(view: RunView) -> Text:
     """Health first.  One line says that there is none."""
-    if not view.advisories:
-        return Text("Nothing to say: no advisory is open.", QUIET)
-    shown = view.advisories[:_SHOWN_ADVICE]
+    if not view.alerts:
+        return Text("No open alerts.", QUIET)
+    shown = view.alerts[:_SHOWN_ALERTS]
     lines = [
         Text.assemble(("■ " if each.health else "□ ", BAD if each.health else WARN), formatting.one_line(each.text))
         for each in shown
     ]
-    if more := len(view.advisories) - len(shown):
+    if more := len(view.alerts) - len(shown):
         lines.append(Text(f"and {more} more, in the log", QUIET))
     return Text("\n").join(lines)
 

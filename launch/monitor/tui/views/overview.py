@@ -30,7 +30,7 @@ class Overview(MonitorView):
     Overview #pair { height: auto; layout: vertical; }
     Overview Static { height: auto; border: round $foreground 25%; border-title-color: $text-muted; padding: 0 1; }
     Overview #facts { border: none; padding: 1 1 0 1; }
-    Overview #advice.some { border: round $warning; }
+    Overview #alerts.some { border: round $warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("down,j", "scroll(1)", "Down", show=False),
@@ -40,7 +40,7 @@ class Overview(MonitorView):
     def compose(self) -> ComposeResult:
         with VerticalScroll():
             yield _panel("facts", "")
-            yield _panel("advice", "Advice")
+            yield _panel("alerts", "Alerts")
             yield _panel("curves", "Curves")
             with Container(id="pair"):
                 yield _panel("engines", "Engines")
@@ -55,8 +55,8 @@ class Overview(MonitorView):
         width = max(40, self.size.width - 6)
         view, lanes = await asyncio.to_thread(self._read, min(MAX_SLOTS, max(10, width - _LANE_LABEL)))
         self._show("facts", overview_panels.render_facts(view, width))
-        self._show("advice", overview_panels.render_alerts(view))
-        self.query_one("#advice").set_class(bool(view.advisories), "some")
+        self._show("alerts", overview_panels.render_alerts(view))
+        self.query_one("#alerts").set_class(bool(view.alerts), "some")
         self._show("curves", overview_panels.render_curves(view, width))
         self._show("lanes", render_activity(lanes))
         self._show("engines", overview_panels.render_engines(view))

@@ -72,7 +72,7 @@ async def fill(
 def events(run_dir: Path) -> list[dict[str, object]]:
     """But the ends of connections, of which ZeroMQ tells when it likes."""
     lines = map(orjson.loads, (run_dir / "events" / "buffer.jsonl").read_bytes().splitlines())
-    return [line for line in lines if line["kind"] not in {"peer.disconnected", "answer.unroutable"}]
+    return [line for line in lines if line["kind"] not in {"peer.disconnected", "ack.unroutable"}]
 
 
 async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ async def test_a_server_that_begins_with_other_weights_is_right_where_the_files_
             await engine._relaunch(ConfirmedWeights(published, "half a sum"), 0)
     (file,) = (tmp_path / "events").iterdir()
     told = orjson.loads(file.read_bytes())["kind"]
-    assert told == ("engine.weights_were_wrong" if whole else "engine.restart_failed")
+    assert told == ("engine.weights_repaired" if whole else "engine.restart_failed")
 
 
 async def test_only_the_weights_that_are_in_doubt_are_doubted(engine: Engine) -> None:

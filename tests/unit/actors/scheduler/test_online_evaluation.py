@@ -91,7 +91,7 @@ def test_an_attempt_of_other_weights_is_none_and_is_tried_again(tmp_path: Path) 
     (ticket,) = exam.assign_requests("w#1", 1, 0.0)
     exam.report_evaluated(ticket, attempt_of(ticket, VERSION, VERSION + 1))
     assert exam.tracker.finished_attempts == {}
-    assert told.kinds == ["episode.failed", "ticket.reissued"]
+    assert told.kinds == ["episode.failed", "rollout_request.reissued"]
     (again,) = exam.assign_requests("w#1", 1, 0.0)
     assert again == replace(ticket, attempt=1)
 
@@ -131,7 +131,7 @@ def test_it_goes_on_without_a_task_that_fails_itself(tmp_path: Path) -> None:
         (ticket,) = exam.assign_requests("w#1", MANY, 0.0)
     exam.report_failed(ticket, InfraFailure.TASK_FAULT, "no build")
     exam.report_evaluated(late, attempt_of(late))
-    assert (exam.tracker.excluded_tasks, exam.tracker.total, told.kinds.count("advisory")) == ({"a"}, 3, 1)
+    assert (exam.tracker.excluded_tasks, exam.tracker.total, told.kinds.count("alert.raised")) == ({"a"}, 3, 1)
     assert exam.tracker.finished_attempts == exam_in(tmp_path).tracker.finished_attempts == {}
 
 
@@ -199,12 +199,12 @@ async def test_training_and_an_exam_never_get_each_others_tickets(tmp_path: Path
     await conductor.set_run_state(SchedulerRunState(training=True))
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(conductor.run_online_evaluation(plan_in(tmp_path)))
-        exam = await conductor.acquire_evaluation_requests("examiner", "1", MANY, SOON_S)
+        exam = await conductor.acquire_evaluation_requests("evaluation-worker", "1", MANY, SOON_S)
         training = await conductor.acquire_requests("worker", "1", MANY, SOON_S)
         assert {ticket.purpose for ticket in exam} == {PLAN.name}
         assert {ticket.purpose for ticket in training} == {TRAIN_PURPOSE}
         assert len(training) == 2
-        assert await conductor.acquire_evaluation_requests("examiner", "1", MANY, 0.0) == []
+        assert await conductor.acquire_evaluation_requests("evaluation-worker", "1", MANY, 0.0) == []
         await conductor.set_run_state(SchedulerRunState(training=False))
         for ticket in exam:
             await conductor.report_evaluated(ticket, attempt_of(ticket))
@@ -215,9 +215,9 @@ async def test_an_examiner_that_died_gets_its_tickets_again(tmp_path: Path) -> N
     conductor = conductor_in(tmp_path)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(conductor.run_online_evaluation(plan_in(tmp_path)))
-        exam = await conductor.acquire_evaluation_requests("examiner", "1", MANY, SOON_S)
-        await conductor.register_worker("examiner", "2")
-        again = await conductor.acquire_evaluation_requests("examiner", "2", MANY, SOON_S)
+        exam = await conductor.acquire_evaluation_requests("evaluation-worker", "1", MANY, SOON_S)
+        await conductor.register_worker("evaluation-worker", "2")
+        again = await conductor.acquire_evaluation_requests("evaluation-worker", "2", MANY, SOON_S)
         assert {(ticket.group, ticket.sample) for ticket in again} == {(each.group, each.sample) for each in exam}
         for ticket in again:
             await conductor.report_evaluated(ticket, attempt_of(ticket))
@@ -228,11 +228,11 @@ async def test_tickets_whose_way_to_the_examiner_was_cut_are_given_again(tmp_pat
     conductor = conductor_in(tmp_path)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(conductor.run_online_evaluation(plan_in(tmp_path)))
-        exam = await conductor.acquire_evaluation_requests("examiner", "1", MANY, SOON_S)
-        assert await conductor.acquire_evaluation_requests("examiner", "1", 1, 0.0, frozenset()) == exam[:1]
+        exam = await conductor.acquire_evaluation_requests("evaluation-worker", "1", MANY, SOON_S)
+        assert await conductor.acquire_evaluation_requests("evaluation-worker", "1", 1, 0.0, frozenset()) == exam[:1]
         assert (
             await conductor.acquire_evaluation_requests(
-                "examiner", "1", MANY, 0.0, {request.attempt_id for request in exam}
+                "evaluation-worker", "1", MANY, 0.0, {request.attempt_id for request in exam}
             )
             == []
         )
@@ -245,12 +245,12 @@ async def test_an_exam_that_is_given_up_leaves_nothing_for_the_next(tmp_path: Pa
     conductor = conductor_in(tmp_path)
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         result = group.create_task(conductor.run_online_evaluation(plan_in(tmp_path)))
-        (ticket, *_) = await conductor.acquire_evaluation_requests("examiner", "1", MANY, SOON_S)
+        (ticket, *_) = await conductor.acquire_evaluation_requests("evaluation-worker", "1", MANY, SOON_S)
         result.cancel()
         await asyncio.sleep(0)
         await conductor.report_evaluated(ticket, attempt_of(ticket))
         await conductor.report_failed(replace(ticket, group=GroupId(1)), InfraFailure.ENGINE, "late")
-        assert await conductor.acquire_evaluation_requests("examiner", "1", MANY, 0.0) == []
+        assert await conductor.acquire_evaluation_requests("evaluation-worker", "1", MANY, 0.0) == []
 
 
 async def test_one_that_infrastructure_fails_ends_with_its_reason_and_training_goes_on(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ async def test_one_that_infrastructure_fails_ends_with_its_reason_and_training_g
 
     async def failing() -> None:
         for _ in range(LIMIT + 1):
-            (ticket,) = await conductor.acquire_evaluation_requests("examiner", "1", 1, SOON_S)
+            (ticket,) = await conductor.acquire_evaluation_requests("evaluation-worker", "1", 1, SOON_S)
             await conductor.report_failed(ticket, InfraFailure.ENGINE, "no server")
 
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:

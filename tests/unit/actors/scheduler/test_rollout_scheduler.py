@@ -97,7 +97,7 @@ async def train(conductor: RolloutScheduler, published_step: int = 0) -> None:
 
 
 def events(run_dir: Path, kind: str) -> list[dict[str, object]]:
-    lines = map(orjson.loads, (run_dir / "events" / "conductor.jsonl").read_bytes().splitlines())
+    lines = map(orjson.loads, (run_dir / "events" / "scheduler.jsonl").read_bytes().splitlines())
     return [line for line in lines if line["kind"] == kind]
 
 
@@ -266,7 +266,7 @@ async def test_tickets_whose_way_to_their_worker_was_cut_are_given_again(tmp_pat
     held = {ticket.attempt_id for ticket in first}
     others = await conductor.acquire_requests("w", "1", MANY, 0.0, held)
     assert not {ticket.attempt_id for ticket in others} & held
-    assert {line["trajectory"] for line in events(tmp_path, "ticket.repeated")} == {
+    assert {line["trajectory"] for line in events(tmp_path, "rollout_request.redelivered")} == {
         ticket.trajectory_id for ticket in first
     }
     await conductor.report_finished(first[0])
@@ -541,7 +541,7 @@ async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: 
         for ticket in others:
             await conductor.report_evaluated(ticket, attempt_of(ticket))
     assert [each.task for each in result.result()] == ["b", "b"]
-    (told,) = events(tmp_path, "advisory")
+    (told,) = events(tmp_path, "alert.raised")
     assert told["text"] == "the evaluation before goes on without the task a, which fails itself: the setup exited 1"
     assert await take(conductor) == []
 

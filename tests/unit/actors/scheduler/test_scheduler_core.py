@@ -153,7 +153,7 @@ def test_every_opening_says_why() -> None:
     (third,) = desk.open()
     assert desk.last("group.admitted")["reason"] == "replaces group 0, zero_variance"
     desk.close(third, GroupOutcome.INFRA_SHORT)
-    assert desk.last("task.returned")["task"] == third.task
+    assert desk.last("task.requeued")["task"] == third.task
     (fourth,) = desk.open()
     assert fourth.task == third.task
     assert second.group == 1
@@ -231,7 +231,7 @@ def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
     assert desk.dispatch.hold is AdmissionHold.PAUSED
     desk.dispatch.set_run_state(TRAINING)
     assert [ticket.sample for ticket in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
-    assert desk.kinds().count("conductor.flow") == 2
+    assert desk.kinds().count("scheduler.flow") == 2
 
 
 def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
@@ -243,7 +243,7 @@ def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
     assert desk.open() == []
     assert desk.dispatch.hold is AdmissionHold.DRAINING
     desk.close(plan)
-    assert desk.last("conductor.drained") == {"ready": 1}
+    assert desk.last("scheduler.drained") == {"ready": 1}
 
 
 def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> None:
@@ -256,7 +256,7 @@ def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> No
     desk.dispatch.set_run_state(replace(TRAINING, tuning=RolloutTuning(in_flight=5)))
     desk.open(free=10)
     assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == 2
-    assert desk.last("conductor.retuned")["in_flight"] == 5
+    assert desk.last("scheduler.retuned")["in_flight"] == 5
 
 
 def test_no_tuning_goes_past_the_age_bound() -> None:
@@ -281,7 +281,7 @@ def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
     left = {ticket.group for ticket in desk.dispatch.assign_requests("w#1", 1000, 0.0)}
     assert plan.group not in left
     assert other.group in left
-    assert desk.kinds().count("ticket.cancelled") == SIZE
+    assert desk.kinds().count("rollout_request.cancelled") == SIZE
 
 
 # -- what is lost ---------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_each_lost_ticket_is_issued_again_until_its_limit() -> None:
     (ticket,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
     assert desk.lose(ticket) is FailedRequestFate.REISSUED
     (again,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
-    assert (again.attempt, desk.last("ticket.reissued")["reason"]) == (1, "engine")
+    assert (again.attempt, desk.last("rollout_request.reissued")["reason"]) == (1, "engine")
     assert desk.lose(again) is FailedRequestFate.ABANDONED
     assert desk.last("sample.abandoned")["attempts"] == 2
 
@@ -323,8 +323,8 @@ def test_how_often_infrastructure_failed_is_told_at_the_end_of_training_by_the_t
         else:
             desk.dispatch.mark_arrived(ticket, 100.0 + seconds)
     desk.dispatch.set_run_state(SchedulerRunState())
-    assert desk.last("infra.rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
-    assert desk.last("advisory")["about"] == "infra_rates"
+    assert desk.last("infra.failure_rates") == {"attempts": 10, "failed": 1, "by_decile": [0.0] * 9 + [1.0]}
+    assert desk.last("alert.raised")["name"] == "infra_rates"
 
 
 def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
@@ -336,7 +336,11 @@ def test_nobody_is_sent_for_a_sample_that_has_arrived() -> None:
     desk.lose(late)
     assert not desk.dispatch.mark_arrived(late, 0.0)
     assert [ticket.sample for ticket in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [1]
-    assert desk.last("ticket.withdrawn") == {"trajectory": late.trajectory_id, "attempt": 1, "reason": "arrived"}
+    assert desk.last("rollout_request.withdrawn") == {
+        "trajectory": late.trajectory_id,
+        "attempt": 1,
+        "reason": "arrived",
+    }
 
 
 def test_a_second_attempt_that_fails_after_the_first_has_arrived_is_not_replaced() -> None:
@@ -360,7 +364,7 @@ def test_nobody_is_sent_for_a_group_that_has_closed() -> None:
     desk.close(plan)
     assert desk.lose(running) is FailedRequestFate.SETTLED
     assert not [ticket for ticket in desk.dispatch.requests.waiting if ticket.group == plan.group]
-    assert desk.last("ticket.withdrawn")["reason"] == "group_closed"
+    assert desk.last("rollout_request.withdrawn")["reason"] == "group_closed"
 
 
 def test_what_runs_on_while_the_conductor_is_replaced_is_not_run_again() -> None:
@@ -378,7 +382,7 @@ def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
     desk.open(free=1)
     desk.dispatch.assign_requests("w#1", 1, 0.0)
     desk.dispatch.set_run_state(SchedulerRunState())
-    assert desk.last("tickets.forgotten") == {"tickets": SIZE, "reason": "training_over"}
+    assert desk.last("rollout_requests.dropped") == {"tickets": SIZE, "reason": "training_over"}
 
 
 def test_what_is_remembered_of_closed_groups_is_bounded_by_what_can_be_waiting() -> None:

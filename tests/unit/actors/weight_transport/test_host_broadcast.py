@@ -68,7 +68,7 @@ async def test_every_host_has_the_version_after_one_broadcast(tmp_path: Path) ->
         assert all(hosts.same(copy, published) for copy in copies)
     for index in range(3):
         assert [event["version"] for event in hosts.events(index, "weights.copied")] == [1, 2]
-        assert not hosts.events(index, "weights.resync")
+        assert not hosts.events(index, "weights.full_fetch")
 
 
 @pytest.mark.usefixtures("small_chunks")
@@ -77,7 +77,7 @@ async def test_a_host_that_is_gone_is_waited_for_no_more(tmp_path: Path) -> None
     await hosts.source.set_host_count(1)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
-    assert not hosts.events(0, "weights.resync")
+    assert not hosts.events(0, "weights.full_fetch")
 
 
 async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
@@ -88,7 +88,7 @@ async def test_a_host_whose_neighbour_never_asks_fetches_by_itself(
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
     assert hosts.same(await hosts.all[1].fetch_version(published, NO_VERSION), published)
-    (alone,), (late,) = hosts.events(0, "weights.resync"), hosts.events(1, "weights.resync")
+    (alone,), (late,) = hosts.events(0, "weights.full_fetch"), hosts.events(1, "weights.full_fetch")
     assert "1 of 2 hosts asked for version 0.1" in str(alone["why"])
     assert "before this host asked" in str(late["why"])
 
@@ -107,7 +107,7 @@ async def test_what_does_not_arrive_as_published_is_fetched_again(
     hosts = Hosts(tmp_path, 1)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
-    assert "digest" in str(hosts.events(0, "weights.resync")[0]["why"])
+    assert "digest" in str(hosts.events(0, "weights.full_fetch")[0]["why"])
 
 
 async def test_a_sender_that_ends_in_the_middle_is_an_error_to_those_who_receive(
@@ -120,7 +120,7 @@ async def test_a_sender_that_ends_in_the_middle_is_an_error_to_those_who_receive
     hosts = Hosts(tmp_path, 1)
     published = hosts.publish(1)
     assert hosts.same(await hosts.all[0].fetch_version(published, NO_VERSION), published)
-    assert "broke off" in str(hosts.events(0, "weights.resync")[0]["why"])
+    assert "broke off" in str(hosts.events(0, "weights.full_fetch")[0]["why"])
 
 
 async def test_each_host_of_a_round_has_a_rank_of_its_own() -> None:

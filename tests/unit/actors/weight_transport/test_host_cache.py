@@ -121,7 +121,7 @@ async def test_only_what_changed_is_sent_and_the_copy_is_bit_for_bit(hosts: Host
     first, second = hosts.events("weights.copied")
     assert (first["base"], second["base"]) == (NO_VERSION, 1)
     assert second["share"] < first["share"] / 3
-    assert not hosts.events("weights.resync")
+    assert not hosts.events("weights.full_fetch")
 
 
 async def test_a_host_fetches_once_for_all_of_its_engines(hosts: Hosts) -> None:
@@ -145,7 +145,7 @@ async def test_what_one_engine_is_given_alone_is_there_while_the_others_go_on(ho
     later = await hosts.host.fetch_version(hosts.publish(5), NO_VERSION, alone=True)
     check_digest(later)
     assert [folder.name for folder in (hosts.copied / "alone").iterdir()] == ["v5"], "nobody reads v1 any more"
-    assert not hosts.events("weights.resync")
+    assert not hosts.events("weights.full_fetch")
 
 
 async def test_nobody_waits_for_what_one_engine_is_given_alone(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ async def test_without_a_common_base_everything_is_sent_and_said_so(hosts: Hosts
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     shutil.rmtree(hosts.learner / "v1")
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
-    (said,) = hosts.events("weights.resync")
+    (said,) = hosts.events("weights.full_fetch")
     assert said["why"] == "the learner's host has none of 0.1 any more"
 
 
@@ -209,7 +209,7 @@ async def test_a_base_that_the_learners_host_forgets_meanwhile_is_no_base(hosts:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.forgets = hosts.learner / "v1"
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
-    assert len(hosts.events("weights.resync")) == 1
+    assert len(hosts.events("weights.full_fetch")) == 1
 
 
 async def test_a_copy_that_was_damaged_is_no_base(hosts: Hosts) -> None:
@@ -217,14 +217,14 @@ async def test_a_copy_that_was_damaged_is_no_base(hosts: Hosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     damage(hosts.copied / "v1")
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
-    assert "other bytes" in str(hosts.events("weights.resync")[0]["why"])
+    assert "other bytes" in str(hosts.events("weights.full_fetch")[0]["why"])
 
 
 async def test_a_delta_damaged_on_its_way_is_found_and_everything_is_sent(hosts: Hosts) -> None:
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.network.damages = 1
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
-    assert "checksum" in str(hosts.events("weights.resync")[0]["why"])
+    assert "checksum" in str(hosts.events("weights.full_fetch")[0]["why"])
     assert [plan.base for plan in hosts.network.plans] == [NO_VERSION, 1, NO_VERSION]
 
 
@@ -232,7 +232,7 @@ async def test_a_version_in_other_files_than_its_base_comes_whole(hosts: Hosts) 
     await hosts.host.fetch_version(hosts.publish(1), NO_VERSION)
     hosts.shard_bytes = 1_000_000
     hosts.check(await hosts.host.fetch_version(hosts.publish(2), WeightVersion(1)))
-    assert not hosts.events("weights.resync")
+    assert not hosts.events("weights.full_fetch")
 
 
 async def test_of_a_version_that_does_not_come_whole_nothing_is_left(hosts: Hosts) -> None:

@@ -175,7 +175,7 @@ async def test_stop_waits_for_work_that_was_cancelled_before(
         await made.stop()
         assert [pool.gone for pool in POOLS] == [True]
         assert [sender.unacknowledged for sender in SENDERS] == [[]], "an episode that was sent has to be sampled again"
-    assert told_by_worker(tmp_path) == [("trajectory.acked", "train-g000001-s07")]
+    assert told_by_worker(tmp_path) == [("trajectory.acknowledged", "train-g000001-s07")]
 
 
 async def test_an_episode_that_is_given_up_is_told(
@@ -358,9 +358,9 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     ]  # fmt: skip
     assert told[2][2] == EvaluationAttempt("t", "count", False, True, 0.9, EpisodeStatus.COMPLETED, 5, (0,), 1)
     assert told_by_worker(tmp_path) == [
-        ("trajectory.acked", wanted.trajectory_id),
-        ("trajectory.unwanted", late.trajectory_id),
-        ("trajectory.acked", "train-g000001-s07"),
+        ("trajectory.acknowledged", wanted.trajectory_id),
+        ("trajectory.rejected", late.trajectory_id),
+        ("trajectory.acknowledged", "train-g000001-s07"),
     ], "the last one while the sender was drained"
 
 
@@ -393,4 +393,4 @@ async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(
             graded = sandbox.container
         await made.stop()
     assert graded == "c1"
-    assert b'"sandbox.slow_end"' in (tmp_path / "events" / "worker-0-0.jsonl").read_bytes()
+    assert b'"sandbox.slow_cleanup"' in (tmp_path / "events" / "worker-0-0.jsonl").read_bytes()

@@ -127,7 +127,7 @@ def examiners(
         node = ClusterNode("node-0", "ray-0", "127.0.0.1")
         made = ActorGroup(load_recipe("demo", overrides), directory, prepared, [node], events)
         made._endpoint, made.engines = "tcp://127.0.0.1:1", (cast("Remote[Engine]", Examined("engine-0", told)),)
-        made.scheduler = cast("Remote[RolloutScheduler]", Examined("conductor", told))
+        made.scheduler = cast("Remote[RolloutScheduler]", Examined("scheduler", told))
         made.workers, made._keys = (cast("Remote[RolloutWorker]", Examined("worker-0-0", told)),), None
         made._node_of_actor |= {"worker-0-0": node, "engine-0": node}
         yield made, told, spawned
@@ -142,20 +142,24 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
 ) -> None:
     with examiners(tmp_path, monkeypatch) as (made, told, spawned):
         async with made.evaluation_actors(EXAMINED):
-            while "examiner-1 runs" not in told:  # noqa: ASYNC110  no event tells
+            while "evaluation-worker-1 runs" not in told:  # noqa: ASYNC110  no event tells
                 await asyncio.sleep(0)
         engine, worker = spawned
-        assert (engine[0], worker[0]) == ("engine-exam-1", "examiner-1")
+        assert (engine[0], worker[0]) == ("evaluation-engine-1", "evaluation-worker-1")
         settings, _, engines = worker[1]
         assert cast("WorkerSettings", settings).online_evaluation
-        assert [short_actor_name(each.name) for each in cast("tuple[Examined, ...]", engines)] == ["engine-exam-1"]
+        assert [short_actor_name(each.name) for each in cast("tuple[Examined, ...]", engines)] == [
+            "evaluation-engine-1"
+        ]
         assert told == [
-            "engine-exam-1 starts on 8 of /weights", "examiner-1 runs", "examiner-1 stops", "engine-exam-1 stops",
-            "examiner-1 is killed", "engine-exam-1 is killed",
+            "evaluation-engine-1 starts on 8 of /weights", "evaluation-worker-1 runs", "evaluation-worker-1 stops", "evaluation-engine-1 stops",
+            "evaluation-worker-1 is killed", "evaluation-engine-1 is killed",
         ]  # fmt: skip
         async with made.evaluation_actors(EXAMINED):
             pass
-        assert [name for name, _ in spawned[2:]] == ["engine-exam-2", "examiner-2"], "a name may still be another's"
+        assert [name for name, _ in spawned[2:]] == ["evaluation-engine-2", "evaluation-worker-2"], (
+            "a name may still be another's"
+        )
 
 
 async def test_on_a_shared_device_an_evaluation_starts_no_server(
@@ -166,7 +170,7 @@ async def test_on_a_shared_device_an_evaluation_starts_no_server(
         async with made.evaluation_actors(EXAMINED):
             pass
         ((name, (_, _, engines)),) = spawned
-        assert (name, engines) == ("examiner-1", made.engines)
+        assert (name, engines) == ("evaluation-worker-1", made.engines)
         assert not [each for each in told if each.startswith("engine")]
 
 
@@ -175,7 +179,7 @@ async def test_what_an_evaluation_could_not_start_is_gone(tmp_path: Path, monkey
         with pytest.raises(EngineStartError):
             async with made.evaluation_actors(EXAMINED):
                 raise AssertionError
-        assert told[-2:] == ["examiner-1 is killed", "engine-exam-1 is killed"]
+        assert told[-2:] == ["evaluation-worker-1 is killed", "evaluation-engine-1 is killed"]
     with examiners(tmp_path / "full", monkeypatch, "sandbox.capacity_per_node=32") as (made, told, spawned):
         with pytest.raises(UserError, match="leaves no sandbox beside training's"):
             async with made.evaluation_actors(EXAMINED):
@@ -219,7 +223,7 @@ async def test_an_evaluation_on_another_machine_reads_weights_there_and_fails_wi
             await examined()
         ((_, (settings, _)), _) = spawned
         assert cast("EngineSettings", settings).model_path == "/model"
-        assert told[0] == "engine-exam-1 starts on 8 of /copy"
+        assert told[0] == "evaluation-engine-1 starts on 8 of /copy"
         assert copies.alone == [True], "no broadcast waits for it"
         assert not made.weight_transport.copies
         with pytest.raises(UserError, match="which has the engine for evaluations, is gone"):

@@ -131,7 +131,7 @@ def test_what_has_been_said_holds_a_little_longer_than_it_takes_to_be_said() -> 
     assert evaluate_rules(facts(idle_engines=0.5 * HYSTERESIS), {"idle_engines"}) == []
 
 
-def test_every_key_that_an_advisory_names_is_a_key() -> None:
+def test_every_key_that_an_alert_names_is_a_key() -> None:
     known = set(dotted_fields(RunConfig))
     leaves = {key.rpartition(".")[2] for key in known}
     bad = facts(
@@ -180,8 +180,8 @@ def test_engines_are_not_idle_while_the_run_is_paused_or_evaluates() -> None:
     for kind, fields in (
         ("run.phase", {"phase": "eval_before"}),
         ("run.phase", {"phase": "training"}),
-        ("conductor.flow", {"flow": "pause"}),
-        ("conductor.flow", {"flow": "run"}),
+        ("scheduler.flow", {"flow": "pause"}),
+        ("scheduler.flow", {"flow": "run"}),
     ):
         signs.observe_event({"kind": kind, **fields})
         if signs.is_training:
@@ -241,18 +241,18 @@ def watch(tmp_path: Path, fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def told(run_dir: Path) -> list[tuple[str, object]]:
-    found = [event for event in read_run_events(run_dir) if str(event["kind"]).startswith("advisory")]
-    return [(str(event["kind"]), event["about"]) for event in found]
+    found = [event for event in read_run_events(run_dir) if str(event["kind"]).startswith("alert.")]
+    return [(str(event["kind"]), event["name"]) for event in found]
 
 
 async def test_what_holds_is_told_once_and_once_more_when_it_is_over(watch: AlertWatch, fleet: FakeFleet) -> None:
     for _ in range(ENGINE_CHECKS + 5):
         await watch.check()
-    assert told(watch.run_dir) == [("advisory", "idle_engines")]
+    assert told(watch.run_dir) == [("alert.raised", "idle_engines")]
     fleet.running = [3]
     for _ in range(ENGINE_CHECKS):
         await watch.check()
-    assert told(watch.run_dir) == [("advisory", "idle_engines"), ("advisory.over", "idle_engines")]
+    assert told(watch.run_dir) == [("alert.raised", "idle_engines"), ("alert.resolved", "idle_engines")]
 
 
 async def test_what_is_so_by_design_is_not_told(watch: AlertWatch) -> None:
@@ -272,10 +272,10 @@ async def test_the_first_steps_of_an_earlier_attempt_count_and_its_events_do_not
 async def test_a_disk_that_is_full_is_told(watch: AlertWatch) -> None:
     watch.reserve_bytes = 10**13
     await watch.check()
-    assert told(watch.run_dir) == [("advisory", "disk")]
+    assert told(watch.run_dir) == [("alert.raised", "disk")]
     watch.reserve_bytes = 1
     await watch.check()
-    assert told(watch.run_dir)[-1] == ("advisory.over", "disk")
+    assert told(watch.run_dir)[-1] == ("alert.resolved", "disk")
 
 
 def test_turns_losses_without_bounds_and_controls_are_so_by_design() -> None:

@@ -82,7 +82,7 @@ def event(t: float, writer: str, kind: str, trajectory: str = "", pid: int = 0) 
     return {"t": t, "writer": writer, "kind": kind, "trajectory": trajectory, "incarnation": f"{pid}.18f"}
 
 
-def kill(t: float, process: KilledProcess = KilledProcess.CONDUCTOR, pid: int = 1) -> Kill:
+def kill(t: float, process: KilledProcess = KilledProcess.SCHEDULER, pid: int = 1) -> Kill:
     return Kill(t, process, pid, None)
 
 
@@ -92,9 +92,9 @@ def test_only_what_a_living_worker_has_begun_and_not_brought_home_is_in_flight()
         event(1, "worker-0-1", "worker.started", pid=11),
         event(2, "worker-0-0", "episode.started", "train-g000000-s00-a0"),
         event(3, "worker-0-0", "episode.started", "train-g000000-s01-a0"),
-        event(4, "worker-0-0", "trajectory.acked", "train-g000000-s00"),
+        event(4, "worker-0-0", "trajectory.acknowledged", "train-g000000-s00"),
         event(5, "worker-0-1", "episode.started", "train-g000000-s02-a0"),
-        event(6, "conductor", "episode.failed", "train-g000000-s02"),
+        event(6, "scheduler", "episode.failed", "train-g000000-s02"),
         event(7, "worker-0-0", "worker.started", pid=12),
         event(8, "worker-0-1", "episode.started", "train-g000000-s03-a0"),
         event(9, "driver-2", "run.started"),
@@ -124,8 +124,8 @@ def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
     log.emit("episode.started", trajectory="train-g000000-s01-a0")
     witness.read_new_events()
     assert (witness.acked, witness.in_flight.count, witness.in_flight.count_in_process(4711)) == (0, 2, 2)
-    log.emit("trajectory.acked", trajectory="train-g000000-s00", outcome="appended")
-    log.emit("trajectory.unwanted", trajectory="train-g000000-s01", outcome="unknown")
+    log.emit("trajectory.acknowledged", trajectory="train-g000000-s00", outcome="appended")
+    log.emit("trajectory.rejected", trajectory="train-g000000-s01", outcome="unknown")
     with (tmp_path / "events" / "worker-0-0.jsonl").open("ab") as file:
         file.write(b'{"t": 5, "kind": "traj')
     witness.read_new_events()
@@ -173,6 +173,6 @@ def test_the_object_has_what_was_promised() -> None:
         "negative_ages",
     ]
     assert said["kills"] == 100
-    assert said["kills_by"] == {"worker": 40, "buffer": 26, "conductor": 15, "learner": 15, "driver": 4}
+    assert said["kills_by"] == {"worker": 40, "buffer": 26, "scheduler": 15, "learner": 15, "driver": 4}
     assert said["kills_at"] == dict.fromkeys(KillPoint, 2) | {"manifest_commit": 4, "commit_compact": 4}
     assert chaos.RECIPE.is_file()

@@ -64,7 +64,7 @@ class FakeRunDirectory:
         self.say(end, kind="episode.finished", ms={"total": 1000 * (end - begin), "tool": 1000 * tool_s}, **say)
 
     def step(self, step: int, begin: float, end: float) -> None:
-        self.say(end, "driver", "learner.training.trainer", step=step, step_s=end - begin)
+        self.say(end, "driver", "learner.step", step=step, step_s=end - begin)
 
     def finish(
         self, lines: Sequence[LedgerLine], attempts: Sequence[EvaluationAttempt] = (), failed: Sequence[str] = ()

@@ -49,7 +49,7 @@ class FakeConductor:
     async def set_run_state(self, standing: SchedulerRunState) -> None:
         if self.restarting:
             self.restarting -= 1
-            raise ActorUnavailable("conductor", "is being restarted")
+            raise ActorUnavailable("scheduler", "is being restarted")
         self.told.append(standing)
 
     async def cancel_samples(self, group: int, sample: int | None) -> tuple[int, ...]:
@@ -231,7 +231,7 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
     assert scene.adopted == [after]
     assert scene.learned == [(5, 1e-5)]
     assert scene.conductor.told[-1].tuning == admission_tuning(after)
-    assert [event["key"] for event in scene.events("run.retuned")] == list(changes)
+    assert [event["key"] for event in scene.events("run.config_changed")] == list(changes)
     first = read_changes(scene.run_dir)[0]
     assert (first.key, first.before, first.after, first.first_step, first.reason) == (
         *("rollout.in_flight", 0, 8, 5, "too fast"),

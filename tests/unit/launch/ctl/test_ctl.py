@@ -135,17 +135,17 @@ def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfd
 
 def test_the_status_is_what_the_files_say(alive: Path) -> None:
     log = EventLog(alive, "driver-1", "node-0")
-    log.emit("advisory", about="clip", text="nothing is clipped", health=False)
-    log.emit("advisory", about="disk", text="the disk fills", health=True)
-    log.emit("advisory", about="idle", text="the learner waits", health=True)
-    log.emit("advisory.over", about="idle")
-    log.emit("conductor.flow", flow="pause", was="run", open_groups=0)
+    log.emit("alert.raised", name="clip", text="nothing is clipped", health=False)
+    log.emit("alert.raised", name="disk", text="the disk fills", health=True)
+    log.emit("alert.raised", name="idle", text="the learner waits", health=True)
+    log.emit("alert.resolved", name="idle")
+    log.emit("scheduler.flow", flow="pause", was="run", open_groups=0)
     status = read_status(alive)
     assert (status.alive, status.phase, status.flow, status.step, status.steps) == (True, "training", "pause", 2, 3)
     assert status.running == 6
     assert status.trained > 0
     assert "reward_mean" in status.latest
-    assert [advice.about for advice in status.advisories] == ["disk", "clip"], "health comes first"
+    assert [alert.name for alert in status.alerts] == ["disk", "clip"], "health comes first"
     said = "\n".join(format_status(status))
     assert "training, paused · step 2/3 · 6 rollouts" in said
     assert "! the disk fills" in said

@@ -369,7 +369,7 @@ async def test_a_person_gets_an_evaluation_of_the_newest_weights_and_an_answer_w
         assert "step 5 are evaluated beside training" in await around.exams.request_evaluation("it looks good")
         await around.exams.wait_idle()
         assert around.told() == [("asked", 5), ("begun", 5), ("finished", 5)]
-        assert [event["reason"] for event in read_run_events(tmp_path) if event["kind"] == "eval.asked"] == [
+        assert [event["reason"] for event in read_run_events(tmp_path) if event["kind"] == "eval.requested"] == [
             "it looks good"
         ]
         with pytest.raises(UserError, match="were evaluated already"):

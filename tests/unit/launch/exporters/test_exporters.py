@@ -167,7 +167,7 @@ def dashboard_metrics() -> set[str]:
 def test_every_metric_of_the_dashboard_exists(run_dir: Path) -> None:
     """A panel without data is a wrong answer to whoever looks at it."""
     given = set(exposed(run_dir)) | {f"longshore_{name}" for name in STEP_METRIC_HELP}
-    labelled = {"episodes_failed", "trajectories_dropped", "advisories", "deaths"}
+    labelled = {"episodes_failed", "trajectories_dropped", "alerts", "deaths"}
     with_nothing_yet = {f"longshore_{name}_total" for name in labelled}
     asked = dashboard_metrics()
     assert len(asked) > 25
@@ -186,7 +186,7 @@ def test_what_has_not_happened_yet_has_its_name_already(run_dir: Path) -> None:
         text = scraped(endpoint)
     finally:
         endpoint.close()
-    for name in ("episodes_failed", "trajectories_dropped", "advisories", "deaths"):
+    for name in ("episodes_failed", "trajectories_dropped", "alerts", "deaths"):
         assert f"# TYPE longshore_{name}_total counter" in text
 
 
@@ -308,7 +308,7 @@ def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
     assert done.returncode == EXIT_FAILED
     assert json.loads(done.stdout)["sinks"]["tensorboard"] == {"sent": 0, "failed": 3}
     (event,) = map(json.loads, (run_dir / "events" / "fanout-tensorboard.jsonl").read_text().splitlines())
-    assert (event["kind"], event["about"]) == ("advisory", "metrics")
+    assert (event["kind"], event["name"]) == ("alert.raised", "metrics")
     assert "ConnectionError: gone" in event["text"]
     assert f"python -m launch.exporters {run_dir} --to tensorboard" in event["text"]
 

@@ -204,7 +204,7 @@ class CutCable:
     def _pass(self) -> None:
         if self.cuts:
             self.cuts -= 1
-            raise ActorUnavailable("outpost-1", "the cable is cut")
+            raise ActorUnavailable("node-agent-1", "the cable is cut")
 
     async def list_changed_files(self, since: float) -> ChangedFiles:
         self._pass()
@@ -219,7 +219,7 @@ async def test_what_was_written_while_a_cable_was_cut_comes_afterwards_and_the_c
     there, here = tmp_path / "there", tmp_path / "here"
     append(there / "events" / "w.jsonl", b"{}\n")
     cable, events = CutCable(there, cuts=2), EventLog(here, "driver", "node-0")
-    courier = LogSync(LocalRemote[NodeAgent](cable, "outpost-1"), FileSync(here), events)
+    courier = LogSync(LocalRemote[NodeAgent](cable, "node-agent-1"), FileSync(here), events)
     await courier.finish()
     await courier.finish()
     assert not (here / "events" / "w.jsonl").exists()
@@ -227,5 +227,5 @@ async def test_what_was_written_while_a_cable_was_cut_comes_afterwards_and_the_c
     events.close()
     assert (here / "events" / "w.jsonl").read_bytes() == b"{}\n"
     told = (here / "events" / "driver.jsonl").read_text()
-    assert told.count("machine.untold") == 1
+    assert told.count("host.log_sync_failed") == 1
     assert "the cable is cut" in told

@@ -117,7 +117,7 @@ async def test_nodes_are_asked_all_at_once_and_one_that_does_not_answer_is_a_fin
     async def ask(of: ClusterNode, asked: NodeRequirements) -> NodeReport:
         await all_asked.wait()
         if of.name == "node-1":
-            raise ActorDied("examiner", "its node is gone")
+            raise ActorDied("node-inspector", "its node is gone")
         return NodeReport((NO_GPU,) if of.name == "node-2" else (), time.time())
 
     found = await check_nodes([node(0), node(1), node(2)], make_node_requirements(load_recipe("demo")), ask)

@@ -67,9 +67,9 @@ def test_a_person_sees_that_the_run_is_paused(tmp_path: Path):
     store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()
     said.new_lines(store.view())
-    log = EventLog(tmp_path, "conductor-2", "node-0")
+    log = EventLog(tmp_path, "scheduler-2", "node-0")
     for flow, line, shown in (("pause", "paused, as", True), ("run", "going on, as", False)):
-        log.emit("conductor.flow", flow=flow, was="", open_groups=0)
+        log.emit("scheduler.flow", flow=flow, was="", open_groups=0)
         store.catch_up()
         assert said.new_lines(store.view()) == [f"{line} `python -m launch.ctl` asked"]
         assert ("training, paused" in panel_of(store)) is shown
@@ -82,7 +82,7 @@ def test_steps_that_a_death_took_back_are_told_again_when_they_are_taken_again(t
     said.new_lines(store.view())
     with (tmp_path / "metrics.jsonl").open("ab") as metrics:
         metrics.write(orjson.dumps({"rewound_to": 2}) + b"\n")
-    EventLog(tmp_path, "driver-2", "node-0").emit("learner.resumed", step=2)
+    EventLog(tmp_path, "driver-2", "node-0").emit("learner.restarted", step=2)
     store.catch_up()
     assert said.new_lines(store.view()) == [
         "learner goes on from the checkpoint of step 2; later steps are taken again"
@@ -197,9 +197,9 @@ def test_the_panel_shows_the_run_at_any_moment(tmp_path: Path):
 
 def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
     write_fake_run(tmp_path, steps=2)
-    log = EventLog(tmp_path, "conductor", "node-0")
+    log = EventLog(tmp_path, "scheduler", "node-0")
     log.emit("process.died", what="demo/1/worker-1", why="its process 7 ended; process 8 is in its place")
-    log.emit("advisory", about="zero_variance", text="no reward differs")
+    log.emit("alert.raised", name="zero_variance", text="no reward differs")
     log.emit("episode.failed", trajectory="train-g000001-s00", reason="sandbox_start", detail="no answer")
     store, said = RunStore(tmp_path), ProgressLog()
     store.catch_up()
@@ -213,7 +213,7 @@ def test_what_went_wrong_is_said_between_the_steps_once(tmp_path: Path):
 
 def test_what_fails_in_an_evaluation_is_said_at_once(tmp_path: Path):
     """No step's line counts it: without a line of its own, an evaluation that gets no sandbox looks idle."""
-    log = EventLog(tmp_path, "conductor", "node-0")
+    log = EventLog(tmp_path, "scheduler", "node-0")
     log.emit("run.phase", phase="eval_before", detail="")
     log.emit("episode.failed", trajectory="before-g000001-s00", reason="sandbox_start", detail="no answer")
     store, said = RunStore(tmp_path), ProgressLog()

@@ -64,7 +64,7 @@ def test_numbers_that_nobody_counts_cost_only_themselves(tmp_path: Path):
     folder.mkdir()
     lines = [
         b'{"t":1e308,"kind":"x","writer":"a","seq":0}',
-        b'{"t":2,"kind":"learner.training.trainer","writer":"a","seq":1e300,"step":18446744073709551615}',
+        b'{"t":2,"kind":"learner.step","writer":"a","seq":1e300,"step":18446744073709551615}',
         b'{"t":3,"kind":"episode.turn","trajectory":"x","turn":1e308,"sampled":1e308,"versions":[1e308,1e308]}',
     ]
     (folder / "a.jsonl").write_bytes(b"\n".join(lines) + b"\n")
@@ -202,9 +202,17 @@ def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
     """A person sees that rollout stands still, for whom, and for how much of the time."""
     driver = [{"t": 100, "kind": "run.phase", "phase": "training"}]
     engine = [
-        {"t": 110, "kind": "engine.lent"},
-        {"t": 120, "kind": "engine.returned", "version": 5, "new": True, "lent_s": 10.0, "load_ms": 9.0, "why": ""},
-        {"t": 140, "kind": "engine.lent"},
+        {"t": 110, "kind": "engine.offloaded"},
+        {
+            "t": 120,
+            "kind": "engine.onloaded",
+            "version": 5,
+            "new": True,
+            "offloaded_s": 10.0,
+            "load_ms": 9.0,
+            "why": "",
+        },
+        {"t": 140, "kind": "engine.offloaded"},
     ]
     (tmp_path / "events").mkdir()
     for writer, lines in (("driver-1", driver), ("engine-0", engine)):
@@ -214,10 +222,16 @@ def test_the_learners_turns_are_counted_and_are_no_pause(tmp_path: Path):
     store.catch_up()
     view = store.view()
     (found,) = view.engines
-    assert (found.state, found.loads, found.lent_s, found.pause_ms, found.pause_ms_max) == ("lent", 1, 10.0, None, 0.0)
+    assert (found.state, found.loads, found.offloaded_s, found.pause_ms, found.pause_ms_max) == (
+        "offloaded",
+        1,
+        10.0,
+        None,
+        0.0,
+    )
     assert view.blocked_share == 0.25
     assert "the learner's turn 25 %" in format_step_line(view)
-    assert "stood aside 10.0 s for the learner" in view.log[-1].text
+    assert "was offloaded for 10.0 s" in view.log[-1].text
 
 
 def test_two_readers_at_different_paces_come_to_the_same_state(tmp_path: Path):
@@ -397,14 +411,14 @@ def test_an_evaluation_counts_attempts_not_tasks(tasks: int | None, said: str) -
     assert line.text == f"evaluation after: pass@1 96.9 % ± 1.0 {said}"
 
 
-@pytest.mark.parametrize("end", ["eval.finished", "eval.failed", "eval.broken_off"])
+@pytest.mark.parametrize("end", ["eval.finished", "eval.failed", "eval.aborted"])
 def test_the_engine_and_the_sandboxes_of_an_evaluation_beside_training_go_with_it(tmp_path: Path, end: str) -> None:
     """Else a person looks for what is not there."""
     driver, engine, worker = (
         EventLog(tmp_path, name, "node-0") for name in ("driver-1", EVALUATION_ENGINE, EVALUATION_WORKER)
     )
     driver.emit("run.started", run="r", steps=9)
-    driver.emit("eval.begun", name="step-000004", step=4, version=4)
+    driver.emit("eval.started", name="step-000004", step=4, version=4)
     engine.emit("engine.started", engine=EVALUATION_ENGINE, version=4)
     worker.emit("sandbox.stats", live=3, started=5, waiting=1)
     driver.emit("eval.progress", name="step-000004", done=1, total=8, passed=1)

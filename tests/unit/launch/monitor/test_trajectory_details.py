@@ -244,8 +244,8 @@ def test_a_stream_is_never_ahead_of_the_lists(tmp_path: Path) -> None:
 def test_what_a_person_made_of_a_run_is_told_while_it_goes_on(tmp_path: Path, flow: str, told: str) -> None:
     run_dir = tmp_path / "run"
     write_synthetic_run(run_dir, 64)
-    log = EventLog(run_dir, "conductor", "node-0")
-    log.emit("conductor.flow", flow=flow)
+    log = EventLog(run_dir, "scheduler", "node-0")
+    log.emit("scheduler.flow", flow=flow)
     log.close()
     follower = RunFollower(run_dir)
     with (run_dir / ".lock").open("w") as lock:

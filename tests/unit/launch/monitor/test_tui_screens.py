@@ -64,7 +64,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     run_dir = tmp_path_factory.mktemp("runs") / "demo-1"
     write_fake_run(run_dir, steps=12, finished=False)
     log = EventLog(run_dir, "driver-2", "node-0", lambda: 1_795_000_400.0, steady=None)
-    log.emit("advisory", about="zero_variance", text="62 % of groups had one reward: make tasks harder", health=True)
+    log.emit("alert.raised", name="zero_variance", text="62 % of groups had one reward: make tasks harder", health=True)
     log.close()
     for name, states in BUSY.items():
         write_lane(run_dir, name, states)

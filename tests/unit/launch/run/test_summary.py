@@ -69,7 +69,7 @@ def write_run(run_dir: Path) -> None:
     worker.emit("episode.failed", trajectory="train-g000001-s00-a0")
     worker.emit("episode.failed", trajectory="before/1/0-a0")
     for attempts, last in ((500, 0.5), (250, 0.2)):
-        worker.emit("infra.rates", attempts=attempts, failed=1, by_decile=[0.0] * 9 + [last])
+        worker.emit("infra.failure_rates", attempts=attempts, failed=1, by_decile=[0.0] * 9 + [last])
     for version in range(5):  # some never reach an engine
         driver.emit("weights.published", version=version)
     for version, pause in ((1, 10.0), (2, 30.0), (2, 20.0)):
@@ -183,8 +183,8 @@ def test_what_the_learners_turns_cost_is_no_pause_for_weights(tmp_path: Path) ->
     driver = [{"t": 100, "kind": "run.phase", "phase": "training"}, {"t": 200, "kind": "run.phase", "phase": "done"}]
     turns = [(90, 5.0, 1, False), (150, 20.0, 2, True), (190, 10.0, 2, False)]
     engine = [
-        {"t": t, "kind": "engine.returned", "lent_s": lent_s, "version": version, "new": new}
-        for t, lent_s, version, new in turns
+        {"t": t, "kind": "engine.onloaded", "offloaded_s": offloaded_s, "version": version, "new": new}
+        for t, offloaded_s, version, new in turns
     ]
     (tmp_path / "events").mkdir()
     for writer, lines in (("driver-1", driver), ("engine-0", engine)):
@@ -205,10 +205,10 @@ def test_an_event_that_could_not_be_written_is_missed(tmp_path: Path) -> None:
     """Figures that are counted from events are too low then."""
     write_run(tmp_path)
     assert summarise_run(tmp_path, facts())["events"] == {"written": 20, "lost": 0}
-    lines = [("conductor", seq) for seq in (0, 3, 4, 0, 1, 3, 1)] + [("late", 1)]
+    lines = [("scheduler", seq) for seq in (0, 3, 4, 0, 1, 3, 1)] + [("late", 1)]
     text = "".join(f'{{"t": 1.0, "kind": "x", "writer": "{writer}", "seq": {seq}}}\n' for writer, seq in lines)
     last = '{"t": 1.0, "kind": "x", "writer": "late", "seq": 3}\n'
-    (tmp_path / "events" / "conductor.jsonl").write_text(f"{text}{last[:40]}\n{last}")
+    (tmp_path / "events" / "scheduler.jsonl").write_text(f"{text}{last[:40]}\n{last}")
     assert summarise_run(tmp_path, facts())["events"] == {"written": 20 + 9, "lost": (2 + 1 + 1) + (1 + 1)}
 
 

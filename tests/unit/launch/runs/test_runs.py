@@ -167,7 +167,7 @@ def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
         runs[1], beside, [EvaluationAttempt("t", "f", False, True, 1.0, EpisodeStatus.COMPLETED, 9, (7,))]
     )
     assert ask("SELECT run, state FROM runs ORDER BY run", *runs) == [["a", "done"], ["b", "done"]]
-    assert ask("SELECT count(DISTINCT run) FROM events WHERE kind = 'learner.training.trainer'", *runs) == [[2]]
+    assert ask("SELECT count(DISTINCT run) FROM events WHERE kind = 'learner.step'", *runs) == [[2]]
     ((name,),) = ask("SELECT line->>'recipe' FROM events WHERE kind = 'run.started' AND run = 'b'", *runs)
     assert name == "demo"
     assert ask("SELECT run, evaluation, step, passed FROM evaluations", *runs) == [["b", "step-000002", 2, True]]

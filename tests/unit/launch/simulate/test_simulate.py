@@ -301,7 +301,7 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(
 def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[learner]\nstep = 3\n")
-    with pytest.raises(UserError, match=r"unknown key 'learner.training.trainer'; did you mean 'learner.steps?'?"):
+    with pytest.raises(UserError, match=r"unknown key 'learner.step'; did you mean 'learner.steps?'?"):
         read_scenario(path)
 
 

@@ -65,7 +65,10 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
         ),
         (
             StallEvidence(
-                {"driver": [training("buffer.lease")], "worker-0-0": [task("tell"), task("w", "conductor.acquire_requests")]}
+                {
+                    "driver": [training("buffer.lease")],
+                    "worker-0-0": [task("tell"), task("w", "scheduler.acquire_requests")],
+                }
             ),
             "the training waits for buffer (lease); no episode runs: 1 workers wait for tickets of the conductor",
         ),
@@ -78,7 +81,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
             "the training waits for learner-0; learner-0 tells by its stacks alone what it is at",
         ),
         (
-            StallEvidence({"driver": [training("conductor.stand")], "conductor": [task("t", "buffer.open_group")]}),
+            StallEvidence({"driver": [training("scheduler.stand")], "scheduler": [task("t", "buffer.open_group")]}),
             "the training waits for conductor (stand); conductor waits for buffer (open_group); no episode runs",
         ),
         (
@@ -240,13 +243,13 @@ async def test_a_run_that_stands_still_is_told_of_once_and_again_when_it_goes_on
     assert run.told() == []
     for seconds in (1.0, 60.0, 60.0):
         await run.after(seconds)
-    assert run.told() == ["run.stalled", "advisory"]
+    assert run.told() == ["run.stalled", "alert.raised"]
     stalled, advice = read_run_events(tmp_path)
     assert (stalled["text"], stalled["path"], stalled["seconds"]) == ("a waits for b", "hang-1.txt", 60.0)
     assert advice["text"] == "no progress for 60 s: a waits for b (all stacks: hang-1.txt)"
     run.tokens += 1
     await run.after(1.0)
-    assert run.told() == ["run.stalled", "advisory", "advisory.over"]
+    assert run.told() == ["run.stalled", "alert.raised", "alert.resolved"]
     await run.after(61.0)
     assert run.told().count("run.stalled") == 2
 
@@ -259,14 +262,14 @@ async def test_any_progress_counts_and_what_is_no_progress_does_not(tmp_path: Pa
     assert run.told() == []
     run.watch.observe_event({"kind": "sandbox.stats"})
     await run.after(10.0)
-    assert run.told() == ["run.stalled", "advisory"]
+    assert run.told() == ["run.stalled", "alert.raised"]
 
 
 async def test_a_run_that_is_paused_or_wants_no_report_makes_no_progress_in_peace(tmp_path: Path) -> None:
     run = HangingRun(tmp_path)
-    run.watch.observe_event({"kind": "conductor.flow", "flow": "pause"})
+    run.watch.observe_event({"kind": "scheduler.flow", "flow": "pause"})
     await run.after(1000.0)
-    run.watch.observe_event({"kind": "conductor.flow", "flow": "run"})
+    run.watch.observe_event({"kind": "scheduler.flow", "flow": "run"})
     run.limit_s = 0.0
     await run.after(1000.0)
     assert run.told() == []

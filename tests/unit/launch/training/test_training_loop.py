@@ -220,7 +220,7 @@ class Run:
             ),
             learners=self._new_learners(),
             buffer=LocalRemote(self.buffer, "buffer"),
-            scheduler=LocalRemote(self.conductor, "conductor"),
+            scheduler=LocalRemote(self.conductor, "scheduler"),
             weight_sync=self.pusher,
             colocation=ColocationManager(colocated=False, weight_sync=self.pusher, lease_s=60.0, timeout_s=60.0),
             checkpoints=self.checkpoints,
@@ -369,7 +369,7 @@ async def test_a_disk_that_takes_no_records_is_told_once_and_costs_no_step(tmp_p
     run = Run(tmp_path)
     await run.go()
     assert run.training.step == 4
-    told = [event for event in read_run_events(tmp_path) if event.get("about") == "trained"]
+    told = [event for event in read_run_events(tmp_path) if event.get("name") == "trained"]
     assert len(told) == 1
 
 
@@ -561,7 +561,7 @@ async def test_a_stop_condition_ends_training_between_steps_and_says_so(
     assert run.training.step == steps
     assert run.training.ending is (TrainingEnding.STEPS if steps == 4 else TrainingEnding.BUDGET)
     ((name, value),) = stop.items()
-    said = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "advisory"]
+    said = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "alert.raised"]
     why = f"training ends after step {steps} of 4: stop.{name} = {value:g}"
     assert said == ([] if steps == 4 else [why])
 
@@ -570,7 +570,7 @@ async def test_trajectories_that_could_not_be_exported_are_told_once(tmp_path: P
     run = Run(tmp_path)
     run.buffer.export_failures = 3
     await run.go()
-    (said,) = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "advisory"]
+    (said,) = [event["text"] for event in read_run_events(tmp_path) if event["kind"] == "alert.raised"]
     assert str(said).startswith("3 trajectories could not be exported")
 
 
@@ -746,7 +746,7 @@ async def test_a_dead_learner_goes_on_from_the_newest_checkpoint_that_is_whole(t
         (tmp_path / "checkpoints" / "step-000002" / "learner" / "weights").write_text("4")
         await run.buffer.add_ready(PER_STEP)
     assert "rewind 0" in run.buffer.calls
-    (torn,) = [event for event in read_run_events(tmp_path) if event["kind"] == "checkpoint.torn"]
+    (torn,) = [event for event in read_run_events(tmp_path) if event["kind"] == "checkpoint.damaged"]
     assert torn["path"] == str(tmp_path / "checkpoints" / "step-000002.torn")
     assert run.steps_kept == [1, 2, 3, 4]
 
@@ -930,7 +930,7 @@ async def test_a_best_checkpoint_that_cannot_be_exported_is_named_and_ends_no_ru
     best = await export_best_checkpoint(tmp_path, run.checkpoints, run.training.export_checkpoint, run.training.events)
     assert best is not None
     assert (best.step, best.model) == (2, None)
-    texts = [str(event["text"]) for event in of_kind(run, "advisory")]
+    texts = [str(event["text"]) for event in of_kind(run, "alert.raised")]
     assert ["no step that was evaluated" in texts[0], "could not be exported" in texts[1]] == [True, True]
 
 
@@ -961,14 +961,14 @@ async def test_parity_is_looked_for_before_the_first_step_and_every_so_many(tmp_
     await run.go()
     assert run.generations[0].looked == [0, 2]
     assert [each.version for each in run.training.lineage.entries.values() if each.step in {0, 2}] == [
-        event["version"] for event in of_kind(run, "parity.probed")
+        event["version"] for event in of_kind(run, "parity.measured")
     ]
     lines = read_metrics(tmp_path)
     assert ["parity_probe_k3" in line for line in lines] == [True, False, True, False]
     assert lines[0]["parity_probe_k3"] == pytest.approx(5e-5, rel=0.01)
     assert lines[0]["parity_probe_tokens"] == 16
     assert not of_kind(run, "parity.skipped")
-    assert not of_kind(run, "advisory")
+    assert not of_kind(run, "alert.raised")
 
 
 async def test_a_run_that_begins_out_of_parity_takes_no_step(tmp_path: Path) -> None:
@@ -981,7 +981,7 @@ async def test_a_run_that_begins_out_of_parity_takes_no_step(tmp_path: Path) -> 
     assert run.generations[0].stepped == []
     assert "lease" not in run.buffer.calls
     assert run.saved == [0], "with a higher limit it goes on from there"
-    (told,) = of_kind(run, "parity.probed")
+    (told,) = of_kind(run, "parity.measured")
     assert (told["step"], told["tokens"], told["limit"]) == (0, 16, 1e-3)
 
 
@@ -1011,9 +1011,9 @@ async def test_a_run_that_loses_parity_later_says_so_and_goes_on(tmp_path: Path)
         engine.gap = 0.3
         await run.buffer.add_ready(2 * PER_STEP)
     assert run.training.step == 4
-    (told,) = of_kind(run, "advisory")
-    assert (told["about"], "disagree" in str(told["text"])) == ("parity", True)
-    assert len(of_kind(run, "parity.probed")) == 4
+    (told,) = of_kind(run, "alert.raised")
+    assert (told["name"], "disagree" in str(told["text"])) == ("parity", True)
+    assert len(of_kind(run, "parity.measured")) == 4
 
 
 async def test_a_look_that_no_engine_is_there_for_is_put_off_and_said_once(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ async def test_the_learner_waits_for_an_engine_that_cannot_lend_yet_and_names_it
         assert [engine.told for engine in engines] == [["lend"]] * 2
         await turns.switch_to_rollout()
     told = [orjson.loads(line) for line in (tmp_path / "events" / "driver.jsonl").read_bytes().splitlines()]
-    assert [(event["kind"], event["engine"]) for event in told] == [("engine.not_lent", "engine-1")]
+    assert [(event["kind"], event["engine"]) for event in told] == [("engine.offload_failed", "engine-1")]
 
 
 async def test_an_engine_that_never_lends_ends_the_run(tmp_path: Path) -> None:

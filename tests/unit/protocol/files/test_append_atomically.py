@@ -50,7 +50,7 @@ def test_the_first_event_of_a_restarted_process_is_no_part_of_a_torn_one(tmp_pat
     file.parent.mkdir()
     file.write_bytes(b'{"kind":"group.closed"}\n{"kind":"group.op')
     log = EventLog(tmp_path, "buffer", "node-0")
-    log.emit("conductor.restored")
+    log.emit("scheduler.restored")
     log.close()
     kinds = [json.loads(line)["kind"] for line in file.read_bytes().splitlines()]
-    assert kinds == ["group.closed", "conductor.restored"]
+    assert kinds == ["group.closed", "scheduler.restored"]
