@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from protocol.errors import InfraError
+from protocol.errors import InfraError, LongshoreError
 from protocol.run_directory.trained_log import PackedTrainedTokens
 from protocol.trajectory import DropReason, Int32Array, Uint8Array
+
+
+class LearnerNotReadyError(LongshoreError):
+    """A rank was called before the call that prepares it."""
 
 
 class CheckpointSaveError(InfraError):
@@ -57,9 +61,9 @@ class StepReport:
     ages: tuple[int, ...]
     """Tokens with loss by age in optimizer steps: the first entry counts age 0."""
     metrics: dict[str, float]
-    """Of the whole batch: those of :mod:`learner.losses.metrics`, :mod:`learner.training.update`, :mod:`learner.training.step_report` and
-    :func:`learner.data.batch.read_batch`.  ``updated`` is 0 where the weights stayed: no token had loss, or no update was
-    finite (``nonfinite_updates``); the loss metrics are then absent."""
+    """Of the whole batch: those of :mod:`learner.losses.metrics`, :mod:`learner.training.update`,
+    :mod:`learner.training.step_report` and :func:`learner.data.batch.read_batch`.  ``updated`` is 0 where the weights
+    stayed: no token had loss, or no update was finite (``nonfinite_updates``); the loss metrics are then absent."""
     account: TokenAccount = TokenAccount()
     records: Mapping[str, PackedTrainedTokens] = field(default_factory=dict[str, PackedTrainedTokens])
     """Of each trained trajectory, what was made of its tokens: for people.  From rank 0 alone."""

@@ -1,24 +1,26 @@
-"""One learner rank: the only object that other rooms make.
+"""One learner rank: the only object of this room that other rooms create.
 
-A plain class with blocking methods; elsewhere it is made a Ray actor.  Every rank of a learner gets the same calls with
-the same arguments, in the same order: each call is a collective.  Constructing costs nothing; :meth:`LearnerRank.setup`
-imports megatron, joins the group and loads the weights.
+:class:`LearnerRank` is a plain class with blocking methods; elsewhere it becomes a Ray actor.  Every rank of a learner
+gets the same calls with the same arguments in the same order, since each call is a collective.  Constructing a rank
+costs nothing; :meth:`LearnerRank.setup` imports megatron, joins the process group and loads the weights.
+
+The rank puts the parts together and keeps them on their device while they compute.  What they do has its own home:
+:mod:`learner.training` takes steps, :mod:`learner.checkpoint.publisher` publishes weights and
+:mod:`learner.checkpoint.sharded` saves and loads checkpoints.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections import deque
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from learner.messages import SftBatch, SftReport, StepReport
-from learner.settings import LearnerSettings, Offload
-from protocol.errors import LongshoreError, UserError
+from learner.messages import LearnerNotReadyError, SftBatch, SftReport, StepReport
+from learner.settings import Offload
+from learner.spec import LearnerSpec
 from protocol.files.digests import FileDigest
 from protocol.processes.stack_dumps import register_stack_dump
 from protocol.run_directory.process_log import bind_log_ids, get_logger
@@ -26,46 +28,32 @@ from protocol.trajectory import Float32Array, Int32Array, Uint8Array
 from protocol.weights import NO_VERSION, Lineage, WeightManifest, WeightVersion
 
 if TYPE_CHECKING:  # these load torch or megatron
-    from torch.distributed import ProcessGroup
-
-    from learner.checkpoint.published_weights import WeightVersionInfo
-    from learner.checkpoint.shard_files import PlannedCheckpoint
-    from learner.models.hf_folder import NamedWeight
-    from learner.models.qwen import QwenConfig
+    from learner.checkpoint.publisher import WeightPublisher
+    from learner.checkpoint.sharded import CheckpointSaver
     from learner.models.reference import ReferencePolicy
-    from learner.parallel.layout import ParallelLayout
     from learner.training.trainer import MegatronTrainer
 
 
 _log = get_logger(__name__)
 
 
-class LearnerNotReadyError(LongshoreError):
-    """A rank was used before its setup."""
-
-
 @dataclass(slots=True)
-class _ReadyRank:
-    layout: ParallelLayout
-    config: QwenConfig
+class ReadyLearner:
+    """The parts of a rank after :meth:`LearnerRank.setup`."""
+
     trainer: MegatronTrainer
-    background_group: ProcessGroup
-    """All ranks, for what they say to each other while a step's own exchanges go on."""
+    publisher: WeightPublisher
+    checkpoints: CheckpointSaver
     reference: ReferencePolicy | None = None
-
-    @property
-    def of_model(self) -> Mapping[str, object]:
-        from learner.checkpoint.sharded import model_fingerprint
-
-        return model_fingerprint(self.config, self.trainer.settings)
+    """The frozen weights of the KL penalty, after :meth:`LearnerRank.freeze_reference`."""
 
 
 class LearnerRank:
-    """See the module."""
+    """One rank of a learner; the module says how it is called."""
 
     def __init__(
         self,
-        settings: LearnerSettings,
+        spec: LearnerSpec,
         rank: int = 0,
         world: int = 1,
         master_addr: str = "127.0.0.1",
@@ -73,136 +61,142 @@ class LearnerRank:
         *,
         stacks: str = "",
     ) -> None:
-        """``stacks``: file to which the stacks of this process are written when they are asked for."""
-        self.settings, self.rank, self.world = settings, rank, world
+        """``stacks`` names the file into which this process writes its stacks on request."""
+        self.spec, self.rank, self.world = spec, rank, world
         self._master = (master_addr, master_port)
-        self._made: _ReadyRank | None = None
-        self._saving: PlannedCheckpoint | None = None
-        self._publishing: list[NamedWeight] = []
+        self._ready: ReadyLearner | None = None
         if stacks:
             register_stack_dump(Path(stacks), f"learner-{rank}")
 
     @property
-    def _ready(self) -> _ReadyRank:
-        if self._made is None:
+    def ready(self) -> ReadyLearner:
+        """The parts of this rank.  Raises LearnerNotReadyError before :meth:`setup`."""
+        if self._ready is None:
             raise LearnerNotReadyError("this learner rank is not set up: call setup() first")
-        return self._made
+        return self._ready
 
     @contextmanager
-    def _on_device(self) -> Generator[_ReadyRank]:
-        """With its tensors where they are computed with."""
-        self._ready.trainer.reload()
+    def _on_device(self) -> Generator[ReadyLearner]:
+        """Hold the tensors on the device while the body runs, and offload them afterwards where the settings say so."""
+        self.ready.trainer.reload()
         try:
-            yield self._ready
+            yield self.ready
         finally:
             self._offload_if_set()
 
     def _offload_if_set(self) -> None:
-        if self.settings.offload is Offload.PARAMETERS:
+        if self.spec.trainer.offload is Offload.PARAMETERS:
             self.offload_to_host()
 
     def setup(self) -> None:
-        """Join the group and load the weights of ``settings.model_path``.  Raises UserError where model and settings do
-        not fit."""
+        """Join the process group and load the weights of ``spec.model_path``.  Raises UserError where model and
+        settings do not fit each other."""
+        from learner.checkpoint.publisher import WeightPublisher
+        from learner.checkpoint.sharded import CheckpointSaver
         from learner.models import lora, policy_model, weight_conversion
         from learner.models.qwen import read_qwen_config
         from learner.parallel.layout import join_process_groups, make_background_group
         from learner.training.trainer import MegatronTrainer
 
-        folder = Path(self.settings.model_path)
+        spec, folder = self.spec, Path(self.spec.model_path)
         config = read_qwen_config(folder)
         weight_conversion.check_model_folder(folder, config)
-        layout = join_process_groups(self.settings, self.rank, self.world, *self._master)
-        policy = policy_model.build_policy_model(config, self.settings, layout)
-        weight_conversion.load_model_folder(policy, folder, config, _layers(config, layout), layout)
-        if self.settings.lora is not None:
-            lora.attach_adapters(policy, config, self.settings, self.settings.lora, layout)
-        trainer = MegatronTrainer(policy, config, self.settings, layout)
-        self._made = _ReadyRank(layout, config, trainer, make_background_group(self.settings))
+        layout = join_process_groups(spec.trainer, self.rank, self.world, self._master, seed=spec.seed)
+        policy = policy_model.build_policy_model(config, spec, layout)
+        weight_conversion.load_model_folder(policy, folder, config, layout)
+        if spec.lora.enabled:
+            lora.attach_adapters(policy, config, spec, layout)
+        trainer = MegatronTrainer(policy, config, spec, layout)
+        self._ready = ReadyLearner(
+            trainer,
+            WeightPublisher(spec, policy, config, layout),
+            CheckpointSaver(trainer, make_background_group(spec.trainer)),
+        )
         self._offload_if_set()
 
     def close(self) -> None:
-        """Leave the group.  The rank can be set up again."""
+        """Leave the process group.  The rank can be set up again."""
         from learner.parallel import layout
 
-        self._made = None
+        self._ready = None
         layout.leave_process_groups()
 
     def sft(self, batch: SftBatch) -> SftReport:
-        """One optimizer step of supervised fine-tuning with the batch's learning rate."""
+        """Take one optimizer step of supervised fine-tuning at the batch's learning rate."""
         (report,) = self.sft_run([batch])
         return report
 
     def sft_run(self, batches: Iterable[SftBatch]) -> list[SftReport]:
-        """:meth:`sft` for each batch in order, in one call."""
+        """Take a step of :meth:`sft` on each batch in order, in one call."""
         from learner.training.sft import train_sft_step
 
         with self._on_device() as ready:
             return [train_sft_step(ready.trainer, batch) for batch in batches]
 
     def log_likelihoods(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[float]:
-        """Σ log π over the tokens with loss of each sequence; nothing is trained.  Each sequence has such tokens."""
+        """Return Σ log π over the tokens with loss of each sequence without training.  Every sequence has at least one
+        such token."""
         from learner.training.sft import log_likelihoods
 
         with self._on_device() as ready:
             return log_likelihoods(ready.trainer, sequences)
 
     def logprobs(self, sequences: list[tuple[Int32Array, Uint8Array]]) -> list[Float32Array]:
-        """log π of the tokens with loss of each sequence, at the temperature of the settings, by forward passes alone.
-        Each sequence has such tokens."""
+        """Return log π of the tokens with loss of each sequence, at ``spec.temperature``, by forward passes alone.
+        Every sequence has at least one such token."""
         from learner.data.batch import make_supervised_samples
 
         with self._on_device() as ready:
             return ready.trainer.logprobs(make_supervised_samples(sequences))
 
     def set_learning_rate(self, step: int, lr: float) -> None:
-        """``lr`` is the learning rate from optimizer step ``step`` on."""
-        self.settings = replace(self.settings, lr_changes=(*self.settings.lr_changes, (step, lr)))
+        """Use the learning rate ``lr`` from optimizer step ``step`` on."""
+        self.spec = replace(self.spec, lr_changes=(*self.spec.lr_changes, (step, lr)))
 
     def offload_to_host(self) -> None:
-        """Give the device's memory back while somebody else needs it: everything waits on the host, and the next call
-        of any method brings it back."""
-        self._ready.trainer.offload()
+        """Move everything to host memory, so that another process can use the device.  The next call of any method
+        brings it back."""
+        self.ready.trainer.offload()
 
     def reset_optimizer(self) -> None:
-        """Forget Adam's moments, as at the start of reinforcement learning."""
+        """Clear Adam's moments, as at the start of reinforcement learning."""
         with self._on_device() as ready:
             ready.trainer.optimizer.forget_moments()
 
     def freeze_reference(self, folder: str, write: bool) -> None:
-        """Freeze the reference of the KL penalty: with ``write`` the weights as they are, which become a Hugging Face
-        folder, else those of that folder.  With adapters it is the base in either case, and no folder is needed."""
+        """Freeze the reference of the KL penalty.  With ``write`` it is the current weights, which are also written as
+        a Hugging Face folder; otherwise it is the weights in that folder.  With adapters the reference is the base
+        model in either case, and no folder is needed."""
         from learner.models import weight_conversion
         from learner.models.adapters import adapters_by_weight
         from learner.models.reference import BaseModelReference, CopiedReference
 
-        ready = self._ready
-        if self.settings.lora is not None:
+        ready = self.ready
+        if self.spec.lora.enabled:
             ready.reference = BaseModelReference(adapters_by_weight(ready.trainer.model).values())
             return
         with self._on_device():
-            model, reference = ready.trainer.model, CopiedReference(ready.trainer.model)
+            trainer, reference = ready.trainer, CopiedReference(ready.trainer.model)
             if not write:
                 with reference.in_place():
-                    weight_conversion.load_model_folder(
-                        model, Path(folder), ready.config, _layers(ready.config, ready.layout), ready.layout
-                    )
+                    weight_conversion.load_model_folder(trainer.model, Path(folder), trainer.config, trainer.layout)
             ready.reference = reference
         if write:
             self.publish(WeightVersion(0), 0, NO_VERSION, folder)
 
     def step(self, step: int, payload: list[bytes], lineage: Lineage, using: WeightVersion) -> StepReport:
-        """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` what
-        :func:`protocol.codec.dumps` wrote, ``using`` the version of the weights that are about to be updated."""
+        """Train on a leased batch of whole groups.  ``step`` is the number of the step being taken, ``payload`` the
+        packed trajectories (:func:`protocol.codec.pack_trajectory`), and ``using`` the version of the weights that are
+        about to be updated."""
         from learner.data.batch import read_batch
         from learner.training.step_report import make_step_report, throughput_metrics
         from learner.training.token_records import pack_token_records
         from learner.training.update import BatchUpdateResult, update_policy
 
-        began, ready, lr = time.perf_counter(), self._ready, self.settings.lr_at(step)
-        if ready.reference is None and self.settings.objective.kl.coefficient:
-            raise LearnerNotReadyError("there is a KL penalty and no reference: call keep_reference() first")
-        batch = read_batch(payload, lineage, using, self.settings)
+        spec, began, ready, lr = self.spec, time.perf_counter(), self.ready, self.spec.lr_at(step)
+        if ready.reference is None and spec.objective.kl.coefficient:
+            raise LearnerNotReadyError("there is a KL penalty and no reference: call freeze_reference() first")
+        batch = read_batch(payload, lineage, using, spec)
         with bind_log_ids(step=step), self._on_device():
             done = (
                 update_policy(ready.trainer, ready.reference, batch.samples, lr)
@@ -211,139 +205,74 @@ class LearnerRank:
             )
         seconds = time.perf_counter() - began
         _log.info("step computed", step=step, samples=len(batch.samples), seconds=round(seconds, 3))
-        speed = throughput_metrics(batch.samples, seconds, ready.trainer.cost, self.settings.dtype, ready.layout.world)
-        seen = done.token_results if ready.layout.is_writer else ()
-        records = pack_token_records(batch.trajectory_ids, batch.lengths, seen)
+        speed = throughput_metrics(batch.samples, seconds, ready.trainer.cost, spec.trainer.dtype, self.world)
+        results = done.token_results if ready.trainer.layout.is_writer else ()
+        records = pack_token_records(batch.trajectory_ids, batch.lengths, results)
         return make_step_report(step, batch, done, {"lr": lr, "seconds": seconds, **speed}, records)
 
     def publish(self, version: WeightVersion, step: int, parent: WeightVersion, folder: str) -> WeightManifest | None:
-        """Write the weights as a Hugging Face folder, with adapters merged into them, a file at a time.  Rank 0 returns
-        its manifest, the others None."""
+        """Write the weights as a Hugging Face folder, with adapters merged into them, one file at a time.  Rank 0
+        returns the manifest, the others None."""
         from learner.checkpoint.published_weights import WeightVersionInfo
 
         with self._on_device() as ready:
-            if ready.layout.is_writer:
-                return self._write(self._export(), WeightVersionInfo(version, step, parent), Path(folder))
-            deque(self._export(), 0)
-        return None
-
-    def begin_publish(self) -> None:
-        """Copy the weights, or with ``settings.publish_adapters`` the adapters, for :meth:`end_publish`."""
-        with self._on_device() as ready:
-            exported = self._export_adapters() if self.settings.publish_adapters else self._export()
-            self._publishing = [weight for weight in exported if ready.layout.is_writer]
-
-    def end_publish(
-        self, version: WeightVersion, step: int, parent: WeightVersion, folder: str
-    ) -> WeightManifest | None:
-        """Write what :meth:`begin_publish` copied, as :meth:`publish` or :meth:`publish_adapter` does.  No collective;
-        it may run beside any other call."""
-        from learner.checkpoint.published_weights import WeightVersionInfo
-
-        weights, self._publishing = self._publishing, []
-        if not self._ready.layout.is_writer:
-            return None
-        write = self._write_adapter if self.settings.publish_adapters else self._write
-        return write(weights, WeightVersionInfo(version, step, parent), Path(folder))
-
-    def _write(self, weights: Iterable[NamedWeight], named: WeightVersionInfo, folder: Path) -> WeightManifest:
-        from learner.checkpoint.published_weights import write_weights_folder
-        from learner.models import weight_conversion
-
-        dtype = self._ready.trainer.model.config.params_dtype
-        return write_weights_folder(
-            weights,
-            weight_conversion.hf_tensor_bytes(self._ready.config, dtype),
-            Path(self.settings.model_path),
-            folder,
-            dtype=dtype,
-            named=named,
-            shard_bytes=self.settings.shard_bytes,
-        )
+            return ready.publisher.publish(WeightVersionInfo(version, step, parent), Path(folder))
 
     def publish_adapter(
         self, version: WeightVersion, step: int, parent: WeightVersion, folder: str
     ) -> WeightManifest | None:
-        """Write the adapters alone as PEFT does, for the base of ``settings.model_path``.  Rank 0 returns the manifest,
-        the others None.  SGLang wants both q_proj and v_proj where it has one of them or k_proj, and gate_proj where it
-        has up_proj."""
+        """Write the adapters alone as PEFT does, for the base model at ``spec.model_path``.  Rank 0 returns the
+        manifest, the others None.  SGLang loads the folder only if q_proj and v_proj are both there whenever one of
+        q_proj, k_proj and v_proj is, and gate_proj whenever up_proj is."""
         from learner.checkpoint.published_weights import WeightVersionInfo
 
-        with self._on_device():
-            matrices = list(self._export_adapters())
-        if not self._ready.layout.is_writer:
-            return None
-        return self._write_adapter(matrices, WeightVersionInfo(version, step, parent), Path(folder))
+        with self._on_device() as ready:
+            return ready.publisher.publish_adapter(WeightVersionInfo(version, step, parent), Path(folder))
 
-    def _write_adapter(self, matrices: Iterable[NamedWeight], named: WeightVersionInfo, folder: Path) -> WeightManifest:
-        from learner.checkpoint.published_weights import write_adapter_folder
-        from learner.models.lora import make_peft_config
+    def begin_publish(self) -> None:
+        """Copy the weights, or with ``spec.publish_adapters`` the adapters, for :meth:`end_publish`."""
+        with self._on_device() as ready:
+            ready.publisher.copy()
 
-        if self.settings.lora is None:
-            raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish() the weights")
-        return write_adapter_folder(
-            matrices, make_peft_config(self.settings.lora, self.settings.model_path), folder, named
-        )
+    def end_publish(
+        self, version: WeightVersion, step: int, parent: WeightVersion, folder: str
+    ) -> WeightManifest | None:
+        """Write what :meth:`begin_publish` copied, as :meth:`publish` or :meth:`publish_adapter` does.  This is no
+        collective, and may run beside any other call."""
+        from learner.checkpoint.published_weights import WeightVersionInfo
+
+        return self.ready.publisher.write_copy(WeightVersionInfo(version, step, parent), Path(folder))
 
     def save(self, folder: str) -> dict[str, FileDigest]:
-        """Write a sharded checkpoint: weights, optimizer and random state, synced to disk.  The caller writes the
-        manifest that makes it count, from what rank 0 returns: file → digest.  Raises SaveError."""
+        """Write a sharded checkpoint of weights, optimizer and random state, synced to disk.  Rank 0 returns the digest
+        of each file, from which the caller writes the manifest that completes the checkpoint.  Raises
+        CheckpointSaveError."""
         self.begin_save(folder)
         return self.end_save()
 
     def begin_save(self, folder: str) -> None:
-        """Copy the state, for :meth:`end_save`."""
-        from learner.checkpoint import sharded
-
+        """Copy the state for :meth:`end_save`."""
         with self._on_device() as ready:
-            self._saving = sharded.begin_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
+            ready.checkpoints.copy(Path(folder))
 
     def end_save(self) -> dict[str, FileDigest]:
         """Write what :meth:`begin_save` copied, as :meth:`save` does.  It may run beside any other call."""
-        from learner.checkpoint import sharded
-
-        planned, self._saving = self._saving, None
-        if planned is None:
-            raise LearnerNotReadyError("there is no state to write: call begin_save() first")
-        return sharded.write_checkpoint(planned, self._ready.background_group)
+        return self.ready.checkpoints.write_copy()
 
     def load(self, folder: str) -> None:
-        """Take all state from a checkpoint that :meth:`save` wrote.  Raises UserError."""
-        from learner.checkpoint import sharded
-
+        """Load all state from a checkpoint that :meth:`save` wrote.  Raises UserError."""
         with self._on_device() as ready:
-            sharded.load_checkpoint(ready.trainer, ready.layout, ready.of_model, Path(folder))
+            ready.checkpoints.load(Path(folder))
 
     def optimizer_digest(self) -> str:
-        """sha256 over this rank's Adam state: equal exactly when it is equal bit for bit."""
-        from learner.checkpoint import sharded
+        """Return the sha256 of this rank's Adam state; equal states, bit for bit, have equal digests."""
+        from learner.checkpoint.sharded import digest_optimizer
 
         with self._on_device() as ready:
-            return sharded.digest_optimizer(ready.trainer)
+            return digest_optimizer(ready.trainer)
 
     def weights_digest(self) -> str:
-        """sha256 over all weights, the same on every rank: equal exactly when they are equal bit for bit, and adapters
-        too."""
-        from learner.checkpoint.published_weights import digest_weights
-
-        with self._on_device():
-            return digest_weights(itertools.chain(self._export(), self._export_adapters()))
-
-    def _export(self) -> Iterable[NamedWeight]:
-        from learner.models.weight_conversion import export_weights
-
-        ready = self._ready
-        return export_weights(ready.trainer.model, ready.config, ready.layout)
-
-    def _export_adapters(self) -> Iterable[NamedWeight]:
-        """None without LoRA."""
-        from learner.models.lora import export_adapters
-
-        ready, lora = self._ready, self.settings.lora
-        return () if lora is None else export_adapters(ready.trainer.model, ready.config, lora, ready.layout)
-
-
-def _layers(config: QwenConfig, layout: ParallelLayout) -> range:
-    """Global indices of this stage's layers."""
-    count = config.num_hidden_layers // layout.pp
-    return range(layout.pp_rank * count, (layout.pp_rank + 1) * count)
+        """Return the sha256 of all weights and adapters, the same on every rank; equal weights, bit for bit, have equal
+        digests."""
+        with self._on_device() as ready:
+            return ready.publisher.digest()

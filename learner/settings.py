@@ -1,22 +1,33 @@
-"""What a learner is told: one frozen object, chosen by ``launch``, the same on each rank."""
+"""The configuration of the learner: sections that ``launch.config`` composes into a run's configuration.
+
+Importing this module loads no torch.  What exists only at run time stands beside it, in :mod:`learner.spec`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Annotated, Self
 
-from learner.losses.objective import Objective
+from pydantic import Field, field_validator, model_validator
+
+from learner.losses.settings import PolicyLossSettings
 from protocol.cli.suggestions import did_you_mean
-from protocol.errors import UserError
+from protocol.settings import ConfigSection, CountInt, DecayRate, PositiveInt
 from protocol.staleness import StaleTokenPolicy
+
+_COLLECTIVE_SHARE = 0.8
+"""Share of a call's timeout that a rank waits for another in a collective: the rank that hangs is then the only one
+that has not answered when the call times out."""
 
 
 class Dtype(StrEnum):
+    """The arithmetic of the forward and backward pass."""
+
     FLOAT64 = "float64"
-    """On a CPU only: to see whether two layouts compute the same."""
+    """On a CPU only, to check whether two layouts compute the same."""
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"
-    """Weights and activations; main weights, gradients and Adam's moments stay float32."""
+    """Weights and activations are bfloat16; main weights, gradients and Adam's moments stay float32."""
 
 
 class Recompute(StrEnum):
@@ -30,149 +41,178 @@ class Recompute(StrEnum):
 
 
 class Offload(StrEnum):
-    """What waits in host memory while it is not used.  On a CPU it is copied all the same, and nothing is saved."""
+    """What waits in host memory while it is not used.  On a CPU the copies are made too, and save nothing."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"
     """Adam's moments and, in bfloat16, the main weights, between two updates."""
     PARAMETERS = "parameters"
-    """Those, and between two calls weights and gradients too: the device is empty but while the rank computes."""
+    """Those, and also weights and gradients between two calls: the device is empty except while the rank computes."""
 
 
-def warmup_factor(step: int, steps: int) -> float:
-    """Share of its learning rate that ``step``, counted from 1, has after a warm-up of so many."""
-    return min(1.0, step / (steps + 1))
+class TrainerSettings(ConfigSection):
+    """The learner, whatever it learns from: ranks, layout, optimizer and memory."""
+
+    ranks: PositiveInt = 1
+    """Learner processes; data-parallel replicas = ranks ÷ (tp × pp × cp)."""
+    tp: PositiveInt = 1
+    """Tensor-parallel size."""
+    pp: PositiveInt = 1
+    """Pipeline-parallel size."""
+    cp: PositiveInt = 1
+    """Context-parallel size: this many ranks share each sequence, for trajectories that do not fit one rank."""
+    sequence_parallel: bool = False
+    """Shard norms and residuals over the tp ranks too: less memory, the same traffic."""
+    distributed_optimizer: bool = False
+    """Shard Adam's state over the data-parallel ranks."""
+    call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    """A step, publication or checkpoint that takes longer counts as hung: the ranks write their stacks into the
+    attempt's logs and are killed.  A run then continues from its checkpoint; supervised training ends."""
+    device: Annotated[str, Field(pattern="^(cpu|cuda)$")] = "cpu"
+    """``cpu`` (gloo) or ``cuda`` (NCCL)."""
+    dtype: Dtype = Dtype.FLOAT32
+    """Arithmetic of forward and backward; the optimizer's state is float32.  ``float64`` is for comparing layouts on a
+    CPU."""
+    lr: Annotated[float, Field(ge=0)] = 5e-4
+    """AdamW's learning rate after the warm-up."""
+    lr_warmup_steps: CountInt = 0
+    """Steps of linear warm-up: Adam's first steps are large whatever the gradient."""
+    lr_end: Annotated[float, Field(ge=0)] | None = None
+    """Learning rate at the last step.  A run reaches it in a straight line, and without it ``lr`` is constant;
+    supervised training follows ``sft.schedule``, and without it ends at 0."""
+    betas: tuple[DecayRate, DecayRate] = (0.9, 0.95)
+    """Adam's β₁ and β₂."""
+    adam_eps: Annotated[float, Field(gt=0)] = 1e-8
+    """Adam's ε."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled weight decay; never applied to norms."""
+    clip_grad: Annotated[float, Field(gt=0)] = 1.0
+    """Largest gradient norm; larger gradients are scaled down to it."""
+    micro_batch_tokens: PositiveInt = 8192
+    """Most tokens of one rank in a packed forward pass.  It changes memory, not the result.  The cp ranks together hold
+    a sequence of cp times as many."""
+    recompute: Recompute = Recompute.NONE
+    """What the backward pass computes again instead of keeping it: ``none``, ``selective`` (attention and MLP from
+    their inputs; with cp a rank then does not keep the other ranks' keys) or ``full`` (whole layers)."""
+    offload: Offload = Offload.NONE
+    """What waits in host memory: ``optimizer`` (Adam's moments and main weights, between two updates) or ``parameters``
+    (also weights and gradients between two steps, so that another process can use the device meanwhile)."""
+    shard_mb: PositiveInt = 4096
+    """Most MB of tensors in one file of a published version.  Until it is written, the first rank's host memory holds a
+    copy of the weights, so that training continues."""
+    threads: PositiveInt = 1
+    """CPU threads of each rank."""
+
+    @property
+    def model_parallel_size(self) -> int:
+        """Number of ranks that hold one replica of the weights, or share its sequences."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def sequence_tokens(self) -> int:
+        """Length of the longest sequence that fits a forward pass."""
+        return self.micro_batch_tokens * self.cp
+
+    @property
+    def shard_bytes(self) -> int:
+        """``shard_mb`` in bytes."""
+        return int(self.shard_mb * (1 << 20))
+
+    @property
+    def collective_timeout_s(self) -> float:
+        """The longest that a rank waits for another in one collective."""
+        return _COLLECTIVE_SHARE * self.call_timeout_s
+
+    @model_validator(mode="after")
+    def _check_layout(self) -> Self:
+        shards = self.model_parallel_size
+        if self.ranks % shards:
+            raise ValueError(
+                f"learner.ranks = {self.ranks} is no multiple of tp × pp × cp = {shards}: "
+                f"set learner.ranks = {-(-self.ranks // shards) * shards}"
+            )
+        if self.sequence_parallel and self.tp == 1:
+            raise ValueError(
+                "learner.sequence_parallel = true shares work over tp ranks, and learner.tp = 1: set learner.tp = 2 or "
+                "learner.sequence_parallel = false"
+            )
+        if self.dtype is Dtype.FLOAT64 and self.device != "cpu":
+            raise ValueError(
+                "learner.dtype = 'float64' is for comparing layouts on a CPU: set learner.dtype = 'bfloat16' or "
+                "learner.device = 'cpu'"
+            )
+        return self
+
+
+class LearnerSettings(PolicyLossSettings, TrainerSettings):
+    """The learner of a run, which learns from rewards."""
+
+    nonfinite_limit: PositiveInt = 3
+    """Consecutive batches without a finite update after which the run ends."""
+    publish_every: PositiveInt = 1
+    """In mode async, optimizer steps from one set of weights that the engines get to the next: 2 trains what one policy
+    sampled in two steps, the second of them one step further off it.  The other modes publish after each step."""
 
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""Projections of a layer by their names in Hugging Face's models."""
+"""The projections of a layer by their names in Hugging Face's models."""
 LORA_ALL_LINEAR = "all-linear"
-"""All of them."""
+"""The name of all of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoraSettings:
-    """Low-rank adapters (arXiv 2106.09685), which are trained in place of the weights.  Raises UserError."""
+class LoraSettings(ConfigSection):
+    """Low-rank adapters (LoRA, arXiv 2106.09685), which are trained in place of the model's weights."""
 
-    rank: int
-    alpha: float = 32.0
+    rank: CountInt = 0
+    """Rank of each adapter; 0 trains all weights instead.  Adapters need a ``learner.lr`` about ten times as high."""
+    alpha: Annotated[float, Field(gt=0)] = 32.0
     """alpha ÷ rank multiplies what an adapter adds."""
     targets: tuple[str, ...] = (LORA_ALL_LINEAR,)
-    """Projections that have one; in the order of ``TARGETS`` once it is made."""
+    """Projections of each layer that get an adapter: ``all-linear``, or some of ``q_proj``, ``k_proj``, ``v_proj``,
+    ``o_proj``, ``gate_proj``, ``up_proj`` and ``down_proj``."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether adapters are trained."""
+        return self.rank > 0
 
     @property
     def scale(self) -> float:
+        """The factor of what an adapter adds."""
         return self.alpha / self.rank
 
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise UserError(f"lora.rank = {self.rank}: an adapter has a rank of 1 or more, and 0 trains without any")
-        if self.alpha <= 0:
-            raise UserError(f"lora.alpha = {self.alpha:g} would leave adapters without effect: set it above 0, 32 say")
+    @property
+    def projections(self) -> tuple[str, ...]:
+        """The targets by name, each once, in the order of ``LORA_TARGETS``."""
+        named = LORA_TARGETS if LORA_ALL_LINEAR in self.targets else self.targets
+        return tuple(target for target in LORA_TARGETS if target in named)
+
+    @field_validator("targets", mode="before")
+    @classmethod
+    def _as_tuple(cls, targets: object) -> object:
+        return (targets,) if isinstance(targets, str) else targets
+
+    @model_validator(mode="after")
+    def _check_targets(self) -> Self:
         if not self.targets:
-            raise UserError(
+            raise ValueError(
                 f"lora.targets is empty, so there is nothing to train: set lora.targets = '{LORA_ALL_LINEAR}'"
             )
         known = (*LORA_TARGETS, LORA_ALL_LINEAR)
         for target in self.targets:
             if target not in known:
-                raise UserError(
+                raise ValueError(
                     f"lora.targets has '{target}', which no layer has{did_you_mean(target, known)} "
                     f"(there are {', '.join(LORA_TARGETS)}, and '{LORA_ALL_LINEAR}' for all)"
                 )
-        object.__setattr__(self, "alpha", float(self.alpha))
-        asked = LORA_TARGETS if LORA_ALL_LINEAR in self.targets else self.targets
-        object.__setattr__(self, "targets", tuple(target for target in LORA_TARGETS if target in asked))
+        return self
 
 
-@dataclass(frozen=True, slots=True)
-class LearnerSettings:
-    """Raises UserError where two values cannot go together."""
+class StalenessSettings(ConfigSection):
+    """How old a trained token may be."""
 
-    model_path: str
-    """Hugging Face folder of a dense Qwen2.5 or Qwen3: config.json, safetensors, tokenizer files."""
-    device: str = ""
-    """``cpu`` (gloo) or ``cuda`` (NCCL), which has to be there; empty: CUDA where torch sees it."""
-    dtype: Dtype = Dtype.FLOAT32
-    tp: int = 1
-    """Ranks that share each layer."""
-    pp: int = 1
-    """Pipeline stages."""
-    cp: int = 1
-    """Ranks that share each sequence."""
-    sequence_parallel: bool = False
-    """Share norms and residuals over the tp ranks too."""
-    distributed_optimizer: bool = False
-    """Each data-parallel rank keeps its share of the Adam state."""
-    lr: float = 5e-4
-    lr_end: float | None = None
-    """Learning rate from ``lr_decay_steps`` on, reached in a straight line; None keeps ``lr``."""
-    lr_decay_steps: int = 0
-    lr_changes: tuple[tuple[int, float], ...] = ()
-    """(step, rate): from that step on it is what a person asked for instead, constant; the last that holds counts."""
-    lr_warmup_steps: int = 0
-    """Steps over which the learning rate comes up to that line: Adam's first steps are large whatever the gradient."""
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    """Decoupled; never on norms."""
-    clip_grad: float = 1.0
-    """Largest gradient norm."""
-    objective: Objective = field(default_factory=Objective)
-    """What is maximised."""
-    shuffle_rewards: bool = False
-    """Deal the rewards of a batch out anew before advantages: a control that must not learn."""
-    temperature: float = 1.0
-    """Of the rollouts: log-probabilities are log softmax(logits ÷ temperature)."""
-    max_staleness: int = 4
-    """Age bound in optimizer steps."""
-    stale_policy: StaleTokenPolicy = StaleTokenPolicy.MASK
-    micro_batch_tokens: int = 8192
-    """Most tokens of one rank in a forward and backward pass; cp ranks hold a sequence of cp times as many."""
-    packed: bool = True
-    """Without it each sequence has a pass of its own: slower, the same result."""
-    recompute: Recompute = Recompute.NONE
-    offload: Offload = Offload.NONE
-    logprob_chunk_bytes: int = 256 << 20
-    """float32 logits held at once."""
-    shard_bytes: int = 4 << 30
-    """Most bytes of tensors in one file of a published version: so much host memory does publishing need."""
-    lora: LoraSettings | None = None
-    """With it, adapters are trained and all else is frozen."""
-    publish_adapters: bool = False
-    """What is published beside training are the adapters alone, not merged into the weights."""
-    seed: int = 0
-    threads: int = 0
-    """CPU threads of this rank; 0 leaves torch's choice."""
-    timeout_s: float = 600.0
-    """Of each collective: the longest that a rank waits for another."""
-
-    @property
-    def model_parallel_size(self) -> int:
-        """Ranks that hold one replica of the weights, or share its sequences."""
-        return self.tp * self.pp * self.cp
-
-    def lr_at(self, step: int) -> float:
-        """Learning rate of optimizer step ``step``, counted from 1."""
-        warm = warmup_factor(step, self.lr_warmup_steps)
-        if (asked := next((lr for first, lr in reversed(self.lr_changes) if first <= step), None)) is not None:
-            return warm * asked
-        if self.lr_end is None or self.lr_decay_steps < 1:
-            return warm * self.lr
-        done = min(1.0, (step - 1) / self.lr_decay_steps)
-        return warm * (self.lr + (self.lr_end - self.lr) * done)
-
-    def __post_init__(self) -> None:
-        # A plain string equals its enum member but is not it, and code below asks for identity.
-        object.__setattr__(self, "dtype", Dtype(self.dtype))
-        object.__setattr__(self, "stale_policy", StaleTokenPolicy(self.stale_policy))
-        object.__setattr__(self, "recompute", Recompute(self.recompute))
-        object.__setattr__(self, "offload", Offload(self.offload))
-        if self.sequence_parallel and self.tp == 1:
-            raise UserError("sequence_parallel shares work over tp ranks: set tp > 1, or sequence_parallel = false")
-        if self.dtype is Dtype.FLOAT64 and self.device == "cuda":
-            raise UserError("float64 is for comparing layouts on a CPU: set dtype = bfloat16, or device = cpu")
-        if self.publish_adapters and self.lora is None:
-            raise UserError("there are no adapters to publish: set lora.rank = 16, say, or publish_adapters = false")
-        if self.temperature <= 0:
-            raise UserError(f"temperature={self.temperature}: training needs sampled tokens, so it is above 0")
+    eta: CountInt = 2
+    """Largest staleness of a trained token: optimizer steps between the weights that sampled it and those that train on
+    it."""
+    policy: StaleTokenPolicy = StaleTokenPolicy.MASK
+    """What happens to older tokens: ``mask``, ``wait`` or ``drop``."""

@@ -23,13 +23,11 @@ from actors.workers.rollout_worker import REQUEST_POLL_S, WorkerSettings
 from launch.actor_group.reward_settings import make_reward_settings
 from launch.actor_group.sandbox_providers import callback_address, make_provider_settings
 from launch.checkpoints.retention import Retention
-from launch.config import NegativeControl, RunConfig
-from launch.config.policy import LoraSection, TrainerSection
+from launch.config import RunConfig
 from launch.config.rollout import WeightTransferMode
 from launch.evaluation.online.schedule import EVALUATION_ENGINE, EVALUATION_WORKER
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.run_records.run_directory import RunDirectory
-from learner.settings import LearnerSettings
 from protocol.errors import UserError
 from protocol.staleness import AdmissionLimit
 from protocol.stream import RunKeys
@@ -38,9 +36,6 @@ from sandbox.pool.sandbox_pool import PoolSettings
 ACTOR_STOP_S = 15.0
 """An actor that is told to stop has so long."""
 _WORD_S = 30.0
-_COLLECTIVE_SHARE = 0.8
-"""Of a learner's call: the longest that a rank waits in it for another, so that the one that hangs is the one that does
-not answer."""
 
 
 def rollout_request_deadline_s(config: RunConfig) -> float:
@@ -192,60 +187,11 @@ def share_docker_engine(config: RunConfig, nodes: Sequence[ClusterNode]) -> Work
     return WorkerShare(config.rollout.episodes_per_worker_of(here), max(1, config.sandbox.start_concurrency // workers))
 
 
-def trainer_settings(learner: TrainerSection, lora: LoraSection, model_path: Path, seed: int) -> LearnerSettings:
-    """What a learner is told whatever it learns from."""
-    return LearnerSettings(
-        model_path=str(model_path),
-        device=learner.device,
-        dtype=learner.dtype,
-        tp=learner.tp,
-        pp=learner.pp,
-        cp=learner.cp,
-        sequence_parallel=learner.sequence_parallel,
-        distributed_optimizer=learner.distributed_optimizer,
-        lr=learner.lr,
-        lr_warmup_steps=learner.lr_warmup_steps,
-        betas=learner.betas,
-        eps=learner.adam_eps,
-        weight_decay=learner.weight_decay,
-        clip_grad=learner.clip_grad,
-        micro_batch_tokens=learner.micro_batch_tokens,
-        recompute=learner.recompute,
-        offload=learner.offload,
-        shard_bytes=learner.shard_mb << 20,
-        lora=lora.lora,
-        seed=seed,
-        threads=learner.threads,
-        timeout_s=_COLLECTIVE_SHARE * learner.call_timeout_s,
-    )
-
-
-def learner_settings(config: RunConfig, model_path: Path) -> LearnerSettings:
-    return replace(
-        trainer_settings(config.learner, config.lora, model_path, config.run.seed),
-        lr=config.learning_rate,
-        lr_end=None if config.run.control is NegativeControl.LR0 else config.learner.lr_end,
-        lr_decay_steps=config.run.steps - 1,
-        objective=config.objective,
-        shuffle_rewards=config.run.control is NegativeControl.SHUFFLED,
-        temperature=config.agent.temperature,
-        max_staleness=config.staleness.eta,
-        stale_policy=config.staleness.policy,
-        publish_adapters=config.publish_adapters,
-    )
-
-
 def checkpoint_retention(config: RunConfig) -> Retention:
     checkpoint = config.checkpoint
     return Retention(
         checkpoint.keep, checkpoint.keep_first, every_steps=checkpoint.keep_every_steps, keep_best=checkpoint.keep_best
     )
-
-
-def learner_environment(learner: TrainerSection) -> dict[str, str]:
-    """Of each rank's process.  One that is to use the CPU sees no GPU, even where there is one."""
-    threads = {"OMP_NUM_THREADS": str(learner.threads)}
-    return threads if learner.device == "cuda" else threads | {"CUDA_VISIBLE_DEVICES": ""}
 
 
 def buffer_settings(
@@ -322,11 +268,11 @@ def evaluation_engine_settings(
 
 def adapter_settings(config: RunConfig) -> AdapterSettings | None:
     """What an engine is told of the adapters that it gets alone, if it does."""
-    lora = config.lora.lora if config.publish_adapters else None
-    if lora is None:
+    lora = config.lora
+    if not config.publish_adapters:
         return None
     return AdapterSettings(
-        rank=lora.rank, alpha=lora.alpha, targets=lora.targets, max_adapters=config.engine.max_adapters
+        rank=lora.rank, alpha=lora.alpha, targets=lora.projections, max_adapters=config.engine.max_adapters
     )
 
 

@@ -45,7 +45,6 @@ from launch.actor_group.actor_settings import (
     evaluation_worker_settings,
     expected_workers,
     has_evaluation_engine,
-    learner_settings,
     place_engines,
     place_evaluation_engine,
     place_weight_copies,
@@ -57,7 +56,7 @@ from launch.actor_group.actor_settings import (
 )
 from launch.actor_group.engine_statistics import SampledTokenCounter, query_engine_loads
 from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
-from launch.actor_group.learner_group import LearnerGroup, spawn_learner_group
+from launch.actor_group.learner_group import LearnerGroup, learner_spec, spawn_learner_group
 from launch.config import RunConfig
 from launch.config.rollout import WeightTransferMode
 from launch.data.preparation import PreparedRun
@@ -298,8 +297,7 @@ class ActorGroup:
             kill_actor(rank)
         self._generation += 1
         started = spawn_learner_group(
-            self._config.learner,
-            replace(learner_settings(self._config, self._prepared.model_path), lr_changes=self._lr_changes),
+            replace(learner_spec(self._config, self._prepared.model_path), lr_changes=self._lr_changes),
             self._directory,
             self._nodes[0],
             generation=self._generation,

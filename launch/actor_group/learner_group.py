@@ -17,12 +17,12 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 from actors.runtime.placement_groups import PlacementBundle
 from actors.runtime.remote import ActorOptions, Remote, ResultRef, spawn_actor
 from actors.runtime.remote_errors import RemoteError
-from launch.actor_group.actor_settings import learner_environment
-from launch.config.policy import TrainerSection
+from launch.config import NegativeControl, RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.run_directory import RunDirectory
 from learner.rank import LearnerRank
-from learner.settings import LearnerSettings
+from learner.settings import TrainerSettings
+from learner.spec import LearnerSpec
 from protocol.processes.loopback import find_free_port
 from protocol.processes.stack_dumps import request_stack_dumps
 
@@ -37,9 +37,31 @@ _EXCHANGES = ("gloo", "NCCL", "ProcessGroup")
 """Words in what torch raises where an exchange with another rank has failed."""
 
 
+def learner_spec(config: RunConfig, model_path: Path) -> LearnerSpec:
+    """What each rank of the run's learner is built from."""
+    return LearnerSpec(
+        model_path=str(model_path),
+        trainer=config.learner,
+        lora=config.lora,
+        objective=config.objective,
+        staleness=config.staleness,
+        temperature=config.agent.temperature,
+        seed=config.run.seed,
+        total_steps=config.run.steps,
+        zero_learning_rate=config.run.control is NegativeControl.LR0,
+        shuffle_rewards=config.run.control is NegativeControl.SHUFFLED,
+        publish_adapters=config.publish_adapters,
+    )
+
+
+def learner_environment(learner: TrainerSettings) -> dict[str, str]:
+    """Of each rank's process.  One that is to use the CPU sees no GPU, even where there is one."""
+    threads = {"OMP_NUM_THREADS": str(learner.threads)}
+    return threads if learner.device == "cuda" else threads | {"CUDA_VISIBLE_DEVICES": ""}
+
+
 def spawn_learner_group(
-    learner: TrainerSection,
-    settings: LearnerSettings,
+    spec: LearnerSpec,
     directory: RunDirectory,
     home: ClusterNode,
     *,
@@ -48,7 +70,7 @@ def spawn_learner_group(
     cls: type[LearnerRank] = LearnerRank,
 ) -> LearnerGroup:
     """Start the ranks, all on one node: a ``generation`` for each start in one attempt."""
-    port = find_free_port()
+    port, learner = find_free_port(), spec.trainer
     stacks = tuple(directory.logs / f"learner-{rank}.{generation}.stacks" for rank in range(learner.ranks))
     ranks = tuple(
         spawn_actor(
@@ -62,7 +84,7 @@ def spawn_learner_group(
                 env=learner_environment(learner),
                 log=directory.log_place(f"learner-{rank}", home.name),
             ),
-            settings,
+            spec,
             rank,
             learner.ranks,
             "127.0.0.1",

@@ -16,7 +16,7 @@ from launch.alerts.rules import evaluate_rules
 from launch.alerts.signals import SignalCollector, first_entropy, read_step_signals
 from launch.config import NegativeControl, RunConfig
 from launch.run_records.metrics_log import read_metrics
-from learner.losses.objective import LossType
+from learner.losses.settings import LossType
 from protocol.events import EventLog
 from protocol.files.filesystem import free_bytes
 from protocol.run_directory.jsonl_tail import Event, RunTail, cursor_at_end

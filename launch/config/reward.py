@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from actors.rewards.registry import find_outcome_reward
 from actors.rewards.settings import ProcessRewardKind, RewardTarget
-from learner.losses.objective import AdvantageEstimator
+from learner.losses.settings import AdvantageEstimator
 from protocol.errors import UserError
 from protocol.settings import ConfigSection, PositiveInt, Seconds
 

@@ -12,13 +12,9 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
 from actors.workers.provider_settings import ENVIRONMENT
 from launch.config.metrics import MetricsSection
-from launch.config.objective import CorrectionSection, KlSection, ShapingSection, make_objective
 from launch.config.policy import (
     CheckpointSection,
-    LearnerSection,
-    LoraSection,
     ModelSection,
-    StalenessSection,
     WarmStartSection,
 )
 from launch.config.reward import JudgeSection, RewardSection, check_reward_sections
@@ -33,7 +29,8 @@ from launch.config.rollout import (
     WeightTransferMode,
 )
 from learner.losses.objective import Objective
-from learner.settings import LoraSettings
+from learner.losses.settings import CorrectionSettings, KlPenaltySettings, RewardShapingSettings
+from learner.settings import LearnerSettings, LoraSettings, StalenessSettings
 from protocol.errors import UserError
 from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER, RUN_ID_PATTERN
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
@@ -197,12 +194,12 @@ class RunConfig(ConfigSection):
     engine: EngineSection = EngineSection()
     sandbox: SandboxSection = SandboxSection()
     buffer: BufferSection = BufferSection()
-    learner: LearnerSection = LearnerSection()
-    lora: LoraSection = LoraSection()
-    shaping: ShapingSection = ShapingSection()
-    correction: CorrectionSection = CorrectionSection()
-    kl: KlSection = KlSection()
-    staleness: StalenessSection = StalenessSection()
+    learner: LearnerSettings = LearnerSettings()
+    lora: LoraSettings = LoraSettings()
+    shaping: RewardShapingSettings = RewardShapingSettings()
+    correction: CorrectionSettings = CorrectionSettings()
+    kl: KlPenaltySettings = KlPenaltySettings()
+    staleness: StalenessSettings = StalenessSettings()
     checkpoint: CheckpointSection = CheckpointSection()
     evaluation: EvaluationSection = EvaluationSection()
     cluster: ClusterSection = ClusterSection()
@@ -393,12 +390,8 @@ class RunConfig(ConfigSection):
         )
 
     def _adapters(self) -> list[str]:
-        try:
-            lora = self.lora.lora
-        except UserError as error:
-            return [str(error)]
-        found = self._adapters_alone(lora) if self.publish_adapters else []
-        if lora is not None and self.warm_start.enabled:
+        found = self._adapters_alone() if self.publish_adapters else []
+        if self.lora.enabled and self.warm_start.enabled:
             found.append(
                 f"lora.rank = {self.lora.rank} leaves the model's weights as they are, and the warm start has to train "
                 "them: set lora.rank = 0, or warm_start.enabled = false and model.path to a model that has been "
@@ -406,18 +399,18 @@ class RunConfig(ConfigSection):
             )
         return found
 
-    def _adapters_alone(self, lora: LoraSettings | None) -> list[str]:
-        if lora is None:
+    def _adapters_alone(self) -> list[str]:
+        if not self.lora.enabled:
             lacking = (
                 "engine.weights = 'adapters' pushes what LoRA trains, and lora.rank = 0 trains all weights: set "
                 "lora.rank = 16, say, or engine.weights = 'auto'"
             )
             return [lacking]
-        found, targets = list[str](), set(lora.targets)
+        found, targets = list[str](), set(self.lora.projections)
         for some, needed in (({"q_proj", "k_proj", "v_proj"}, {"q_proj", "v_proj"}), ({"up_proj"}, {"gate_proj"})):
             if targets & some and (lacking := sorted(needed - targets)):
                 found.append(
-                    f"engine.weights = 'adapters' with lora.targets = {list(lora.targets)} is more than SGLang loads, "
+                    f"engine.weights = 'adapters' with lora.targets = {list(self.lora.projections)} is more than SGLang loads, "
                     f"which wants {' and '.join(lacking)} beside {' and '.join(sorted(targets & some))}: add it to "
                     "lora.targets, or set engine.weights = 'auto'"
                 )
@@ -431,7 +424,7 @@ class RunConfig(ConfigSection):
     @property
     def objective(self) -> Objective:
         """What the learner maximises.  Raises UserError where keys contradict each other."""
-        return make_objective(self.learner, self.shaping, self.correction, self.kl)
+        return Objective(self.learner, self.shaping, self.correction, self.kl)
 
     def _objective(self) -> list[str]:
         try:

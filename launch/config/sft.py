@@ -8,9 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from launch.config.policy import LoraSection, OverlongAction, TrainerSection
+from launch.config.policy import OverlongAction
 from launch.config.run import RunName
-from protocol.errors import UserError
+from learner.settings import LoraSettings, TrainerSettings
 from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER
 from protocol.settings import ConfigSection, CountInt, PositiveInt
 
@@ -65,14 +65,11 @@ class SftSection(ConfigSection):
     """Steps between two losses of ``eval_data``; 0 for those before and after alone."""
 
 
-class SftLearnerSection(TrainerSection):
+class SftLearnerSection(TrainerSettings):
+    """The learner of supervised training; its learning rate has another default."""
+
     lr: Annotated[float, Field(ge=0)] = 1e-5
     """AdamW's learning rate after the warm-up."""
-    lr_end: Annotated[float, Field(ge=0)] | None = None
-    """Where ``sft.schedule`` goes; without it, 0."""
-    call_timeout_s: Annotated[float, Field(gt=0)] = 900.0
-    """A step, publication or checkpoint that takes longer hangs: the ranks leave their stacks in the attempt's logs,
-    and the command ends."""
 
 
 class SftCheckpointSection(ConfigSection):
@@ -86,7 +83,7 @@ class SftConfig(ConfigSection):
     run: SftRunSection = SftRunSection()
     sft: SftSection = SftSection()
     learner: SftLearnerSection = SftLearnerSection()
-    lora: LoraSection = LoraSection()
+    lora: LoraSettings = LoraSettings()
     checkpoint: SftCheckpointSection = SftCheckpointSection()
 
     @property
@@ -110,12 +107,8 @@ class SftConfig(ConfigSection):
             )
         if self.sft.eval_every_steps and not self.sft.eval_data:
             found.append("sft.eval_every_steps has nothing to take the loss of: give --eval-data, or leave it out")
-        if self.sft.adapters is not None and not self.lora.rank:
+        if self.sft.adapters is not None and not self.lora.enabled:
             found.append("sft.adapters has no adapters to write: set lora.rank = 16, say, or leave it out")
-        try:
-            _ = self.lora.lora
-        except UserError as error:
-            found.append(str(error))
         if found:
             raise ValueError("; also: ".join(found))
         return self

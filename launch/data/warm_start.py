@@ -20,7 +20,6 @@ import orjson
 from actors.tokens.chat_format import load_tokenizer
 from launch.actor_group.learner_group import LearnerGroup
 from launch.config import RunConfig
-from launch.config.policy import LearnerSection, TrainerSection
 from launch.data.preparation import PreparedRun
 from launch.demo.demonstrations import warm_start_batches, warm_start_learning_rate
 from launch.run_records.run_directory import config_tables
@@ -29,6 +28,7 @@ from launch.sft.examples import SequenceSelection, build_sft_batch, read_example
 from learner.messages import SftBatch
 from learner.models.qwen import WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_qwen_config
 from learner.rank import LearnerRank
+from learner.settings import LearnerSettings, TrainerSettings
 from protocol.events import EventLog
 from protocol.files.digests import digest_file
 from protocol.run_directory.trajectory_export import TRAJECTORIES_FOLDER
@@ -39,7 +39,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _SOURCES = (
     "constraints.txt",
     "launch/demo/**/*.py",
-    "launch/actor_group/actor_settings.py",
+    "launch/actor_group/learner_group.py",
     "launch/sft/**/*.py",
     "launch/data/warm_start.py",
     "sandbox/tasks/**/*.py",
@@ -48,7 +48,7 @@ _SOURCES = (
     "learner/**/*.py",
     "protocol/**/*.py",
 )
-_REWARD_KEYS = LearnerSection.model_fields.keys() - TrainerSection.model_fields.keys()
+_REWARD_KEYS = LearnerSettings.model_fields.keys() - TrainerSettings.model_fields.keys()
 _NOT_READ = _REWARD_KEYS | {"lr", "lr_end", "lr_warmup_steps", "call_timeout_s"}
 """Keys of the learner that the warm start's weights do not depend on."""
 

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from launch.config import RunConfig
-from launch.config.policy import ModelSection, TrainerSection
+from launch.config.policy import ModelSection
 from learner.models.qwen import QWEN_FAMILIES, QwenConfig, padded_vocabulary, read_qwen_config
-from learner.settings import LORA_TARGETS, Dtype, LearnerSettings, LoraSettings, Offload, Recompute
+from learner.settings import LORA_TARGETS, Dtype, LoraSettings, Offload, Recompute, TrainerSettings
+from learner.spec import DEFAULT_LOGPROB_CHUNK_BYTES
 from protocol.events import JsonValue
 
 _FLOAT32 = 4
 _LOGIT_COPIES = 2.5
 """Chunks of logits at once in the backward pass: probabilities, their gradient, and that in the weights' type."""
-_CHUNK_BYTES = LearnerSettings(model_path="").logprob_chunk_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ def read_model_shape(model: ModelSection, positions: int) -> QwenConfig:
 
 def learner_memory(shape: QwenConfig, config: RunConfig) -> ProcessMemory:
     """Of the rank that has most."""
-    learner, lora = config.learner, config.lora.lora
+    learner, lora = config.learner, config.lora
     width = _width(learner.dtype)
     weights = _weights(shape, learner)
-    trained = weights if lora is None else _adapters(shape, lora, learner)
-    frozen = weights if lora is not None else 0
+    trained = _adapters(shape, lora, learner) if lora.enabled else weights
+    frozen = weights if lora.enabled else 0
     replicas = learner.ranks // (learner.tp * learner.pp) if learner.distributed_optimizer else 1
     state_each = 2 * _FLOAT32 + (_FLOAT32 if learner.dtype is Dtype.BFLOAT16 else 0)
     gradient_each = 8 if learner.dtype is Dtype.FLOAT64 else _FLOAT32
@@ -97,11 +97,11 @@ def _width(dtype: Dtype | str) -> int:
     return {"float64": 8, "float32": 4, "bfloat16": 2}[str(dtype)]
 
 
-def _main(learner: TrainerSection) -> str:
+def _main(learner: TrainerSettings) -> str:
     return " and main weights" if learner.dtype is Dtype.BFLOAT16 else ""
 
 
-def _weights(shape: QwenConfig, learner: TrainerSection) -> int:
+def _weights(shape: QwenConfig, learner: TrainerSettings) -> int:
     """Parameters of the fullest rank: one of the first or of the last stage, which have a table each."""
     tables = 2 if learner.pp == 1 and not shape.tie_word_embeddings else 1
     table = padded_vocabulary(shape, learner.tp) * shape.hidden_size // learner.tp
@@ -115,19 +115,21 @@ def _weights(shape: QwenConfig, learner: TrainerSection) -> int:
     )
 
 
-def _adapters(shape: QwenConfig, lora: LoraSettings, learner: TrainerSection) -> int:
+def _adapters(shape: QwenConfig, lora: LoraSettings, learner: TrainerSettings) -> int:
     """A [rank, columns] is whole before a column-parallel layer, B [rows, rank] before a row-parallel one; the other is
     shared."""
     hidden, query, key, inner = shape.hidden_size, shape.query_size, shape.key_size, shape.intermediate_size
     sizes = {"q_proj": query, "k_proj": key, "v_proj": key, "gate_proj": inner, "up_proj": inner}
-    each = sum(lora.rank * (hidden + rows // learner.tp) for name, rows in sizes.items() if name in lora.targets)
+    each = sum(lora.rank * (hidden + rows // learner.tp) for name, rows in sizes.items() if name in lora.projections)
     rows = {"o_proj": query, "down_proj": inner}
-    each += sum(lora.rank * (hidden + columns // learner.tp) for name, columns in rows.items() if name in lora.targets)
+    each += sum(
+        lora.rank * (hidden + columns // learner.tp) for name, columns in rows.items() if name in lora.projections
+    )
     assert set(sizes) | set(rows) == set(LORA_TARGETS)  # noqa: S101  every projection there is
     return -(-shape.num_hidden_layers // learner.pp) * each
 
 
-def _activations(shape: QwenConfig, learner: TrainerSection, width: int) -> int:
+def _activations(shape: QwenConfig, learner: TrainerSettings, width: int) -> int:
     """What one pass keeps: of each layer the inputs of norms and products, what attention was given and gave, and what
     the MLP computed; and once, for the layer whose backward is under way, what is computed again and its gradients."""
     share = learner.tp if learner.sequence_parallel else 1
@@ -145,13 +147,13 @@ def _activations(shape: QwenConfig, learner: TrainerSection, width: int) -> int:
     return int(tokens * width * (in_flight * layers * kept + again + 2 * hidden))
 
 
-def _kept(learner: TrainerSection) -> str:
+def _kept(learner: TrainerSettings) -> str:
     return f"{learner.micro_batch_tokens:,} tokens a pass, recompute = {learner.recompute}"
 
 
-def _logits(shape: QwenConfig, learner: TrainerSection) -> int:
+def _logits(shape: QwenConfig, learner: TrainerSettings) -> int:
     row = _FLOAT32 * padded_vocabulary(shape, learner.tp) // learner.tp
-    chunk = min(learner.micro_batch_tokens * row, max(_CHUNK_BYTES, row))
+    chunk = min(learner.micro_batch_tokens * row, max(DEFAULT_LOGPROB_CHUNK_BYTES, row))
     return int(_LOGIT_COPIES * chunk)
 
 

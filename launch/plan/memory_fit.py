@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from launch.config import RunConfig
-from launch.config.policy import TrainerSection
 from launch.plan.memory import ProcessMemory, kv_bytes_per_token
 from launch.plan.plan_table import format_bytes
 from learner.models.qwen import QwenConfig
-from learner.settings import Offload, Recompute
+from learner.settings import Offload, Recompute, TrainerSettings
 
 _ROOM_SHARE = 0.92
 """Of a GPU: the rest is CUDA's, NCCL's and the allocator's."""
@@ -37,7 +36,7 @@ def find_memory_problems(
             )
 
 
-def _savers(learner: TrainerSection) -> Iterator[str]:
+def _savers(learner: TrainerSettings) -> Iterator[str]:
     """What takes less memory, of that which is not set yet."""
     if not learner.distributed_optimizer and learner.ranks > learner.tp * learner.pp:
         yield "--set learner.distributed_optimizer=true"

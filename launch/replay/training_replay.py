@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from actors.engines.weights.adapter_files import ADAPTER_CONFIG_FILE as ADAPTER_CONFIG
-from launch.actor_group.actor_settings import learner_settings
+from launch.actor_group.learner_group import learner_spec
 from launch.checkpoints.retention import Retention
 from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, require_intact
 from launch.config import resolve
@@ -75,7 +75,7 @@ def replay_training(run_dir: Path, overrides: Sequence[str] = ()) -> TrainingRep
                 f"{run_dir} was trained on {config.learner.ranks} ranks, and a replay computes on one, which adds in "
                 "another order: replay a run with learner.ranks = 1"
             )
-        rank = LearnerRank(replace(learner_settings(config, model), lr_changes=changes.get(attempt, ())))
+        rank = LearnerRank(replace(learner_spec(config, model), lr_changes=changes.get(attempt, ())))
         rank.setup()
         rank.load(str(state))
         if config.kl.coefficient:

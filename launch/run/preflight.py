@@ -17,7 +17,6 @@ from actors.tokens.chat_format import load_chat_format
 from launch.actor_group.reward_settings import make_reward_settings
 from launch.actor_group.sandbox_providers import check_provider
 from launch.config import RunConfig
-from launch.config.policy import TrainerSection
 from launch.data.preparation import require_model_files
 from launch.data.task_split import load_usable_tasks
 from launch.demo.model import CONTEXT_TOKENS
@@ -26,6 +25,7 @@ from launch.doctor.requirements import host_requirements
 from launch.exporters.metric_exporter import check_exporters
 from launch.sft.examples import check_sources
 from learner.models.qwen import read_qwen_config
+from learner.settings import TrainerSettings
 from protocol.errors import UserError
 from sandbox.tasks.formats.generated.generator import training_families
 
@@ -62,7 +62,7 @@ def _check_policy(config: RunConfig) -> None:
     check_context(config)
 
 
-def check_parallel_layout(model: Path, learner: TrainerSection) -> None:
+def check_parallel_layout(model: Path, learner: TrainerSettings) -> None:
     """The learner's ranks can share the heads, inner rows and layers of ``model``."""
     shape, tp, pp = read_qwen_config(model), learner.tp, learner.pp
     heads, inner, layers = shape.num_key_value_heads, shape.intermediate_size, shape.num_hidden_layers

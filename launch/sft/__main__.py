@@ -98,7 +98,6 @@ def _same_data(directory: RunDirectory, prepared: SftInputs) -> None:
 async def _train(
     config: SftConfig, directory: RunDirectory, prepared: SftInputs, temporary: Path, console: Console
 ) -> dict[str, JsonValue]:
-    from launch.actor_group.actor_settings import trainer_settings
     from launch.actor_group.learner_group import spawn_learner_group
     from launch.checkpoints.store import CheckpointStore
     from launch.hosts.cluster_nodes import start_local_nodes
@@ -106,6 +105,7 @@ async def _train(
     from launch.sft.exports import SftExports
     from launch.sft.trainer import SftTrainer
     from learner.rank import LearnerRank
+    from learner.spec import LearnerSpec
 
     def tell_torn(aside: Path, why: str) -> None:
         console.print(f"passed over: the checkpoint {display_path(aside)} is damaged ({why})")
@@ -117,8 +117,8 @@ async def _train(
     try:
         with redirect_ray_log(directory.logs / "ray.log"):
             async with start_local_nodes(1, temporary) as nodes:
-                settings = trainer_settings(config.learner, config.lora, prepared.model, config.run.seed)
-                learners = spawn_learner_group(config.learner, settings, directory, nodes[0])
+                spec = LearnerSpec(str(prepared.model), config.learner, config.lora, seed=config.run.seed)
+                learners = spawn_learner_group(spec, directory, nodes[0])
                 await learners.call(LearnerRank.setup)
                 trainer = SftTrainer(
                     config=config,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from launch.config.sft import LearningRateSchedule, SftConfig
-from learner.settings import warmup_factor
+from learner.spec import warmup_factor
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 import orjson
 
 from launch.config import RunConfig
-from launch.config.policy import LearnerSection, TrainerSection
 from launch.evaluation.online.run_evaluations import BEFORE, read_evaluation
 from launch.run_records.run_directory import config_tables
+from learner.settings import LearnerSettings, TrainerSettings
 from protocol.events import JsonValue
 
 _LEARNING = frozenset({"stop", "proof", "checkpoint", "monitor", "staleness", "correction", "kl", "shaping", "buffer"})
@@ -26,7 +26,7 @@ _LEARNING_KEYS = frozenset(
     {
         *("run.name", "run.steps", "run.mode", "run.control", "run.dir", "learner.lr", "learner.lr_end"),
         *("learner.lr_warmup_steps", "learner.call_timeout_s", "evaluation.before"),
-        *(f"learner.{key}" for key in LearnerSection.model_fields.keys() - TrainerSection.model_fields.keys()),
+        *(f"learner.{key}" for key in LearnerSettings.model_fields.keys() - TrainerSettings.model_fields.keys()),
     }
 )
 

@@ -1,9 +1,9 @@
-"""Sharded checkpoints: weights, Adam state and random state, by megatron's dist_checkpointing.
+"""Sharded checkpoints of weights, Adam state and random state, by megatron's dist_checkpointing.
 
-:func:`begin` copies the state, and that is all that training waits for; :func:`write` puts the copies on the disk,
-beside later steps, which do not reach them.  A folder is complete when :func:`write` has returned on all ranks; the
-caller says so in a manifest, written last.  It may be loaded by other numbers of ranks than wrote it; the random state
-only by the same.
+:meth:`CheckpointSaver.copy` copies the state, and training waits for nothing else; :meth:`CheckpointSaver.write_copy`
+writes the copies to disk while later steps run, which do not touch them.  A folder is complete once ``write_copy`` has
+returned on all ranks; the caller then writes a manifest last, which says so.  A checkpoint may be loaded by another
+number of ranks than wrote it; its random state is restored only by the same number.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 import torch.distributed as dist
 
-from learner.models.qwen import QwenConfig
+from learner.messages import LearnerNotReadyError
 from learner.parallel import megatron_on_cpu
-from learner.parallel.layout import ParallelLayout
 from learner.parallel.megatron import ShardedObject, get_rng_tracker, parallel_state
-from learner.settings import LearnerSettings
 from learner.training.trainer import MegatronTrainer
 from protocol.errors import UserError
 from protocol.files.digests import FileDigest
@@ -35,17 +33,19 @@ _CONTENT = {
 }
 
 
-def model_fingerprint(config: QwenConfig, settings: LearnerSettings) -> Mapping[str, object]:
-    """What a checkpoint and who loads it must agree in; sharding is not among it."""
-    lora = {"rank": 0} if settings.lora is None else asdict(settings.lora)
+def model_fingerprint(trainer: MegatronTrainer) -> Mapping[str, object]:
+    """The facts in which a checkpoint and the learner that loads it must agree; sharding is not among them."""
+    config, spec, lora = trainer.config, trainer.spec, trainer.spec.lora
+    adapters = {"rank": lora.rank, "alpha": lora.alpha, "targets": lora.projections} if lora.enabled else {"rank": 0}
     return asdict(config) | {
-        "learner.dtype": settings.dtype.value,
-        "distributed_optimizer": settings.distributed_optimizer,
-        **{f"lora.{name}": value for name, value in lora.items()},
+        "learner.dtype": spec.trainer.dtype.value,
+        "distributed_optimizer": spec.trainer.distributed_optimizer,
+        **{f"lora.{name}": value for name, value in adapters.items()},
     }
 
 
-def _state(trainer: MegatronTrainer, layout: ParallelLayout, *, loading: bool, random: bool) -> dict[str, Any]:
+def _state(trainer: MegatronTrainer, *, loading: bool, random: bool) -> dict[str, Any]:
+    layout = trainer.layout
     _keep_padding(trainer.optimizer.inner)
     content = _CONTENT | {"dp_cp_group": parallel_state.get_data_parallel_group(with_context_parallel=True)}
     model = trainer.model.sharded_state_dict(metadata=content)
@@ -75,47 +75,64 @@ def _random_state() -> dict[str, Any]:
     return {"cpu": torch.get_rng_state(), "cuda": cuda, "tracker": get_rng_tracker().get_states()}
 
 
-def begin_checkpoint(
-    trainer: MegatronTrainer, layout: ParallelLayout, of: Mapping[str, object], folder: Path
-) -> PlannedCheckpoint:
-    """Copy the state that a checkpoint in ``folder`` is to have.  All ranks call it; no file is touched."""
-    from learner.checkpoint import shard_files
+class CheckpointSaver:
+    """The checkpoints of one learner.  Every rank makes each call."""
 
-    trainer.optimizer.make_state()
-    with megatron_on_cpu.without_megatron_warnings(), megatron_on_cpu.cuda_is_cpu():
-        state = _state(trainer, layout, loading=False, random=True) | {"world": layout.world, "of": dict(of)}
-        return shard_files.plan_checkpoint(state, folder)
+    def __init__(self, trainer: MegatronTrainer, group: dist.ProcessGroup) -> None:
+        """``group`` has all ranks and is used by nothing else: writing exchanges messages beside a step's
+        collectives."""
+        self._trainer, self._group = trainer, group
+        self._planned: PlannedCheckpoint | None = None
 
+    def copy(self, folder: Path) -> None:
+        """Copy the state for a checkpoint in ``folder``; no file is touched."""
+        from learner.checkpoint import shard_files
 
-def write_checkpoint(planned: PlannedCheckpoint, group: dist.ProcessGroup) -> dict[str, FileDigest]:
-    """See :func:`learner.checkpoint.shard_files.write_save`."""
-    from learner.checkpoint import shard_files
-
-    return shard_files.write_planned_checkpoint(planned, group)
-
-
-def load_checkpoint(trainer: MegatronTrainer, layout: ParallelLayout, of: Mapping[str, object], folder: Path) -> None:
-    """All ranks call it.  Raises UserError where ``folder`` is no checkpoint, a damaged one, or another model's."""
-    from learner.checkpoint import shard_files
-
-    try:
-        common = shard_files.read_common_state(folder)
-        _require_same(common["of"], of, folder)
-        same = common["world"] == layout.world
+        trainer, layout = self._trainer, self._trainer.layout
         trainer.optimizer.make_state()
         with megatron_on_cpu.without_megatron_warnings(), megatron_on_cpu.cuda_is_cpu():
-            state = shard_files.read_sharded_state(_state(trainer, layout, loading=True, random=same), folder)
-            _apply_state(trainer, state)
-    except shard_files.UnreadableCheckpointError as error:
-        raise UserError(
-            f"{folder} is not a checkpoint that can be loaded ({error}): name the learner's folder of one under the "
-            "run's checkpoints/, or go on from an earlier one: move this one away, then --resume"
-        ) from error
-    if same:
-        torch.set_rng_state(state["random"]["cpu"])
-        if state["random"]["cuda"] is not None:
-            torch.cuda.set_rng_state(state["random"]["cuda"])
-        get_rng_tracker().set_states(state["random"]["tracker"])
+            state = _state(trainer, loading=False, random=True)
+            state |= {"world": layout.world, "of": dict(model_fingerprint(trainer))}
+            self._planned = shard_files.plan_checkpoint(state, folder)
+
+    def write_copy(self) -> dict[str, FileDigest]:
+        """Write what :meth:`copy` copied; see :func:`learner.checkpoint.shard_files.write_planned_checkpoint`.  It may
+        run beside any other call."""
+        from learner.checkpoint import shard_files
+
+        planned, self._planned = self._planned, None
+        if planned is None:
+            raise LearnerNotReadyError("there is no state to write: call begin_save() first")
+        return shard_files.write_planned_checkpoint(planned, self._group)
+
+    def load(self, folder: Path) -> None:
+        """Load all state from ``folder``.  Raises UserError where that is no checkpoint, a damaged one, or one of
+        another model."""
+        from learner.checkpoint import shard_files
+
+        trainer = self._trainer
+        try:
+            common = shard_files.read_common_state(folder)
+            _require_same(common["of"], model_fingerprint(trainer), folder)
+            same_world = common["world"] == trainer.layout.world
+            trainer.optimizer.make_state()
+            with megatron_on_cpu.without_megatron_warnings(), megatron_on_cpu.cuda_is_cpu():
+                state = shard_files.read_sharded_state(_state(trainer, loading=True, random=same_world), folder)
+                _apply_state(trainer, state)
+        except shard_files.UnreadableCheckpointError as error:
+            raise UserError(
+                f"{folder} is not a checkpoint that can be loaded ({error}): name the learner's folder of one under the "
+                "run's checkpoints/, or go on from an earlier one: move this one away, then --resume"
+            ) from error
+        if same_world:
+            _restore_random_state(state["random"])
+
+
+def _restore_random_state(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"])
+    get_rng_tracker().set_states(state["tracker"])
 
 
 def _apply_state(trainer: MegatronTrainer, state: dict[str, Any]) -> None:

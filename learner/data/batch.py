@@ -19,11 +19,11 @@ from learner.data.sequences import iterate_model_turns, make_samples, token_turn
 from learner.data.token_account import account_tokens
 from learner.losses.advantages import compute_advantages
 from learner.losses.aggregation import token_loss_weights
-from learner.losses.objective import AdvantageEstimator, RewardShaping
 from learner.losses.reward_shaping import shape_reward
+from learner.losses.settings import AdvantageEstimator, RewardShapingSettings
 from learner.losses.token_columns import TokenArray, make_token_columns
 from learner.messages import TokenAccount
-from learner.settings import LearnerSettings
+from learner.spec import LearnerSpec
 from learner.tensors import floats
 from protocol.codec import unpack_trajectory
 from protocol.staleness import StalenessVerdict, StaleTokenPolicy, apply_stale_token_policy
@@ -49,25 +49,23 @@ class TrainBatch:
     """Tokens of each of ``names``, all of its segments."""
 
 
-def read_batch(
-    payload: Sequence[bytes], lineage: Lineage, using: WeightVersion, settings: LearnerSettings
-) -> TrainBatch:
+def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion, spec: LearnerSpec) -> TrainBatch:
     """Raises CodecError for bytes that are not a trajectory, BadSampleError for one whose group is itself alone where
     it is compared with its group, or that weights sampled which ``lineage`` does not know."""
     trajectories = [unpack_trajectory(blob) for blob in payload]
     for trajectory in trajectories:
-        _require_usable(trajectory, lineage, settings)
+        _require_usable(trajectory, lineage, spec)
     verdicts = [
-        apply_stale_token_policy(settings.stale_policy, t.segments, lineage, using, settings.max_staleness)
+        apply_stale_token_policy(spec.staleness.policy, t.segments, lineage, using, spec.staleness.eta)
         for t in trajectories
     ]
     rewards, own = [t.reward.total for t in trajectories], _turn_rewards(trajectories)
-    if settings.shuffle_rewards:
-        dice = random.Random(f"{settings.seed}/{using}")
+    if spec.shuffle_rewards:
+        dice = random.Random(f"{spec.seed}/{using}")
         dice.shuffle(rewards)
         own = _shuffled(own, dice)
-    by_token = _advantages(trajectories, rewards, own, settings)
-    shares = _token_weights(verdicts, settings)
+    by_token = _advantages(trajectories, rewards, own, spec)
+    shares = _token_weights(verdicts, spec)
     found: list[TrainingSample] = []
     trained: list[str] = []
     dropped: dict[str, DropReason] = {}
@@ -101,9 +99,9 @@ def read_batch(
     )
 
 
-def _require_usable(trajectory: Trajectory, lineage: Lineage, settings: LearnerSettings) -> None:
+def _require_usable(trajectory: Trajectory, lineage: Lineage, spec: LearnerSpec) -> None:
     ticket = trajectory.request
-    if ticket.group_size < _LEAST_GROUP and settings.objective.advantage is not AdvantageEstimator.BATCH:
+    if ticket.group_size < _LEAST_GROUP and spec.objective.policy_loss.advantage is not AdvantageEstimator.BATCH:
         raise BadSampleError(
             f"{ticket.trajectory_id} is a group of one, and its advantage is what it has beyond its group: set "
             "rollout.group_size to 2 or more, or learner.advantage = 'batch'"
@@ -117,16 +115,16 @@ def _require_usable(trajectory: Trajectory, lineage: Lineage, settings: LearnerS
         )
 
 
-def _token_weights(verdicts: Sequence[StalenessVerdict], settings: LearnerSettings) -> list[float]:
+def _token_weights(verdicts: Sequence[StalenessVerdict], spec: LearnerSpec) -> list[float]:
     """A token's share of the loss, by trajectory.  Under the policy ``drop`` those that are dropped count for nothing;
     else tokens without loss keep their share."""
-    forgets, objective = settings.stale_policy is StaleTokenPolicy.DROP, settings.objective
+    forgets, settings = spec.staleness.policy is StaleTokenPolicy.DROP, spec.objective.policy_loss
     counts = [not forgets or verdict.drop is None for verdict in verdicts]
     shares = iter(
         token_loss_weights(
             [verdict.sampled for verdict, here in zip(verdicts, counts, strict=True) if here],
-            objective.aggregation,
-            objective.aggregation_tokens,
+            settings.aggregation,
+            settings.aggregation_tokens,
         )
     )
     return [next(shares) if here else 0.0 for here in counts]
@@ -149,22 +147,22 @@ def _advantages(
     trajectories: Sequence[Trajectory],
     rewards: Sequence[float],
     own: Sequence[Sequence[float]],
-    settings: LearnerSettings,
+    spec: LearnerSpec,
 ) -> list[list[TokenArray]]:
     """Of each token: per trajectory, per segment, float32 [T].  ``rewards`` are the trajectories', ``own`` their
     turns'."""
-    objective = settings.objective
+    estimator, shaping = spec.objective.policy_loss.advantage, spec.objective.shaping
     groups = [trajectory.request.group for trajectory in trajectories]
-    if objective.advantage is AdvantageEstimator.STEP:
+    if estimator is AdvantageEstimator.STEP:
         sums = [[total + reward for reward in turns] or [total] for total, turns in zip(rewards, own, strict=True)]
-        return _step_advantages(trajectories, sums, groups, objective.shaping)
+        return _step_advantages(trajectories, sums, groups, shaping)
     totals = [
-        shape_reward(reward, trajectory.sampled_tokens, objective.shaping)
+        shape_reward(reward, trajectory.sampled_tokens, shaping)
         for trajectory, reward in zip(trajectories, rewards, strict=True)
     ]
-    pools = [0] * len(groups) if objective.advantage is AdvantageEstimator.BATCH else groups
+    pools = [0] * len(groups) if estimator is AdvantageEstimator.BATCH else groups
     made = compute_advantages(
-        torch.tensor(totals, dtype=torch.float64), torch.tensor(pools, dtype=torch.int64), objective.advantage
+        torch.tensor(totals, dtype=torch.float64), torch.tensor(pools, dtype=torch.int64), estimator
     )
     return [
         [np.full(len(segment), advantage, np.float32) for segment in trajectory.segments]
@@ -173,7 +171,10 @@ def _advantages(
 
 
 def _step_advantages(
-    trajectories: Sequence[Trajectory], sums: Sequence[Sequence[float]], groups: Sequence[int], shaping: RewardShaping
+    trajectories: Sequence[Trajectory],
+    sums: Sequence[Sequence[float]],
+    groups: Sequence[int],
+    shaping: RewardShapingSettings,
 ) -> list[list[TokenArray]]:
     """A turn's reward, its own and its trajectory's together, is shaped, and compared with the group's turns of the
     same index."""

@@ -3,8 +3,8 @@
 Each sequence is cut into 2·cp chunks of nearly equal length and a rank holds an early and the matching late one (chunks
 i and 2·cp − 1 − i), so that all have the same share of the causal attention.  Which pair a rank holds moves on by one
 with each sequence: lengths that 2·cp does not divide even out.  A chunk's queries see the keys of its sequence from the
-first token to the chunk's last; the ranks hand each other their keys and values for that (:mod:`learner.parallel.context_exchange`).
-"""
+first token to the chunk's last; the ranks hand each other their keys and values for that
+(:mod:`learner.parallel.context_exchange`)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,8 @@ class MicroBatch:
     """[N] of each."""
     buckets: tuple[AttentionBucket, ...] = field(default=())
     context_shard: ContextShard | None = None
-    """Under context parallelism: tokens, positions, rows and labels are one rank's; see :mod:`learner.data.context_parallel`."""
+    """Under context parallelism: tokens, positions, rows and labels are one rank's; see
+    :mod:`learner.data.context_parallel`."""
 
 
 def balance_samples(samples: Sequence[TrainingSample], ranks: int, cost: SampleCost) -> list[list[TrainingSample]]:

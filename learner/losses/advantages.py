@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from learner.losses.objective import AdvantageEstimator
+from learner.losses.settings import AdvantageEstimator
 from learner.tensors import labels_to_indices
 
 _STD_EPS = 1e-6

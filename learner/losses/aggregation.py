@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from learner.losses.objective import LossAggregation
+from learner.losses.settings import LossAggregation
 
 
 def token_loss_weights(sampled: Sequence[int], kind: LossAggregation, constant: int = 0) -> list[float]:

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from learner.losses.corrections import band_mask, capped_weights, log_linear_proximal, off_policy_sequence_mask
 from learner.losses.metrics import LossObservations, MetricSums, sum_likelihood_metrics, sum_policy_metrics
-from learner.losses.objective import Objective, ProximalPolicy
+from learner.losses.objective import Objective
 from learner.losses.reference_kl import reference_kl
+from learner.losses.settings import ProximalPolicy
 from learner.losses.surrogates import Surrogate, compute_surrogate
 from learner.losses.token_columns import TokenColumns
 from protocol.run_directory.trained_log import TokenLossFlag
@@ -45,7 +46,7 @@ def policy_loss(
     mismatch_N = gap_N if proximal_N is None else proximal_N - tokens.behaviour
     masks = _correction_masks(gap_N, mismatch_N, tokens, objective)
     keep_N = torch.stack([torch.ones_like(tokens.sequence, dtype=torch.bool), *masks.values()]).all(0)
-    made = compute_surrogate(current_N, anchor_N, tokens, keep_N, objective)
+    made = compute_surrogate(current_N, anchor_N, tokens, keep_N, objective.policy_loss)
     value_N = made.value
     if proximal_N is not None:
         value_N = value_N * capped_weights(mismatch_N, objective.corrections.cap)

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from learner.losses.objective import KlEstimator
 from learner.losses.ratios import clamp_log_ratio
+from learner.losses.settings import KlEstimator
 
 
 def reference_kl(current_N: Tensor, reference_N: Tensor, kind: KlEstimator) -> Tensor:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from learner.losses.objective import RewardShaping
+from learner.losses.settings import RewardShapingSettings
 
 
-def shape_reward(reward: float, sampled: int, shaping: RewardShaping) -> float:
+def shape_reward(reward: float, sampled: int, shaping: RewardShapingSettings) -> float:
     """``reward`` plus the penalty for length, moved, scaled and bounded, in this order (AReaL, trainer/ppo/actor.py)::
 
         r + min(−(L − (overlong_tokens − overlong_buffer)) ÷ overlong_buffer · overlong_factor, 0)

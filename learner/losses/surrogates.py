@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from learner.losses.corrections import capped_weights
-from learner.losses.objective import LossType, Objective
 from learner.losses.ratios import clamp_log_ratio, sequence_means
+from learner.losses.settings import LossType, PolicyLossSettings
 from learner.losses.token_columns import TokenColumns
 
 
@@ -27,7 +27,7 @@ class Surrogate(NamedTuple):
     dual: Tensor
 
 
-def clipped_surrogate(gap_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+def clipped_surrogate(gap_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings) -> Surrogate:
     """PPO's clipped ratio with asymmetric bounds (DAPO, arXiv 2503.14476, eq. 10) and the dual clip (arXiv 1912.09729,
     eq. 5)::
 
@@ -36,31 +36,33 @@ def clipped_surrogate(gap_N: Tensor, advantages_N: Tensor, objective: Objective)
 
     A bound that holds takes the token's gradient."""
     ratio_N = clamp_log_ratio(gap_N).exp()
-    bounded_N = ratio_N.clamp(1.0 - objective.eps_low, 1.0 + objective.eps_high)
+    bounded_N = ratio_N.clamp(1.0 - settings.eps_low, 1.0 + settings.eps_high)
     objective_N = torch.minimum(ratio_N * advantages_N, bounded_N * advantages_N)
     positive_N, negative_N = advantages_N > 0, advantages_N < 0
-    objective_N = torch.where(negative_N, torch.maximum(objective_N, objective.dual_clip * advantages_N), objective_N)
+    objective_N = torch.where(negative_N, torch.maximum(objective_N, settings.dual_clip * advantages_N), objective_N)
     return Surrogate(
         objective_N,
-        positive_N & (ratio_N > 1 + objective.eps_high),
-        negative_N & (ratio_N < 1 - objective.eps_low),
-        negative_N & (ratio_N > objective.dual_clip),
+        positive_N & (ratio_N > 1 + settings.eps_high),
+        negative_N & (ratio_N < 1 - settings.eps_low),
+        negative_N & (ratio_N > settings.dual_clip),
     )
 
 
 def sequence_clipped_surrogate(
-    gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, keep_N: Tensor, objective: Objective
+    gap_N: Tensor, advantages_N: Tensor, sequence_N: Tensor, keep_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
     """:func:`clipped` with one ratio for all tokens of a sequence, exp of the mean of its tokens' log-ratios (GSPO,
     arXiv 2507.18071, eq. 5 to 7).  The mean is over tokens that keep their loss."""
-    return clipped_surrogate(sequence_means(clamp_log_ratio(gap_N), sequence_N, keep_N), advantages_N, objective)
+    return clipped_surrogate(sequence_means(clamp_log_ratio(gap_N), sequence_N, keep_N), advantages_N, settings)
 
 
-def weighted_clip_surrogate(gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective) -> Surrogate:
+def weighted_clip_surrogate(
+    gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings
+) -> Surrogate:
     """clip(r, 1 − eps_low, 1 + eps_high) · A · log π_θ, the weight without gradient (CISPO, arXiv 2506.13585, eq. 4 and
     5).  A bound that holds takes weight and leaves the gradient."""
     ratio_N = clamp_log_ratio(gap_N.detach()).exp()
-    low, high = 1.0 - objective.eps_low, 1.0 + objective.eps_high
+    low, high = 1.0 - settings.eps_low, 1.0 + settings.eps_high
     return Surrogate(
         ratio_N.clamp(low, high) * advantages_N * current_N,
         ratio_N > high,
@@ -70,13 +72,13 @@ def weighted_clip_surrogate(gap_N: Tensor, current_N: Tensor, advantages_N: Tens
 
 
 def total_variation_surrogate(
-    gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, objective: Objective
+    gap_N: Tensor, current_N: Tensor, advantages_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
     """r · A, without tokens whose own probability has moved by more than ``tv_bound`` where the advantage would move it
     on: A > 0 and π − μ > bound, or A ≤ 0 and π − μ < −bound (DPPO, arXiv 2602.04879, binary total variation)."""
     moved_N = current_N.detach().exp() - (current_N - gap_N).detach().exp()
-    high_N = (advantages_N > 0) & (moved_N > objective.tv_bound)
-    low_N = (advantages_N <= 0) & (moved_N < -objective.tv_bound)
+    high_N = (advantages_N > 0) & (moved_N > settings.tv_bound)
+    low_N = (advantages_N <= 0) & (moved_N < -settings.tv_bound)
     objective_N = clamp_log_ratio(gap_N).exp() * advantages_N
     return Surrogate(
         torch.where(high_N | low_N, objective_N.detach(), objective_N), high_N, low_N, torch.zeros_like(high_N)
@@ -94,18 +96,18 @@ def truncated_reinforce_surrogate(gap_N: Tensor, current_N: Tensor, advantages_N
 
 
 def compute_surrogate(
-    current_N: Tensor, anchor_N: Tensor, tokens: TokenColumns[Tensor], keep_N: Tensor, objective: Objective
+    current_N: Tensor, anchor_N: Tensor, tokens: TokenColumns[Tensor], keep_N: Tensor, settings: PolicyLossSettings
 ) -> Surrogate:
-    """That of ``objective.loss``; ``current_N`` is log π_θ with its gradient, ``anchor_N`` the anchor's."""
+    """That of ``settings.loss``; ``current_N`` is log π_θ with its gradient, ``anchor_N`` the anchor's."""
     gap_N, advantages_N = current_N - anchor_N, tokens.advantages
-    match objective.loss:
+    match settings.loss:
         case LossType.CLIP:
-            return clipped_surrogate(gap_N, advantages_N, objective)
+            return clipped_surrogate(gap_N, advantages_N, settings)
         case LossType.GSPO:
-            return sequence_clipped_surrogate(gap_N, advantages_N, tokens.sequence, keep_N, objective)
+            return sequence_clipped_surrogate(gap_N, advantages_N, tokens.sequence, keep_N, settings)
         case LossType.CISPO:
-            return weighted_clip_surrogate(gap_N, current_N, advantages_N, objective)
+            return weighted_clip_surrogate(gap_N, current_N, advantages_N, settings)
         case LossType.DPPO_TV:
-            return total_variation_surrogate(gap_N, current_N, advantages_N, objective)
+            return total_variation_surrogate(gap_N, current_N, advantages_N, settings)
         case LossType.REINFORCE:
-            return truncated_reinforce_surrogate(gap_N, current_N, advantages_N, objective.tis_cap or 1.0)
+            return truncated_reinforce_surrogate(gap_N, current_N, advantages_N, settings.tis_cap or 1.0)

@@ -17,17 +17,17 @@ from learner.models.hf_folder import NamedWeight, TensorShape
 from learner.models.qwen import QwenConfig
 from learner.models.weight_conversion import WeightMapping, gather_weights, layer_weight_mappings, place_on_layers
 from learner.parallel.layout import ParallelLayout
-from learner.settings import LearnerSettings, LoraSettings, Recompute
+from learner.settings import LoraSettings, Recompute
+from learner.spec import LearnerSpec
 
 _PEFT, _A, _B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 """How PEFT's names begin and end."""
 
 
 @torch.no_grad()
-def attach_adapters(
-    model: torch.nn.Module, config: QwenConfig, settings: LearnerSettings, lora: LoraSettings, layout: ParallelLayout
-) -> None:
+def attach_adapters(model: torch.nn.Module, config: QwenConfig, spec: LearnerSpec, layout: ParallelLayout) -> None:
     """Freeze all weights of this rank and put adapters beside them."""
+    lora, sequence_parallel = spec.lora, spec.trainer.sequence_parallel
     dtype = next(model.parameters()).dtype
     model.requires_grad_(False)
     for weight, stage, ours, theirs in place_on_layers(_adapted(config, lora), config, layout):
@@ -35,7 +35,10 @@ def attach_adapters(
             continue
         layer = ours + weight.megatron_name.removesuffix(".weight")
         adapter = LoraAdapter(
-            _adapted_layer(weight, settings, layout, dtype), _targets(weight, lora), lora.rank, lora.scale
+            _adapted_layer(weight, layout, dtype, sequence_parallel=sequence_parallel),
+            _targets(weight, lora),
+            lora.rank,
+            lora.scale,
         )
         owner, _, name = layer.rpartition(".")
         model.get_submodule(owner).add_module(name + ADAPTER_SUFFIX, adapter)
@@ -44,9 +47,9 @@ def attach_adapters(
             ((named, shape),) = matrix.hf_shapes.items()
             if named.endswith(_A):
                 target = model.get_parameter(ours + matrix.megatron_name)
-                drawn = _initial_a(theirs + named, shape, settings.seed)
+                drawn = _initial_a(theirs + named, shape, spec.seed)
                 target.copy_(matrix.make_shard([drawn], layout.tp, layout.tp_rank).reshape(target.shape))
-    if layout.is_first_stage and settings.recompute is not Recompute.NONE:
+    if layout.is_first_stage and spec.trainer.recompute is not Recompute.NONE:
         # What is recomputed has a gradient only where its input has one, and nothing below the first layer has.
         model.get_submodule("embedding").register_forward_hook(_with_gradient)
 
@@ -79,7 +82,7 @@ def make_peft_config(lora: LoraSettings, base: str) -> dict[str, object]:
         "base_model_name_or_path": base,
         "r": lora.rank,
         "lora_alpha": int(lora.alpha) if lora.alpha.is_integer() else lora.alpha,
-        "target_modules": list(lora.targets),
+        "target_modules": list(lora.projections),
         "lora_dropout": 0.0,
         "bias": "none",
         "fan_in_fan_out": False,
@@ -97,7 +100,7 @@ def _adapted(config: QwenConfig, lora: LoraSettings) -> list[WeightMapping]:
 
 
 def _targets(weight: WeightMapping, lora: LoraSettings) -> list[str]:
-    return [target for target in map(_projection, weight.hf_shapes) if target in lora.targets]
+    return [target for target in map(_projection, weight.hf_shapes) if target in lora.projections]
 
 
 def _projection(theirs: str) -> str:
@@ -109,7 +112,7 @@ def _is_row_parallel(weight: WeightMapping) -> bool:
 
 
 def _adapted_layer(
-    weight: WeightMapping, settings: LearnerSettings, layout: ParallelLayout, dtype: torch.dtype
+    weight: WeightMapping, layout: ParallelLayout, dtype: torch.dtype, *, sequence_parallel: bool
 ) -> AdaptedLayer:
     row_parallel = _is_row_parallel(weight)
     by_rows, by_columns = (1, layout.tp) if row_parallel else (layout.tp, 1)
@@ -119,7 +122,7 @@ def _adapted_layer(
         columns=columns // by_columns,
         blocks=max(1, weight.blocks // by_rows),
         row_parallel=row_parallel,
-        sequence_parallel=settings.sequence_parallel,
+        sequence_parallel=sequence_parallel,
         group=layout.tp_group,
         dtype=dtype,
     )
@@ -130,7 +133,7 @@ def _matrices(weight: WeightMapping, lora: LoraSettings) -> Iterator[WeightMappi
     ours, row_parallel = weight.megatron_name.removesuffix(".weight") + ADAPTER_SUFFIX, _is_row_parallel(weight)
     for name, (rows, columns) in weight.hf_shapes.items():
         target, theirs = _projection(name), name.removesuffix(".weight")
-        if target in lora.targets:
+        if target in lora.projections:
             a, b = {theirs + _A: (lora.rank, columns)}, {theirs + _B: (rows, lora.rank)}
             yield WeightMapping(f"{ours}.{target}.a", a, shard_dim=2 if row_parallel else None)
             yield WeightMapping(f"{ours}.{target}.b", b, shard_dim=None if row_parallel else 1)

@@ -26,7 +26,8 @@ from learner.parallel.megatron import (
     gather_sequence,
     get_num_layers_to_build,
 )
-from learner.settings import Dtype, LearnerSettings, Recompute
+from learner.settings import Dtype, Recompute, TrainerSettings
+from learner.spec import LearnerSpec
 from protocol.errors import UserError
 
 
@@ -95,7 +96,7 @@ _RECOMPUTE: dict[Recompute, dict[str, Any]] = {
 }
 
 
-def make_transformer_config(config: QwenConfig, settings: LearnerSettings) -> Any:
+def make_transformer_config(config: QwenConfig, settings: TrainerSettings) -> Any:
     """Raises UserError where heads or layers cannot be shared as asked."""
     if config.num_key_value_heads % settings.tp or config.intermediate_size % settings.tp:
         raise UserError(
@@ -148,17 +149,17 @@ def make_transformer_config(config: QwenConfig, settings: LearnerSettings) -> An
     )
 
 
-def build_policy_model(config: QwenConfig, settings: LearnerSettings, layout: ParallelLayout) -> PolicyModel:
+def build_policy_model(config: QwenConfig, spec: LearnerSpec, layout: ParallelLayout) -> PolicyModel:
     """This rank's part, with weights not yet set."""
     with megatron_on_cpu.without_megatron_warnings():
-        shape = make_transformer_config(config, settings)
+        shape = make_transformer_config(config, spec.trainer)
     # Under pipeline parallelism the spec has this stage's layers.
     block = make_block_spec(config, get_num_layers_to_build(shape))
     with megatron_on_cpu.cuda_is_cpu():
         model = PolicyModel(
             config=shape,
             transformer_layer_spec=block,
-            vocab_size=padded_vocabulary(config, settings.tp),
+            vocab_size=padded_vocabulary(config, spec.trainer.tp),
             max_sequence_length=config.max_position_embeddings,
             pre_process=layout.is_first_stage,
             post_process=layout.is_last_stage,
@@ -166,12 +167,12 @@ def build_policy_model(config: QwenConfig, settings: LearnerSettings, layout: Pa
             share_embeddings_and_output_weights=config.tie_word_embeddings,
             position_embedding_type="none",
         )
-    model.logprob_chunk_bytes, model.temperature = settings.logprob_chunk_bytes, settings.temperature
+    model.logprob_chunk_bytes, model.temperature = spec.logprob_chunk_bytes, spec.temperature
     model.vocabulary = config.vocab_size
     return model.to(megatron_on_cpu.rank_device())
 
 
-def wrap_data_parallel(model: PolicyModel, settings: LearnerSettings) -> Any:
+def wrap_data_parallel(model: PolicyModel, settings: TrainerSettings) -> Any:
     """With float32 gradient buffers, summed over data-parallel ranks when the schedule says so."""
     inner: Any = Float16Module(model.config, model) if model.config.bf16 else model
     with megatron_on_cpu.cuda_is_cpu():

@@ -147,12 +147,12 @@ def check_model_folder(folder: Path, config: QwenConfig) -> None:
 
 
 @torch.no_grad()
-def load_model_folder(
-    model: torch.nn.Module, folder: Path, config: QwenConfig, layers: range, layout: ParallelLayout
-) -> None:
-    """Set every parameter of this rank from a Hugging Face folder, one after the other.  ``layers`` are the global
-    indices of its layers.  Raises what :func:`check_folder` does."""
+def load_model_folder(model: torch.nn.Module, folder: Path, config: QwenConfig, layout: ParallelLayout) -> None:
+    """Set every parameter of this rank from a Hugging Face folder, one after the other.  Raises what
+    :func:`check_model_folder` raises."""
     check_model_folder(folder, config)
+    count = config.num_hidden_layers // layout.pp
+    layers = range(layout.pp_rank * count, (layout.pp_rank + 1) * count)
     parameters = dict(model.named_parameters())
     with open_tensor_folder(folder) as opened:
 

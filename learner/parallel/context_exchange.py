@@ -71,7 +71,8 @@ class SequenceBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixAttentionCall:
-    """Chunks of sequences against the sequences up to each chunk's end; see :class:`learner.data.context_parallel.Half`."""
+    """Chunks of sequences against the sequences up to each chunk's end; see
+    :class:`learner.data.context_parallel.Half`."""
 
     tokens: slice
     """Of this rank's rows."""
@@ -83,7 +84,8 @@ class PrefixAttentionCall:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeviceContextShard:
-    """How a micro-batch is shared over context-parallel ranks; see :class:`learner.data.context_parallel.ContextShare`."""
+    """How a micro-batch is shared over context-parallel ranks; see
+    :class:`learner.data.context_parallel.ContextShare`."""
 
     group: dist.ProcessGroup
     width: int

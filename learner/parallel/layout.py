@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from learner.parallel import megatron_on_cpu
 from learner.parallel.megatron import parallel_state, seed_model_parallel
-from learner.settings import Dtype, LearnerSettings
+from learner.settings import TrainerSettings
 from learner.tensors import manual_seed, new_gloo_group
 from protocol.errors import UserError
 from protocol.processes.loopback import is_loopback
@@ -60,52 +60,47 @@ class ParallelLayout:
 
 
 def join_process_groups(
-    settings: LearnerSettings, rank: int, world: int, master_addr: str, master_port: int
+    settings: TrainerSettings, rank: int, world: int, master: tuple[str, int], *, seed: int
 ) -> ParallelLayout:
     """Join the group and build megatron's.  Raises UserError where ``world`` is no multiple of tp · pp · cp, or the
     device that was asked for is not the one that torch sees."""
     here = "cpu" if megatron_on_cpu.CPU_ONLY else "cuda"
-    if settings.device not in {"", here}:
+    if settings.device != here:
         raise UserError(
             f"learner.device = {settings.device}, and torch {torch.__version__} has {here} in this process: install "
             f"torch's CUDA build into .venv on a machine with a GPU, or --set learner.device={here}"
-        )
-    if settings.dtype is Dtype.FLOAT64 and here != "cpu":
-        raise UserError(
-            "learner.dtype = float64 is for comparing layouts on a CPU: set learner.dtype = 'bfloat16', or "
-            "learner.device = 'cpu'"
         )
     if world % settings.model_parallel_size:
         raise UserError(
             f"{world} learner ranks cannot be split into tp={settings.tp} × pp={settings.pp} × cp={settings.cp}: "
             f"use a multiple of {settings.model_parallel_size}"
         )
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
+    torch.set_num_threads(settings.threads)
     if not megatron_on_cpu.CPU_ONLY:
         torch.cuda.set_device(rank % torch.cuda.device_count())
-    elif is_loopback(master_addr):
+    elif is_loopback(master[0]):
         # gloo would otherwise resolve the host's own name, which a container may not know.
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    backend, timeout = "gloo" if megatron_on_cpu.CPU_ONLY else "nccl", dt.timedelta(seconds=settings.timeout_s)
+    backend = "gloo" if megatron_on_cpu.CPU_ONLY else "nccl"
+    timeout = dt.timedelta(seconds=settings.collective_timeout_s)
     if world == 1:
         store = dist.HashStore()  # pyright: ignore[reportPrivateImportUsage] - documented; torch forgot to export it
         dist.init_process_group(backend, store=store, rank=0, world_size=1, timeout=timeout)
     else:
         restrict_tcp_stores_to_address()
         dist.init_process_group(
-            backend, init_method=f"tcp://{master_addr}:{master_port}", rank=rank, world_size=world, timeout=timeout
+            backend, init_method=f"tcp://{master[0]}:{master[1]}", rank=rank, world_size=world, timeout=timeout
         )
     parallel_state.initialize_model_parallel(
         tensor_model_parallel_size=settings.tp,
         pipeline_model_parallel_size=settings.pp,
         context_parallel_size=settings.cp,
-        distributed_timeout_minutes=settings.timeout_s / 60,
+        distributed_timeout_minutes=settings.collective_timeout_s / 60,
         create_gloo_process_groups=False,
     )
     megatron_on_cpu.patch_megatron()
-    manual_seed(settings.seed)
-    seed_model_parallel(settings.seed)
+    manual_seed(seed)
+    seed_model_parallel(seed)
     return ParallelLayout(
         rank=rank,
         world=world,
@@ -123,9 +118,9 @@ def join_process_groups(
     )
 
 
-def make_background_group(settings: LearnerSettings) -> dist.ProcessGroup:
+def make_background_group(settings: TrainerSettings) -> dist.ProcessGroup:
     """All ranks once more, on gloo: for exchanges of a thread beside the one that trains.  All ranks call it."""
-    return new_gloo_group(dt.timedelta(seconds=settings.timeout_s))
+    return new_gloo_group(dt.timedelta(seconds=settings.collective_timeout_s))
 
 
 def leave_process_groups() -> None:

@@ -11,7 +11,7 @@ from learner.data.packing import MicroBatch, TrainingSample, balance_samples, ma
 from learner.data.sample_checks import check_samples
 from learner.models.flops import TrainingFlops, count_training_flops
 from learner.models.qwen import QwenConfig
-from learner.settings import LearnerSettings
+from learner.spec import LearnerSpec
 
 
 class DataParallelLayout(Protocol):
@@ -52,12 +52,12 @@ class MicroBatcher:
         return self.flops.count_sequence(len(sample.token_ids), len(sample.targets))
 
 
-def make_micro_batcher(config: QwenConfig, settings: LearnerSettings, layout: DataParallelLayout) -> MicroBatcher:
+def make_micro_batcher(config: QwenConfig, spec: LearnerSpec, layout: DataParallelLayout) -> MicroBatcher:
     return MicroBatcher(
-        flops=count_training_flops(config, frozen=settings.lora is not None),
+        flops=count_training_flops(config, frozen=spec.lora.enabled),
         layout=layout,
         vocabulary=config.vocab_size,
-        max_tokens=settings.micro_batch_tokens,
-        multiple=settings.tp if settings.sequence_parallel else 1,
-        packed=settings.packed,
+        max_tokens=spec.trainer.micro_batch_tokens,
+        multiple=spec.trainer.tp if spec.trainer.sequence_parallel else 1,
+        packed=spec.packed,
     )

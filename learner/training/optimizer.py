@@ -13,14 +13,14 @@ from torch import Tensor
 from learner.models.policy_model import torch_dtype
 from learner.parallel import megatron_on_cpu
 from learner.parallel.megatron import OptimizerConfig, get_megatron_optimizer
-from learner.settings import LearnerSettings, Offload
+from learner.settings import Offload, TrainerSettings
 from learner.training.offload import HostOffload
 
 
 class LearnerOptimizer:
     """One Adam over this rank's parameters.  The learning rate is said at each step."""
 
-    def __init__(self, wrapped: Any, settings: LearnerSettings) -> None:
+    def __init__(self, wrapped: Any, settings: TrainerSettings) -> None:
         dtype = torch_dtype(settings.dtype)
         # megatron copies gradients by ``.float()``, which only the function mode lets pass.
         self._mode = megatron_on_cpu.cuda_is_cpu if dtype == torch.float64 else contextlib.nullcontext
@@ -33,7 +33,7 @@ class LearnerOptimizer:
                     weight_decay=settings.weight_decay,
                     adam_beta1=settings.betas[0],
                     adam_beta2=settings.betas[1],
-                    adam_eps=settings.eps,
+                    adam_eps=settings.adam_eps,
                     clip_grad=settings.clip_grad,
                     bf16=dtype == torch.bfloat16,
                     params_dtype=dtype,

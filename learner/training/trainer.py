@@ -25,7 +25,7 @@ from learner.models.qwen import QwenConfig
 from learner.parallel import megatron_on_cpu
 from learner.parallel.layout import ParallelLayout
 from learner.parallel.megatron import finalize_model_grads, get_forward_backward_func
-from learner.settings import LearnerSettings
+from learner.spec import LearnerSpec
 from learner.tensors import all_reduce, all_reduce_max, to_numpy
 from learner.training.micro_batcher import make_micro_batcher
 from learner.training.offload import HostOffload, release_cached_memory
@@ -68,16 +68,14 @@ class _MicroBatchResult(NamedTuple):
 class MegatronTrainer:
     """Model, gradients and optimizer of one rank.  All ranks make each call with the same samples."""
 
-    def __init__(
-        self, model: PolicyModel, config: QwenConfig, settings: LearnerSettings, layout: ParallelLayout
-    ) -> None:
-        self.model, self.config, self.layout, self.settings = model, config, layout, settings
-        self.wrapped: Any = wrap_data_parallel(model, settings)
-        self.optimizer = LearnerOptimizer(self.wrapped, settings)
+    def __init__(self, model: PolicyModel, config: QwenConfig, spec: LearnerSpec, layout: ParallelLayout) -> None:
+        self.model, self.config, self.layout, self.spec = model, config, layout, spec
+        self.wrapped: Any = wrap_data_parallel(model, spec.trainer)
+        self.optimizer = LearnerOptimizer(self.wrapped, spec.trainer)
         self._parking = HostOffload()
-        self._packer = make_micro_batcher(config, settings, layout)
+        self._packer = make_micro_batcher(config, spec, layout)
         self.cost = self._packer.cost
-        self._frequencies = rotary_frequencies(config, settings.dtype)
+        self._frequencies = rotary_frequencies(config, spec.trainer.dtype)
         self._schedule: Any = get_forward_backward_func()
         shape = model.config
         shape.finalize_model_grads_func = _finalize

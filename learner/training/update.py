@@ -12,8 +12,8 @@ import numpy as np
 from learner.data.packing import SampleCost, TrainingSample, balance_samples
 from learner.losses.corrections import second_moment_mask
 from learner.losses.metrics import MetricSums, logprob_parity_metrics, summarise_metrics
-from learner.losses.objective import ProximalPolicy
 from learner.losses.policy_loss import LossResult, policy_loss
+from learner.losses.settings import ProximalPolicy
 from learner.models.reference import ReferencePolicy
 
 if TYPE_CHECKING:  # these load megatron
@@ -37,13 +37,13 @@ def update_policy(
     trainer: MegatronTrainer, reference: ReferencePolicy | None, samples: Sequence[TrainingSample], lr: float
 ) -> BatchUpdateResult:
     """Train on a batch, in ``minibatches`` updates.  One whose loss or gradient is not finite is not made."""
-    objective = trainer.settings.objective
+    objective = trainer.spec.objective
 
     def loss(logprobs: Tensor, entropy: Tensor, tokens: TokenColumns[Tensor]) -> LossResult:
         return policy_loss(logprobs, tokens, objective, entropy)
 
     samples = _with_pass_columns(trainer, reference, samples)
-    parts = split_minibatches(samples, objective.minibatches, trainer.cost)
+    parts = split_minibatches(samples, objective.policy_loss.minibatches, trainer.cost)
     results = [trainer.step(part, loss, lr, entropy=True, return_tokens=True) for part in parts]
 
     made = [result for result in results if result.updated]
@@ -68,8 +68,8 @@ def _with_pass_columns(
     trainer: MegatronTrainer, reference: ReferencePolicy | None, samples: Sequence[TrainingSample]
 ) -> Sequence[TrainingSample]:
     """With the columns that passes over the batch give, by the weights before its first update and the reference's."""
-    asked = trainer.settings.objective.corrections
-    if trainer.settings.objective.needs_logprob_pass:
+    asked = trainer.spec.objective.corrections
+    if trainer.spec.objective.needs_logprob_pass:
         before = trainer.logprobs(samples)
         if asked.m2po is not None:
             gaps = [own - sample.columns.behaviour for own, sample in zip(before, samples, strict=True)]

@@ -65,7 +65,7 @@ def state(bench: Workbench) -> dict[str, JsonValue]:
         "resumed_the_same": lambda: _State(bench).resumed() == wanted[1],
         "saved_at_step_0": lambda: _State(bench).saved_at_start(),
         "slept": lambda: _State(bench).slept(wanted[1]),
-        "lora": lambda: list[JsonValue](_State(bench, lora=LoraSettings(8)).two_steps()[0]),
+        "lora": lambda: list[JsonValue](_State(bench, lora=LoraSettings(rank=8)).two_steps()[0]),
     }
     for offload in (Offload.OPTIMIZER, Offload.PARAMETERS):
         checks[f"offload_{offload}"] = lambda kind=offload: _State(bench, offload=kind).two_steps()[1] == wanted[1]

@@ -31,7 +31,8 @@ from launch.bench.learner.workload import (  # noqa: E402  after the line above
     split_into_lengths,
 )
 from learner.rank import LearnerRank  # noqa: E402
-from learner.settings import Dtype, LearnerSettings  # noqa: E402
+from learner.settings import Dtype, LoraSettings, TrainerSettings  # noqa: E402
+from learner.spec import LearnerSpec  # noqa: E402
 from protocol.trajectory import Int32Array, Uint8Array  # noqa: E402
 from protocol.weights import WeightVersion  # noqa: E402
 
@@ -94,9 +95,19 @@ class Workbench:
             build_workload_model(LearnerWorkload(self.shape(name), (1024,), True), folder, context)
         return str(folder)
 
-    def learner(self, name: str, *, micro_batch_tokens: int = 4096, lr: float = 1e-4, **settings: Any) -> LearnerRank:
-        """A learner rank that is set up; ``settings`` are fields of LearnerSettings."""
-        made = LearnerRank(LearnerSettings(self.model(name), lr=lr, micro_batch_tokens=micro_batch_tokens, **settings))
+    def learner(
+        self,
+        name: str,
+        *,
+        micro_batch_tokens: int = 4096,
+        lr: float = 1e-4,
+        lora: LoraSettings | None = None,
+        **settings: Any,
+    ) -> LearnerRank:
+        """A learner rank that is set up; ``settings`` are fields of TrainerSettings."""
+        device = "cuda" if CUDA else "cpu"
+        trainer = TrainerSettings(device=device, lr=lr, micro_batch_tokens=micro_batch_tokens, **settings)
+        made = LearnerRank(LearnerSpec(self.model(name), trainer, lora or LoraSettings()))
         made.setup()
         return made
 

@@ -20,7 +20,8 @@ from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVar
 from launch.bench.learner.longshore_step import LongshoreStep
 from launch.bench.learner.peak_memory import measure_peaks, measure_recompute_peaks
 from launch.bench.learner.workload import TEN_MILLION, LearnerWorkload, build_workload_model, log_normal_lengths
-from learner.settings import LearnerSettings
+from learner.settings import TrainerSettings
+from learner.spec import LearnerSpec
 from protocol.errors import InfraError
 from protocol.events import JsonValue
 
@@ -65,7 +66,7 @@ def compare_on_cpu(
 ) -> CpuComparisonReport:
     """``sequences`` trajectories with a median of ``middle`` tokens; ``folder`` is empty.  Raises InfraError."""
     work, model = LearnerWorkload(TEN_MILLION, log_normal_lengths(sequences, middle)), folder / "model"
-    settings = LearnerSettings(str(model), device="cpu", threads=threads, lr=_LR)
+    settings = TrainerSettings(threads=threads, lr=_LR)
     peak, hf_peak = measure_peaks(folder / "wide", settings)
     say(f"peak memory: ours {peak / 2**20:,.0f} MiB, packed Hugging Face {hf_peak / 2**20:,.0f} MiB")
     recomputed = measure_recompute_peaks(folder / "deep", settings)
@@ -74,7 +75,7 @@ def compare_on_cpu(
     say(f"{work.tokens} tokens in {len(work.lengths)} trajectories of {min(work.lengths)} to {max(work.lengths)}")
     say(f"{parameters / 1e6:.1f} M parameters, {threads} threads")
     with (
-        isolate(partial(LongshoreStep, settings)) as ours,
+        isolate(partial(LongshoreStep, LearnerSpec(str(model), settings))) as ours,
         isolate(partial(HuggingFaceStep, work, model, threads=threads, lr=_LR)) as theirs,
     ):
         ways = _choose_variants(theirs, ours.call(LongshoreStep.take_step, work).grad_norm, say)

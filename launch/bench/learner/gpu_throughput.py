@@ -22,7 +22,8 @@ from launch.bench.learner.workload import LearnerWorkload, Qwen3Shape, build_wor
 from launch.bench.process_memory import peak_bytes, reset_peak
 from learner.models.logprobs import token_logprobs
 from learner.models.policy_model import torch_dtype
-from learner.settings import Dtype, LearnerSettings, Recompute
+from learner.settings import Dtype, Recompute, TrainerSettings
+from learner.spec import LearnerSpec
 from protocol.events import JsonValue
 
 QWEN3 = {
@@ -86,15 +87,14 @@ def measure_gpu_throughput(
         ]
         build_workload_model(works[-1], folder / name)
         for recompute in Recompute:
-            settings = LearnerSettings(
-                str(folder / name),
+            settings = TrainerSettings(
                 device=device,
                 dtype=Dtype.BFLOAT16,
                 lr=1e-6,
                 micro_batch_tokens=max(tokens),
                 recompute=recompute,
             )
-            with isolate(partial(GpuStep, settings)) as made:
+            with isolate(partial(GpuStep, LearnerSpec(str(folder / name), settings))) as made:
                 for work in works:
                     rows.append(made.call(GpuStep.measure_row, name, work, rounds))
                     say(_line(rows[-1]))
@@ -118,7 +118,7 @@ class GpuStep(LongshoreStep):
 
     def measure_row(self, model: str, work: LearnerWorkload, rounds: int) -> GpuThroughputRow:
         """Median of ``rounds`` steps after one that warms up."""
-        row = partial(GpuThroughputRow, model, work.tokens, len(work.lengths), self.settings.recompute)
+        row = partial(GpuThroughputRow, model, work.tokens, len(work.lengths), self.spec.trainer.recompute)
         try:
             _reset_peak()
             self.take_reported_step(work)
@@ -134,7 +134,7 @@ class GpuStep(LongshoreStep):
             return row(0.0, 0.0, 0, 0)
 
     def _logprob_bytes(self, work: LearnerWorkload) -> int:
-        settings = self.settings
+        settings = self.spec.trainer
         make = partial(torch.randn, dtype=torch_dtype(settings.dtype), device=settings.device, requires_grad=True)
         hidden, weight = make(work.tokens, work.shape.hidden), make(work.shape.vocabulary, work.shape.hidden)
         labels = torch.zeros(work.tokens, dtype=torch.int64, device=settings.device)
@@ -145,7 +145,7 @@ class GpuStep(LongshoreStep):
             hidden,
             weight,
             labels,
-            chunk_bytes=settings.logprob_chunk_bytes,
+            chunk_bytes=self.spec.logprob_chunk_bytes,
             entropy=True,
             weight_grad_VH=buffer,
         )

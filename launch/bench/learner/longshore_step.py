@@ -9,16 +9,16 @@ from launch.bench.learner.metrics_overhead import time_metrics
 from launch.bench.learner.workload import LearnerWorkload, encode_batch, initial_lineage
 from learner.messages import StepReport
 from learner.rank import LearnerRank
-from learner.settings import LearnerSettings
+from learner.spec import LearnerSpec
 from protocol.weights import WeightVersion
 
 
 class LongshoreStep:
     """A learner of one rank, for any work of its model's shape."""
 
-    def __init__(self, settings: LearnerSettings) -> None:
-        self.settings = settings
-        self._rank = LearnerRank(settings)
+    def __init__(self, spec: LearnerSpec) -> None:
+        self.spec = spec
+        self._rank = LearnerRank(spec)
         self._rank.setup()
         self._payloads: dict[LearnerWorkload, list[bytes]] = {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +12,8 @@ from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVar
 from launch.bench.learner.longshore_step import LongshoreStep
 from launch.bench.learner.workload import TEN_MILLION, WIDE_VOCABULARY, LearnerWorkload, build_workload_model
 from launch.bench.process_memory import peak_bytes
-from learner.settings import LearnerSettings, Recompute
+from learner.settings import Recompute, TrainerSettings
+from learner.spec import LearnerSpec
 
 Made = TypeVar("Made")
 
@@ -22,22 +22,22 @@ _WHOLE = StepVariant(Batching.PACKED, packed_tokens=_WIDE.tokens, whole_logits=T
 _DEEP = LearnerWorkload(TEN_MILLION, (1024,) * 4)
 
 
-def measure_peaks(folder: Path, settings: LearnerSettings) -> tuple[int, int]:
+def measure_peaks(folder: Path, settings: TrainerSettings) -> tuple[int, int]:
     """(ours, packed Hugging Face's with its loss over whole logits) in bytes, under a vocabulary of 151,936.  The
     model's body is small, so that the output layer is nearly all of it.  ``folder`` is empty."""
     build_workload_model(_WIDE, folder)
-    ours = partial(LongshoreStep, replace(settings, model_path=str(folder)))
+    ours = partial(LongshoreStep, LearnerSpec(str(folder), settings))
     theirs = partial(HuggingFaceStep, _WIDE, folder, threads=settings.threads, lr=settings.lr)
     return _measure_peak(ours, partial(LongshoreStep.take_step, work=_WIDE)), _measure_peak(
         theirs, partial(HuggingFaceStep.take_step, way=_WHOLE)
     )
 
 
-def measure_recompute_peaks(folder: Path, settings: LearnerSettings) -> dict[str, int]:
+def measure_recompute_peaks(folder: Path, settings: TrainerSettings) -> dict[str, int]:
     """Bytes of ours by what is computed again, where a pass of 4,096 tokens is nearly all of it.  ``folder`` is
     empty."""
     build_workload_model(_DEEP, folder)
-    ways = {way: replace(settings, model_path=str(folder), recompute=way) for way in Recompute}
+    ways = {way: LearnerSpec(str(folder), settings.model_copy(update={"recompute": way})) for way in Recompute}
     return {
         way.value: _measure_peak(partial(LongshoreStep, own), partial(LongshoreStep.take_step, work=_DEEP))
         for way, own in ways.items()

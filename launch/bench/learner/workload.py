@@ -11,7 +11,7 @@ import numpy as np
 
 from learner.data.batch import read_batch
 from learner.data.packing import TrainingSample
-from learner.settings import LearnerSettings
+from learner.spec import LearnerSpec
 from protocol.codec import pack_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
@@ -115,7 +115,7 @@ def initial_lineage() -> Lineage:
 
 def build_samples(work: LearnerWorkload) -> list[TrainingSample]:
     """The same as the loss reads it, with our advantages and shares of the loss."""
-    return read_batch(encode_batch(work), initial_lineage(), WeightVersion(0), LearnerSettings("")).samples
+    return read_batch(encode_batch(work), initial_lineage(), WeightVersion(0), LearnerSpec("")).samples
 
 
 def build_workload_model(work: LearnerWorkload, folder: Path, context_tokens: int = 0) -> int:

@@ -20,7 +20,8 @@ from launch.bench.learner.workload import (
     initial_lineage,
 )
 from learner.rank import LearnerRank
-from learner.settings import Dtype, LearnerSettings
+from learner.settings import Dtype, TrainerSettings
+from learner.spec import LearnerSpec
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
 CONTEXT_TOKENS = 1024
@@ -45,7 +46,12 @@ class StepPublisher:
 
     def publish_step(self, lr: float) -> WeightStep:
         """Publish, take the first step at this learning rate, publish again."""
-        rank = LearnerRank(LearnerSettings(str(self._root / "model"), dtype=Dtype.BFLOAT16, lr=lr))
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        rank = LearnerRank(
+            LearnerSpec(str(self._root / "model"), TrainerSettings(device=device, dtype=Dtype.BFLOAT16, lr=lr))
+        )
         rank.setup()
         before = self._publish(rank, lr, 0)
         rank.step(1, encode_batch(_WORK), initial_lineage(), WeightVersion(0))

@@ -13,10 +13,10 @@ from actors.runtime.remote_errors import RemoteError
 from launch.actor_group import learner_group as module
 from launch.actor_group.learner_group import LearnerGroup
 from learner.rank import LearnerRank
-from learner.settings import LearnerSettings
 from protocol.files.digests import find_damage
 from protocol.processes.loopback import find_free_port
 from tests.integration.actors import tiny_qwen
+from tests.support.learner_specs import make_spec
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_node")]
 
@@ -30,13 +30,13 @@ async def test_a_rank_that_hangs_is_named_and_all_leave_their_stacks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call_timeout_s: float, named: str
 ) -> None:
     tiny_qwen.write_random(tmp_path / "model")
-    settings = LearnerSettings(model_path=str(tmp_path / "model"), device="cpu", tp=2, threads=1, timeout_s=20)
+    spec = make_spec(model_path=str(tmp_path / "model"), device="cpu", tp=2, threads=1, call_timeout_s=25)
     stacks, port = tuple(tmp_path / "logs" / f"learner-{rank}.1.stacks" for rank in range(2)), find_free_port()
     ranks = tuple(
         spawn_actor(
             LearnerRank,
             ActorOptions(name=f"run/{named}/learner-{rank}", concurrent_calls=2, env={"CUDA_VISIBLE_DEVICES": ""}),
-            settings,
+            spec,
             rank,
             2,
             "127.0.0.1",

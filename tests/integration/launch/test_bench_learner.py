@@ -29,9 +29,9 @@ from learner.losses.metrics import SUM_NAMES
 from learner.losses.objective import Objective
 from learner.losses.policy_loss import policy_loss
 from learner.losses.token_columns import concatenate_token_columns
-from learner.settings import LearnerSettings
 from learner.tensors import from_numpy
 from protocol.errors import UserError
+from tests.support.learner_specs import make_spec
 
 KEYS = [
     *("tokens", "ours_s", "hf_padded_s", "hf_sorted_s", "hf_packed_s"),
@@ -85,9 +85,7 @@ def test_every_way_of_theirs_has_the_gradient_of_ours(tmp_path: Path) -> None:
     """Else the arms would not train the same, and a ratio of their times would say nothing."""
     work = LearnerWorkload(TINY, log_normal_lengths(16, 12))
     build_workload_model(work, tmp_path / "model")
-    with isolate(
-        partial(LongshoreStep, LearnerSettings(str(tmp_path / "model"), device="cpu", threads=1, lr=0.0))
-    ) as ours:
+    with isolate(partial(LongshoreStep, make_spec(str(tmp_path / "model"), device="cpu", threads=1, lr=0.0))) as ours:
         norm = ours.call(LongshoreStep.take_step, work).grad_norm
     ways = [StepVariant(batching, attention) for batching in Batching for attention in ("sdpa", "eager")]
     ways += [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,8 @@ from launch.bench.process_memory import peak_bytes
 from launch.config import load_recipe
 from launch.plan.memory import learner_memory
 from learner.models.qwen import read_qwen_config
-from learner.settings import LearnerSettings, Recompute
+from learner.settings import Recompute
+from tests.support.learner_specs import make_spec
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,8 @@ WORK = LearnerWorkload(TEN_MILLION, (1024,) * 4, all_sampled=True)
 def test_a_rank_takes_what_its_plan_says(recompute: Recompute, tmp_path: Path) -> None:
     """A process on a CPU, by what it grew from before its first step to the most that it had."""
     build_workload_model(WORK, tmp_path)
-    settings = LearnerSettings(str(tmp_path), device="cpu", threads=1, recompute=recompute)
-    with isolate(partial(LongshoreStep, replace(settings, micro_batch_tokens=WORK.tokens))) as made:
+    spec = make_spec(str(tmp_path), recompute=recompute, micro_batch_tokens=WORK.tokens)
+    with isolate(partial(LongshoreStep, spec)) as made:
         before = made.call(peak)
         for _ in range(2):  # the second has Adam's moments
             made.call(partial(LongshoreStep.take_step, work=WORK))

@@ -9,8 +9,7 @@ import orjson
 import pytest
 import ray
 
-from launch.actor_group.actor_settings import learner_settings
-from launch.actor_group.learner_group import spawn_learner_group
+from launch.actor_group.learner_group import learner_spec, spawn_learner_group
 from launch.config import load_recipe
 from launch.data.preparation import PreparedRun, _model
 from launch.data.warm_start import run_warm_start
@@ -43,7 +42,7 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
     model, warm = _model(config, tmp_path)
     assert not warm
     with RunDirectory.create(tmp_path, "demo", "run") as directory:
-        learners = spawn_learner_group(config.learner, learner_settings(config, model), directory, home)
+        learners = spawn_learner_group(learner_spec(config, model), directory, home)
         await learners.call(LearnerRank.setup)
         events = EventLog(directory.path, "driver", "node-0")
         await run_warm_start(config, learners, PreparedRun(model, warm), events)
@@ -55,6 +54,6 @@ async def test_a_run_begins_with_what_its_data_taught_and_the_next_one_finds_it(
     assert told[-1]["loss"] < 3.0, "where it began at 7"
     kept, warm = _model(config, tmp_path)
     assert warm
-    again = spawn_learner_group(config.learner, learner_settings(config, kept), directory, home, generation=2)
+    again = spawn_learner_group(learner_spec(config, kept), directory, home, generation=2)
     await again.call(LearnerRank.setup)
     assert await again.call(LearnerRank.weights_digest) == digest

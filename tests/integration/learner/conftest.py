@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from learner_data import SHAPES
 
-from learner.settings import LearnerSettings
+from learner.spec import LearnerSpec
+from tests.support.learner_specs import make_spec
 
 
 class RankHost:
@@ -36,7 +37,7 @@ class RankHost:
         assert not failed, "\n".join(failed)
         return [result for _, result in answers]
 
-    def learner(self, settings: LearnerSettings, *then, world: int = 1) -> list:
+    def learner(self, settings: LearnerSpec, *then, world: int = 1) -> list:
         """Rank 0's results of these (method, *arguments)."""
         return self.run("calls", world, settings=settings, then=then)[0]
 
@@ -67,8 +68,8 @@ def models(ranks, tmp_path_factory):
 def settings(models):
     """A function: settings for a shape, small and deterministic."""
 
-    def make(shape: str = "tied", **changes) -> LearnerSettings:
-        defaults = {"model_path": models[shape], "threads": 1, "dtype": "float32", "lr": 1e-3, "timeout_s": 60.0}
-        return LearnerSettings(**defaults | changes)
+    def make(shape: str = "tied", **changes) -> LearnerSpec:
+        defaults = {"model_path": models[shape], "threads": 1, "dtype": "float32", "lr": 1e-3, "call_timeout_s": 75.0}
+        return make_spec(**defaults | changes)
 
     return make

@@ -43,7 +43,10 @@ def trained(rank, world, port, settings, batches):
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
     reports = made.sft_run(batches)
-    weights = {name: weight.numpy() for name, weight in (*made._export(), *made._export_adapters())}
+    weights = {
+        name: weight.numpy()
+        for name, weight in (*made.ready.publisher.export(), *made.ready.publisher.export_adapters())
+    }
     made.close()
     return reports, weights if rank == 0 else {}
 
@@ -89,7 +92,7 @@ def bytes_asleep(rank, world, port, settings, batch, then=("offload_to_host",)):
     made.setup()
     made.sft(batch)
     _call(made, [then] if then else [])
-    trainer = made._made.trainer
+    trainer = made.ready.trainer
     state = [x for values in trainer.optimizer.adam.state.values() for x in values.values()]
     held = [*trainer.model.parameters(), *(p.main_grad for p in trainer.model.parameters()), *state]
     return sum(tensor.untyped_storage().nbytes() for tensor in held)
@@ -100,7 +103,7 @@ def numbers_held(rank, world, port, settings, batch):
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
     made.sft(batch)
-    trainer = made._made.trainer
+    trainer = made.ready.trainer
     return {
         "trained": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
         "gradients": sum(buffer.grad_data.numel() for buffer in trainer.wrapped.buffers),
@@ -113,10 +116,10 @@ def logprobs_beside_reference(rank, world, port, settings, batch, samples):
     made = LearnerRank(settings, rank, world, "127.0.0.1", port)
     made.setup()
     made.sft(batch)
-    trainer = made._made.trainer
+    trainer = made.ready.trainer
     before = trainer.logprobs(samples)
     made.freeze_reference("nowhere", True)
-    with made._made.reference.in_place():
+    with made.ready.reference.in_place():
         frozen = trainer.logprobs(samples)
     return frozen, trainer.logprobs(samples), before
 
@@ -268,7 +271,7 @@ def reference_sft(rank, world, port, folder, batches, settings, adapter=None):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     adapters = HandWrittenAdapters(model, adapter) if adapter else None
     trained = list(adapters.matrices.values() if adapters else model.parameters())
-    adam = torch.optim.AdamW(trained, betas=settings.betas, eps=settings.eps, weight_decay=0.0)
+    adam = torch.optim.AdamW(trained, betas=settings.trainer.betas, eps=settings.trainer.adam_eps, weight_decay=0.0)
     found = []
     for batch in batches:
         weights = batch.weights or [1.0] * len(batch.sequences)
@@ -279,7 +282,7 @@ def reference_sft(rank, world, port, folder, batches, settings, adapter=None):
             -w * (_logprobs(model, ids) * torch.from_numpy(mask).float()).sum() / count for w, ids, mask in weighted
         )
         loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(trained, settings.clip_grad)
+        norm = torch.nn.utils.clip_grad_norm_(trained, settings.trainer.clip_grad)
         for group in adam.param_groups:
             group["lr"] = batch.lr
         adam.step()
@@ -312,7 +315,7 @@ def prepass(rank, world, port, settings, samples, checkpoint=None):
     made.setup()
     if checkpoint:
         made.load(checkpoint)
-    found = made._ready.trainer.logprobs(samples)
+    found = made.ready.trainer.logprobs(samples)
     made.close()
     return found
 
@@ -323,7 +326,11 @@ def reference_policy_steps(rank, world, port, folder, batches, settings):
     model = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     frozen = transformers.Qwen3ForCausalLM.from_pretrained(folder, dtype=torch.float32)
     adam = torch.optim.AdamW(
-        model.parameters(), lr=settings.lr, betas=settings.betas, eps=settings.eps, weight_decay=0.0
+        model.parameters(),
+        lr=settings.trainer.lr,
+        betas=settings.trainer.betas,
+        eps=settings.trainer.adam_eps,
+        weight_decay=0.0,
     )
     asked, found = settings.objective, []
 
@@ -356,15 +363,18 @@ def reference_policy_steps(rank, world, port, folder, batches, settings):
                 advantage, weight = (torch.from_numpy(c) for c in (sample.columns.advantages, sample.columns.weights))
                 prox = before[id(sample)]
                 ratio = (current - prox).exp()
-                value = torch.minimum(ratio * advantage, ratio.clamp(1 - asked.eps_low, 1 + asked.eps_high) * advantage)
-                value = torch.where(advantage < 0, value.maximum(asked.dual_clip * advantage), value)
+                value = torch.minimum(
+                    ratio * advantage,
+                    ratio.clamp(1 - asked.policy_loss.eps_low, 1 + asked.policy_loss.eps_high) * advantage,
+                )
+                value = torch.where(advantage < 0, value.maximum(asked.policy_loss.dual_clip * advantage), value)
                 value = value * (prox - mu).exp().clamp_max(asked.corrections.cap)
                 value = value * ((prox - mu).square() <= largest)
                 x = reference[id(sample)] - current
                 loss = loss - 2 * (weight * (value - asked.kl.coefficient * (x.exp() - 1 - x))).sum()
             adam.zero_grad()
             loss.backward()
-            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_grad).item())
+            norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), settings.trainer.clip_grad).item())
             adam.step()
             losses.append(loss.item())
         found.append((sum(losses) / 2, max(norms)))

@@ -12,7 +12,7 @@ from learner.settings import LoraSettings
 from protocol.files.digests import digest_files
 from protocol.weights import WeightVersion
 
-LORA = {"lora": LoraSettings(4, targets=("q_proj", "v_proj", "o_proj", "gate_proj"))}
+LORA = {"lora": LoraSettings(rank=4, targets=("q_proj", "v_proj", "o_proj", "gate_proj"))}
 OPTIONS = pytest.mark.parametrize(
     "options",
     [
@@ -99,7 +99,7 @@ def test_steps_that_are_taken_before_the_weights_are_written_do_not_reach_them(r
 
 
 def test_adapters_that_are_published_alone_are_those_of_the_step_too(ranks, settings, tmp_path):
-    made = settings(tp=2, lora=LoraSettings(4), publish_adapters=True)
+    made = settings(tp=2, lora=LoraSettings(rank=4), publish_adapters=True)
     beside, at_once = str(tmp_path / "beside"), str(tmp_path / "at once")
     then = (
         ("publish_adapter", WeightVersion(1), 0, WeightVersion(0), at_once),
@@ -207,10 +207,10 @@ def test_a_checkpoint_of_another_model_is_refused(ranks, settings, tmp_path, sha
     ("lora", "said"),
     [
         (None, "lora.rank = 4 there, 0 here"),
-        (LoraSettings(2, targets=LORA["lora"].targets), "lora.rank = 4 there, 2 here"),
-        (LoraSettings(4, alpha=8, targets=LORA["lora"].targets), "lora.alpha = 32.0 there, 8.0 here"),
+        (LoraSettings(rank=2, targets=LORA["lora"].targets), "lora.rank = 4 there, 2 here"),
+        (LoraSettings(rank=4, alpha=8, targets=LORA["lora"].targets), "lora.alpha = 32.0 there, 8.0 here"),
         (
-            LoraSettings(4, targets=("q_proj",)),
+            LoraSettings(rank=4, targets=("q_proj",)),
             "lora.targets = ('q_proj', 'v_proj', 'o_proj', 'gate_proj') there, ('q_proj',)",
         ),
     ],

@@ -114,8 +114,8 @@ def test_learner_and_server_agree_on_the_log_probabilities_of_what_was_sampled(
 
 
 ADAPTERS = {
-    "Qwen2.5, tied": LoraSettings(4, targets=("q_proj", "v_proj", "gate_proj")),
-    "Qwen3, untied": LoraSettings(8),
+    "Qwen2.5, tied": LoraSettings(rank=4, targets=("q_proj", "v_proj", "gate_proj")),
+    "Qwen3, untied": LoraSettings(rank=8),
 }
 
 

@@ -8,12 +8,13 @@ import pytest
 from learner_data import VOCABULARY, lineage, payload, sft_batches
 
 from learner.data.batch import read_batch
-from learner.losses.objective import KlPenalty, Objective
+from learner.losses.settings import KlPenaltySettings
 from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.weights import WeightVersion
+from tests.support.learner_specs import make_objective
 
 BATCHES = sft_batches(3, lr=1e-2)
-SOME = LoraSettings(4, targets=("q_proj", "v_proj", "up_proj", "gate_proj"))
+SOME = LoraSettings(rank=4, targets=("q_proj", "v_proj", "up_proj", "gate_proj"))
 TRAINED = tuple(("sft", batch) for batch in BATCHES)
 
 
@@ -24,7 +25,7 @@ def publish(folder, what="publish"):
 @pytest.mark.parametrize("shape", ["tied", "untied", "qwen2"])
 def test_merged_folder_and_base_with_adapters_compute_the_same(ranks, settings, tmp_path, shape):
     """transformers loads the one, PEFT the other on the base; ranks that share the work write both."""
-    made = settings(shape, tp=2, sequence_parallel=True, lora=LoraSettings(4))
+    made = settings(shape, tp=2, sequence_parallel=True, lora=LoraSettings(rank=4))
     both = (publish(tmp_path / "merged"), publish(tmp_path / "adapter", "publish_adapter"))
     manifest = ranks.learner(made, *TRAINED, *both, world=2)[-1]
     sequence = np.arange(3, 40, dtype=np.int32) % VOCABULARY
@@ -55,7 +56,8 @@ def test_an_adapter_folder_is_complete_and_described(ranks, settings, tmp_path):
 def test_every_layout_begins_with_the_same_matrices(ranks, settings, tmp_path):
     """A as a linear layer's weight begins, no two alike; B zero."""
     alone, shared = (
-        settings(lora=LoraSettings(4, targets=("q_proj", "down_proj")), **layout) for layout in ({}, {"tp": 2, "pp": 2})
+        settings(lora=LoraSettings(rank=4, targets=("q_proj", "down_proj")), **layout)
+        for layout in ({}, {"tp": 2, "pp": 2})
     )
     ranks.learner(alone, publish(tmp_path / "alone", "publish_adapter"))
     ranks.learner(shared, publish(tmp_path / "shared", "publish_adapter"), world=4)
@@ -103,7 +105,7 @@ def test_only_adapters_have_gradients_and_moments(ranks, settings, options):
 @pytest.mark.parametrize("targets", [("gate_proj",), LORA_TARGETS], ids=["gate_proj", "all"])
 def test_recomputation_trains_the_first_layer_too(ranks, settings, recompute, targets):
     """Nothing below it has a gradient, and a recomputed layer has one only where its input has."""
-    layout = {"pp": 2, "lora": LoraSettings(4, targets=targets)}
+    layout = {"pp": 2, "lora": LoraSettings(rank=4, targets=targets)}
     kept = ranks.run("trained", 2, settings=settings(**layout), batches=BATCHES)[0]
     again = ranks.run("trained", 2, settings=settings(recompute=recompute, **layout), batches=BATCHES)[0]
     assert [each.loss for each in again[0]] == pytest.approx([each.loss for each in kept[0]], rel=1e-6)
@@ -133,7 +135,7 @@ def test_the_reference_of_a_penalty_is_the_base(ranks, settings):
 
 
 def test_a_step_with_a_penalty_needs_no_folder(ranks, settings, tmp_path):
-    made = settings(lora=SOME, objective=Objective(kl=KlPenalty(0.1)))
+    made = settings(lora=SOME, objective=make_objective(kl=KlPenaltySettings(coefficient=0.1)))
     keep = ("freeze_reference", str(tmp_path / "reference"), True)
     steps = [("step", 5 + n, payload(seed=n), lineage(), WeightVersion(4)) for n in range(2)]
     _, first, second = ranks.learner(made, keep, *steps)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from learner_data import SHAPES, sft_batches
 
-from learner.settings import LearnerSettings, LoraSettings
+from learner.settings import LoraSettings
 from protocol.weights import WeightVersion
+from tests.support.learner_specs import make_spec
 
 BATCHES = sft_batches(5, lr=3e-4)
 """With a rate of 1e-3 Hugging Face's own float32 ends 2e-5 from its float64: Adam makes a full step of a gradient that
@@ -59,9 +60,9 @@ ADAPTED = (
     "TP2+SP × PP2 × DP2 distributed optimizer",
 )
 ADAPTERS = {
-    "all": LoraSettings(4),
-    "some": LoraSettings(3, alpha=4.5, targets=("q_proj", "v_proj", "up_proj")),
-    "rows": LoraSettings(2, targets=("down_proj", "o_proj")),
+    "all": LoraSettings(rank=4),
+    "some": LoraSettings(rank=3, alpha=4.5, targets=("q_proj", "v_proj", "up_proj")),
+    "rows": LoraSettings(rank=2, targets=("down_proj", "o_proj")),
 }
 PACKING = {"packed": {"micro_batch_tokens": 60}, "unpacked": {"packed": False}}
 
@@ -98,7 +99,7 @@ def reference(ranks, models, tmp_path_factory):
         if key not in made:
             if settings.lora is not None:
                 adapter = str(tmp_path_factory.mktemp("adapters") / "first")
-                alone = LearnerSettings(models[shape], lora=settings.lora, threads=1)
+                alone = make_spec(models[shape], lora=settings.lora, threads=1)
                 ranks.learner(alone, ("publish_adapter", WeightVersion(0), 0, WeightVersion(0), adapter))
             arguments = {"folder": models[shape], "batches": BATCHES, "settings": settings, "adapter": adapter}
             (made[key],) = ranks.run("reference_sft", **arguments)

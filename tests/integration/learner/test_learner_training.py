@@ -7,11 +7,11 @@ import pytest
 from learner_data import SHAPES, VOCABULARY, lineage, payload, sft_batches, trajectory, with_logprobs
 
 from learner.data.sequences import join_sequences
-from learner.losses.objective import Objective
 from protocol.codec import pack_trajectory, unpack_trajectory
 from protocol.run_directory.trained_log import TokenLossFlag, unpack_trained_tokens
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
+from tests.support.learner_specs import make_objective
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -180,9 +180,9 @@ def test_step_recomputes_the_behaviour_logprobs(ranks, settings):
 def test_step_is_reproducible_and_feels_the_clip_range(ranks, settings):
     """Training again on the recorded batches gives the same weights, bit for bit; with another upper bound, others."""
     then = (*(("step", n, payload(seed=n), lineage(), WeightVersion(4)) for n in range(3)), ("weights_digest",))
-    first = ranks.learner(settings(objective=Objective(eps_high=0.28)), *then)
-    again = ranks.learner(settings(objective=Objective(eps_high=0.28)), *then)
-    symmetric = ranks.learner(settings(objective=Objective(eps_high=0.2)), *then)
+    first = ranks.learner(settings(objective=make_objective(eps_high=0.28)), *then)
+    again = ranks.learner(settings(objective=make_objective(eps_high=0.28)), *then)
+    symmetric = ranks.learner(settings(objective=make_objective(eps_high=0.2)), *then)
     assert first[0].metrics["clip_high"] > 0
     assert first[-1] == again[-1]
     assert first[-1] != symmetric[-1]
@@ -211,7 +211,10 @@ def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, setti
 def test_a_batch_of_stale_tokens_leaves_the_weights_alone(ranks, settings):
     old = payload(versions=(0,))
     before, report, after = ranks.learner(
-        settings(max_staleness=2), ("weights_digest",), ("step", 8, old, lineage(), WeightVersion(7)), ("weights_digest",)
+        settings(max_staleness=2),
+        ("weights_digest",),
+        ("step", 8, old, lineage(), WeightVersion(7)),
+        ("weights_digest",),
     )
     assert before == after
     assert report.metrics["updated"] == 0
@@ -229,7 +232,7 @@ def test_a_group_without_variance_does_no_harm(ranks, settings):
 def test_truncated_importance_sampling_trains(ranks, settings):
     (clipped,) = ranks.learner(settings(), ("step", 5, payload(), lineage(), WeightVersion(4)))
     (weighted,) = ranks.learner(
-        settings(objective=Objective(loss="reinforce", tis_cap=2.0)),
+        settings(objective=make_objective(loss="reinforce", tis_cap=2.0)),
         ("step", 5, payload(), lineage(), WeightVersion(4)),
     )
     assert weighted.metrics["grad_norm"] > 0

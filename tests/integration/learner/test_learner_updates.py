@@ -7,17 +7,18 @@ import pytest
 from learner_data import lineage, payload, sft_batches, trajectory
 
 from learner.data.batch import make_supervised_samples, read_batch
-from learner.losses.objective import KlPenalty, Objective, OffPolicyCorrections
+from learner.losses.settings import CorrectionSettings, KlPenaltySettings
 from protocol.codec import pack_trajectory
 from protocol.trajectory import DropReason
 from protocol.weights import WeightVersion
+from tests.support.learner_specs import make_objective
 
-EVERYTHING = Objective(
+EVERYTHING = make_objective(
     minibatches=2,
     eps_low=0.01,
     eps_high=0.01,
-    corrections=OffPolicyCorrections(proximal="recomputed", cap=1.1, m2po=0.05),
-    kl=KlPenalty(0.5, "k3"),
+    corrections=CorrectionSettings(proximal="recomputed", cap=1.1, m2po=0.05),
+    kl=KlPenaltySettings(coefficient=0.5, estimator="k3"),
 )
 LAYOUTS = {"one rank": {}, "TP2": {"tp": 2}, "PP2": {"pp": 2}, "DP2": {}}
 
@@ -82,7 +83,7 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
     """A learner that died and came back must be pulled to the same weights; and looking at them changes none, though
     its own wait on the host then."""
     folder = str(tmp_path / "reference")
-    made = settings(objective=Objective(kl=KlPenalty(0.1)))
+    made = settings(objective=make_objective(kl=KlPenaltySettings(coefficient=0.1)))
     keep, again = ("freeze_reference", folder, True), ("keep_reference", folder, False)
     steps = [step(5, payload(seed=1)), step(6, payload(seed=2))]
     whole = ranks.learner(made, keep, steps[0], steps[1], ("weights_digest",))
@@ -105,7 +106,7 @@ def test_a_reference_that_is_read_again_is_the_one_that_was_written(ranks, setti
 
 
 def test_a_penalty_without_a_reference_is_an_error(ranks, settings):
-    made = settings(objective=Objective(kl=KlPenalty(0.1)))
+    made = settings(objective=make_objective(kl=KlPenaltySettings(coefficient=0.1)))
     ((_, _, message),) = ranks.run("survives", settings=made, attempt=step(5, payload()), error="NotReadyError")
     assert "freeze_reference" in message
 
@@ -118,7 +119,7 @@ def bad_payload() -> list[bytes]:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_step_that_is_not_finite_is_left_out(ranks, settings, layout):
     """One bad batch must not poison weights or moments: the step after it is that of a run that never saw it."""
-    made = settings(objective=Objective(advantage="no_std"), **LAYOUTS[layout])
+    made = settings(objective=make_objective(advantage="no_std"), **LAYOUTS[layout])
     world = 1 if layout == "one rank" else 2
     good, then = step(5, payload(seed=1)), (step(6, payload(seed=2)), ("weights_digest",))
     (without,) = {ranks_found[-1] for ranks_found in ranks.run("calls", world, settings=made, then=(good, *then))}
@@ -142,7 +143,7 @@ def test_of_several_updates_those_that_are_finite_are_made(ranks, settings):
         for group in range(2)
         for i in range(2)
     ]
-    made = settings(objective=Objective(advantage="no_std", minibatches=2))
+    made = settings(objective=make_objective(advantage="no_std", minibatches=2))
     before, report, after = ranks.learner(made, ("weights_digest",), step(5, batch), ("weights_digest",))
     assert before != after
     assert report.trained == ("train-g000001-s00", "train-g000001-s01")

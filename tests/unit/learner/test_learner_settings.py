@@ -6,11 +6,13 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import ValidationError
 
 from learner.models.qwen import read_qwen_config
 from learner.rank import LearnerNotReadyError, LearnerRank
-from learner.settings import LORA_TARGETS, Dtype, LearnerSettings, LoraSettings
+from learner.settings import LORA_TARGETS, Dtype, LoraSettings, TrainerSettings
 from protocol.errors import UserError
+from tests.support.learner_specs import make_spec
 
 QWEN = {
     "model_type": "qwen3",
@@ -30,47 +32,59 @@ QWEN = {
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
-        ({"sequence_parallel": True}, "tp > 1"),
         ({"temperature": 0.0}, "temperature"),
         ({"publish_adapters": True}, "lora.rank = 16"),
     ],
 )
 def test_settings_that_cannot_work(changes, word):
     with pytest.raises(UserError, match=word):
-        LearnerSettings(model_path="model", **changes)
+        make_spec(model_path="model", **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"sequence_parallel": True}, "set learner.tp = 2"),
+        ({"ranks": 3, "tp": 2}, "set learner.ranks = 4"),
+        ({"dtype": "float64", "device": "cuda"}, "set learner.dtype = 'bfloat16'"),
+    ],
+)
+def test_layouts_that_cannot_work(changes, word):
+    with pytest.raises(ValidationError, match=word):
+        TrainerSettings(**changes)
 
 
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        ((0,), "rank = 0"),
-        ((8, 0.0), "alpha"),
-        ((8, 32.0, ()), "all-linear"),
-        ((8, 32.0, ("q_proj", "qproj")), "did you mean 'q_proj'"),
-        ((8, 32.0, ("lm_head",)), "no layer has .there are q_proj"),
+        ({"rank": -1}, "rank"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"targets": ()}, "all-linear"),
+        ({"targets": ("q_proj", "qproj")}, "did you mean 'q_proj'"),
+        ({"targets": ("lm_head",)}, "no layer has .there are q_proj"),
     ],
 )
 def test_adapters_that_cannot_be_made(arguments, word):
-    with pytest.raises(UserError, match=word):
-        LoraSettings(*arguments)
+    with pytest.raises(ValidationError, match=word):
+        LoraSettings(**{"rank": 8} | arguments)
 
 
 def test_adapters_are_the_same_however_they_are_named():
     """A checkpoint of the one is a checkpoint of the other."""
     assert (
-        LoraSettings(8, targets=("all-linear", "q_proj"))
-        == LoraSettings(8)
-        == LoraSettings(8, targets=LORA_TARGETS[::-1])
+        LoraSettings(rank=8, targets=("all-linear", "q_proj")).projections
+        == LoraSettings(rank=8).projections
+        == LoraSettings(rank=8, targets=LORA_TARGETS[::-1]).projections
+        == LORA_TARGETS
     )
-    assert LoraSettings(8).targets == LORA_TARGETS
-    assert LoraSettings(8, alpha=4).scale == 0.5
+    assert LoraSettings(rank=8, alpha=4).scale == 0.5
 
 
 def test_settings_travel_to_the_ranks():
-    made = LearnerSettings(model_path="model", dtype="float32")
-    assert made.dtype is Dtype.FLOAT32
+    made = make_spec(model_path="model", dtype="float32")
+    assert made.trainer.dtype is Dtype.FLOAT32
     copy = pickle.loads(pickle.dumps(LearnerRank(made, 1, 2, "127.0.0.1", 5)))  # noqa: S301 - our own bytes
-    assert copy.settings == made
+    assert copy.spec == made
 
 
 @pytest.mark.parametrize(
@@ -122,13 +136,13 @@ def test_no_model(tmp_path):
 
 def test_a_rank_must_be_set_up():
     with pytest.raises(LearnerNotReadyError, match="setup"):
-        LearnerRank(LearnerSettings(model_path="model")).weights_digest()
+        LearnerRank(make_spec(model_path="model")).weights_digest()
 
 
 def test_importing_the_door_is_cheap():
     """The driver makes settings and batches; only ranks may pay for torch and megatron."""
     code = (
-        "import sys, learner.rank, learner.messages, learner.settings;"
+        "import sys, learner.rank, learner.messages, learner.settings, learner.spec;"
         "print([m for m in ('torch', 'megatron', 'ray', 'transformers') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from learner.settings import LearnerSettings
+from tests.support.learner_specs import make_spec
 
 
 def test_a_learning_rate_without_an_end_is_constant() -> None:
-    settings = LearnerSettings("model", lr=1e-3)
+    settings = make_spec("model", lr=1e-3)
     assert {settings.lr_at(step) for step in (1, 10, 1000)} == {1e-3}
 
 
 def test_it_falls_in_a_straight_line_to_its_end_and_stays_there() -> None:
-    settings = LearnerSettings("model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8)
+    settings = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9)
     assert settings.lr_at(1) == 1e-3
     assert settings.lr_at(5) == pytest.approx(6e-4)
     assert settings.lr_at(9) == pytest.approx(2e-4)
@@ -21,19 +21,17 @@ def test_it_falls_in_a_straight_line_to_its_end_and_stays_there() -> None:
 
 
 def test_it_comes_up_to_that_line_over_the_warm_up() -> None:
-    settings = LearnerSettings("model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8, lr_warmup_steps=3)
-    line = LearnerSettings("model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8)
+    settings = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9, lr_warmup_steps=3)
+    line = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9)
     for step in (1, 2, 3):
         assert settings.lr_at(step) == pytest.approx(step / 4 * line.lr_at(step))
     assert settings.lr_at(4) == line.lr_at(4)
-    assert LearnerSettings("model", lr=1e-3, lr_warmup_steps=3).lr_at(9) == 1e-3
+    assert make_spec("model", lr=1e-3, lr_warmup_steps=3).lr_at(9) == 1e-3
 
 
 def test_a_rate_that_was_asked_for_holds_from_its_step_on_and_the_last_one_counts() -> None:
     """Else a learner that is started again, or a replay, takes steps by another rate than the first one did."""
-    line = LearnerSettings("model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8)
-    asked = LearnerSettings(
-        "model", lr=1e-3, lr_end=2e-4, lr_decay_steps=8, lr_changes=((3, 5e-3), (6, 0.0), (6, 7e-3))
-    )
+    line = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9)
+    asked = make_spec("model", lr=1e-3, lr_end=2e-4, total_steps=9, lr_changes=((3, 5e-3), (6, 0.0), (6, 7e-3)))
     assert [asked.lr_at(step) for step in (1, 2)] == [line.lr_at(step) for step in (1, 2)]
     assert [asked.lr_at(step) for step in (3, 4, 5, 6, 100)] == [5e-3, 5e-3, 5e-3, 7e-3, 7e-3]

@@ -20,13 +20,12 @@ from actors.rewards.registry import find_outcome_reward
 from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardTarget
 from actors.rewards.shaping import attach_turn_rewards, cap_turn_rewards, discounted_turn_rewards
 from learner.data.batch import read_batch
-from learner.losses.objective import Objective
-from learner.settings import LearnerSettings
 from protocol.codec import pack_trajectory, unpack_trajectory
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Segment, TestResult, Trajectory, Turn, TurnKind
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
 from tests.support.fake_judge import GOOD, fake_judge, nobody
+from tests.support.learner_specs import make_objective, make_spec
 
 JUDGE = JudgeSettings(url="", model="", prompt="")
 
@@ -238,7 +237,7 @@ async def test_advantages_are_openclaws_by_group_and_step() -> None:
     lineage.add(WeightVersion(0), 0, NO_VERSION)
     payload = [await trajectory(n, prm, passed, discount, coefficient) for n, (prm, passed) in enumerate(judged)]
     batch = read_batch(
-        payload, lineage, WeightVersion(0), LearnerSettings("unused", objective=Objective(advantage="step"))
+        payload, lineage, WeightVersion(0), make_spec("unused", objective=make_objective(advantage="step"))
     )
     for own, sample in zip(scores, batch.samples, strict=True):
         found = sample.columns.advantages.reshape(-1, 2)[:, 0].tolist()

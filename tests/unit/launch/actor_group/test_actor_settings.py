@@ -23,8 +23,6 @@ from launch.actor_group.actor_settings import (
     evaluation_engine_settings,
     evaluation_worker_settings,
     expected_workers,
-    learner_environment,
-    learner_settings,
     place_engines,
     place_evaluation_engine,
     place_weight_copies,
@@ -34,6 +32,7 @@ from launch.actor_group.actor_settings import (
     weight_copies_settings,
     worker_settings,
 )
+from launch.actor_group.learner_group import learner_environment, learner_spec
 from launch.config import RunConfig, load_recipe
 from launch.evaluation.online.schedule import EVALUATION_WORKER
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
@@ -134,7 +133,7 @@ def test_adapters_alone_reach_every_engine_as_weights_do_by_default(directory: R
     config = load_recipe("demo", ADAPTERS)
     assert place_weight_copies(config, here(2)) == {}
     assert list(place_weight_copies(load_recipe("demo", [*ADAPTERS, "engine.count=2"]), apart(2))) == ["engine-1"]
-    assert learner_settings(config, MODEL).publish_adapters
+    assert learner_spec(config, MODEL).publish_adapters
     told = engine_settings(config, directory, MODEL, "engine-0", here(1)[0])
     assert (
         told.adapters
@@ -317,5 +316,5 @@ def test_the_engines_bound_what_is_in_flight() -> None:
 @pytest.mark.parametrize(("device", "hidden"), [("cpu", {"CUDA_VISIBLE_DEVICES": ""}), ("cuda", {})])
 def test_a_learner_on_the_cpu_sees_no_gpu(device: str, hidden: dict[str, str]) -> None:
     config = load_recipe("demo", [f"learner.device={device}"])
-    assert learner_settings(config, Path("model")).device == device
+    assert learner_spec(config, Path("model")).trainer.device == device
     assert learner_environment(config.learner) == {"OMP_NUM_THREADS": "1"} | hidden

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from actors.agents.prompt import load_agent_prompt
 from actors.agents.settings import AgentKind, ThinkingMode, ToolsetKind
 from actors.rewards.settings import ProcessRewardKind, RewardSettings, RewardTarget
-from launch.actor_group.actor_settings import learner_settings
+from launch.actor_group.learner_group import learner_spec
 from launch.actor_group.reward_settings import make_reward_settings
 from launch.config import (
     ConfigError,
@@ -32,7 +32,7 @@ from launch.config import (
 from launch.config.loader import parse_override
 from launch.config.rollout import WeightTransferMode
 from launch.run_records.run_directory import config_tables
-from learner.losses.objective import LossAggregation, LossType, ProximalPolicy
+from learner.losses.settings import LossAggregation, LossType, ProximalPolicy
 from learner.settings import LORA_TARGETS, LoraSettings
 from protocol.errors import UserError
 from protocol.staleness import AdmissionLimit, AdmissionMode
@@ -332,13 +332,11 @@ def test_adapters_that_no_engine_can_take_alone_are_refused_with_the_remedy(over
 
 def test_the_learner_is_told_of_adapters() -> None:
     """One name needs no brackets; and the record of a run is read back as the same."""
-    assert learner_settings(load_recipe("demo"), Path("model")).lora is None
+    assert not learner_spec(load_recipe("demo"), Path("model")).lora.enabled
     config = load_recipe("demo", [*LORA, "lora.targets=o_proj"])
-    assert learner_settings(config, Path("model")).lora == LoraSettings(8, 32.0, ("o_proj",))
+    assert learner_spec(config, Path("model")).lora == LoraSettings(rank=8, alpha=32.0, targets=("o_proj",))
     assert resolve(config_tables(config)) == config
-    whole = learner_settings(load_recipe("demo", LORA), Path("model")).lora
-    assert whole is not None
-    assert whole.targets == LORA_TARGETS
+    assert learner_spec(load_recipe("demo", LORA), Path("model")).lora.projections == LORA_TARGETS
 
 
 def test_float64_is_for_a_cpu() -> None:
@@ -393,17 +391,17 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
     """A choice that is offered must not end the run when a room is told of it."""
     for choice in enum_of(key):
         config = load_recipe("demo", [f"{key}={choice.value}", *NEEDS.get(choice, [])])
-        settings = learner_settings(config, Path("model"))
-        objective = settings.objective
+        spec = learner_spec(config, Path("model"))
+        trainer, objective = spec.trainer, spec.objective
         told = {
             "run.mode": AdmissionLimit(config.run.mode, 4, 2).mode,
-            "learner.dtype": settings.dtype,
-            "learner.advantage": objective.advantage,
-            "learner.loss": objective.loss,
-            "learner.aggregation": objective.aggregation,
+            "learner.dtype": trainer.dtype,
+            "learner.advantage": objective.policy_loss.advantage,
+            "learner.loss": objective.policy_loss.loss,
+            "learner.aggregation": objective.policy_loss.aggregation,
             "correction.proximal": objective.corrections.proximal,
             "kl.estimator": objective.kl.estimator,
-            "staleness.policy": settings.stale_policy,
+            "staleness.policy": spec.staleness.policy,
         }
         assert told.get(key, choice) is choice
 
@@ -496,7 +494,7 @@ def test_a_mean_that_never_moves_is_refused(betas: str) -> None:
 
 def test_truncated_importance_sampling_can_be_asked_for() -> None:
     def capped(*overrides: str) -> float | None:
-        return learner_settings(load_recipe("demo", list(overrides)), Path("model")).objective.tis_cap
+        return learner_spec(load_recipe("demo", list(overrides)), Path("model")).objective.policy_loss.tis_cap
 
     assert capped() is None
     assert capped("learner.loss=reinforce", "learner.tis_cap=2.0") == 2.0

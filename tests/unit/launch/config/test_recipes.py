@@ -14,7 +14,7 @@ from launch.bench.tiny_recipes import tiny_overrides
 from launch.cluster import main
 from launch.config import RunConfig, load_recipe, recipe_names
 from launch.evaluation.standalone.evaluation import load_local_recipe
-from learner.losses.objective import RewardShaping
+from learner.losses.settings import RewardShapingSettings
 from tests.support.recipe_tables import ART, REFERENCE, STATED, TABLES, Row, Value
 
 NAMES = sorted(TABLES)
@@ -97,7 +97,7 @@ def test_what_an_episode_gets_for_how_it_works_stays_below_what_a_pass_is_worth(
 
 
 def test_setas_reward_is_shaped_as_its_card_says() -> None:
-    assert load_recipe("seta_qwen3_8b").objective.shaping == RewardShaping(bias=-0.5, scale=10.0, clip=20.0)
+    assert load_recipe("seta_qwen3_8b").objective.shaping == RewardShapingSettings(bias=-0.5, scale=10.0, clip=20.0)
 
 
 def test_grpo_tcrs_epochs_are_its_steps() -> None:

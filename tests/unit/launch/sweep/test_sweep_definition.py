@@ -142,9 +142,14 @@ def test_the_objectives_are_what_the_sweep_says() -> None:
     assert {config.staleness.eta for config in configs.values()} == {4}
     assert {config.run.seed for config in configs.values()} == {0, 1, 2}
     losses = {name.partition("-")[0]: config.objective for name, config in configs.items()}
-    assert [losses[name].loss for name in ("grpo", "gspo", "cispo", "decoupled")] == ["clip", "gspo", "cispo", "clip"]
-    assert losses["grpo"].aggregation == "token_mean"
-    assert losses["decoupled"].minibatches == 2
+    assert [losses[name].policy_loss.loss for name in ("grpo", "gspo", "cispo", "decoupled")] == [
+        "clip",
+        "gspo",
+        "cispo",
+        "clip",
+    ]
+    assert losses["grpo"].policy_loss.aggregation == "token_mean"
+    assert losses["decoupled"].policy_loss.minibatches == 2
     assert losses["decoupled"].corrections.proximal == "recomputed"
 
 

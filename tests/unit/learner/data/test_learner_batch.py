@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from learner.data.batch import make_supervised_samples, read_batch
 from learner.data.packing import BadSampleError
-from learner.losses.objective import LossAggregation, Objective
 from learner.losses.policy_loss import likelihood_loss
-from learner.settings import LearnerSettings
+from learner.losses.settings import LossAggregation
+from learner.spec import LearnerSpec
 from protocol.codec import pack_trajectory
 from protocol.staleness import StaleTokenPolicy
 from protocol.trajectory import (
@@ -25,6 +25,7 @@ from protocol.trajectory import (
     TurnKind,
 )
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
+from tests.support.learner_specs import make_objective, make_spec
 
 
 def segment(mask, version, first=0, **place) -> Segment:
@@ -54,12 +55,12 @@ def lineage():
     return made
 
 
-def settings(stale_policy=StaleTokenPolicy.MASK, **objective) -> LearnerSettings:
-    return LearnerSettings(
+def settings(stale_policy=StaleTokenPolicy.MASK, **objective) -> LearnerSpec:
+    return make_spec(
         model_path="unused",
         max_staleness=2,
         stale_policy=stale_policy,
-        objective=Objective(**{"advantage": "no_std"} | objective),
+        objective=make_objective(**{"advantage": "no_std"} | objective),
     )
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from learner.data.batch import read_batch
 from learner.losses.aggregation import token_loss_weights
-from learner.losses.objective import LossAggregation, Objective, RewardShaping
 from learner.losses.reward_shaping import shape_reward
-from learner.settings import LearnerSettings
+from learner.losses.settings import LossAggregation, RewardShapingSettings
 from protocol.codec import pack_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory, Turn, TurnKind
 from protocol.weights import NO_VERSION, Lineage, WeightVersion
+from tests.support.learner_specs import make_objective, make_spec
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from protocol.weights import NO_VERSION, Lineage, WeightVersion
 )
 def test_overlong_penalty_is_that_of_the_seed_system(sampled, penalty):
     """GRPO-TCR's numbers: 10,480 tokens, the last 3,000 of which are paid for."""
-    shaping = RewardShaping(overlong_tokens=10480, overlong_buffer=3000)
+    shaping = RewardShapingSettings(overlong_tokens=10480, overlong_buffer=3000)
     assert shape_reward(1.0, sampled, shaping) == pytest.approx(1.0 + penalty)
 
 
@@ -29,11 +29,11 @@ def test_overlong_penalty_is_that_of_the_seed_system(sampled, penalty):
     ("reward", "expected"), [(0, -5), (0.25, -2.5), (0.5, 0), (1.0, 5), (1.5, 10), (2.0, 15), (9.0, 20), (-9.0, -20)]
 )
 def test_affine_reward_is_that_of_seta(reward, expected):
-    assert shape_reward(reward, 100, RewardShaping(bias=-0.5, scale=10, clip=20)) == expected
+    assert shape_reward(reward, 100, RewardShapingSettings(bias=-0.5, scale=10, clip=20)) == expected
 
 
 def test_the_penalty_comes_before_the_scale():
-    shaping = RewardShaping(bias=-0.5, scale=10, overlong_tokens=100, overlong_buffer=50, overlong_factor=0.5)
+    shaping = RewardShapingSettings(bias=-0.5, scale=10, overlong_tokens=100, overlong_buffer=50, overlong_factor=0.5)
     assert shape_reward(1.0, 100, shaping) == pytest.approx((1.0 - 0.5 - 0.5) * 10)
 
 
@@ -78,7 +78,7 @@ def episode(group: int, sample: int, reward: float, *segments: Segment) -> bytes
 def read(payload, **objective):
     lineage = Lineage()
     lineage.add(WeightVersion(0), 0, NO_VERSION)
-    return read_batch(payload, lineage, WeightVersion(0), LearnerSettings("unused", objective=Objective(**objective)))
+    return read_batch(payload, lineage, WeightVersion(0), make_spec("unused", objective=make_objective(**objective)))
 
 
 def score(own: float, *all_of_them: float) -> float:
@@ -111,7 +111,7 @@ def test_a_turns_reward_is_shaped_with_its_episodes():
         episode(0, 1, 0.0, turns_of(0.5)),
         episode(0, 2, 0.0, turns_of(0.0)),
     ]
-    batch = read(payload, advantage="step", shaping=RewardShaping(bias=-0.5, scale=10, clip=20))
+    batch = read(payload, advantage="step", shaping=RewardShapingSettings(bias=-0.5, scale=10, clip=20))
     found = [float(sample.columns.advantages[0]) for sample in batch.samples]
     assert found == pytest.approx([score(each, 20.0, 0.0, -5.0) for each in (20.0, 0.0, -5.0)], rel=1e-5)
 
@@ -123,7 +123,7 @@ def test_a_control_with_shuffled_rewards_learns_nothing_from_its_turns_either():
     payload = [episode(group, sample, 0.0, turns_of(float(sample))) for group in range(8) for sample in range(2)]
 
     def good(*, shuffle: bool) -> int:
-        settings = LearnerSettings("unused", objective=Objective(advantage="step"), shuffle_rewards=shuffle)
+        settings = make_spec("unused", objective=make_objective(advantage="step"), shuffle_rewards=shuffle)
         samples = read_batch(payload, lineage, WeightVersion(0), settings).samples
         return sum(float(sample.columns.advantages[0]) > 0 for sample in samples[1::2])
 
@@ -164,7 +164,7 @@ def test_step_advantages_of_an_episode_cut_at_a_turn():
 
 def test_batch_advantages_are_over_all_groups():
     payload = [episode(group, 0, reward, turns_of(0.0)) for group, reward in enumerate((1.0, 0.0, 0.5))]
-    batch = read(payload, advantage="batch", shaping=RewardShaping(bias=-0.5, scale=10))
+    batch = read(payload, advantage="batch", shaping=RewardShapingSettings(bias=-0.5, scale=10))
     found = [float(sample.columns.advantages[0]) for sample in batch.samples]
     assert found == pytest.approx([score(reward, 5, -5, 0) for reward in (5, -5, 0)], rel=1e-5)
 

@@ -6,14 +6,15 @@ and, where a policy needs them, ``proximal``, ``reference`` and ``keep``.
 
 import numpy as np
 
-from learner.losses.objective import KlEstimator, LossType, Objective, ProximalPolicy
+from learner.losses.objective import Objective
+from learner.losses.settings import KlEstimator, LossType, ProximalPolicy
 
 
 def clip_ppo(ratio, advantage, objective):
     """PPO's pessimistic bound, then the dual clip's bound from below for negative advantages."""
-    low, high = 1 - objective.eps_low, 1 + objective.eps_high
+    low, high = 1 - objective.policy_loss.eps_low, 1 + objective.policy_loss.eps_high
     inner = min(ratio * advantage, float(np.clip(ratio, low, high)) * advantage)
-    return max(inner, objective.dual_clip * advantage) if advantage < 0 else inner
+    return max(inner, objective.policy_loss.dual_clip * advantage) if advantage < 0 else inner
 
 
 def proximal_of(token, objective):
@@ -46,7 +47,7 @@ def objective_of(token, sequence, objective):
     advantage = token["advantage"]
     ratio = np.exp(token["current"] - anchor)
     stopped = np.exp(token["stopped"] - anchor)
-    match objective.loss:
+    match objective.policy_loss.loss:
         case LossType.CLIP:
             value = clip_ppo(ratio, advantage, objective)
         case LossType.GSPO:
@@ -57,13 +58,15 @@ def objective_of(token, sequence, objective):
             ]
             value = clip_ppo(np.exp(np.mean(gaps)) if gaps else 1.0, advantage, objective)
         case LossType.CISPO:
-            value = np.clip(stopped, 1 - objective.eps_low, 1 + objective.eps_high) * advantage * token["current"]
+            low, high = 1 - objective.policy_loss.eps_low, 1 + objective.policy_loss.eps_high
+            value = np.clip(stopped, low, high) * advantage * token["current"]
         case LossType.DPPO_TV:
             moved = np.exp(token["stopped"]) - np.exp(token["behaviour"])
-            out = moved > objective.tv_bound if advantage > 0 else moved < -objective.tv_bound
+            bound = objective.policy_loss.tv_bound
+            out = moved > bound if advantage > 0 else moved < -bound
             value = (stopped if out else ratio) * advantage
         case LossType.REINFORCE:
-            value = min(stopped, objective.tis_cap) * advantage * token["current"]
+            value = min(stopped, objective.policy_loss.tis_cap) * advantage * token["current"]
     if prox is not None:
         value *= min(np.exp(prox - token["behaviour"]), objective.corrections.cap)
     return value

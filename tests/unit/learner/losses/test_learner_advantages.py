@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.losses.advantages import compute_advantages
-from learner.losses.objective import AdvantageEstimator
+from learner.losses.settings import AdvantageEstimator
 
 REWARDS = [1.0, 0.0, 0.0, 0.5, 1.0, 0.0]
 GROUPS = [7, 7, 3, 3, 7, 3]

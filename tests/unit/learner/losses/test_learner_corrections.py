@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from learner.data.packing import TrainingSample
 from learner.data.sample_checks import check_samples
 from learner.losses.corrections import second_moment_mask
-from learner.losses.objective import KlPenalty, Objective, OffPolicyCorrections, RewardShaping
+from learner.losses.settings import CorrectionSettings, KlPenaltySettings, RewardShapingSettings
 from learner.losses.token_columns import make_token_columns
 from learner.training.update import split_minibatches
 from protocol.errors import UserError
+from tests.support.learner_specs import make_objective
 
 
 @given(st.lists(st.floats(-3, 3), min_size=1, max_size=9), st.floats(0.01, 2.0))
@@ -87,27 +89,27 @@ def test_columns_of_different_lengths():
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda: Objective(eps_low=0.0), "eps_low"),
-        (lambda: Objective(dual_clip=1.2), "set learner.dual_clip = 3.0"),
-        (lambda: Objective(loss="reinforce"), "set learner.tis_cap"),
-        (lambda: Objective(tis_cap=2.0), "learner.loss = 'reinforce'"),
-        (lambda: Objective(loss="reinforce", tis_cap=-1.0), "above 0"),
-        (lambda: Objective(tv_bound=1.5), "tv_bound"),
-        (lambda: Objective(minibatches=0), "at least one update"),
-        (lambda: Objective(aggregation="constant"), "aggregation_tokens"),
-        (lambda: Objective(corrections=OffPolicyCorrections(proximal="recomputed")), "set learner.minibatches = 2"),
+        (lambda: make_objective(eps_low=0.0), "eps_low"),
+        (lambda: make_objective(dual_clip=1.2), "set learner.dual_clip = 3.0"),
+        (lambda: make_objective(loss="reinforce"), "set learner.tis_cap"),
+        (lambda: make_objective(tis_cap=2.0), "learner.loss = 'reinforce'"),
+        (lambda: make_objective(loss="reinforce", tis_cap=-1.0), "tis_cap\n.*greater than 0"),
+        (lambda: make_objective(tv_bound=1.5), "tv_bound"),
+        (lambda: make_objective(minibatches=0), "minibatches\n.*greater than or equal to 1"),
+        (lambda: make_objective(aggregation="constant"), "aggregation_tokens"),
+        (lambda: make_objective(corrections=CorrectionSettings(proximal="recomputed")), "set learner.minibatches = 2"),
         (
-            lambda: Objective(loss="dppo_tv", corrections=OffPolicyCorrections(proximal="log_linear")),
+            lambda: make_objective(loss="dppo_tv", corrections=CorrectionSettings(proximal="log_linear")),
             "correction.proximal = 'none'",
         ),
-        (lambda: OffPolicyCorrections(band=(1.2, 2.0)), "correction.band"),
-        (lambda: OffPolicyCorrections(cap=0.0), "correction.cap"),
-        (lambda: OffPolicyCorrections(m2po=0.0), "m2po"),
-        (lambda: KlPenalty(-1.0), "kl.coefficient"),
-        (lambda: RewardShaping(scale=0.0), "shaping.scale"),
-        (lambda: RewardShaping(overlong_tokens=5), "shaping.overlong_buffer"),
+        (lambda: CorrectionSettings(band=(1.2, 2.0)), "correction.band"),
+        (lambda: CorrectionSettings(cap=0.0), "cap\n.*greater than 0"),
+        (lambda: CorrectionSettings(m2po=0.0), "m2po"),
+        (lambda: KlPenaltySettings(coefficient=-1.0), "coefficient"),
+        (lambda: RewardShapingSettings(scale=0.0), "shaping.scale"),
+        (lambda: RewardShapingSettings(overlong_tokens=5), "shaping.overlong_buffer"),
     ],
 )
 def test_objectives_that_contradict_themselves(make, word):
-    with pytest.raises(UserError, match=word):
+    with pytest.raises((UserError, ValidationError), match=word):
         make()

@@ -10,33 +10,36 @@ from hypothesis import strategies as st
 from loss_reference import gradient_of, loss_of
 
 from learner.losses.metrics import MetricSums, summarise_metrics
-from learner.losses.objective import KlPenalty, Objective, OffPolicyCorrections
 from learner.losses.policy_loss import likelihood_loss, policy_loss
+from learner.losses.settings import CorrectionSettings, KlPenaltySettings
 from learner.losses.token_columns import TokenColumns
+from tests.support.learner_specs import make_objective
 
 LOSSES = {
-    "clip": Objective(),
-    "gspo": Objective(loss="gspo", eps_low=0.05, eps_high=0.08),
-    "cispo": Objective(loss="cispo"),
-    "dppo_tv": Objective(loss="dppo_tv", tv_bound=0.1),
-    "reinforce": Objective(loss="reinforce", tis_cap=1.5),
+    "clip": make_objective(),
+    "gspo": make_objective(loss="gspo", eps_low=0.05, eps_high=0.08),
+    "cispo": make_objective(loss="cispo"),
+    "dppo_tv": make_objective(loss="dppo_tv", tv_bound=0.1),
+    "reinforce": make_objective(loss="reinforce", tis_cap=1.5),
 }
 CORRECTED = {
-    "band": Objective(corrections=OffPolicyCorrections(band=(0.6, 1.6))),
-    "gspo, band": Objective(loss="gspo", corrections=OffPolicyCorrections(band=(0.6, 1.6))),
-    "opsm": Objective(corrections=OffPolicyCorrections(opsm=0.02)),
-    "m2po": Objective(corrections=OffPolicyCorrections(m2po=0.04)),
-    "recomputed": Objective(minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed", cap=1.2)),
-    "recomputed, band": Objective(
-        minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed", band=(0.7, 1.5))
+    "band": make_objective(corrections=CorrectionSettings(band=(0.6, 1.6))),
+    "gspo, band": make_objective(loss="gspo", corrections=CorrectionSettings(band=(0.6, 1.6))),
+    "opsm": make_objective(corrections=CorrectionSettings(opsm=0.02)),
+    "m2po": make_objective(corrections=CorrectionSettings(m2po=0.04)),
+    "recomputed": make_objective(minibatches=2, corrections=CorrectionSettings(proximal="recomputed", cap=1.2)),
+    "recomputed, band": make_objective(
+        minibatches=2, corrections=CorrectionSettings(proximal="recomputed", band=(0.7, 1.5))
     ),
-    "gspo, recomputed": Objective(loss="gspo", minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed")),
-    "cispo, recomputed": Objective(
-        loss="cispo", minibatches=2, corrections=OffPolicyCorrections(proximal="recomputed")
+    "gspo, recomputed": make_objective(
+        loss="gspo", minibatches=2, corrections=CorrectionSettings(proximal="recomputed")
     ),
-    "log-linear": Objective(corrections=OffPolicyCorrections(proximal="log_linear", cap=1.1)),
-    "k2": Objective(kl=KlPenalty(0.3, "k2")),
-    "k3": Objective(kl=KlPenalty(0.3, "k3")),
+    "cispo, recomputed": make_objective(
+        loss="cispo", minibatches=2, corrections=CorrectionSettings(proximal="recomputed")
+    ),
+    "log-linear": make_objective(corrections=CorrectionSettings(proximal="log_linear", cap=1.1)),
+    "k2": make_objective(kl=KlPenaltySettings(coefficient=0.3, estimator="k2")),
+    "k3": make_objective(kl=KlPenaltySettings(coefficient=0.3, estimator="k3")),
 }
 EVERY = LOSSES | CORRECTED
 
@@ -124,9 +127,14 @@ def test_loss_and_gradient_are_the_papers(name, seed):
 def test_every_correction_is_at_work_in_the_cases_above(name):
     """A case in which a bound never holds would say nothing about it."""
     cases = [for_objective(random_case(seed), EVERY[name]) for seed in range(4)]
-    plain = Objective(loss=EVERY[name].loss, tis_cap=EVERY[name].tis_cap)
-    loose = Objective(
-        loss=plain.loss, eps_low=0.99, eps_high=50, dual_clip=60, tv_bound=0.99, tis_cap=plain.tis_cap and 60.0
+    plain = make_objective(loss=EVERY[name].policy_loss.loss, tis_cap=EVERY[name].policy_loss.tis_cap)
+    loose = make_objective(
+        loss=plain.policy_loss.loss,
+        eps_low=0.99,
+        eps_high=50,
+        dual_clip=60,
+        tv_bound=0.99,
+        tis_cap=plain.policy_loss.tis_cap and 60.0,
     )
     against = loose if name in LOSSES else plain
     if name in LOSSES:
@@ -155,7 +163,7 @@ CORNERS = [
 @pytest.mark.parametrize(("ratio", "advantage", "learns", "metric"), CORNERS)
 def test_clip_corners(loss, ratio, advantage, learns, metric):
     """Where a bound holds, the token has no gradient and its metric says so; nowhere else."""
-    objective = Objective(loss=loss)
+    objective = make_objective(loss=loss)
     result, grad = one(math.log(ratio), advantage, objective)
     assert grad.item() == pytest.approx(-ratio * advantage if learns else 0.0, rel=1e-9)
     metrics = summarise_metrics(result.sums, objective)
@@ -223,8 +231,8 @@ def test_a_mask_gives_no_weight_to_the_other_tokens():
 
 def test_a_masked_token_is_not_counted_as_clipped():
     """Its gradient is gone for another reason."""
-    result, _ = one(1.0, 1.0, Objective(corrections=OffPolicyCorrections(m2po=0.04)), keep=False)
-    metrics = summarise_metrics(result.sums, Objective(corrections=OffPolicyCorrections(m2po=0.04)))
+    result, _ = one(1.0, 1.0, make_objective(corrections=CorrectionSettings(m2po=0.04)), keep=False)
+    metrics = summarise_metrics(result.sums, make_objective(corrections=CorrectionSettings(m2po=0.04)))
     assert (metrics["clip_high"], metrics["masked_m2po"]) == (0, 1)
 
 
@@ -257,10 +265,10 @@ def test_the_gradient_of_k1_is_that_of_its_expectation():
         reference=reference,
     )
     for kind in ("k1", "k2"):
-        loss = policy_loss(current, tokens, Objective(kl=KlPenalty(1.0, kind))).loss
+        loss = policy_loss(current, tokens, make_objective(kl=KlPenaltySettings(coefficient=1.0, estimator=kind))).loss
         (found,) = torch.autograd.grad(loss, logits, retain_graph=True)
         torch.testing.assert_close(found, exact)
-    value = policy_loss(current, tokens, Objective(kl=KlPenalty(1.0, "k1"))).loss
+    value = policy_loss(current, tokens, make_objective(kl=KlPenaltySettings(coefficient=1.0, estimator="k1"))).loss
     torch.testing.assert_close(value, (current.exp() * (current - reference)).sum())
 
 
@@ -280,7 +288,9 @@ def test_micro_batches_add_up(name):
 
 def test_metrics_are_their_formulas():
     case = random_case(1)
-    objective = Objective(corrections=OffPolicyCorrections(band=(0.6, 1.6), opsm=0.02, m2po=0.1), kl=KlPenalty(0.1))
+    objective = make_objective(
+        corrections=CorrectionSettings(band=(0.6, 1.6), opsm=0.02, m2po=0.1), kl=KlPenaltySettings(coefficient=0.1)
+    )
     entropy = torch.rand(sum(map(len, case)), dtype=torch.float64)
     result, _ = run(case, objective, entropy)
     metrics = summarise_metrics(result.sums, objective)
@@ -302,7 +312,7 @@ def test_metrics_are_their_formulas():
     for name, value in expected.items():
         assert metrics[name] == pytest.approx(value), name
     assert metrics["masked_opsm"] > 0
-    assert "masked_band" not in summarise_metrics(result.sums, Objective()), "what was not asked for is not told"
+    assert "masked_band" not in summarise_metrics(result.sums, make_objective()), "what was not asked for is not told"
 
 
 @given(st.lists(st.floats(-30, 30), min_size=1, max_size=8))

@@ -1,0 +1,32 @@
+"""Learners for tests: specs and objectives from flat keywords, whichever section each belongs to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from learner.losses.objective import Objective
+from learner.losses.settings import PolicyLossSettings
+from learner.settings import LoraSettings, StalenessSettings, TrainerSettings
+from learner.spec import LearnerSpec
+from protocol.staleness import StaleTokenPolicy
+
+
+def make_objective(**changes: Any) -> Objective:
+    """An objective: ``shaping``, ``corrections`` and ``kl`` are its sections, all else are fields of the policy loss."""
+    sections = {name: changes.pop(name) for name in ("shaping", "corrections", "kl") if name in changes}
+    return Objective(PolicyLossSettings(**changes), **sections)
+
+
+def make_spec(
+    model_path: str = "unused",
+    *,
+    max_staleness: int = 4,
+    stale_policy: StaleTokenPolicy = StaleTokenPolicy.MASK,
+    lora: LoraSettings | None = None,
+    **changes: Any,
+) -> LearnerSpec:
+    """A spec for as many ranks as its layout needs.  Fields of the trainer's section stand beside the spec's own."""
+    trainer = {name: changes.pop(name) for name in tuple(changes) if name in TrainerSettings.model_fields}
+    trainer.setdefault("ranks", trainer.get("tp", 1) * trainer.get("pp", 1) * trainer.get("cp", 1))
+    staleness = StalenessSettings(eta=max_staleness, policy=stale_policy)
+    return LearnerSpec(model_path, TrainerSettings(**trainer), lora or LoraSettings(), staleness=staleness, **changes)
