@@ -6,6 +6,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from actors.rewards.registry import BINARY
+from protocol.settings import ConfigSection
+
+
+class OutcomeSettings(ConfigSection):
+    """Which formula turns a grade into a reward."""
+
+    reward: str = BINARY
+    """The reward of a grade: ``binary``, ``pass_ratio``, ``pass_ratio_with_bonus``, ``pass_ratio_parallel_penalty``,
+    ``signed_pass_ratio``, ``weighted_tests``, ``art`` or ``tcr``."""
 
 
 class RewardTarget(StrEnum):

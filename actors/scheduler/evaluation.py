@@ -1,4 +1,4 @@
-"""One evaluation: every task some times sampled and some times greedy, each attempt finished exactly once.
+"""One evaluation: some sampled and some greedy attempts at every task, each finished exactly once.
 
 It is over when every attempt is there, or when infrastructure failed one of them too often.  A task whose own image,
 setup or service fails is left out, as long as there are others.
@@ -17,9 +17,10 @@ from protocol.trajectory import EpisodeStatus, GroupId, InfraFailure, RolloutReq
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPlan:
-    """``attempts`` at temperature 1 and ``greedy`` greedy ones for each of ``tasks``; the same tasks, tickets and seeds
-    for the same ``seed``, whatever ``name``.  Only engines with ``deterministic`` set draw by those seeds; from others,
-    the sampled attempts of two evaluations are independent draws."""
+    """``attempts`` sampled and ``greedy`` greedy attempts for each of ``tasks``.
+
+    The same ``seed`` gives the same tasks, requests and sampling seeds, whatever the ``name``.  Only engines with
+    ``deterministic`` set draw by those seeds; with others the sampled attempts of two evaluations are independent."""
 
     name: str
     tasks: tuple[str, ...]
@@ -28,7 +29,7 @@ class EvaluationPlan:
     seed: int
 
     def make_requests(self, run_id: str) -> list[RolloutRequest]:
-        """Attempt by attempt over all tasks, so that an early stop still covers each task."""
+        """Return the requests, one attempt over all tasks after another, so an early stop still covers each task."""
         size = self.attempts + self.greedy
         return [
             RolloutRequest(
@@ -48,7 +49,7 @@ class EvaluationPlan:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationAttempt:
-    """What one attempt came to."""
+    """The result of one attempt."""
 
     task: str
     family: str
@@ -58,35 +59,36 @@ class EvaluationAttempt:
     status: EpisodeStatus
     sampled_tokens: int
     versions: tuple[int, ...] = ()
-    """Of the weights that sampled it, each once; none where it was broken off before the first token."""
+    """The weight versions that sampled it, each once; empty if it ended before the first token."""
     group: int = -1
-    """Its task's number in the plan; −1 where that is not known."""
+    """The index of its task in the plan; −1 if that is not known."""
 
 
 @dataclass(slots=True)
 class EvaluationTracker:
-    """Collects the attempts of one plan and says when it is over."""
+    """Collects the attempts of one plan and knows when it is over."""
 
     plan: EvaluationPlan
     finished_attempts: dict[tuple[int, int], EvaluationAttempt] = field(
         default_factory=dict[tuple[int, int], EvaluationAttempt]
     )
+    """(task index, sample) → attempt."""
     finished: asyncio.Event = field(default_factory=asyncio.Event)
     failure: InfraError | None = None
     """Why it will never be complete."""
     excluded_tasks: set[str] = field(default_factory=set[str])
-    """Tasks."""
 
     @property
     def total(self) -> int:
+        """Number of attempts that make the evaluation complete."""
         return (len(self.plan.tasks) - len(self.excluded_tasks)) * (self.plan.attempts + self.plan.greedy)
 
     def is_open(self, request: RolloutRequest) -> bool:
-        """Its attempt is still open."""
+        """Whether the attempt of ``request`` is still missing."""
         return (request.group, request.sample) not in self.finished_attempts and request.task not in self.excluded_tasks
 
     def add_attempt(self, request: RolloutRequest, attempt: EvaluationAttempt) -> bool:
-        """False when this attempt is already there, or its task was left out."""
+        """Count an attempt.  False if it is there already, or its task was excluded."""
         if not self.is_open(request):
             return False
         self.finished_attempts[request.group, request.sample] = attempt
@@ -94,8 +96,10 @@ class EvaluationTracker:
         return True
 
     def give_up_attempt(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> str:
-        """``ticket`` will not be issued again, so its attempt stays open, unless an earlier try of it came in late.
-        What is to be told where its task is left out for it; empty for nothing."""
+        """Record that ``request`` will not be issued again.
+
+        If its attempt is missing, either its task is excluded, and the message for a person is returned, or the
+        evaluation fails; otherwise nothing happens.  Returns "" if there is no message."""
         if not self.is_open(request):
             return ""
         why = " ".join(detail.split())[:300]
@@ -105,18 +109,19 @@ class EvaluationTracker:
                 key: attempt for key, attempt in self.finished_attempts.items() if attempt.task != request.task
             }
             self._finish_if_complete()
-            return f"the evaluation {self.plan.name} goes on without the task {request.task}, which fails itself: {why}"
+            return f"evaluation {self.plan.name} continues without task {request.task}, which itself fails: {why}"
         self.failure = InfraError(
             f"evaluation {self.plan.name} cannot be completed: infrastructure failed task {request.task} "
-            f"{request.attempt + 1} times (rollout.replacement_limit), at last with {failure}: {why}; mend that and "
-            "go on with the run"
+            f"{request.attempt + 1} times (rollout.replacement_limit), most recently with {failure}: {why}; fix that "
+            "and resume the run"
         )
         self.finished.set()
         return ""
 
+    def attempts(self) -> Sequence[EvaluationAttempt]:
+        """Return the attempts so far, in plan order."""
+        return [self.finished_attempts[key] for key in sorted(self.finished_attempts)]
+
     def _finish_if_complete(self) -> None:
         if len(self.finished_attempts) == self.total:
             self.finished.set()
-
-    def attempts(self) -> Sequence[EvaluationAttempt]:
-        return [self.finished_attempts[key] for key in sorted(self.finished_attempts)]

@@ -1,59 +1,90 @@
-"""How often infrastructure fails attempts, by how long they had been out.  Pure.
+"""How often infrastructure fails attempts, by how long they had been running.  Pure.
 
-Failures that hit long attempts more than short ones thin out what is long and hard: each of its replacements has to
-come through the same time, and a sample that never does is given up.
+Failures that hit long attempts more often than short ones thin out long and hard tasks: each replacement has to survive
+the same time, and a sample that never does is given up.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-_TENTHS = 10
-_NOTABLE, _TIMES_ALL = 0.1, 2.0
-"""The slowest tenth is worth a word where so much of it fails, and so many times as much as of all."""
+from protocol.events import EmitEvent
+
+_DECILES = 10
+_REPORTED_ATTEMPTS = 500
+"""Attempts in one report: fifty in each decile."""
+_ALERT_RATE, _ALERT_RATIO = 0.1, 2.0
+"""An alert needs this failure rate in the slowest decile, and this multiple of the overall rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailureRateReport:
-    """Of a number of attempts."""
+    """Failure rates of a number of attempts."""
 
     attempts: int
     failed: int
     by_decile: tuple[float, ...]
-    """Share that failed of each tenth by seconds out, shortest first."""
+    """Share of failed attempts in each decile of running time, shortest first."""
 
     @property
     def alert(self) -> str | None:
-        """What a person should hear: that the slowest tenth loses far more than all do."""
+        """A message for a person if the slowest decile fails far more often than all attempts, else None."""
         slowest, overall = self.by_decile[-1], self.failed / self.attempts
-        if slowest < _NOTABLE or slowest < _TIMES_ALL * overall:
+        if slowest < _ALERT_RATE or slowest < _ALERT_RATIO * overall:
             return None
         return (
             f"infrastructure failed {slowest:.0%} of the slowest tenth of {self.attempts} attempts, and {overall:.0%} "
-            "of all: long episodes are trained less. The episode.failed events have the reasons; for deadline, raise "
-            "rollout.episode_deadline_s"
+            "of all, so long episodes are trained less. The episode.failed events have the reasons; if they are "
+            "deadlines, raise rollout.episode_deadline_s"
         )
 
 
 @dataclass(slots=True)
 class FailureRateTracker:
-    """Collects attempts that have ended until :meth:`take`."""
+    """Collects finished attempts until :meth:`pop_report`."""
 
     _ended: list[tuple[float, bool]] = field(default_factory=list[tuple[float, bool]])
 
     def add_attempt(self, seconds: float, *, failed: bool) -> None:
-        """An attempt ended ``seconds`` after it was handed out."""
+        """Record an attempt that ended ``seconds`` after it was assigned."""
         self._ended.append((seconds, failed))
 
     def __len__(self) -> int:
         return len(self._ended)
 
     def pop_report(self) -> FailureRateReport | None:
-        """The rates of what was added since the last time; None for fewer than one attempt a tenth, which stay."""
+        """Report on the attempts since the last report; None, and they stay, if there are fewer than ten."""
         count = len(self._ended)
-        if count < _TENTHS:
+        if count < _DECILES:
             return None
         failed = [failed for _, failed in sorted(self._ended)]
         self._ended.clear()
-        tenths = [failed[count * n // _TENTHS : count * (n + 1) // _TENTHS] for n in range(_TENTHS)]
-        return FailureRateReport(count, sum(failed), tuple(round(sum(tenth) / len(tenth), 4) for tenth in tenths))
+        deciles = [failed[count * n // _DECILES : count * (n + 1) // _DECILES] for n in range(_DECILES)]
+        rates = tuple(round(sum(decile) / len(decile), 4) for decile in deciles)
+        return FailureRateReport(count, sum(failed), rates)
+
+
+@dataclass(slots=True)
+class FailureRateMonitor:
+    """Emits a report every so many attempts, and an alert as long as it is true."""
+
+    emit: EmitEvent
+    _tracker: FailureRateTracker = field(default_factory=FailureRateTracker)
+    _alerted: bool = False
+
+    def add_attempt(self, seconds: float, *, failed: bool) -> None:
+        """Record an attempt that ended ``seconds`` after it was assigned."""
+        self._tracker.add_attempt(seconds, failed=failed)
+        if len(self._tracker) >= _REPORTED_ATTEMPTS:
+            self.emit_report()
+
+    def emit_report(self) -> None:
+        """Emit the rates since the last report, if there are enough attempts."""
+        if (rates := self._tracker.pop_report()) is None:
+            return
+        self.emit("infra.failure_rates", attempts=rates.attempts, failed=rates.failed, by_decile=list(rates.by_decile))
+        if (text := rates.alert) is not None:
+            self.emit("alert.raised", name="infra_rates", text=text)
+        elif self._alerted:
+            self.emit("alert.resolved", name="infra_rates")
+        self._alerted = text is not None

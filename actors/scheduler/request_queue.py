@@ -1,7 +1,7 @@
-"""The conductor's memory of tickets: kept back, waiting, out, by whom.  A pure state machine.
+"""The rollout requests of one purpose: held back, waiting, or assigned to a worker.  A pure state machine.
 
-Every ticket is in exactly one place: in ``kept_back``, in ``waiting`` or in ``out`` with one worker.  It leaves for
-good when its trajectory was acknowledged, its sample abandoned, or nobody need be sent for it any more.
+Every request is in exactly one place: in ``held_back``, in ``waiting``, or in ``assigned`` with one worker.  It leaves
+for good when its trajectory was acknowledged, its sample was abandoned, or nobody has to run it any more.
 """
 
 from __future__ import annotations
@@ -13,52 +13,59 @@ from dataclasses import dataclass, field, replace
 from protocol.trajectory import InfraFailure, RolloutRequest
 
 RequestKey = tuple[str, int, int]
-"""purpose, group, sample"""
+"""(purpose, group, sample) of a request, the same for all its attempts."""
 
 
 def request_key(request: RolloutRequest) -> RequestKey:
+    """Return the key under which all attempts at one sample are known."""
     return (request.purpose, request.group, request.sample)
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedRequest:
+    """A request that a worker has."""
+
     request: RolloutRequest
     worker: str
-    """Name and incarnation: a restarted worker is another one."""
+    """``NAME#INCARNATION``: a restarted worker is another one."""
     assigned_at: float
     deadline: float
-    """After this, by the conductor's clock, the ticket counts as lost."""
+    """By the scheduler's clock; after this the request counts as lost."""
     settled: bool = False
-    """What it is for is done without it: lost, it is not issued again."""
+    """The sample is done without this request: if it is lost, it is not issued again."""
 
 
 @dataclass(slots=True)
 class RolloutRequestQueue:
+    """All requests that are not done, and who has them."""
+
     waiting: deque[RolloutRequest] = field(default_factory=deque[RolloutRequest])
     assigned: dict[RequestKey, AssignedRequest] = field(default_factory=dict[RequestKey, AssignedRequest])
     held_back: list[RolloutRequest] = field(default_factory=list[RolloutRequest])
-    """Nobody may have these before :meth:`release`."""
+    """Requests that no worker may get before :meth:`release_held`."""
 
     def add(self, request: RolloutRequest, *, first: bool = False) -> None:
+        """Let ``request`` wait, as the last or as the first."""
         (self.waiting.appendleft if first else self.waiting.append)(request)
 
     def hold_back(self, request: RolloutRequest) -> None:
+        """Keep ``request`` until :meth:`release_held`."""
         self.held_back.append(request)
 
     def release_held(self) -> None:
-        """What was kept back waits from now on, behind what does so already."""
+        """Move the requests that were held back to the end of the waiting ones."""
         self.waiting.extend(self.held_back)
         self.held_back.clear()
 
     def assign(self, worker: str, count: int, now: float, deadline: float) -> list[RolloutRequest]:
-        """Up to ``count`` tickets, oldest first."""
-        tickets = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
-        for ticket in tickets:
-            self.assigned[request_key(ticket)] = AssignedRequest(ticket, worker, now, deadline)
-        return tickets
+        """Assign up to ``count`` waiting requests to ``worker``, oldest first."""
+        requests = [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+        for request in requests:
+            self.assigned[request_key(request)] = AssignedRequest(request, worker, now, deadline)
+        return requests
 
     def find_undelivered(self, worker: str, holds: Collection[str]) -> list[RolloutRequest]:
-        """What ``worker`` was given and does not have, by :func:`name_of`: the answer was lost on its way."""
+        """Return what is assigned to ``worker`` and not among the attempt ids that it ``holds``: the reply was lost."""
         return [
             out.request
             for out in self.assigned.values()
@@ -66,57 +73,59 @@ class RolloutRequestQueue:
         ]
 
     def finish(self, request: RolloutRequest) -> AssignedRequest | None:
-        """The ticket is done with; None when it was not out (a late reply of a lost worker)."""
+        """Remove a request that is done; None if it was not assigned (a late reply of a lost worker)."""
         found = self.assigned.get(request_key(request))
         if found is None or found.request.attempt != request.attempt:
             return None
         return self.assigned.pop(request_key(request))
 
     def reissue(self, request: RolloutRequest, failure: InfraFailure) -> RolloutRequest:
-        """The same sample once more, ahead of what waits; the ticket remembers what matters of ``failure``."""
+        """Add the next attempt at the same sample ahead of all waiting requests, and return it.
+
+        It remembers whether ``failure`` was a sandbox that vanished."""
         vanished = request.vanished + (failure is InfraFailure.SANDBOX_VANISHED)
         again = replace(request, attempt=request.attempt + 1, vanished=vanished)
         self.add(again, first=True)
         return again
 
     def reclaim_from_worker(self, worker: str, *, except_incarnation: str = "") -> list[AssignedRequest]:
-        """Take back what is out with ``worker`` (all its incarnations but one)."""
+        """Take back what all incarnations of ``worker`` have, except one."""
         return self._reclaim(lambda out: out.worker.rsplit("#", 1)[0] == worker and out.worker != except_incarnation)
 
     def reclaim_overdue(self, now: float) -> list[AssignedRequest]:
-        """Take back what is out past its deadline."""
+        """Take back what is assigned past its deadline."""
         return self._reclaim(lambda out: out.deadline < now)
 
-    def _reclaim(self, lost: Callable[[AssignedRequest], bool]) -> list[AssignedRequest]:
-        found = [out for out in self.assigned.values() if lost(out)]
+    def _reclaim(self, is_lost: Callable[[AssignedRequest], bool]) -> list[AssignedRequest]:
+        found = [out for out in self.assigned.values() if is_lost(out)]
         for out in found:
             del self.assigned[request_key(out.request)]
         return found
 
-    def withdraw(self, needless: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
-        """Take away those that nobody has and that are ``needless``."""
-        withdrawn = [ticket for ticket in (*self.held_back, *self.waiting) if needless(ticket)]
+    def withdraw(self, is_needless: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
+        """Remove the needless requests that no worker has."""
+        withdrawn = [request for request in (*self.held_back, *self.waiting) if is_needless(request)]
         if withdrawn:
-            self.held_back = [ticket for ticket in self.held_back if not needless(ticket)]
-            self.waiting = deque(ticket for ticket in self.waiting if not needless(ticket))
+            self.held_back = [request for request in self.held_back if not is_needless(request)]
+            self.waiting = deque(request for request in self.waiting if not is_needless(request))
         return withdrawn
 
-    def cancel(self, unwanted: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
-        """Take away those that are ``unwanted``, whoever has them."""
-        return self.withdraw(unwanted) + [out.request for out in self._reclaim(lambda out: unwanted(out.request))]
+    def cancel(self, is_unwanted: Callable[[RolloutRequest], bool]) -> list[RolloutRequest]:
+        """Remove the unwanted requests, whoever has them."""
+        return self.withdraw(is_unwanted) + [out.request for out in self._reclaim(lambda out: is_unwanted(out.request))]
 
     def settle(self, key: RequestKey) -> None:
-        """Who has this one runs it for nothing."""
+        """Mark an assigned request whose result nobody needs any more."""
         if (found := self.assigned.get(key)) is not None:
             self.assigned[key] = replace(found, settled=True)
 
-    def drop_purpose(self, purpose: str) -> int:
-        """Drop every ticket of ``purpose``; how many there were."""
-        before = len(self)
-        self.withdraw(lambda ticket: ticket.purpose == purpose)
-        for key in [key for key in self.assigned if key[0] == purpose]:
-            del self.assigned[key]
-        return before - len(self)
+    def clear(self) -> int:
+        """Drop every request and return how many there were."""
+        count = len(self)
+        self.waiting.clear()
+        self.assigned.clear()
+        self.held_back.clear()
+        return count
 
     def __len__(self) -> int:
         return len(self.held_back) + len(self.waiting) + len(self.assigned)

@@ -1,19 +1,20 @@
-"""Which task next, for whom: tickets out, tickets back, evaluations.
+"""The scheduler's actor: requests go out to workers and come back, evaluations run, groups are opened in the buffer.
 
-What is decided, and why, is :mod:`actors.scheduler.core`'s; this actor carries it out.  Invariants:
+What is decided, and why, belongs to :mod:`actors.scheduler.core`; this actor carries it out.  Invariants:
 
-- A ticket leaves only after its group and all its tickets are durable in the journal.
-- Admission decides how many groups are open, never which: the cursor alone orders tasks.  It counts groups opened less
-  those that fill no step (dropped, passed over) and those whose places steps lost to age, which no order of news can
-  make too few.
-- A sample ends in exactly one of: acknowledged trajectory, or abandoned, after its replacements failed or because a
-  person gave it up.  A worker that dies has its tickets issued again.  An attempt of an evaluation is not abandoned:
-  the evaluation fails with it.
-- An evaluation beside training (:mod:`actors.scheduler.online_evaluation`) has tickets of its own, which only its own worker takes.
+- A request leaves only after its group and all its requests are durable in the journal.
+- Admission decides how many groups are open, never which: the task sampler alone orders tasks.  It counts groups opened
+  without those that fill no step (dropped, passed over) and those whose places steps lost to staleness; no order of
+  messages can make that count too small.
+- A sample ends in exactly one of: acknowledged trajectory, or abandoned, either after its replacements failed or because
+  a person gave it up.  The requests of a worker that dies are issued again.  An attempt of an evaluation is never
+  abandoned: the evaluation fails with it.
+- Evaluations have requests of their own (:mod:`actors.scheduler.running_evaluation`).  One beside training is served to
+  its own worker only, any other to the workers of training.
 
-Workers wait for the conductor (``take``), the conductor waits for the buffer (``run`` follows its progress); the
-learner waits for neither, but under the policy ``wait``.  The conductor ends with its actor; a restarted one rebuilds
-everything from the journal and from what the driver says next.
+Workers wait for the scheduler (``acquire_requests``), the scheduler waits for the buffer (``run`` follows its progress);
+the learner waits for neither, except under the policy ``wait``.  The scheduler ends with its actor; a restarted one
+rebuilds everything from the journal and from what the driver reports next.
 """
 
 from __future__ import annotations
@@ -25,279 +26,276 @@ from dataclasses import dataclass
 
 from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.runtime.remote import Remote
-from actors.scheduler.core import FailedRequestFate, SchedulerCore, SchedulerRunState, SchedulerSettings
-from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan, EvaluationTracker
-from actors.scheduler.online_evaluation import OnlineEvaluationPlan, OnlineEvaluationState
+from actors.scheduler.core import SchedulerCore
+from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
+from actors.scheduler.journal_restore import restore_from_journal
+from actors.scheduler.online_evaluation import OnlineEvaluationPlan
 from actors.scheduler.request_queue import AssignedRequest
-from actors.scheduler.task_sampler import closings_seen_by
+from actors.scheduler.running_evaluation import RunningEvaluation
+from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSpec
+from actors.scheduler.worker_registry import WorkerRegistry
 from protocol.errors import InfraError, UserError
 from protocol.events import EventLog
-from protocol.journal import BudgetFullError, ClosedGroup, DiskFullError
-from protocol.trajectory import DropReason, GroupId, InfraFailure, RolloutRequest
-
-__all__ = ["RolloutScheduler", "SchedulerRunState", "SchedulerSettings", "SchedulerStatistics"]
+from protocol.journal import BudgetFullError, DiskFullError
+from protocol.trajectory import TRAIN_PURPOSE, DropReason, GroupId, InfraFailure, RolloutRequest
 
 _REISSUE_S = 2.0
+"""Seconds between two looks for overdue requests."""
 _FOLLOW_S = 5.0
+"""Longest wait for the buffer's progress in one call."""
+_OVERDUE = "no word from its worker within the deadline"
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStatistics:
+    """Counts of requests and groups, and what blocks new groups."""
+
     waiting: int
     assigned: int
     open_groups: int
     ready_groups: int
     blocked: str
-    """Why the journal takes no new group although admission allows it; empty when nothing blocks."""
+    """Why the journal takes no new group although admission allows it; empty if nothing blocks."""
     budget_full: bool
-    """It is the journal's budget that blocks, which a checkpoint frees."""
+    """The journal's byte budget blocks, which a checkpoint frees."""
 
 
 class RolloutScheduler:
+    """The actor.  Its methods belong to the driver, or to workers."""
+
     def __init__(
-        self, settings: SchedulerSettings, buffer: Remote[TrajectoryBuffer], clock: Callable[[], float] = time.monotonic
+        self, spec: SchedulerSpec, buffer: Remote[TrajectoryBuffer], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._buffer, self._clock = buffer, clock
-        self._run_id, self._settings = settings.run_id, settings
-        self._events = EventLog(settings.run_dir, "scheduler", settings.node)
-        self._core = SchedulerCore(settings, self._events.emit)
-        self._evaluation: EvaluationTracker | None = None
-        self._online_evaluation: OnlineEvaluationState | None = None
+        self._spec, self._buffer, self._clock = spec, buffer, clock
+        self._events = EventLog(spec.run_dir, "scheduler", spec.node)
+        self._core = SchedulerCore(spec, self._events.emit)
+        self._workers = WorkerRegistry()
+        self._evaluation: RunningEvaluation | None = None
+        """Served to the workers of training."""
+        self._online_evaluation: RunningEvaluation | None = None
+        """Served to the evaluation worker."""
         self._abandoned: dict[tuple[GroupId, int], str] = {}
-        """Samples that are given up, and why, and the journal does not know it."""
-        self._incarnations: dict[str, str] = {}
-        """Worker → the one of it that spoke last."""
+        """Samples that are given up, with the reason, until the journal knows it."""
         self._changed = asyncio.Condition()
-        self._filling = asyncio.Lock()
+        """Notified when a waiting worker may get a request."""
+        self._opening = asyncio.Lock()
         self._restored = False
-        self._seen = 0
+        self._seen_closing = 0
 
     # -- the driver's side ---------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Follow the buffer and look after overdue tickets until cancelled.  Raises :class:`DiskFull` when the disk
-        lets no group be opened and nothing is under way any more, InfraError when all groups come to nothing."""
+        """Follow the buffer and reissue overdue requests until cancelled.
+
+        Raises :class:`DiskFullError` if the disk lets no group be opened and nothing is under way any more, InfraError if
+        all groups come to nothing."""
         await self._restore()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow_buffer())
-            tasks.create_task(self._reissue_overdue())
+            tasks.create_task(self._keep_reissuing())
 
-    async def set_run_state(self, standing: SchedulerRunState) -> None:
-        """The run stands here.  When training ends, its tickets, waiting and out, are forgotten; no other comes."""
+    async def set_run_state(self, state: SchedulerRunState) -> None:
+        """Take in the state of the run.  When training ends, its requests, waiting and assigned, are dropped."""
         await self._restore()
-        self._core.set_run_state(standing)
+        self._core.set_run_state(state)
         await self._notify()
 
     async def binding_step(self, step: int, leased: Sequence[GroupId]) -> int | None:
-        """The step that bounds what the policy ``wait`` lets a learner do that has taken ``step`` steps and would take
-        one more on ``leased``; None when no running group is bound."""
+        """Return the step that the policy ``wait`` bounds a learner by that has taken ``step`` steps and would train
+        ``leased`` next; None if no running group is bound."""
         await self._restore()
-        return self._core.binding_step(step, leased)
+        return self._core.groups.staleness.binding_step(step, leased)
 
     async def run_evaluation(self, plan: EvaluationPlan) -> Sequence[EvaluationAttempt]:
-        """Run ``plan`` to its end; attempts in plan order.  Raises :class:`InfraError` when infrastructure fails an
-        attempt and all its replacements: an evaluation without it would not be the one that was asked for."""
-        evaluation = self._evaluation = EvaluationTracker(plan)
-        for ticket in plan.make_requests(self._run_id):
-            self._core.requests.add(ticket)
-        await self._notify()
+        """Run ``plan`` on the workers of training; return its attempts in plan order.
+
+        Raises :class:`InfraError` if infrastructure fails an attempt and all its replacements: without it the evaluation
+        would not be the one that was asked for."""
+        evaluation = self._evaluation = RunningEvaluation(plan, self._spec, self._events.emit)
         try:
-            await evaluation.finished.wait()
+            return await self._finish_evaluation(evaluation)
         finally:
-            self._core.requests.drop_purpose(plan.name)
-            self._evaluation = None
-        if evaluation.failure is not None:
-            raise evaluation.failure
-        return evaluation.attempts()
+            if self._evaluation is evaluation:
+                self._evaluation = None
 
     async def run_online_evaluation(self, plan: OnlineEvaluationPlan) -> Sequence[EvaluationAttempt]:
-        """:meth:`evaluate` beside training: by :meth:`take_exam` alone, and behind the attempts that are kept already.
-        One at a time."""
-        settings = self._settings
-        exam = self._online_evaluation = await asyncio.to_thread(
-            OnlineEvaluationState,
-            plan,
-            self._run_id,
-            replacement_limit=settings.replacement_limit,
-            ticket_deadline_s=settings.request_deadline_s,
-            emit=self._events.emit,
+        """Run ``plan`` beside training, on the evaluation worker alone, after the attempts that are on disk already.
+
+        One at a time.  Raises as :meth:`run_evaluation`, and OSError if the attempts cannot be read."""
+        evaluation = self._online_evaluation = await asyncio.to_thread(
+            RunningEvaluation.open_online, plan, self._spec, self._events.emit
         )
-        exam.emit_progress()
-        await self._notify()
+        evaluation.emit_progress()
         try:
-            await exam.tracker.finished.wait()
+            return await self._finish_evaluation(evaluation)
         finally:
-            if self._online_evaluation is exam:
+            if self._online_evaluation is evaluation:
                 self._online_evaluation = None
-        if exam.tracker.failure is not None:
-            raise exam.tracker.failure
-        return exam.tracker.attempts()
+
+    async def _finish_evaluation(self, evaluation: RunningEvaluation) -> Sequence[EvaluationAttempt]:
+        await self._notify()
+        await evaluation.tracker.finished.wait()
+        if evaluation.tracker.failure is not None:
+            raise evaluation.tracker.failure
+        return evaluation.tracker.attempts()
 
     async def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
-        """A person gives up a sample of an open group, or all of the group: the samples that were still to come, which
-        whoever runs them may end.  Raises UserError where there is nothing of that to give up."""
+        """Give up one sample of an open group, or the whole group, for a person.
+
+        Returns the samples that had not arrived; whoever runs them may end them.  Raises UserError if there is nothing to
+        give up."""
         await self._restore()
-        self._core.require_open(group)
+        self._core.groups.require_open(group)
         if sample is None:
             await self._buffer.call(TrajectoryBuffer.cancel_group, group)
         cancelled = self._core.cancel_samples(group, sample)
         if sample is not None:
             if not cancelled:
-                raise UserError(f"sample {sample} of group {group} does not run: it has arrived, or was given up")
+                raise UserError(f"sample {sample} of group {group} is not running: it has arrived or was given up")
             self._abandoned[group, sample] = DropReason.CANCELLED.value
-            await self._abandon()
+            await self._report_abandoned()
         await self._notify()
         return cancelled
 
     async def statistics(self) -> SchedulerStatistics:
-        dispatch = self._core
+        """Return the current counts."""
+        groups, queues = self._core.groups, [self._core.requests, *(each.requests for each in self._evaluations)]
         return SchedulerStatistics(
-            len(dispatch.requests.waiting),
-            len(dispatch.requests.assigned),
-            dispatch.open_groups,
-            dispatch.ready_groups,
-            str(dispatch.blocked_by or ""),
-            isinstance(dispatch.blocked_by, BudgetFullError),
+            sum(len(queue.waiting) for queue in queues),
+            sum(len(queue.assigned) for queue in queues),
+            groups.open_groups,
+            groups.ready_groups,
+            str(groups.blocked_by or ""),
+            isinstance(groups.blocked_by, BudgetFullError),
         )
 
     # -- the workers' side ---------------------------------------------------------------------------------------
 
     async def register_worker(self, worker: str, incarnation: str) -> None:
-        """A worker has started.  What an earlier incarnation of it held is issued again, and a ``take`` of that one
-        which still waits gets nothing any more."""
-        self._incarnations[worker] = incarnation
-        me = f"{worker}#{incarnation}"
-        for out in self._core.requests.reclaim_from_worker(worker, except_incarnation=me):
-            await self._handle_failure(out, InfraFailure.WORKER_DIED, "its worker died")
-        if self._online_evaluation is not None:
-            self._online_evaluation.register_worker(worker, me)
-            await self._notify()
+        """Register a worker that has started.
+
+        What an earlier incarnation of it has is issued again, and a call of that incarnation that still waits gets
+        nothing any more."""
+        current = self._workers.register(worker, incarnation)
+        await self._reclaim_from_worker(worker, "its worker died", except_incarnation=current)
 
     async def remove_worker(self, worker: str) -> None:
-        """A worker is gone for good, with its node: what it held is issued again at once."""
-        self._incarnations[worker] = ""
-        for out in self._core.requests.reclaim_from_worker(worker):
-            await self._handle_failure(out, InfraFailure.WORKER_DIED, "its node is gone")
+        """Remove a worker that is gone for good with its node; what it has is issued again at once."""
+        self._workers.remove(worker)
+        await self._reclaim_from_worker(worker, "its node is gone")
 
     async def acquire_requests(
         self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
     ) -> list[RolloutRequest]:
-        """Up to ``free`` tickets; empty when there is none within ``timeout_s``, or when another incarnation of the
-        worker has said hello.  ``holds``: what the worker has now, by :func:`actors.scheduler.request_queue.name_of`; what it was given
-        beside that in an answer which a cut cable swallowed is given again."""
-        return await self._acquire(worker, incarnation, timeout_s, lambda me: self._training_requests(me, free, holds))
+        """Return up to ``free`` requests; none if there is none within ``timeout_s``, or if another incarnation of the
+        worker has registered.
+
+        ``holds``: ids of the attempts that the worker has now.  Requests that were assigned to it beside those, in a
+        reply that was lost, are sent again."""
+        return await self._acquire(
+            worker, incarnation, timeout_s, lambda: self._assign(worker, incarnation, free, holds)
+        )
 
     async def acquire_evaluation_requests(
         self, worker: str, incarnation: str, free: int, timeout_s: float, holds: Collection[str] | None = None
     ) -> list[RolloutRequest]:
-        """:meth:`take` for the worker of evaluations beside training."""
-        return await self._acquire(
-            worker, incarnation, timeout_s, lambda me: self._evaluation_requests(me, free, holds)
-        )
+        """Return requests as :meth:`acquire_requests` does, to the worker of evaluations beside training."""
+
+        async def assign() -> list[RolloutRequest]:
+            if self._online_evaluation is None:
+                return []
+            return self._assign_from(self._online_evaluation, f"{worker}#{incarnation}", free, holds)
+
+        return await self._acquire(worker, incarnation, timeout_s, assign)
 
     async def _acquire(
-        self,
-        worker: str,
-        incarnation: str,
-        timeout_s: float,
-        tickets_for: Callable[[str], Awaitable[list[RolloutRequest]]],
+        self, worker: str, incarnation: str, timeout_s: float, assign: Callable[[], Awaitable[list[RolloutRequest]]]
     ) -> list[RolloutRequest]:
         try:
             async with asyncio.timeout(timeout_s):
-                while self._incarnations.setdefault(worker, incarnation) == incarnation:
-                    tickets = await tickets_for(f"{worker}#{incarnation}")
-                    if tickets or self._incarnations[worker] != incarnation:
-                        return tickets
+                while self._workers.is_current(worker, incarnation):
+                    requests = await assign()
+                    if requests or not self._workers.is_current(worker, incarnation):
+                        return requests
                     async with self._changed:
                         await self._changed.wait()
         except TimeoutError:
             pass
         return []
 
-    async def _training_requests(self, me: str, free: int, holds: Collection[str] | None) -> list[RolloutRequest]:
-        if holds is not None and (unheard := self._core.requests.find_undelivered(me, holds)):
-            return self._repeat(unheard[:free])
-        worker, _, incarnation = me.rpartition("#")
+    async def _assign(
+        self, worker: str, incarnation: str, free: int, holds: Collection[str] | None
+    ) -> list[RolloutRequest]:
+        core, holder = self._core, f"{worker}#{incarnation}"
+        if holds is not None and (undelivered := core.requests.find_undelivered(holder, holds)):
+            return self._redeliver(undelivered[:free])
         await self._open_groups(free)
-        if self._incarnations[worker] != incarnation:  # its successor came while the buffer was asked
+        if not self._workers.is_current(worker, incarnation):  # its successor registered during the buffer's call
             return []
-        return self._core.assign_requests(me, free, self._clock())
+        requests = core.assign_requests(holder, free, self._clock())
+        if self._evaluation is not None and len(requests) < free:
+            left = core.assignable(free - len(requests), len(self._evaluation.requests.assigned))
+            requests += self._assign_from(self._evaluation, holder, left, holds)
+        return requests
 
-    async def _evaluation_requests(self, me: str, free: int, holds: Collection[str] | None) -> list[RolloutRequest]:
-        if self._online_evaluation is None:
-            return []
-        if holds is not None and (unheard := self._online_evaluation.find_undelivered(me, holds)):
-            return self._repeat(unheard[:free])
-        return self._online_evaluation.assign_requests(me, free, self._clock())
+    def _assign_from(
+        self, evaluation: RunningEvaluation, holder: str, free: int, holds: Collection[str] | None
+    ) -> list[RolloutRequest]:
+        if holds is not None and (undelivered := evaluation.find_undelivered(holder, holds)):
+            return self._redeliver(undelivered[:free])
+        return evaluation.assign_requests(holder, free, self._clock())
 
-    def _repeat(self, unheard: list[RolloutRequest]) -> list[RolloutRequest]:
-        for ticket in unheard:
-            self._events.emit("rollout_request.redelivered", trajectory=ticket.trajectory_id, attempt=ticket.attempt)
-        return unheard
+    def _redeliver(self, undelivered: list[RolloutRequest]) -> list[RolloutRequest]:
+        for request in undelivered:
+            self._events.emit("rollout_request.redelivered", trajectory=request.trajectory_id, attempt=request.attempt)
+        return undelivered
 
     async def report_finished(self, request: RolloutRequest) -> None:
-        """The buffer has acknowledged this ticket's trajectory."""
-        if self._core.mark_arrived(request, self._clock()) and self._core.tuning.in_flight:
+        """The buffer has acknowledged the trajectory of ``request``."""
+        if self._core.mark_arrived(request, self._clock()) and self._core.groups.tuning.in_flight:
             await self._notify()
 
     async def report_evaluated(self, request: RolloutRequest, attempt: EvaluationAttempt) -> None:
-        if self._online_evaluation is not None and self._online_evaluation.name == request.purpose:
-            self._online_evaluation.report_evaluated(request, attempt)
+        """An attempt of an evaluation has ended.  Raises OSError if it cannot be kept."""
+        if (evaluation := self._evaluation_of(request)) is not None:
+            evaluation.report_evaluated(request, attempt)
             await self._notify()
-            return
-        evaluation = self._evaluation
-        self._core.mark_arrived(request, self._clock())
-        if (
-            evaluation is None
-            or evaluation.plan.name != request.purpose
-            or not evaluation.add_attempt(request, attempt)
-        ):
-            return
-        done = evaluation.attempts()
-        self._events.emit(
-            "eval.progress",
-            name=request.purpose,
-            done=len(done),
-            total=evaluation.total,
-            passed=sum(each.passed for each in done),
-        )
 
     async def report_failed(self, request: RolloutRequest, failure: InfraFailure, detail: str) -> None:
-        """Infrastructure failed this ticket: it is issued again, or its sample abandoned."""
-        if self._online_evaluation is not None and self._online_evaluation.name == request.purpose:
-            self._online_evaluation.report_failed(request, failure, detail)
-            await self._notify()
-            return
-        if (out := self._core.requests.finish(request)) is not None:
+        """Infrastructure failed ``request``: it is issued again, or its sample is abandoned."""
+        if request.purpose != TRAIN_PURPOSE:
+            if (evaluation := self._evaluation_of(request)) is not None:
+                evaluation.report_failed(request, failure, detail)
+                await self._notify()
+        elif (out := self._core.requests.finish(request)) is not None:
             await self._handle_failure(out, failure, detail)
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- evaluations ---------------------------------------------------------------------------------------------
 
-    async def _handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str) -> None:
-        ticket = out.request
-        match self._core.handle_failure(out, failure, detail, self._clock()):
-            case FailedRequestFate.ABANDONED:
-                self._abandoned[ticket.group, ticket.sample] = failure.value
-                await self._abandon()
-            case FailedRequestFate.EVALUATION_FAILED:
-                if self._evaluation is not None and self._evaluation.plan.name == ticket.purpose:
-                    self._give_up(self._evaluation, ticket, failure, detail)
-            case FailedRequestFate.REISSUED | FailedRequestFate.SETTLED:
-                pass
+    @property
+    def _evaluations(self) -> list[RunningEvaluation]:
+        return [each for each in (self._evaluation, self._online_evaluation) if each is not None]
+
+    def _evaluation_of(self, request: RolloutRequest) -> RunningEvaluation | None:
+        return next((each for each in self._evaluations if each.plan.name == request.purpose), None)
+
+    # -- failures ------------------------------------------------------------------------------------------------
+
+    async def _reclaim_from_worker(self, worker: str, detail: str, *, except_incarnation: str = "") -> None:
+        for out in self._core.requests.reclaim_from_worker(worker, except_incarnation=except_incarnation):
+            await self._handle_failure(out, InfraFailure.WORKER_DIED, detail)
+        for evaluation in self._evaluations:
+            evaluation.reclaim_from_worker(worker, detail, except_incarnation=except_incarnation)
         await self._notify()
 
-    def _give_up(
-        self, evaluation: EvaluationTracker, request: RolloutRequest, failure: InfraFailure, detail: str
-    ) -> None:
-        if said := evaluation.give_up_attempt(request, failure, detail):
-            self._core.requests.withdraw(
-                lambda waiting: (waiting.purpose, waiting.task) == (request.purpose, request.task)
-            )
-            self._events.emit("alert.raised", name="evaluation", text=said)
+    async def _handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str) -> None:
+        if self._core.handle_failure(out, failure, detail, self._clock()) is FailedRequestFate.ABANDONED:
+            self._abandoned[out.request.group, out.request.sample] = failure.value
+            await self._report_abandoned()
+        await self._notify()
 
-    async def _abandon(self) -> None:
-        """Tell the journal which samples are given up; those that it cannot take now (a full disk), at the next
-        patrol."""
+    async def _report_abandoned(self) -> None:
+        """Tell the journal which samples are abandoned; if it cannot take that now (disk full), it is told later."""
         for (group, sample), reason in list(self._abandoned.items()):
             try:
                 await self._buffer.call(TrajectoryBuffer.abandon_sample, group, sample, reason)
@@ -305,62 +303,51 @@ class RolloutScheduler:
                 return
             self._abandoned.pop((group, sample), None)
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    async def _keep_reissuing(self) -> None:
+        core = self._core
+        while True:
+            await asyncio.sleep(_REISSUE_S)
+            await self._report_abandoned()
+            for out in core.requests.reclaim_overdue(self._clock()):
+                await self._handle_failure(out, InfraFailure.DEADLINE, _OVERDUE)
+            for evaluation in self._evaluations:
+                evaluation.reissue_overdue(self._clock())
+            await self._notify()
+            queues = [core.requests, *(each.requests for each in self._evaluations)]
+            blocked_by = core.groups.blocked_by
+            if isinstance(blocked_by, DiskFullError) and not any(queue.assigned or queue.waiting for queue in queues):
+                raise blocked_by
 
-    async def _open_groups(self, wanted: int) -> None:
-        """Open groups until ``wanted`` tickets wait, or admission, disk or budget says no."""
-        dispatch = self._core
-        async with self._filling:
-            while (plan := dispatch.plan_group(wanted)) is not None:
-                try:
-                    await self._buffer.call(TrajectoryBuffer.open_group, plan, dispatch.task_sampler.state())
-                except (BudgetFullError, DiskFullError) as full:
-                    dispatch.mark_refused(plan, full)
-                    return
-                dispatch.mark_opened(plan, self._clock())
+    # -- the buffer ----------------------------------------------------------------------------------------------
 
     async def _restore(self) -> None:
-        """Once, and before the first group: continue from the journal."""
-        async with self._filling:
-            if self._restored:
-                return
-            state = await self._buffer.call(TrajectoryBuffer.sampler_state)
-            at_epoch, at_state = closings_seen_by(state)
-            records = (
-                await self._buffer.call(TrajectoryBuffer.task_records, at_epoch),
-                await self._buffer.call(TrajectoryBuffer.task_records, at_state),
-            )
-            closings: list[ClosedGroup] = []
-            progress = await self._buffer.call(TrajectoryBuffer.wait_progress, at_state, 0.0)
-            while progress.closed:
-                closings += progress.closed
-                progress = await self._buffer.call(TrajectoryBuffer.wait_progress, progress.seq, 0.0)
-            self._core.restore(state, records, progress, closings)
-            self._core.reopen_groups(await self._buffer.call(TrajectoryBuffer.open_groups))
-            self._seen = progress.seq
-            self._restored = True
+        """Continue from the journal, once and before the first group."""
+        async with self._opening:
+            if not self._restored:
+                self._seen_closing = await restore_from_journal(self._core, self._buffer)
+                self._restored = True
+
+    async def _open_groups(self, wanted: int) -> None:
+        """Open groups until ``wanted`` requests wait, or admission, disk or budget refuses."""
+        core = self._core
+        async with self._opening:
+            while (plan := core.plan_group(wanted)) is not None:
+                try:
+                    await self._buffer.call(TrajectoryBuffer.open_group, plan, core.groups.task_sampler.state())
+                except (BudgetFullError, DiskFullError) as error:
+                    core.mark_refused(plan, error)
+                    return
+                core.mark_opened(plan, self._clock())
 
     async def _follow_buffer(self) -> None:
         while True:
-            progress = await self._buffer.call(TrajectoryBuffer.wait_progress, self._seen, _FOLLOW_S)
-            self._seen = progress.seq
+            progress = await self._buffer.call(TrajectoryBuffer.wait_progress, self._seen_closing, _FOLLOW_S)
+            self._seen_closing = progress.seq
             self._core.apply_progress(progress, self._clock())
             if (why := self._core.stop_reason) is not None:
                 raise InfraError(why)
             await self._notify()
 
-    async def _reissue_overdue(self) -> None:
-        while True:
-            await asyncio.sleep(_REISSUE_S)
-            await self._abandon()
-            dispatch = self._core
-            for out in dispatch.requests.reclaim_overdue(self._clock()):
-                await self._handle_failure(out, InfraFailure.DEADLINE, "no word from its worker within the deadline")
-            if self._online_evaluation is not None:
-                self._online_evaluation.reissue_overdue(self._clock())
-                await self._notify()
-            full, tickets = dispatch.blocked_by, dispatch.requests
-            if isinstance(full, DiskFullError) and not tickets.assigned and not tickets.waiting:
-                raise full
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""A mean that forgets."""
+"""A running mean that forgets old values."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RunningMean:
-    """Of the first ``memory`` values their mean; after that each new one has a weight of 1 ÷ ``memory``."""
+    """The mean of the first ``memory`` values; from then on each new value has the weight 1 ÷ ``memory``."""
 
     memory: int
     count: int = 0
     value: float = 0.0
-    """0 before the first."""
+    """0 before the first value."""
 
     def add(self, value: float) -> None:
+        """Take ``value`` into the mean."""
         self.count += 1
         self.value += (value - self.value) / min(self.count, self.memory)

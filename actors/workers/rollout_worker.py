@@ -81,7 +81,7 @@ def _logged(request: RolloutRequest) -> Generator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerSettings:
+class WorkerSpec:
     name: str
     node: str
     run_id: str
@@ -125,7 +125,7 @@ class WorkerSettings:
 class RolloutWorker:
     def __init__(
         self,
-        settings: WorkerSettings,
+        settings: WorkerSpec,
         scheduler: Remote[RolloutScheduler],
         engines: tuple[Remote[Engine], ...],
     ) -> None:

@@ -16,10 +16,10 @@ from actors.engines.weights.adapter_files import AdapterSettings
 from actors.rollout.episode import EpisodeSettings
 from actors.rollout.harness import HarnessSettings
 from actors.scheduler.admission import RolloutTuning
-from actors.scheduler.rollout_scheduler import SchedulerSettings
+from actors.scheduler.settings import SchedulerSpec
 from actors.weight_transport.host_cache import HostWeightCacheSettings
 from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
-from actors.workers.rollout_worker import REQUEST_POLL_S, WorkerSettings
+from actors.workers.rollout_worker import REQUEST_POLL_S, WorkerSpec
 from launch.actor_group.reward_settings import make_reward_settings
 from launch.actor_group.sandbox_providers import callback_address, make_provider_settings
 from launch.checkpoints.retention import Retention
@@ -213,16 +213,15 @@ def buffer_settings(
 
 def scheduler_settings(
     config: RunConfig, directory: RunDirectory, head: ClusterNode, tasks: tuple[str, ...]
-) -> SchedulerSettings:
-    return SchedulerSettings(
+) -> SchedulerSpec:
+    return SchedulerSpec(
         run_id=directory.run_id,
         run_dir=directory.path,
         node=head.name,
         tasks=tasks,
-        group_size=config.rollout.group_size,
+        settings=config.rollout,
         admission=AdmissionLimit(config.run.mode, config.rollout.groups_per_step, config.staleness.eta),
         total_steps=config.run.steps,
-        replacement_limit=config.rollout.replacement_limit,
         request_deadline_s=rollout_request_deadline_s(config),
         seed=config.run.seed,
         order=config.data.order,
@@ -304,9 +303,9 @@ def worker_settings(
     endpoint: str,
     keys: RunKeys | None,
     share: WorkerShare,
-) -> WorkerSettings:
+) -> WorkerSpec:
     agent, rollout, sandbox = config.agent, config.rollout, config.sandbox
-    return WorkerSettings(
+    return WorkerSpec(
         name=name,
         node=node.name,
         run_id=directory.run_id,
@@ -366,7 +365,7 @@ def evaluation_worker_settings(
     *,
     endpoint: str,
     keys: RunKeys | None,
-) -> WorkerSettings:
+) -> WorkerSpec:
     """The worker of evaluations beside training."""
     share = WorkerShare(config.online_evaluation_slots, 1)
     told = worker_settings(

@@ -12,10 +12,10 @@ from pydantic import Field, field_validator, model_validator
 
 from actors.agents.prompt import PromptTemplate, load_agent_prompt
 from actors.agents.settings import AgentKind, AgentSettings, HistoryMode, ThinkingMode, ToolsetKind
-from actors.rewards.registry import BINARY
-from actors.scheduler.admission import DEFAULT_SLACK_STEPS
-from actors.scheduler.curriculum import TaskOrder
+from actors.rewards.settings import OutcomeSettings
+from actors.scheduler.settings import CurriculumSettings, SchedulerSettings
 from actors.workers.provider_settings import DAYTONA, ENVIRONMENT, POOL
+from actors.workers.settings import WorkerSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
@@ -39,7 +39,7 @@ _KINDS: list[str] = [*DataKind, *(form for form in TaskFormat if form not in lis
 """Without those that packages add."""
 
 
-class DataSection(ConfigSection):
+class DataSection(CurriculumSettings):
     kind: str = DataKind.GENERATED
     """Where tasks come from: ``generated`` by seed, a ``dataset`` whose format is seen, or a format by its name, with
     which ``path`` is read: ``terminal_bench``, ``harbor``, ``openclaw``, ``openclaw_messages``, ``miles``,
@@ -57,9 +57,6 @@ class DataSection(ConfigSection):
     trained.  Empty for a fifth, of each family at most ``evaluation.tasks_per_family``."""
     training_tasks: PositiveInt = 480
     """Generated tasks to train on, over all families but the held-out one."""
-    order: TaskOrder = TaskOrder.LISTED
-    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (those first of whose episodes about half
-    pass)."""
     held_out_family: str = ""
     """A family that only the evaluation sees, reported apart; empty for none."""
 
@@ -271,57 +268,8 @@ class AgentLoopSection(ConfigSection):
         return self
 
 
-class RolloutSection(ConfigSection):
-    groups_per_step: PositiveInt = 16
-    """Groups in one optimizer step."""
-    group_size: Annotated[int, Field(ge=2)] = 8
-    """Episodes of the same task whose rewards are compared."""
-    dynamic_sampling: bool = True
-    """Groups whose rewards are all the same are dropped, and other tasks take their place (DAPO)."""
-    workers_per_node: PositiveInt = 1
-    """Rollout processes on each node."""
-    episodes_per_worker: PositiveInt = 16
-    """Episodes that one worker runs at the same time; simulated nodes share those of one node."""
-    in_flight: CountInt = 0
-    """Most episodes at once over all workers; 0 for as many as the engines decode together (``engine.count`` ×
-    ``engine.max_running``)."""
-    lead: Annotated[float, Field(ge=0)] | None = None
-    """Most optimizer steps that rollout runs ahead of the weights in use, at most ``staleness.eta``; without it as many
-    as ``run.mode`` allows, and in mode async as the measured times of groups and steps say."""
-    slack: Annotated[float, Field(ge=0)] = DEFAULT_SLACK_STEPS
-    """Steps' worth of groups that may be ready beyond those that run, where those times decide."""
-    replacement_limit: CountInt = 3
-    """How often an episode that infrastructure lost is begun again.  After that a training sample is given up, and an
-    evaluation ends the run; where it is the task's own image, setup or service that fails, it goes on without that
-    task."""
-    reward: str = BINARY
-    """What a grade is worth: ``binary``, ``pass_ratio``, ``pass_ratio_with_bonus``, ``pass_ratio_parallel_penalty``,
-    ``signed_pass_ratio``, ``weighted_tests``, ``art`` or ``tcr``."""
-    episode_deadline_s: Seconds = 600.0
-    """Wall clock of one episode, waiting included; passing it is infrastructure's failure, not the agent's."""
-    send_deadline_s: Seconds = 600.0
-    """Longest wait for the buffer to acknowledge a trajectory, after its episode."""
-    acquire_timeout_s: Seconds = 120.0
-    """Longest wait for a sandbox, its start and its task's set-up included."""
-    cleanup_timeout_s: Seconds = 15.0
-    """Longest wait, after an episode, for its sandbox to be gone; a slower one goes on ending by itself."""
-
-    @property
-    def episodes_per_step(self) -> int:
-        return self.groups_per_step * self.group_size
-
-    def episodes_per_worker_of(self, nodes: int) -> int:
-        """Episodes at once of each worker where ``nodes`` nodes are on one machine, and so share its containers.
-
-        Raises UserError where that is not one for each.
-        """
-        if nodes > self.episodes_per_worker:
-            raise UserError(
-                f"{nodes} nodes on one machine share rollout.episodes_per_worker = {self.episodes_per_worker}, not one "
-                f"for each: raise it to {nodes} (sandbox.capacity_per_node has to be {nodes * self.workers_per_node} "
-                "then), or ask for fewer --nodes"
-            )
-        return self.episodes_per_worker // nodes
+class RolloutSection(WorkerSettings, OutcomeSettings, SchedulerSettings):
+    """Groups, admission, the outcome reward and the workers, each as its room declares it."""
 
 
 class SamplingSection(ConfigSection):

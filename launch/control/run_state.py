@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.admission import RolloutFlow, RolloutTuning
-from actors.scheduler.rollout_scheduler import RolloutScheduler, SchedulerRunState
+from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.scheduler.settings import SchedulerRunState
 from actors.scheduler.running_mean import RunningMean
 
 _REPEAT_S = 3.0

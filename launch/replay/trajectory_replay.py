@@ -16,7 +16,7 @@ from actors.agents.agent import Agent
 from actors.rewards.settings import RewardTarget
 from actors.rollout.episode import EpisodeObserver
 from actors.rollout.sandbox_terminal import SandboxTerminal
-from actors.workers.rollout_worker import WorkerSettings
+from actors.workers.rollout_worker import WorkerSpec
 from launch.config import RunConfig
 from launch.config.rollout import DOCKER
 from launch.data.task_split import load_usable_tasks
@@ -74,7 +74,7 @@ async def replay_trajectory(subject: ReplaySubject, times: int, at_once: int) ->
     records: dict[AttemptId, AttemptRecord] = {}
 
     @asynccontextmanager
-    async def player(settings: WorkerSettings, agent: Agent) -> AsyncGenerator[Solver]:
+    async def player(settings: WorkerSpec, agent: Agent) -> AsyncGenerator[Solver]:
         del agent
 
         def play(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actors.scheduler.admission import RolloutTuning
-from actors.scheduler.core import SchedulerCore, SchedulerSettings
+from actors.scheduler.core import SchedulerCore
+from actors.scheduler.curriculum import TaskOrder
+from actors.scheduler.settings import SchedulerSettings, SchedulerSpec
 from launch.simulate.episode_workload import EpisodeWorkload
 from launch.simulate.scenario import CURVES, Scenario
 from launch.simulate.simulated_engines import SimulatedEngine, speed_by_load, total_idle_s
@@ -190,7 +192,7 @@ class SimulatedCluster:
         limit_s = _LIMIT_STEPS * learner.steps * max(learner.step_s, self._scenario.episode.median_s)
         try:
             if not self._clock.run(limit_s):
-                hold = self._dispatch.hold
+                hold = self._dispatch.groups.hold
                 raise SimulationStalledError(
                     f"{self._cell.description}: step {self._learner.step} of {learner.steps} after {self._clock.now:,.0f} "
                     f"simulated seconds, {self._journal.statistics().dropped:,} groups dropped for want of use, "
@@ -208,20 +210,22 @@ class SimulatedCluster:
             self._faults,
         )
 
-    def _conductor_settings(self, seed: int) -> SchedulerSettings:
+    def _conductor_settings(self, seed: int) -> SchedulerSpec:
         cell, learner = self._cell, self._scenario.learner
-        return SchedulerSettings(
+        return SchedulerSpec(
             run_id="simulated",
             run_dir=Path(),
             node="node-0",
             tasks=tuple(f"task-{number}" for number in range(_TASKS)),
-            group_size=learner.group_size,
+            settings=SchedulerSettings(
+                groups_per_step=learner.groups_per_step, group_size=learner.group_size, replacement_limit=3
+            ),
             admission=AdmissionLimit(cell.mode, learner.groups_per_step, cell.eta),
             total_steps=UNBOUNDED,
-            replacement_limit=3,
             request_deadline_s=20 * self._scenario.episode.median_s,
             seed=seed,
             tuning=RolloutTuning(publish_every=self._publish_every),
+            order=TaskOrder.LISTED,
         )
 
     @property

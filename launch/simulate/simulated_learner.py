@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from actors.scheduler.admission import RolloutTuning
-from actors.scheduler.core import SchedulerCore, SchedulerRunState
+from actors.scheduler.core import SchedulerCore
+from actors.scheduler.settings import SchedulerRunState
 from launch.simulate.simulated_engines import SimulatedEngine, total_idle_s
 from launch.simulate.simulated_rollout import SimulatedEpisode, SimulatedRollout
 from launch.simulate.token_accounting import ConsumedTrajectory, TokenAccounting
@@ -73,7 +74,7 @@ class SimulatedLearner:
     def step_if_ready(self) -> None:
         """Take a step if there is a batch, and the policy lets it."""
         settings = self._settings
-        if self._stepping or self._dispatch.ready_groups < self._fill.groups_to_lease:
+        if self._stepping or self._dispatch.groups.ready_groups < self._fill.groups_to_lease:
             return
         lease = self._journal.lease_batch(self._fill.groups_to_lease)
         if lease is None or not self._may_step(lease):
@@ -87,7 +88,7 @@ class SimulatedLearner:
     def _may_step(self, lease: BatchLease) -> bool:
         if self._settings.policy is not StaleTokenPolicy.WAIT:
             return True
-        oldest = self._dispatch.binding_step(self.step, [group.group for group in lease.groups])
+        oldest = self._dispatch.groups.staleness.binding_step(self.step, [group.group for group in lease.groups])
         return may_take_step(self.step, oldest, self._settings.eta)
 
     def _finish_step(self, lease: BatchLease) -> None:
@@ -105,7 +106,7 @@ class SimulatedLearner:
         if trained:
             self.step += 1
             self._fill.record_step(len(dropped))
-            ready = self._dispatch.ready_groups - len(lease.groups)
+            ready = self._dispatch.groups.ready_groups - len(lease.groups)
             self._account.end_step(self.step, now, consumed, self._rollout.in_flight, ready)
             if self.step == self._account.warm_up:
                 self._account.end_warm_up(total_idle_s(self._engines), self._journal.accounting().dropped)

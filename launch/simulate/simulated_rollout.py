@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from actors.buffer.group_progress import read_group_progress
 from actors.engines.routing.load_balancer import LoadBalancer
-from actors.scheduler.core import FailedRequestFate, SchedulerCore, SchedulerRunState
+from actors.scheduler.core import SchedulerCore
 from actors.scheduler.request_queue import AssignedRequest
+from actors.scheduler.settings import FailedRequestFate, SchedulerRunState
 from launch.simulate.episode_workload import EpisodePlan, EpisodeWorkload
 from launch.simulate.simulated_engines import SampledSpan, SimulatedEngine, SimulatedRequest
 from launch.simulate.virtual_clock import VirtualClock
@@ -145,7 +146,7 @@ class SimulatedRollout:
         """Up to its free places; false when there is no ticket."""
         dispatch, now = self._dispatch, self._clock.now
         while (plan := dispatch.plan_group(worker.free)) is not None:
-            self._journal.open_group(plan, dispatch.task_sampler.state())
+            self._journal.open_group(plan, dispatch.groups.task_sampler.state())
             dispatch.mark_opened(plan, now)
         tickets = dispatch.assign_requests(worker.name, worker.free, now)
         for ticket in tickets:

@@ -11,7 +11,7 @@ from actors.rollout.episode import ToolCallResult
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from actors.workers.rollout_worker import RolloutWorker, WorkerSettings
+from actors.workers.rollout_worker import RolloutWorker, WorkerSpec
 from launch.actor_group.actor_classes import ActorClasses
 from launch.bench.training_modes.tool_delays import ToolDelays
 from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
@@ -54,7 +54,7 @@ def delay_first_command(usual: SandboxTerminal, ticket: RolloutRequest, waits: T
 
 class DelayedWorker(RolloutWorker):
     def __init__(
-        self, settings: WorkerSettings, conductor: Remote[RolloutScheduler], engines: tuple[Remote[Engine], ...]
+        self, settings: WorkerSpec, conductor: Remote[RolloutScheduler], engines: tuple[Remote[Engine], ...]
     ) -> None:
         super().__init__(settings, conductor, engines)
         self._waits = ToolDelays.from_json(os.environ[DELAYS_VARIABLE])

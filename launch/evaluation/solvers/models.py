@@ -21,7 +21,7 @@ from actors.tokens import chat_format
 from actors.tokens.chat_format import ChatFormat, ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from actors.workers.harness_runner import HarnessRunner
-from actors.workers.rollout_worker import WorkerSettings
+from actors.workers.rollout_worker import WorkerSpec
 from launch.actor_group.actor_settings import engine_settings
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
@@ -187,7 +187,7 @@ async def load_chat_format(asked: EvaluationOptions, config: RunConfig, agent: A
 
 @asynccontextmanager
 async def served_model_solver(
-    engine: Engine, chat: ChatFormat, asked: EvaluationOptions, settings: WorkerSettings, agent: Agent
+    engine: Engine, chat: ChatFormat, asked: EvaluationOptions, settings: WorkerSpec, agent: Agent
 ) -> AsyncGenerator[Solver]:
     """Who is served by ``engine``, which may serve others too."""
     episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
@@ -225,7 +225,7 @@ def _endpoint_settings(asked: EvaluationOptions, config: RunConfig) -> ChatEndpo
 
 @asynccontextmanager
 async def remote_model_solver(
-    asked: EvaluationOptions, config: RunConfig, settings: WorkerSettings, agent: Agent
+    asked: EvaluationOptions, config: RunConfig, settings: WorkerSpec, agent: Agent
 ) -> AsyncGenerator[Solver]:
     """A model at a URL.  Raises UserError where nobody is there, or not that model."""
     reaching, name = _endpoint_settings(asked, config), asked.model_name

@@ -18,7 +18,7 @@ from actors.rollout.episode import EpisodeGrade, EpisodeObserver, Gradable, Grad
 from actors.rollout.recorder import TerminalRecorder
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.stages import StageDeadlines
-from actors.workers.rollout_worker import WorkerSettings
+from actors.workers.rollout_worker import WorkerSpec
 from launch.evaluation.attempts import (
     AttemptFailure,
     AttemptId,
@@ -49,7 +49,7 @@ class EvaluationContext:
     """Where and how attempts are run."""
 
     pool: SandboxPool
-    settings: WorkerSettings
+    settings: WorkerSpec
     tools: Toolset
     solver: Solver
     rewarding: RewardFunction

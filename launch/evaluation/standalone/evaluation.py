@@ -35,7 +35,7 @@ from protocol.events import JsonValue
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
     from actors.engines.engine import Engine
-    from actors.workers.rollout_worker import WorkerSettings
+    from actors.workers.rollout_worker import WorkerSpec
     from launch.evaluation.solvers.solver import Solver
 
 
@@ -163,7 +163,7 @@ async def run_evaluation(
             folder.add_record(record)
             told.add(record)
 
-        def player(settings: WorkerSettings, agent: Agent) -> AbstractAsyncContextManager[Solver]:
+        def player(settings: WorkerSpec, agent: Agent) -> AbstractAsyncContextManager[Solver]:
             return _open_solver(evaluation, folder, settings, agent, engine)
 
         async with open_evaluation_context(
@@ -176,7 +176,7 @@ async def run_evaluation(
 async def _open_solver(
     evaluation: StandaloneEvaluation,
     folder: EvaluationFolder,
-    settings: WorkerSettings,
+    settings: WorkerSpec,
     agent: Agent,
     engine: Engine | None,
 ) -> AsyncGenerator[Solver]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
 from actors.rewards.composite import open_reward
-from actors.workers.rollout_worker import WorkerSettings
+from actors.workers.rollout_worker import WorkerSpec
 from launch.actor_group.actor_settings import WorkerShare, worker_settings
 from launch.config import RunConfig
 from launch.evaluation.solvers.solver import Solver
@@ -19,7 +19,7 @@ from launch.run_records.run_directory import RunDirectory
 from sandbox.host import current_host, require_answering_engine
 from sandbox.pool.sandbox_pool import SandboxPool
 
-OpenSolver = Callable[[WorkerSettings, Agent], AbstractAsyncContextManager[Solver]]
+OpenSolver = Callable[[WorkerSpec, Agent], AbstractAsyncContextManager[Solver]]
 
 
 @asynccontextmanager

@@ -11,9 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors.scheduler.admission import RolloutTuning
+from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
-from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan, OnlineEvaluationState
-from actors.scheduler.rollout_scheduler import RolloutScheduler, SchedulerRunState, SchedulerSettings
+from actors.scheduler.online_evaluation import EvaluationAttemptFile, OnlineEvaluationPlan
+from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.scheduler.running_evaluation import RunningEvaluation
+from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
 from protocol.errors import InfraError
 from protocol.staleness import AdmissionLimit, AdmissionMode
 from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, GroupId, InfraFailure, RolloutRequest
@@ -42,10 +46,24 @@ class Told:
         self.kinds.append(kind)
 
 
-def exam_in(folder: Path, told: Told | None = None) -> OnlineEvaluationState:
-    return OnlineEvaluationState(
-        plan_in(folder), "run", replacement_limit=LIMIT, ticket_deadline_s=100.0, emit=told or Told()
+def spec_in(folder: Path) -> SchedulerSpec:
+    return SchedulerSpec(
+        run_id="run",
+        run_dir=folder,
+        node="node-0",
+        tasks=("x", "y"),
+        settings=SchedulerSettings(groups_per_step=1, group_size=2, replacement_limit=LIMIT),
+        admission=AdmissionLimit(AdmissionMode.SYNC, 1, 1),
+        tuning=RolloutTuning(),
+        total_steps=9,
+        request_deadline_s=100.0,
+        seed=0,
+        order=TaskOrder.LISTED,
     )
+
+
+def exam_in(folder: Path, told: Told | None = None) -> RunningEvaluation:
+    return RunningEvaluation.open_online(plan_in(folder), spec_in(folder), told or Told())
 
 
 def attempt_of(ticket: RolloutRequest, *versions: int) -> EvaluationAttempt:
@@ -154,7 +172,7 @@ def test_whatever_dies_each_attempt_is_counted_once_and_none_is_forgotten(
             exam.report_failed(held.pop(number % len(held)), InfraFailure.ENGINE, "")
         elif happening == "worker":
             incarnation += 1
-            exam.register_worker("w", f"w#{incarnation}")
+            exam.reclaim_from_worker("w", "", except_incarnation=f"w#{incarnation}")
         elif happening == "late":
             now += 200.0
             exam.reissue_overdue(now)
@@ -166,7 +184,7 @@ def test_whatever_dies_each_attempt_is_counted_once_and_none_is_forgotten(
             return
     now += 200.0
     exam.reissue_overdue(now)
-    exam.register_worker("w", "w#last")
+    exam.reclaim_from_worker("w", "", except_incarnation="w#last")
     for _ in range(LIMIT + 1):
         for ticket in exam.assign_requests("w#last", MANY, now):
             exam.report_evaluated(ticket, attempt_of(ticket))
@@ -178,19 +196,7 @@ def test_whatever_dies_each_attempt_is_counted_once_and_none_is_forgotten(
 
 
 def conductor_in(folder: Path) -> RolloutScheduler:
-    settings = SchedulerSettings(
-        run_id="run",
-        run_dir=folder,
-        node="node-0",
-        tasks=("x", "y"),
-        group_size=2,
-        admission=AdmissionLimit(AdmissionMode.SYNC, 1, 1),
-        total_steps=9,
-        replacement_limit=LIMIT,
-        request_deadline_s=100.0,
-        seed=0,
-    )
-    return RolloutScheduler(settings, LocalRemote(FakeBuffer()))
+    return RolloutScheduler(spec_in(folder), LocalRemote(FakeBuffer()))
 
 
 async def test_training_and_an_exam_never_get_each_others_tickets(tmp_path: Path) -> None:

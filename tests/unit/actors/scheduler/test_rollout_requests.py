@@ -6,8 +6,8 @@ from actors.scheduler.request_queue import RolloutRequestQueue, request_key
 from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
 
 
-def ticket(sample: int, *, purpose: str = "train", attempt: int = 0) -> RolloutRequest:
-    return RolloutRequest("run", GroupId(1), sample, 8, "task", 7, attempt, purpose)
+def ticket(sample: int) -> RolloutRequest:
+    return RolloutRequest("run", GroupId(1), sample, 8, "task", 7)
 
 
 def test_a_ticket_is_in_one_place_until_it_is_finished() -> None:
@@ -51,12 +51,11 @@ def test_only_earlier_incarnations_of_a_worker_lose_their_tickets() -> None:
     assert {out.worker for out in tickets.assigned.values()} == {"w0#b", "w1#a"}
 
 
-def test_forgetting_a_purpose_leaves_the_others() -> None:
+def test_clearing_the_queue_drops_what_waits_and_what_is_assigned() -> None:
     tickets = RolloutRequestQueue()
-    for sample in range(2):
+    for sample in range(3):
         tickets.add(ticket(sample))
-        tickets.add(ticket(sample, purpose="before"))
+    tickets.hold_back(ticket(3))
     tickets.assign("w#1", 2, 1.0, 9.0)
-    assert tickets.drop_purpose("train") == 2
-    assert [ticket.purpose for ticket in tickets.waiting] == ["before"]
-    assert [out.request.purpose for out in tickets.assigned.values()] == ["before"]
+    assert tickets.clear() == 4
+    assert len(tickets) == 0

@@ -12,9 +12,11 @@ import orjson
 import pytest
 
 from actors.scheduler import rollout_scheduler as conductor_module
+from actors.scheduler.admission import RolloutTuning
 from actors.scheduler.curriculum import TaskOrder
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
-from actors.scheduler.rollout_scheduler import RolloutScheduler, SchedulerRunState, SchedulerSettings
+from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.scheduler.settings import SchedulerRunState, SchedulerSettings, SchedulerSpec
 from protocol.errors import InfraError, UserError, iterate_leaf_errors
 from protocol.groups import GroupOutcome
 from protocol.journal import BudgetFullError, DiskFullError
@@ -54,18 +56,18 @@ def make(
     clock: Clock | None = None,
     order: TaskOrder = TaskOrder.LISTED,
 ) -> RolloutScheduler:
-    settings = SchedulerSettings(
+    settings = SchedulerSpec(
         run_id="run",
         run_dir=run_dir,
         node="node-0",
         tasks=TASKS,
-        group_size=SIZE,
+        settings=SchedulerSettings(groups_per_step=PER_STEP, group_size=SIZE, replacement_limit=1),
         admission=AdmissionLimit(mode, PER_STEP, ETA),
         total_steps=STEPS,
-        replacement_limit=1,
         request_deadline_s=DEADLINE_S,
         seed=0,
         order=order,
+        tuning=RolloutTuning(),
     )
     return RolloutScheduler(settings, LocalRemote(buffer), clock or Clock())
 
@@ -208,7 +210,7 @@ async def test_a_conductor_in_a_dead_ones_place_orders_the_next_epoch_as_that_wo
                 conductor = make(tmp_path, buffer, order=TaskOrder.FRONTIER)
             await train(conductor, published_step=group)
             async with running(conductor), asyncio.timeout(SOON_S):
-                while conductor._core.task_sampler.closings_seen < group:  # noqa: ASYNC110  no event tells
+                while conductor._core.groups.task_sampler.closings_seen < group:  # noqa: ASYNC110  no event tells
                     await asyncio.sleep(0)
                 await until_taken(conductor, SIZE)
             await buffer.close(group, reward=rewards[buffer.plans[group].task])
@@ -325,8 +327,8 @@ async def test_a_run_whose_infrastructure_is_gone_for_good_ends_and_says_so(tmp_
             await asyncio.sleep(SOON_S)
     (error,) = iterate_leaf_errors(caught.value)
     assert isinstance(error, InfraError)
-    assert "wasted 16 groups in a row, at last by sandbox_start: no daemon there" in str(error)
-    assert "nothing is lost: mend that and go on with the run" in str(error)
+    assert "wasted 16 groups in a row, most recently by sandbox_start: no daemon there" in str(error)
+    assert "nothing is lost: fix that and resume the run" in str(error)
 
 
 async def test_a_sample_that_a_full_disk_keeps_from_being_given_up_is_given_up_later(
@@ -521,7 +523,7 @@ async def test_an_evaluation_that_infrastructure_keeps_failing_ends_with_the_las
     assert type(error) is InfraError
     assert "evaluation before" in str(error)
     assert "task a 2 times" in str(error)
-    assert "sandbox_start: the daemon is gone; mend that and go on with the run" in str(error)
+    assert "sandbox_start: the daemon is gone; fix that and resume the run" in str(error)
     assert await take(conductor) == []
     assert buffer.abandoned == []
 
@@ -542,7 +544,7 @@ async def test_an_evaluation_goes_on_without_a_task_that_fails_itself(tmp_path: 
             await conductor.report_evaluated(ticket, attempt_of(ticket))
     assert [each.task for each in result.result()] == ["b", "b"]
     (told,) = events(tmp_path, "alert.raised")
-    assert told["text"] == "the evaluation before goes on without the task a, which fails itself: the setup exited 1"
+    assert told["text"] == "evaluation before continues without task a, which itself fails: the setup exited 1"
     assert await take(conductor) == []
 
 
@@ -642,7 +644,7 @@ async def test_a_sample_that_is_given_up_is_sent_for_no_more_and_the_journal_kno
         first, *_ = await take(conductor, 1)
         assert await conductor.cancel_samples(first.group, first.sample) == (first.sample,)
         assert buffer.abandoned == [(first.group, first.sample, DropReason.CANCELLED.value)]
-        with pytest.raises(UserError, match="does not run"):
+        with pytest.raises(UserError, match="is not running"):
             await conductor.cancel_samples(first.group, first.sample)
         with pytest.raises(UserError, match="group 99 is not open"):
             await conductor.cancel_samples(GroupId(99), None)

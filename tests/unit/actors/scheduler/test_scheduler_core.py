@@ -21,9 +21,10 @@ from actors.scheduler.admission import (
     allowed_staleness,
     decide_admission,
 )
-from actors.scheduler.core import FailedRequestFate, SchedulerCore, SchedulerRunState, SchedulerSettings
+from actors.scheduler.core import SchedulerCore
 from actors.scheduler.curriculum import TaskOrder
-from actors.scheduler.evaluation import EvaluationPlan
+from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSettings, SchedulerSpec
+from actors.scheduler.staleness_ledger import StalenessLedger
 from protocol.errors import UserError
 from protocol.groups import GroupOutcome, GroupPlan
 from protocol.journal import BudgetFullError, ClosedGroup, JournalOpenGroup
@@ -45,15 +46,14 @@ class Desk:
         order: TaskOrder = TaskOrder.LISTED,
         replacements: int = 1,
     ) -> None:
-        settings = SchedulerSettings(
+        settings = SchedulerSpec(
             run_id="run",
             run_dir=Path(),
             node="node-0",
             tasks=("a", "b", "c", "d", "e"),
-            group_size=SIZE,
+            settings=SchedulerSettings(groups_per_step=PER_STEP, group_size=SIZE, replacement_limit=replacements),
             admission=AdmissionLimit(mode, PER_STEP, ETA),
             total_steps=STEPS,
-            replacement_limit=replacements,
             request_deadline_s=100.0,
             seed=0,
             tuning=RolloutTuning(in_flight),
@@ -178,7 +178,7 @@ def test_what_the_journal_refuses_is_asked_for_again() -> None:
     plan = desk.dispatch.plan_group(1)
     assert plan is not None
     desk.dispatch.mark_refused(plan, BudgetFullError("no room"))
-    assert (desk.dispatch.hold, str(desk.dispatch.blocked_by)) == (AdmissionHold.BYTES, "no room")
+    assert (desk.dispatch.groups.hold, str(desk.dispatch.groups.blocked_by)) == (AdmissionHold.BYTES, "no room")
     assert desk.dispatch.plan_group(1) == plan
 
 
@@ -203,13 +203,11 @@ def test_no_episode_begins_for_a_group_whose_opening_outlived_the_training() -> 
     assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
 
 
-def test_what_a_former_conductor_had_out_waits_for_the_training_and_evaluations_do_not() -> None:
-    """Else a conductor that is restarted at the end runs training episodes beside the evaluation."""
+def test_requests_of_an_earlier_scheduler_wait_for_the_training() -> None:
+    """Otherwise a scheduler that restarts at the end runs training episodes beside the evaluation."""
     desk, plan = Desk(), GroupPlan(GroupId(0), "a", (1, 2))
     desk.dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1))])
-    (evaluated,) = EvaluationPlan("after", ("a",), attempts=1, greedy=0, seed=3).make_requests("run")
-    desk.dispatch.requests.add(evaluated)
-    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == [evaluated]
+    assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
     desk.dispatch.set_run_state(TRAINING)
     desk.dispatch.set_run_state(replace(TRAINING, published_step=1))
     assert desk.dispatch.assign_requests("w#1", 10, 0.0) == [
@@ -228,7 +226,7 @@ def test_a_paused_run_hands_out_nothing_and_goes_on_where_it_was() -> None:
     desk.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.PAUSE))
     assert desk.dispatch.assign_requests("w#1", 10, 0.0) == []
     assert desk.open() == []
-    assert desk.dispatch.hold is AdmissionHold.PAUSED
+    assert desk.dispatch.groups.hold is AdmissionHold.PAUSED
     desk.dispatch.set_run_state(TRAINING)
     assert [ticket.sample for ticket in desk.dispatch.assign_requests("w#1", SIZE, 0.0)] == [0, 1]
     assert desk.kinds().count("scheduler.flow") == 2
@@ -241,7 +239,7 @@ def test_a_draining_run_finishes_its_groups_and_says_when() -> None:
     desk.dispatch.set_run_state(replace(TRAINING, flow=RolloutFlow.DRAIN))
     assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == SIZE
     assert desk.open() == []
-    assert desk.dispatch.hold is AdmissionHold.DRAINING
+    assert desk.dispatch.groups.hold is AdmissionHold.DRAINING
     desk.close(plan)
     assert desk.last("scheduler.drained") == {"ready": 1}
 
@@ -252,7 +250,7 @@ def test_a_bound_on_what_is_in_flight_can_be_moved_while_the_run_goes_on() -> No
     desk.open(free=10)
     assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == 3
     desk.open(free=10)
-    assert desk.dispatch.hold is AdmissionHold.IN_FLIGHT
+    assert desk.dispatch.groups.hold is AdmissionHold.IN_FLIGHT
     desk.dispatch.set_run_state(replace(TRAINING, tuning=RolloutTuning(in_flight=5)))
     desk.open(free=10)
     assert len(desk.dispatch.assign_requests("w#1", 10, 0.0)) == 2
@@ -273,8 +271,8 @@ def test_what_a_person_gives_up_is_sent_for_no_more() -> None:
     plan, other = desk.open(free=2 * SIZE)[:2]
     (out,) = desk.dispatch.assign_requests("w#1", 1, 0.0)
     with pytest.raises(UserError, match="group 99 is not open"):
-        desk.dispatch.require_open(GroupId(99))
-    desk.dispatch.require_open(plan.group)
+        desk.dispatch.groups.require_open(GroupId(99))
+    desk.dispatch.groups.require_open(plan.group)
     assert desk.dispatch.cancel_samples(plan.group, out.sample) == (out.sample,)
     assert desk.dispatch.cancel_samples(plan.group, out.sample) == ()
     assert len(desk.dispatch.cancel_samples(plan.group, None)) == SIZE - 1
@@ -309,7 +307,7 @@ def test_no_ticket_is_passed_for_ever_while_there_is_a_place() -> None:
     while tickets := desk.dispatch.assign_requests("w#1", 1, 0.0):
         handed_out += 1
         desk.lose(*tickets)
-    assert handed_out == waiting * (1 + desk.dispatch.settings.replacement_limit)
+    assert handed_out == waiting * (1 + desk.dispatch.spec.settings.replacement_limit)
     assert desk.kinds().count("sample.abandoned") == waiting
 
 
@@ -385,15 +383,17 @@ def test_tickets_that_the_end_of_training_leaves_are_told_of() -> None:
     assert desk.last("rollout_requests.dropped") == {"tickets": SIZE, "reason": "training_over"}
 
 
-def test_what_is_remembered_of_closed_groups_is_bounded_by_what_can_be_waiting() -> None:
-    """Only under the policy wait does a step say which groups it takes: else weeks of them would pile up."""
-    dispatch = Desk().dispatch
-    plans = [GroupPlan(GroupId(group), "a", (1, 2)) for group in range(20)]
-    dispatch.reopen_groups([JournalOpenGroup(plan, (0, 1)) for plan in plans])
-    for seq, plan in enumerate(plans, start=1):
-        closing = ClosedGroup(seq, plan.group, plan.task, GroupOutcome.READY, SIZE, {0: 0.0, 1: 1.0})
-        dispatch.apply_progress(GroupProgress(seq, (closing,), 0, 0, ready=min(seq, 3)), 0.0)
-        assert [*dispatch._closed] == [each.group for each in plans[max(0, seq - 3) : seq]]
+def test_ready_groups_that_cannot_be_waiting_any_more_are_forgotten() -> None:
+    """Only under the policy ``wait`` does a step say which groups it takes: otherwise weeks of them would pile up."""
+    ledger = StalenessLedger(groups_per_step=1)
+    for group in range(20):
+        ledger.add_opened(GroupId(group), published_step=group)
+    for group in range(10):
+        ledger.add_closed(GroupId(group), ready=True)
+        ledger.forget_trained(min(group + 1, 3))
+    running, waiting = [*range(10, 20)], [7, 8, 9]
+    assert ledger.binding_step(0, []) == find_binding_step(running, waiting, 1)
+    assert find_binding_step(running, waiting, 1) != find_binding_step(running, [*range(10)], 1)
 
 
 # -- the policy wait ------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from actors.runtime.remote import Remote
 from actors.scheduler.evaluation import EvaluationAttempt
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers import rollout_worker, sandbox_source
-from actors.workers.rollout_worker import RolloutWorker, WorkerSettings
+from actors.workers.rollout_worker import RolloutWorker, WorkerSpec
 from protocol.errors import InfraError
 from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledgedError
@@ -144,7 +144,7 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(sandbox_source, "SandboxPool", FakePool)
     monkeypatch.setattr(rollout_worker, "ShardedSender", FakeSender)
     monkeypatch.setattr(rollout_worker, "load_chat_format", lambda *_, **__: None)
-    settings = WorkerSettings(
+    settings = WorkerSpec(
         name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="",
         agent=AgentSettings(prompt=PromptTemplate("")), endpoints=("",),
         curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0,

@@ -22,7 +22,7 @@ from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.weight_transport.host_cache import HostWeightCache
 from actors.weight_transport.source import WeightSource
-from actors.workers.rollout_worker import RolloutWorker, WorkerSettings
+from actors.workers.rollout_worker import RolloutWorker, WorkerSpec
 from launch.actor_group import group as group_module
 from launch.actor_group import health_monitor
 from launch.actor_group.actor_settings import expected_workers
@@ -147,7 +147,7 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
         engine, worker = spawned
         assert (engine[0], worker[0]) == ("evaluation-engine-1", "evaluation-worker-1")
         settings, _, engines = worker[1]
-        assert cast("WorkerSettings", settings).online_evaluation
+        assert cast("WorkerSpec", settings).online_evaluation
         assert [short_actor_name(each.name) for each in cast("tuple[Examined, ...]", engines)] == [
             "evaluation-engine-1"
         ]

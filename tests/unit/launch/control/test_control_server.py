@@ -12,7 +12,7 @@ import pytest
 
 from actors.runtime.remote_errors import ActorUnavailable
 from actors.scheduler.admission import RolloutFlow
-from actors.scheduler.rollout_scheduler import SchedulerRunState
+from actors.scheduler.settings import SchedulerRunState
 from launch.actor_group.actor_settings import admission_tuning
 from launch.config import RunConfig
 from launch.control import server as desk_module

@@ -18,7 +18,7 @@ from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.tasks.task import Task
 
 if TYPE_CHECKING:
-    from actors.workers.rollout_worker import WorkerSettings
+    from actors.workers.rollout_worker import WorkerSpec
     from sandbox.pool.sandbox_pool import SandboxPool
 
 TASK = Task("t", "Answer.", answer="7")
@@ -62,7 +62,7 @@ async def attempt(pool: FakePool, acts: Exception | None = None) -> AttemptRecor
 
     ground = EvaluationContext(
         cast("SandboxPool", pool),
-        cast("WorkerSettings", FakeSettings()),
+        cast("WorkerSpec", FakeSettings()),
         {},
         lambda *_: ScriptedSolverRun(act, final_answer="\\boxed{7}"),
         BINARY_REWARD,

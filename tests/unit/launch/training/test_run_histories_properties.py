@@ -20,8 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from actors.buffer.group_progress import read_group_progress
 from actors.buffer.task_records import TaskRecord, record_outcome
-from actors.scheduler.core import FailedRequestFate, SchedulerCore, SchedulerRunState, SchedulerSettings
+from actors.scheduler.admission import RolloutTuning
+from actors.scheduler.core import SchedulerCore
 from actors.scheduler.curriculum import TaskOrder
+from actors.scheduler.settings import FailedRequestFate, SchedulerRunState, SchedulerSettings, SchedulerSpec
 from actors.scheduler.task_sampler import closings_seen_by
 from launch.bench.chaos.accounting import count_sampler_skips
 from launch.training.batch_fill import BatchFill
@@ -101,18 +103,20 @@ class Run(RuleBasedStateMachine):
     )
     def begin(self, policy: StaleTokenPolicy, mode: AdmissionMode, eta: int, replacements: int) -> None:
         self.policy, self.eta = policy, eta
-        self.settings = SchedulerSettings(
+        self.settings = SchedulerSpec(
             run_id=RUN,
             run_dir=Path(),
             node="node-0",
             tasks=TASKS,
-            group_size=SIZE,
+            settings=SchedulerSettings(
+                groups_per_step=GROUPS_PER_STEP, group_size=SIZE, replacement_limit=replacements
+            ),
             admission=AdmissionLimit(mode, GROUPS_PER_STEP, eta),
             total_steps=STEPS,
-            replacement_limit=replacements,
             request_deadline_s=1e9,
             seed=SEED,
             order=TaskOrder.SHUFFLED,
+            tuning=RolloutTuning(),
         )
         self.folder = tempfile.TemporaryDirectory()
         self.open_journal()
@@ -170,7 +174,7 @@ class Run(RuleBasedStateMachine):
         """A worker asks: groups are opened as far as admission and the budget allow, and tickets leave."""
         while (plan := self.dispatch.plan_group(places)) is not None:
             try:
-                self.journal.open_group(plan, self.dispatch.task_sampler.state())
+                self.journal.open_group(plan, self.dispatch.groups.task_sampler.state())
             except BudgetFullError as full:
                 self.dispatch.mark_refused(plan, full)
                 break
@@ -264,7 +268,7 @@ class Run(RuleBasedStateMachine):
         if lease is None or self.step == STEPS:
             return
         if self.policy is StaleTokenPolicy.WAIT:
-            oldest = self.dispatch.binding_step(self.step, [group.group for group in lease.groups])
+            oldest = self.dispatch.groups.staleness.binding_step(self.step, [group.group for group in lease.groups])
             if not may_take_step(self.step, oldest, self.eta):
                 return
         trained: list[str] = []
@@ -322,7 +326,7 @@ class Run(RuleBasedStateMachine):
         """Perhaps just after the journal has taken a group.  Workers go on, and their tickets are issued again."""
         if opening and (plan := self.dispatch.plan_group(1)) is not None:
             with contextlib.suppress(BudgetFullError):
-                self.journal.open_group(plan, self.dispatch.task_sampler.state())
+                self.journal.open_group(plan, self.dispatch.groups.task_sampler.state())
         self.strays, self.running = [*self.strays, *self.running][-_MOST_STRAYS:], []
         self.start_conductor()
 
@@ -391,7 +395,7 @@ class Run(RuleBasedStateMachine):
         before = self.progress
         self.push()
         self.work(MANY)
-        if isinstance(self.dispatch.blocked_by, BudgetFullError) and self.manifest < self.step:
+        if isinstance(self.dispatch.groups.blocked_by, BudgetFullError) and self.manifest < self.step:
             self.checkpoint("compact")
             self.work(MANY)
         while self.running:

@@ -15,7 +15,8 @@ import pytest
 
 from actors.engines.messages import GenerateReply, GenerateRequest, WeightLoadReport
 from actors.runtime.remote_errors import ActorDied
-from actors.scheduler.rollout_scheduler import SchedulerRunState, SchedulerStatistics
+from actors.scheduler.rollout_scheduler import SchedulerStatistics
+from actors.scheduler.settings import SchedulerRunState
 from launch.actor_group.learner_group import LearnerGroup
 from launch.checkpoints.best_checkpoint import export_best_checkpoint
 from launch.checkpoints.retention import Retention

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from actors.engines.messages import WeightLoadError, WeightLoadReport
-from actors.scheduler.rollout_scheduler import SchedulerRunState
+from actors.scheduler.settings import SchedulerRunState
 from launch.control.run_state import RunStatePublisher
 from launch.weight_sync import colocation as turns_module
 from launch.weight_sync.colocation import ColocationManager

@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from actors.engines.messages import InvalidWeights, ServerRestarting, WeightLoadReport
-from actors.scheduler.rollout_scheduler import SchedulerRunState
+from actors.scheduler.settings import SchedulerRunState
 from launch.control.run_state import RunStatePublisher
 from launch.weight_sync import manager as pusher_module
 from launch.weight_sync.manager import WeightSyncManager

@@ -1,0 +1,218 @@
+"""Which group is opened next and when, and what is known of those that are open.  A state machine without clock or I/O.
+
+Whoever drives it keeps one promise: between :meth:`GroupAdmission.plan_next` and :meth:`GroupAdmission.mark_opened` the
+group is made durable in the journal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from actors.buffer.group_progress import GroupProgress
+from actors.scheduler.admission import (
+    AdmissionDecision,
+    AdmissionHold,
+    GroupTimes,
+    MeasuredTimes,
+    RolloutFlow,
+    RolloutTuning,
+    decide_admission,
+)
+from actors.scheduler.settings import SchedulerRunState, SchedulerSpec
+from actors.scheduler.staleness_ledger import StalenessLedger
+from actors.scheduler.task_sampler import TaskSampler
+from protocol.errors import UserError
+from protocol.events import EmitEvent, JsonValue
+from protocol.groups import GroupOutcome, GroupPlan
+from protocol.journal import BudgetFullError, ClosedGroup, DiskFullError
+from protocol.trajectory import GroupId
+
+_SHOWN_TASKS = 8
+"""Tasks of an epoch's order in its event; seed, epoch and the closings seen reproduce the rest."""
+_FLOW_HOLDS = {RolloutFlow.PAUSE: AdmissionHold.PAUSED, RolloutFlow.DRAIN: AdmissionHold.DRAINING}
+
+
+@dataclass(slots=True)
+class GroupAdmission:
+    """The task sampler, the groups that are open, and the decision to open one more."""
+
+    spec: SchedulerSpec
+    emit: EmitEvent
+    run_state: SchedulerRunState = field(default_factory=SchedulerRunState)
+    hold: AdmissionHold | None = AdmissionHold.NOT_TRAINING
+    """Why no group was opened when one was last asked for."""
+    blocked_by: BudgetFullError | DiskFullError | None = None
+    """The journal's error when it last refused a group."""
+    ready_groups: int = 0
+    """Groups that closed and are not trained yet."""
+    task_sampler: TaskSampler = field(init=False)
+    staleness: StalenessLedger = field(init=False)
+    _planned: GroupPlan | None = None
+    """A group that was drawn and may or may not be in the journal."""
+    _progress: GroupProgress | None = None
+    _opened_at: dict[GroupId, float | None] = field(default_factory=dict[GroupId, "float | None"])
+    """Open group → time of its opening; None for groups from before this scheduler started."""
+    _to_replace: deque[ClosedGroup] = field(default_factory=deque[ClosedGroup])
+    """Groups that fill no step and have not been replaced."""
+    _times: GroupTimes = field(init=False)
+    _emitted_hold: AdmissionHold | None = None
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        self.task_sampler = TaskSampler(spec.tasks, spec.seed, spec.order)
+        self.staleness = StalenessLedger(spec.admission.groups_per_step)
+        self._times = GroupTimes(spec.admission.groups_per_step)
+
+    @property
+    def tuning(self) -> RolloutTuning:
+        """The tuning in force: a person's, or the one that the run started with."""
+        return self.run_state.tuning or self.spec.tuning
+
+    @property
+    def measured_times(self) -> MeasuredTimes:
+        """What was measured of groups and steps so far."""
+        return MeasuredTimes(self._times.mean_s, self.run_state.step_s)
+
+    @property
+    def open_groups(self) -> int:
+        """Number of groups that are open."""
+        return len(self._opened_at)
+
+    @property
+    def live_groups(self) -> int:
+        """Number of groups ever opened, without those that fill no step."""
+        progress = self._progress
+        useless = progress.dropped + progress.passed_over if progress else 0
+        return self.task_sampler.next_group - useless - self.run_state.lost_groups
+
+    def restore(self, progress: GroupProgress, closings: Sequence[ClosedGroup]) -> None:
+        """Continue from the journal's counts, and from what closed since the task sampler's state was saved."""
+        for closing in closings:
+            self.task_sampler.record_closing(closing)
+        self._progress, self.ready_groups = progress, progress.ready
+
+    def reopen(self, plan: GroupPlan) -> None:
+        """Count a group as open that an earlier scheduler opened."""
+        self._opened_at[plan.group] = None
+        self.staleness.add_opened(plan.group, self.run_state.published_step)
+
+    def plan_next(self) -> GroupPlan | None:
+        """Return the next group to open, or None if admission forbids it; :attr:`hold` then says why.
+
+        It is the same group until :meth:`mark_opened` or :meth:`mark_refused`: whoever was to open it may have been
+        cancelled, and nobody knows whether the journal has it."""
+        if self._planned is not None and self.flow_hold() is None:
+            return self._planned
+        decision = self._decide()
+        if decision.hold is not None:
+            self.set_hold(decision.hold, lead=round(decision.max_staleness, 3))
+            return None
+        group, task = self._draw_task()
+        seeds = tuple(
+            random.Random(f"{self.spec.seed}/{group}/{sample}").getrandbits(31)
+            for sample in range(self.spec.settings.group_size)
+        )
+        self._planned = GroupPlan(GroupId(group), task, seeds)
+        return self._planned
+
+    def mark_opened(self, plan: GroupPlan, now: float) -> None:
+        """Record that ``plan`` and the task sampler's state are durable."""
+        self._planned = None
+        per_step = self.spec.admission.groups_per_step
+        step = self.live_groups - 1
+        replaced = self._to_replace.popleft() if self._to_replace else None
+        reason = f"for step {step // per_step + 1}"
+        if replaced is not None:
+            reason = f"replaces group {replaced.group}, {replaced.outcome.value}"
+        self.emit(
+            "group.admitted",
+            group=plan.group,
+            task=plan.task,
+            reason=reason,
+            expected_age=round(max(0.0, step / per_step - self.run_state.published_step), 3),
+        )
+        self.blocked_by, self.hold, self._emitted_hold = None, None, None
+        self._opened_at[plan.group] = now
+        self.staleness.add_opened(plan.group, self.run_state.published_step)
+
+    def mark_refused(self, plan: GroupPlan, error: BudgetFullError | DiskFullError) -> None:
+        """Record that the journal has no room for ``plan``: its task stays the next one."""
+        self._planned = None
+        self.task_sampler.undo_draw(plan.task)
+        if type(self.blocked_by) is not type(error):
+            self.emit("admission.blocked", reason=str(error))
+        self.blocked_by = error
+        self.set_hold(AdmissionHold.DISK if isinstance(error, DiskFullError) else AdmissionHold.BYTES)
+
+    def forget_planned(self) -> None:
+        """Forget a group that was planned and not opened: training has ended."""
+        self._planned = None
+
+    def apply_progress(self, progress: GroupProgress, now: float) -> None:
+        """Take in which groups closed and how many fill no step."""
+        self._progress, self.ready_groups = progress, progress.ready
+        for closing in progress.closed:
+            if self.task_sampler.record_closing(closing):
+                self.emit("task.requeued", task=closing.task, group=closing.group, reason=closing.outcome.value)
+            if closing.outcome.drop_reason is not None:
+                self._to_replace.append(closing)
+            self.staleness.add_closed(closing.group, ready=closing.outcome is GroupOutcome.READY)
+            opened_at = self._opened_at.pop(closing.group, None)
+            if opened_at is not None:
+                self._times.add(now - opened_at)
+        self.staleness.forget_trained(self.ready_groups)
+        if self.run_state.flow is RolloutFlow.DRAIN and progress.closed and not self._opened_at:
+            self.emit("scheduler.drained", ready=self.ready_groups)
+
+    def require_open(self, group: GroupId) -> None:
+        """Raises UserError if ``group`` is not open."""
+        if group not in self._opened_at:
+            oldest = min(self._opened_at, default=None)
+            hint = "no group is open now" if oldest is None else f"the oldest open group is {oldest}"
+            raise UserError(f"group {group} is not open: it has closed or has not begun; {hint}")
+
+    def flow_hold(self) -> AdmissionHold | None:
+        """Return why the run's state alone forbids every group, or None."""
+        if not self.run_state.training:
+            return AdmissionHold.NOT_TRAINING
+        return _FLOW_HOLDS.get(self.run_state.flow)
+
+    def set_hold(self, hold: AdmissionHold | None, **fields: JsonValue) -> None:
+        """Remember why no group was opened, and emit it if it is another reason than the last."""
+        self.hold = hold
+        if hold is not None and hold is not self._emitted_hold:
+            self._emitted_hold = hold
+            published = self.run_state.published_step
+            self.emit("admission.held", reason=hold.value, live=self.live_groups, published_step=published, **fields)
+
+    def _decide(self) -> AdmissionDecision:
+        if (hold := self.flow_hold()) is not None:
+            return AdmissionDecision(0, hold, 0.0)
+        return decide_admission(
+            self.spec.admission,
+            self.tuning,
+            self.measured_times,
+            live=self.live_groups,
+            published_step=self.run_state.published_step,
+            total_steps=self.spec.total_steps,
+            publish_every=self.tuning.publish_every,
+        )
+
+    def _draw_task(self) -> tuple[int, str]:
+        """Draw the next group and its task, and emit the order of an epoch that begins with it."""
+        sampler, epoch = self.task_sampler, self.task_sampler.epoch
+        drawn = sampler.draw_task()
+        if sampler.epoch != epoch:
+            self.emit(
+                "epoch.ordered",
+                epoch=sampler.epoch,
+                reason=sampler.order.value,
+                tasks=len(sampler.tasks),
+                tried=sampler.tried_tasks,
+                heard=sampler.closings_seen,
+                first=list(sampler.epoch_order[:_SHOWN_TASKS]),
+            )
+        return drawn

@@ -1,0 +1,101 @@
+"""The scheduler's settings: its part of ``[rollout]`` and ``[data]``, and what only a run knows.
+
+Light: the configuration imports it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from actors.scheduler.admission import DEFAULT_SLACK_STEPS, RolloutFlow, RolloutTuning
+from actors.scheduler.curriculum import TaskOrder
+from protocol.settings import ConfigSection, CountInt, PositiveInt
+from protocol.staleness import AdmissionLimit
+
+
+class CurriculumSettings(ConfigSection):
+    """The order in which tasks are trained."""
+
+    order: TaskOrder = TaskOrder.LISTED
+    """Which task comes next: ``listed``, ``shuffled``, or ``frontier`` (tasks whose pass rate is nearest to one half
+    come first)."""
+
+
+class SchedulerSettings(ConfigSection):
+    """Groups, admission and the replacement of failed episodes."""
+
+    groups_per_step: PositiveInt = 16
+    """Groups in one optimizer step."""
+    group_size: Annotated[int, Field(ge=2)] = 8
+    """Episodes of the same task whose rewards are compared."""
+    dynamic_sampling: bool = True
+    """Drop groups whose rewards are all the same, and let other tasks take their place (DAPO)."""
+    in_flight: CountInt = 0
+    """Maximum number of episodes at once over all workers; 0 means as many as the engines decode together
+    (``engine.count`` × ``engine.max_running``)."""
+    lead: Annotated[float, Field(ge=0)] | None = None
+    """Maximum number of optimizer steps that rollout runs ahead of the weights in use, at most ``staleness.eta``.  If it
+    is not set, ``run.mode`` decides; in mode ``async`` also the measured times of groups and steps."""
+    slack: Annotated[float, Field(ge=0)] = DEFAULT_SLACK_STEPS
+    """Steps' worth of groups that may be ready beyond the running ones, where those times decide."""
+    replacement_limit: CountInt = 3
+    """How often an episode that infrastructure lost is started again.  After that a training sample is given up, and an
+    evaluation ends the run; if the task's own image, setup or service fails, the evaluation continues without it."""
+
+    @property
+    def episodes_per_step(self) -> int:
+        """Episodes in one optimizer step."""
+        return self.groups_per_step * self.group_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSpec:
+    """What the scheduler of one run needs."""
+
+    run_id: str
+    run_dir: Path
+    node: str
+    tasks: tuple[str, ...]
+    """Ids of the training tasks, in the data set's order."""
+    settings: SchedulerSettings
+    admission: AdmissionLimit
+    tuning: RolloutTuning
+    """The tuning that the run starts with."""
+    total_steps: int
+    request_deadline_s: float
+    """A request that is assigned for longer counts as lost; above the episode's own deadline."""
+    seed: int
+    order: TaskOrder
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerRunState:
+    """The state of the run as the driver reports it, again and again: a restarted scheduler learns it this way."""
+
+    training: bool = False
+    """Groups may be opened."""
+    published_step: int = 0
+    """The step of the weights that every engine serves."""
+    step_s: float | None = None
+    """Seconds that the learner takes for a step, waiting excluded; None before the first."""
+    lost_groups: int = 0
+    """Groups' worth of trajectories that steps dropped because they were stale; others were leased in their place."""
+    flow: RolloutFlow = RolloutFlow.RUN
+    tuning: RolloutTuning | None = None
+    """The tuning that a person has set; None for the one that the run started with."""
+
+
+class FailedRequestFate(StrEnum):
+    """What happens to a training request that infrastructure failed."""
+
+    REISSUED = "reissued"
+    """The sample is attempted again."""
+    SETTLED = "settled"
+    """Another attempt has delivered the sample, or its group has closed without it."""
+    ABANDONED = "abandoned"
+    """The last replacement failed: the journal has to be told."""

@@ -1,0 +1,79 @@
+"""The requests of training: who has them, and what happens to one that arrives, fails or is given up.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from actors.scheduler.failure_rates import FailureRateMonitor
+from actors.scheduler.request_queue import AssignedRequest, RolloutRequestQueue, request_key
+from actors.scheduler.settings import FailedRequestFate
+from protocol.events import EmitEvent
+from protocol.trajectory import GroupId, InfraFailure, RolloutRequest
+
+
+@dataclass(slots=True)
+class TrainingRequests:
+    """A queue of requests and the fate of each."""
+
+    replacement_limit: int
+    emit: EmitEvent
+    queue: RolloutRequestQueue = field(default_factory=RolloutRequestQueue)
+    last_failure: str = ""
+    """What infrastructure failed last, in one line."""
+    rates: FailureRateMonitor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rates = FailureRateMonitor(self.emit)
+
+    def mark_arrived(self, request: RolloutRequest, now: float) -> bool:
+        """Record that the sample of ``request`` has arrived, so nobody has to run it any more.
+
+        False if ``request`` was not assigned: a lost worker had it, or an earlier scheduler handed it out."""
+        key = request_key(request)
+        self._withdraw(lambda waiting: request_key(waiting) == key, "arrived")
+        if (out := self.queue.finish(request)) is None:
+            self.queue.settle(key)
+            return False
+        self.rates.add_attempt(now - out.assigned_at, failed=False)
+        return True
+
+    def handle_failure(self, out: AssignedRequest, failure: InfraFailure, detail: str, now: float) -> FailedRequestFate:
+        """Decide what happens to a request that infrastructure failed and that is no longer assigned."""
+        request = out.request
+        self.rates.add_attempt(now - out.assigned_at, failed=True)
+        self.emit("episode.failed", trajectory=request.trajectory_id, reason=failure.value, detail=detail)
+        self.last_failure = f"{failure.value}: {' '.join(detail.split())[:300]}"
+        if out.settled:
+            return FailedRequestFate.SETTLED
+        if request.attempt < self.replacement_limit:
+            again = self.queue.reissue(request, failure)
+            self.emit(
+                "rollout_request.reissued",
+                trajectory=request.trajectory_id,
+                attempt=again.attempt,
+                reason=failure.value,
+            )
+            return FailedRequestFate.REISSUED
+        attempts = request.attempt + 1
+        self.emit("sample.abandoned", trajectory=request.trajectory_id, attempts=attempts, reason=failure.value)
+        return FailedRequestFate.ABANDONED
+
+    def cancel_samples(self, group: GroupId, sample: int | None) -> tuple[int, ...]:
+        """Give up one sample of a group, or with None all that have not arrived; return which samples those are."""
+        cancelled = self.queue.cancel(lambda request: request.group == group and sample in {None, request.sample})
+        for request in cancelled:
+            self.emit("rollout_request.cancelled", trajectory=request.trajectory_id, attempt=request.attempt)
+        return tuple(sorted(request.sample for request in cancelled))
+
+    def settle_closed(self, groups: Collection[GroupId]) -> None:
+        """Nobody has to run a request whose group has closed."""
+        self._withdraw(lambda request: request.group in groups, "group_closed")
+        for key in [key for key, out in self.queue.assigned.items() if out.request.group in groups]:
+            self.queue.settle(key)
+
+    def _withdraw(self, is_needless: Callable[[RolloutRequest], bool], reason: str) -> None:
+        for request in self.queue.withdraw(is_needless):
+            self.emit(
+                "rollout_request.withdrawn", trajectory=request.trajectory_id, attempt=request.attempt, reason=reason
+            )
