@@ -21,7 +21,7 @@ from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser
 from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
-from sandbox.host import HostSettings, current_host, require_answering_engine
+from sandbox.host_record import HostSettings, current_host, require_answering_engine
 from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool

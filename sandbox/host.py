@@ -9,105 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
-from sandbox.docker import address, daemon, owner
+from sandbox.docker import daemon, owner
 from sandbox.docker.daemon import ReportLine
+from sandbox.host_record import HostSettings, SandboxHost, current_host, is_set_up, write_host_record
 from sandbox.images import base_image
 from sandbox.images.image_names import with_tag
-from sandbox.toolchain import build as kits
-
-_RECORD = "host.json"
-_PATIENCE_S = 30.0
-"""With an engine that was there before, however busy it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class SandboxHost:
-    """What a pool needs to know of its machine."""
-
-    docker_url: str
-    base_image: str
-    kit: Path
-    """Folder with PID 1, the static tools and the verifier kit, on the daemon's host."""
-    engine_owner: str = ""
-    """The dockerd that we started, as :mod:`sandbox.docker.owner` writes it; empty for one that was there."""
-
-    @property
-    def home(self) -> Path:
-        """Our cache on this machine, where the kit lies too."""
-        return self.kit.parent
-
-
-@dataclass(frozen=True, slots=True)
-class HostSettings:
-    home: Path
-    """Our cache and record on this machine."""
-    docker_url: str = ""
-    base_image: str = ""
-    busybox: Path | None = None
-    engine_root: Path = Path("/var/lib/longshore/docker")
-    engine_runtime: Path = Path("/run/longshore")
-
-    @classmethod
-    def from_environment(cls, env: Mapping[str, str] | None = None) -> HostSettings:
-        """DOCKER_HOST (with DOCKER_TLS_VERIFY, DOCKER_CERT_PATH), LONGSHORE_HOME, LONGSHORE_BASE_IMAGE,
-        LONGSHORE_BUSYBOX."""
-        env = os.environ if env is None else env
-        busybox = env.get("LONGSHORE_BUSYBOX")
-        return cls(
-            home=Path(env.get("LONGSHORE_HOME") or _default_home()).absolute(),
-            docker_url=address.docker_address_from_environment(env),
-            base_image=env.get("LONGSHORE_BASE_IMAGE", ""),
-            busybox=Path(busybox).absolute() if busybox else None,
-        )
-
-
-def _default_home() -> Path:
-    checkout = Path(__file__).resolve().parents[1]
-    return checkout / ".longshore" if (checkout / "pyproject.toml").exists() else Path.home() / ".cache" / "longshore"
-
-
-def docker_url(settings: HostSettings | None = None) -> str:
-    """The engine in use.  Raises UserError when none has been set up."""
-    return current_host(settings).docker_url
-
-
-def current_host(settings: HostSettings | None = None) -> SandboxHost:
-    """What ``ensure`` recorded.  Raises UserError when it has not run."""
-    settings = settings or HostSettings.from_environment()
-    try:
-        record = json.loads((settings.home / _RECORD).read_text())
-        return SandboxHost(record["docker_url"], record["base_image"], Path(record["kit"]), record["engine_owner"])
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError("this machine is not set up for sandboxes: run `python -m sandbox.host up`") from error
-
-
-def is_set_up(settings: HostSettings | None = None) -> bool:
-    """Whether ``ensure`` has run here."""
-    try:
-        current_host(settings)
-    except UserError:
-        return False
-    return True
-
-
-def require_answering_engine(host: SandboxHost) -> SandboxHost:
-    """The same, whose engine answers.  Raises UserError with what to do."""
-    if not daemon.engine_answers(host.docker_url, _PATIENCE_S):
-        raise UserError(f"the Docker engine at {host.docker_url} does not answer: run `python -m sandbox.host up`")
-    return host
+from sandbox.toolchain import build as toolchain_build
 
 
 def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = None) -> SandboxHost:
@@ -115,7 +33,7 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
     settings = settings or HostSettings.from_environment()
     say = say or _nothing
     with _locked(settings.home):
-        before = _recorded(settings)
+        before = current_host(settings) if is_set_up(settings) else None
         own_socket = f"unix://{settings.engine_runtime}/docker.sock"
         if settings.docker_url:
             if not daemon.engine_answers(settings.docker_url):
@@ -129,14 +47,14 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
             elif before is not None and url == before.docker_url:
                 engine_owner = before.engine_owner
         image = _base_image(settings, url, say)
-        kit = kits.ensure_toolchain(settings.home, settings.busybox, before.kit if before else None, say)
-        host = SandboxHost(url, image, kit, engine_owner)
+        toolchain = toolchain_build.ensure_toolchain(
+            settings.home, settings.busybox, before.toolchain if before else None, say
+        )
+        host = SandboxHost(url, image, toolchain, engine_owner)
         if host != before:
-            temporary = settings.home / f".{_RECORD}.{os.getpid()}"
-            temporary.write_text(json.dumps({**asdict(host), "kit": str(kit)}, indent=1))
-            temporary.rename(settings.home / _RECORD)
+            write_host_record(settings, host)
     say(f"docker engine: {host.docker_url}")
-    say(f"base image: {host.base_image}, kit: {host.kit}")
+    say(f"base image: {host.base_image}, toolchain: {host.toolchain}")
     return host
 
 
@@ -157,13 +75,6 @@ def _base_image(settings: HostSettings, url: str, say: ReportLine) -> str:
     return built if daemon.has_image(url, built) else base_image.build_base_image(url, say)
 
 
-def _recorded(settings: HostSettings) -> SandboxHost | None:
-    try:
-        return current_host(settings)
-    except UserError:
-        return None
-
-
 @contextmanager
 def _locked(home: Path) -> Generator[None]:
     home.mkdir(parents=True, exist_ok=True)
@@ -182,18 +93,20 @@ def report_status(settings: HostSettings, say: ReportLine) -> bool:
     answers = daemon.engine_answers(host.docker_url)
     say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: python -m sandbox.host up'}")
     image = answers and daemon.has_image(host.docker_url, host.base_image)
-    say(f"base image: {host.base_image}{'' if image else ' MISSING: python -m sandbox.host up'}, kit: {host.kit}")
-    if not (image and host.kit.exists()):
+    say(
+        f"base image: {host.base_image}{'' if image else ' MISSING: python -m sandbox.host up'}, toolchain: {host.toolchain}"
+    )
+    if not (image and host.toolchain.exists()):
         return False
     from sandbox.pool import disk_watch  # with the engine's client, which nobody else here needs
 
-    bound = asyncio.run(disk_watch.probe_engine_disk_bound(host.docker_url, host.base_image, host.kit))
+    bound = asyncio.run(disk_watch.probe_engine_disk_bound(host.docker_url, host.base_image, host.toolchain))
     say(f"disk limit: {bound}: {disk_watch.DISK_BOUND_DESCRIPTIONS[bound]}")
     return True
 
 
 def stop_engine(settings: HostSettings, say: ReportLine) -> None:
-    """Stop the engine, if it is one that we started.  Images and kit stay."""
+    """Stop the engine, if it is one that we started.  Images and toolchain stay."""
     host = current_host(settings)
     if not host.engine_owner or owner.is_proved_dead(host.engine_owner):
         say(f"docker engine: {host.docker_url} was not started by us; nothing to stop")

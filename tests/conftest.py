@@ -10,7 +10,8 @@ import pytest
 from hypothesis import settings
 
 from protocol.errors import UserError
-from sandbox.host import SandboxHost, ensure_host
+from sandbox.host import ensure_host
+from sandbox.host_record import SandboxHost
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")

@@ -22,7 +22,7 @@ from protocol.errors import UserError
 from sandbox.docker.address import DockerAddress
 from sandbox.docker.daemon import call_engine_api, has_image
 from sandbox.docker.networks import NETWORK_PREFIX, SUBNET_RANGE
-from sandbox.host import HostSettings, current_host
+from sandbox.host_record import HostSettings, current_host
 
 _PATIENCE_S = 5.0
 _DEADLINE_S = 30.0
@@ -97,8 +97,8 @@ def look(wants: HostRequirements) -> DockerEngineFacts:
         answer=answer,
         base_image=host.base_image,
         has_base_image=has_image(host.docker_url, host.base_image),
-        toolchain=host.kit,
-        has_toolchain=host.kit.exists(),
+        toolchain=host.toolchain,
+        has_toolchain=host.toolchain.exists(),
         has_wanted_image=not wants.image or has_image(host.docker_url, wants.image),
         version=str(info.get("ServerVersion", "")),
         api=tuple(int(part) for part in str(_get(host.docker_url, "/version").get("ApiVersion", "0")).split(".")),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.labels import RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels, wait_for_leaks
-from sandbox.host import docker_url, is_set_up
-from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.host_record import docker_url, is_set_up
 
 _PATIENCE_S = 60.0
 
@@ -18,7 +18,7 @@ async def take_inventory(run_id: str) -> DockerInventory | None:
     if not is_set_up():
         return None
     async with DockerEngine(docker_url()) as engine:
-        return await inventory_without_labels(engine, {f"{LABEL_PREFIX}.run": run_id})
+        return await inventory_without_labels(engine, {RUN_LABEL: run_id})
 
 
 async def count_leaks(before: DockerInventory | None, run_id: str) -> int:
@@ -27,5 +27,5 @@ async def count_leaks(before: DockerInventory | None, run_id: str) -> int:
     if before is None:
         return 0
     async with DockerEngine(docker_url()) as engine:
-        apart = partial(inventory_of_others, engine, f"{LABEL_PREFIX}.run", run_id)
+        apart = partial(inventory_of_others, engine, RUN_LABEL, run_id)
         return len(await wait_for_leaks(engine, before, patience_s=_PATIENCE_S, list_others=apart))

@@ -19,7 +19,7 @@ from launch.run_records.config_changes import CHANGES_KEY, read_changes
 from launch.run_records.run_directory import CONFIG_FILE, RunDirectory, config_tables
 from protocol.events import JsonValue
 from sandbox.docker.daemon import image_id
-from sandbox.host import current_host, is_set_up
+from sandbox.host_record import current_host, is_set_up
 
 CHECKOUT_ROOT = Path(__file__).resolve().parents[2]
 RECORDED_PACKAGES = ("torch", "sglang", "transformers", "megatron-core", "ray", "pyzmq", "aiodocker", "numpy")

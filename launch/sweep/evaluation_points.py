@@ -111,7 +111,7 @@ class EvaluationPoints:
 
     def preflight(self, points: Sequence[SweepPoint]) -> None:
         from launch.data.preparation import require_model_files
-        from sandbox.host import current_host, require_answering_engine
+        from sandbox.host_record import current_host, require_answering_engine
 
         require_answering_engine(current_host())
         for point in points:

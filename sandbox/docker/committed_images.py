@@ -12,8 +12,8 @@ from typing import cast
 import aiodocker
 
 from protocol.processes.cancellation import temporary_resource
-from sandbox.docker import owner
 from sandbox.docker.engine import DockerEngine, DockerEngineError, call_with_retries
+from sandbox.docker.labels import OWNER_LABEL
 
 _BUSY = frozenset({409, 500, 502, 503})
 COMMIT_TIMEOUT_S = 180.0
@@ -68,7 +68,7 @@ class CommittedImage:
 
 async def list_committed_images(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[CommittedImage, ...]:
     """The images of containers that carry all these labels.  Raises EngineError."""
-    filters = {"label": [owner.OWNER_LABEL, *(f"{key}={value}" for key, value in labels.items())]}
+    filters = {"label": [OWNER_LABEL, *(f"{key}={value}" for key, value in labels.items())]}
 
     async def call() -> tuple[CommittedImage, ...]:
         listed = await engine.docker.images.list(all=True, filters=filters)  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker

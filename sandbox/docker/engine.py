@@ -24,9 +24,9 @@ import aiohttp
 from aiodocker.containers import DockerContainer
 
 from protocol.errors import InfraError, UserError
-from sandbox.docker import owner
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker.address import DockerAddress
-from sandbox.tasks.task import BASE_CAPABILITIES
+from sandbox.docker.labels import OWNER_LABEL
 
 T = TypeVar("T")
 Json: TypeAlias = dict[str, Any]
@@ -360,7 +360,7 @@ class DockerEngine:
             containers = await self._containers("{}")
             networks = await self.docker.networks.list()
             volumes = cast("Json", await self.docker.volumes.list())  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
-            images = await self.docker.images.list(all=True, filters={"label": [owner.OWNER_LABEL]})  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
+            images = await self.docker.images.list(all=True, filters={"label": [OWNER_LABEL]})  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
             return DockerInventory(
                 frozenset(each.id for each in containers),
                 frozenset(cast("str", each["Id"]) for each in networks),

@@ -9,9 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-OWNER_LABEL = "longshore.owner"
-"""Where it stands, on containers and networks; the copy of a container has it too."""
-
 
 def _start_ticks(pid: int) -> str | None:
     try:

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Base64Encoder, BaseModel, ConfigDict, EncodedBytes, Field
 
 from sandbox.pool.leases import MAX_GROUP
-from sandbox.providers.interface import MAX_READ_BYTES
-from sandbox.session.files import MAX_TREE_BYTES
+from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 
 MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
 LEAST_DEADLINE_S = 1.0
@@ -198,7 +197,7 @@ class WriteFilesRequest(OperationRequest):
 
 class ReadFileRequest(TimedLeaseRequest):
     path: Annotated[str, Field(min_length=1, max_length=4096)]
-    max_bytes: Annotated[int, Field(ge=0, le=MAX_READ_BYTES)] = MAX_READ_BYTES
+    max_bytes: Annotated[int, Field(ge=0, le=MAX_FILE_BYTES)] = MAX_FILE_BYTES
 
 
 class ReadFileReply(OkReply):

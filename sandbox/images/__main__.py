@@ -24,7 +24,7 @@ from sandbox.egress_proxy import EgressProxySettings
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
 from sandbox.errors import ImageError
-from sandbox.host import HostSettings, current_host
+from sandbox.host_record import HostSettings, current_host
 from sandbox.images import engine_calls
 from sandbox.images.build_context import read_build_folder
 from sandbox.images.image_names import is_built_name, with_tag
@@ -93,7 +93,7 @@ async def _store(concurrency: int, gate: EgressProxySettings) -> AsyncGenerator[
     home = HostSettings.from_environment().home
     host = current_host()
     async with DockerEngine(host.docker_url) as engine, LazyEgressProxy(home / "gate", gate) as opened:
-        networks = await SandboxNetworks.open(engine, opened, BuildNetworkContainer(host.base_image, host.kit))
+        networks = await SandboxNetworks.open(engine, opened, BuildNetworkContainer(host.base_image, host.toolchain))
         settings = ImageSettings(home, host.base_image, concurrency=concurrency)
         yield engine, await ImageStore.open(engine, settings, networks.build_network)
 

@@ -20,9 +20,9 @@ from protocol.processes.cancellation import call_with_undo
 from sandbox.docker import networks, owner
 from sandbox.docker.container_sockets import container_process
 from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError, Json, call_with_retries
+from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.images.store import BuildNetworkAccess
-from sandbox.pool.sweep import LABEL_PREFIX
 from sandbox.session.init_command import init_command
 from sandbox.tasks.task import NetworkMode, TaskNetwork
 
@@ -117,8 +117,8 @@ class SandboxNetworks:
             return
         host = self._build_host
         labels = {
-            f"{LABEL_PREFIX}.pool": "build",
-            f"{LABEL_PREFIX}.owner": owner.owner_of_this_process(),
+            POOL_LABEL: "build",
+            OWNER_LABEL: owner.owner_of_this_process(),
             **host.labels,
         }
         spec = ContainerSpec(host.image, host.toolchain, labels, init_command(_BUILD_MAX_S, _BUILD_MAX_S, "/"))
@@ -134,7 +134,7 @@ class SandboxNetworks:
     async def private_network(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:
         """A network for one session, removed at the end.  Yields its name.  Raises EngineError."""
         name = await networks.create_private_network(
-            self._engine, {f"{LABEL_PREFIX}.owner": owner.owner_of_this_process(), **labels}
+            self._engine, {OWNER_LABEL: owner.owner_of_this_process(), **labels}
         )
         try:
             yield name

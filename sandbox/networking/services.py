@@ -16,6 +16,7 @@ from typing import Any
 
 from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker import networks
 from sandbox.docker.engine import (
     PRIVATE_DNS,
@@ -28,15 +29,13 @@ from sandbox.docker.engine import (
     storage_options,
     ulimits,
 )
+from sandbox.docker.labels import NETWORK_LABEL, SERVICE_LABEL
 from sandbox.docker.networks import MAX_SERVICES
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import SandboxNetworks
-from sandbox.pool.sweep import LABEL_PREFIX
-from sandbox.tasks.task import BASE_CAPABILITIES, TaskService
+from sandbox.tasks.task import TaskService
 
-NETWORK_LABEL, SERVICE_LABEL = f"{LABEL_PREFIX}.network", f"{LABEL_PREFIX}.service"
-"""Of a service's container: the network that it is on, and its name there."""
 SERVICE_LIMITS = ContainerLimits(pids=256)
 """Of each service, where the task says nothing else."""
 _INTERVAL_S = 0.25

@@ -6,19 +6,19 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker import owner
 from sandbox.docker.engine import ContainerLimits, ContainerSpec
-from sandbox.host import SandboxHost
+from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_PROCESS_LABEL, RUN_LABEL
+from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
 from sandbox.networking.services import TaskServiceSettings
 from sandbox.networking.task_services import ContainerNetwork
 from sandbox.pool.disk_watch import DiskBound
 from sandbox.pool.settings import PoolSettings
-from sandbox.pool.sweep import LABEL_PREFIX
 from sandbox.pool.warm_sandboxes import ContainerKind
-from sandbox.tasks.task import BASE_CAPABILITIES, Task
+from sandbox.tasks.task import Task
 
-LEASE_LABEL = f"{LABEL_PREFIX}.lease"
 _ALONE = ContainerNetwork()
 
 
@@ -49,7 +49,7 @@ class ContainerTemplate:
         """For a container that lives for ``max_s`` at most."""
         return ContainerSpec(
             image=kind.image,
-            toolchain=self._host.kit,
+            toolchain=self._host.toolchain,
             labels=self.labels(max_s),
             env=dict(kind.env),
             limits=kind.limits,
@@ -63,16 +63,16 @@ class ContainerTemplate:
 
     def labels(self, max_s: float) -> Mapping[str, str]:
         return {
-            f"{LABEL_PREFIX}.run": self._settings.run_id,
-            f"{LABEL_PREFIX}.pool": self._settings.pool,
-            f"{LABEL_PREFIX}.owner": self._owner,
-            LEASE_LABEL: self.lease,
-            f"{LABEL_PREFIX}.expires": str(int(self._now() + max_s)),
+            RUN_LABEL: self._settings.run_id,
+            POOL_LABEL: self._settings.pool,
+            OWNER_LABEL: self._owner,
+            POOL_PROCESS_LABEL: self.lease,
+            EXPIRES_LABEL: str(int(self._now() + max_s)),
         }
 
     def service_settings(self, max_s: float) -> TaskServiceSettings:
         return TaskServiceSettings(
-            self._host.kit,
+            self._host.toolchain,
             self.labels(max_s),
             max_s,
             auto_remove=not self.live_restore,

@@ -29,6 +29,7 @@ from protocol.processes.cancellation import call_with_undo, temporary_resource
 from sandbox.docker import owner
 from sandbox.docker.cgroups import cgroup_procs
 from sandbox.docker.engine import ContainerLimits, ContainerSpec, DockerEngine, DockerEngineError, Json
+from sandbox.docker.labels import OWNER_LABEL
 from sandbox.docker.loop_disk import daemon_sees_loop_disk, find_upper_layer, mount_loop_disk, upper_layer_of
 from sandbox.errors import DestructionCause, SandboxDestroyed
 from sandbox.networking.services import SERVICE_LIMITS, inspect_services
@@ -115,7 +116,7 @@ async def probe_engine_disk_bound(url: str, image: str, kit: Path) -> DiskBound:
     """Of the engine at this address.  Raises EngineError."""
     async with DockerEngine(url) as engine:
         return await probe_disk_bound(
-            engine, ContainerSpec(image, kit, {owner.OWNER_LABEL: owner.owner_of_this_process()}, ("/.sbx/init",))
+            engine, ContainerSpec(image, kit, {OWNER_LABEL: owner.owner_of_this_process()}, ("/.sbx/init",))
         )
 
 

@@ -1,7 +1,7 @@
-"""What the daemon made for a call whose answer never came: a container that nobody will start, a copy that nobody uses.
+"""Removes what the daemon made for a call whose answer never came: a container that nobody starts, an unused image.
 
-Neither has a deadline.  Both carry the labels of who asked.  While a call has gone unanswered lately, they are looked
-for, and removed when nobody has claimed them for longer than anybody could take to.
+Neither has a deadline, and both carry the labels of the pool that asked.  After a call went unanswered, the pool looks
+for them, and removes those that stayed unclaimed for longer than any start takes.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 
-from sandbox.docker import committed_images
 from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.pool.leftovers import LabelledResource, ResourceKind, list_resources, remove_resource
 
 LOOK_INTERVAL_S = 20.0
 LOOK_WINDOW_S = 1800.0
-"""After the call; a daemon that comes back later has forgotten it."""
+"""How long to look after the unanswered call; a daemon that comes back later has forgotten it."""
 
 
 class OrphanRemover:
-    """Of one pool in one process, whose ``labels`` nobody else's containers carry."""
+    """Removes the orphans of one pool in one process; nobody else's containers carry its ``labels``."""
 
     def __init__(
         self,
@@ -29,34 +29,30 @@ class OrphanRemover:
         claim_s: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``claim_s``: longer than it takes from a container's creation to its start, or its removal."""
+        """``claim_s`` must exceed the time from a container's creation to its start or removal."""
         self._engine, self._labels, self._claim_s, self._now = engine, labels, claim_s, now
-        self._since: dict[str, float] = {}
-        """Unclaimed → since when."""
+        self._unclaimed_since: dict[LabelledResource, float] = {}
 
     async def run(self) -> None:
-        """For ever."""
+        """Look for orphans for ever."""
         while True:
-            with contextlib.suppress(DockerEngineError):  # it is looked for again
+            with contextlib.suppress(DockerEngineError):  # the next look finds them
                 await self.remove_orphans()
             await asyncio.sleep(LOOK_INTERVAL_S)
 
     async def remove_orphans(self) -> int:
-        """Remove what has been unclaimed for too long; how many.  Raises EngineError."""
-        now, asked_at = self._now(), self._engine.unanswered_at
-        if asked_at is None or now - asked_at > LOOK_WINDOW_S:
-            self._since.clear()
+        """Remove what has been unclaimed for too long.  Returns how many.  Raises DockerEngineError."""
+        now, unanswered_at = self._now(), self._engine.unanswered_at
+        if unanswered_at is None or now - unanswered_at > LOOK_WINDOW_S:
+            self._unclaimed_since.clear()
             return 0
-        containers = {each.id for each in await self._engine.containers(self._labels) if each.state == "created"}
-        copies = {
-            each.image for each in await committed_images.list_committed_images(self._engine, self._labels)
-        } - self._engine.committed_images
-        self._since = {each: self._since.get(each, now) for each in containers | copies}
-        late = [each for each, since in self._since.items() if now - since > self._claim_s]
-        for each in late:
-            await (
-                committed_images.remove_committed_image(self._engine, each)
-                if each in copies
-                else self._engine.remove(each)
-            )
-        return len(late)
+        kinds = (ResourceKind.CONTAINER, ResourceKind.IMAGE)
+        found = [each async for each in list_resources(self._engine, self._labels, kinds) if self._is_unclaimed(each)]
+        self._unclaimed_since = {each: self._unclaimed_since.get(each, now) for each in found}
+        late = [each for each, since in self._unclaimed_since.items() if now - since > self._claim_s]
+        return sum([await remove_resource(self._engine, each) for each in late])
+
+    def _is_unclaimed(self, resource: LabelledResource) -> bool:
+        if resource.kind is ResourceKind.CONTAINER:
+            return resource.state == "created"
+        return resource.name not in self._engine.committed_images

@@ -23,22 +23,20 @@ from typing import Self
 
 from protocol.errors import InfraError, UserError
 from protocol.processes import open_files
-from sandbox.docker import committed_images
-from sandbox.docker import networks as docker_networks
 from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.labels import NETWORK_LABEL, POOL_LABEL, POOL_PROCESS_LABEL
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.errors import SandboxLost, SandboxStartError
-from sandbox.host import SandboxHost, current_host
+from sandbox.host_record import SandboxHost, current_host
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import NO_NETWORK, BuildNetworkContainer, SandboxNetworks
-from sandbox.networking.services import NETWORK_LABEL
 from sandbox.networking.task_services import TaskServices, is_single_container
-from sandbox.pool.container_template import LEASE_LABEL, ContainerTemplate
+from sandbox.pool.container_template import ContainerTemplate
 from sandbox.pool.disk_watch import DiskBound, DiskWatch, probe_disk_bound
 from sandbox.pool.heartbeat import SessionHeartbeat
+from sandbox.pool.leftovers import LabelledResource, ResourceKind, remove_leftovers, sweep_labelled
 from sandbox.pool.orphans import OrphanRemover
 from sandbox.pool.settings import PoolSettings, PoolStatistics
-from sandbox.pool.sweep import LABEL_PREFIX, remove_unused_image, sweep_labelled
 from sandbox.pool.warm_pool import WarmPool
 from sandbox.pool.warm_sandboxes import ContainerKind
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
@@ -82,7 +80,7 @@ class SandboxPool:
             await stack.enter_async_context(self.egress_proxy)
             labels = blueprint.labels(self.settings.session_max_s)
             networks = await SandboxNetworks.open(
-                self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.kit, labels)
+                self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.toolchain, labels)
             )
             settings = ImageSettings(self.host.home, blueprint.default_image)
             self._images = await ImageStore.open(self.engine, settings, networks.build_network)
@@ -96,7 +94,7 @@ class SandboxPool:
             stack.callback(self._end_all)
             others = [
                 OrphanRemover(
-                    self.engine, {LEASE_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S
+                    self.engine, {POOL_PROCESS_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S
                 ).run()
             ]
             if blueprint.disk_bound is not DiskBound.FILE_SIZE:
@@ -245,7 +243,7 @@ class SandboxPool:
     async def sweep(self) -> int:
         """Remove this pool's containers, copies of them and networks whose owner is proved dead or whose expiry is
         past.  How many."""
-        removed = await sweep_labelled(self.engine, "pool", self.settings.pool, self._now)
+        removed = await sweep_labelled(self.engine, POOL_LABEL, self.settings.pool, self._now)
         self._swept += removed
         return removed
 
@@ -254,21 +252,19 @@ class SandboxPool:
         else is to use the name.  How many.  Raises EngineError."""
         containers = {session.container for session in self._upkeep}
         own_networks = {session.spec.network for session in self._upkeep if session.spec is not None}
-        named, removed = {f"{LABEL_PREFIX}.pool": self.settings.pool}, 0
-        for each in await self.engine.containers(named):
-            ours = (
-                each.labels.get(LEASE_LABEL) == self._blueprint.lease or each.labels.get(NETWORK_LABEL) in own_networks
-            )
-            if not ours and each.id not in containers:
-                await self.engine.remove(each.id)
-                removed += 1
-        for copy in await committed_images.list_committed_images(self.engine, named):
-            if copy.labels.get(LEASE_LABEL) != self._blueprint.lease:
-                removed += await remove_unused_image(self.engine, copy)
-        for each in await docker_networks.list_networks(self.engine, named):
-            if each.labels.get(LEASE_LABEL) != self._blueprint.lease and each.name not in own_networks:
-                removed += await docker_networks.remove_network(self.engine, each.name, wait_s=0.0)
-        return removed
+
+        def is_stray(each: LabelledResource) -> bool:
+            if each.labels.get(POOL_PROCESS_LABEL) == self._blueprint.lease:
+                return False
+            match each.kind:
+                case ResourceKind.CONTAINER:
+                    return each.name not in containers and each.labels.get(NETWORK_LABEL) not in own_networks
+                case ResourceKind.NETWORK:
+                    return each.name not in own_networks
+                case ResourceKind.IMAGE:
+                    return True
+
+        return await remove_leftovers(self.engine, {POOL_LABEL: self.settings.pool}, is_stray)
 
     @property
     def images(self) -> ImageStore:
@@ -286,7 +282,7 @@ class SandboxPool:
 
     async def _drained(self) -> None:
         """Wait until the daemon has removed what this pool started; help where it does not."""
-        mine = {LEASE_LABEL: self._blueprint.lease}
+        mine = {POOL_PROCESS_LABEL: self._blueprint.lease}
         give_up = time.monotonic() + self.settings.drain_s
         over = {"created"}  # one that never ran has no deadline of its own
         if self._blueprint.live_restore:  # such a daemon does not remove what has ended

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker.engine import ContainerLimits
 from sandbox.networking.networks import NO_NETWORK
 from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import BASE_CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from sandbox.docker.engine import DockerEngine, call_with_retries
+from sandbox.docker.labels import POOL_LABEL
 from sandbox.grading.grader import GradeResult, grade_sandbox
 from sandbox.grading.suspicions import command_text
 from sandbox.pool.sandbox_pool import PoolStatistics, SandboxPool
-from sandbox.pool.sweep import LABEL_PREFIX
 from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES, FileTooLarge
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import CommandResult
@@ -25,8 +25,6 @@ from sandbox.tools import ToolContext, ToolResult, call_tool
 
 COMMAND_TIMEOUT_S = 20.0
 """How long an agent's blocking command may take: SETA's and OpenClaw's limit."""
-MAX_READ_BYTES = MAX_FILE_BYTES
-"""Largest file that is read, unless the caller says otherwise."""
 
 
 class Sandbox(Protocol):
@@ -45,7 +43,7 @@ class Sandbox(Protocol):
         """Absolute path → content; folders are made.  Raises OSError, ValueError for a path that is not absolute."""
         ...
 
-    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         """A regular file.  Raises OSError: ENOENT, EISDIR, ELOOP for a link, EINVAL for anything else, EFBIG."""
         ...
 
@@ -134,7 +132,7 @@ class LocalSandbox:
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         await self._session.write_files(files, mode=mode)
 
-    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         try:
             return await self._session.read_file(path, max_bytes)
         except FileTooLarge as error:
@@ -182,7 +180,7 @@ class LocalProvider:
 
     async def containers(self) -> frozenset[str]:
         """Ids of this pool's containers, in any state, whoever started them."""
-        found = await self.pool.engine.containers({f"{LABEL_PREFIX}.pool": self.pool.settings.pool})
+        found = await self.pool.engine.containers({POOL_LABEL: self.pool.settings.pool})
         return frozenset(each.id for each in found)
 
     async def remove_strays(self) -> int:

@@ -36,8 +36,8 @@ from sandbox.http.json_client import BUSY_STATUSES, RETRY_PAUSE_S, TRANSPORT_ERR
 from sandbox.http.messages import LEAST_DEADLINE_S, MAX_S
 from sandbox.http.task_codec import encode_task
 from sandbox.images.image_names import image_for
-from sandbox.providers.interface import MAX_READ_BYTES, SandboxGroup
-from sandbox.session.files import MAX_TREE_BYTES
+from sandbox.providers.interface import SandboxGroup
+from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
 from sandbox.tools import ToolArguments, ToolResult
@@ -191,7 +191,7 @@ class RemoteSandbox:
         packed = {path: base64.b64encode(data).decode() for path, data in files.items()}
         await self.post("/write_files", self._pool.request_s, files=packed, mode=mode)
 
-    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         reply = await self.post("/read_file", self._pool.request_s, path=path, max_bytes=max_bytes)
         return base64.b64decode(str(reply["content"]))
 

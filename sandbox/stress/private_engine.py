@@ -18,7 +18,7 @@ from typing import Self
 from protocol.errors import InfraError
 from sandbox.docker import daemon, owner
 from sandbox.docker.address import DockerAddress
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 
 _DEAD_S = 60.0
 _POLL_S = 0.05

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from protocol.errors import UserError
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.remote import RemotePool, RemoteSandbox
 from sandbox.session.sandbox_session import SandboxSession

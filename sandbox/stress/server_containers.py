@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandbox.docker.engine import DockerEngine, DockerInventory
-from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.docker.labels import POOL_LABEL
 from sandbox.stress.server_metrics import PoolServerMetrics
 
 
@@ -20,6 +20,6 @@ class ServerOwnContainers:
 
     async def count(self) -> int:
         """Raises EngineError, UserError when the server does not answer."""
-        there = await self._engine.containers({f"{LABEL_PREFIX}.pool": self.pool}) if self.pool else ()
+        there = await self._engine.containers({POOL_LABEL: self.pool}) if self.pool else ()
         old = sum(each.id in self._before.containers for each in there)
         return max(0, int(await self._metrics.read("sandboxes_warm")) + self._live_before - old)

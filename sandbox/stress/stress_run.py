@@ -18,9 +18,9 @@ from typing import Any
 
 from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.labels import POOL_LABEL
 from sandbox.docker.leaks import wait_for_leaks
-from sandbox.host import SandboxHost
-from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.host_record import SandboxHost
 from sandbox.stress import floor, phases
 from sandbox.stress.checked_session import CheckedSession
 from sandbox.stress.faults import FAULTS
@@ -115,7 +115,7 @@ async def _phases(
         report.phase = "first session"
         like = await _example(bench, engine)
         if own is not None:
-            own.pool = like["Config"]["Labels"][f"{LABEL_PREFIX}.pool"]
+            own.pool = like["Config"]["Labels"][POOL_LABEL]
         report.phase = "acquire"
         await phases.measure_acquire(bench)
         report.phase = "start"

@@ -39,11 +39,6 @@ class NetworkMode(StrEnum):
     FULL = "full"
 
 
-BASE_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "SETUID", "SETGID", "KILL")
-"""What root may do in every task's container: what package tools need, and KILL for the grader.  Never SYS_PTRACE: it
-would open PID 1's memory to the agent."""
-
-
 class Capability(StrEnum):
     """What root may do in a task's container beyond what it may in each, where the task asks for it."""
 

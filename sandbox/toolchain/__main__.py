@@ -15,7 +15,8 @@ from protocol.cli.output import JsonOutput
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
-from sandbox.host import HostSettings, SandboxHost, current_host, ensure_host
+from sandbox.host import ensure_host
+from sandbox.host_record import HostSettings, SandboxHost, current_host
 from sandbox.toolchain.build import build_toolchain, find_source_python
 from sandbox.toolchain.image_check import ToolchainCheck, check_image
 
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
     source = find_source_python(settings.home, python, _say)
     kit = build_toolchain(settings.home, settings.busybox, source, _say)
-    if ensure_host(settings, _say).kit != kit:
+    if ensure_host(settings, _say).toolchain != kit:
         raise UserError(f"{kit} was made around another Python than `python -m sandbox.host up` finds: put it on PATH")
     facts = json.loads((kit / "kit.json").read_text())
     out.set_result({"kit": str(kit), **facts})
@@ -52,10 +53,10 @@ def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
 def _check(host: SandboxHost, images: Sequence[str], out: JsonOutput) -> int:
     async def checks() -> list[ToolchainCheck]:
         async with DockerEngine(host.docker_url) as engine:
-            return [await check_image(engine, host.kit, image) for image in images]
+            return [await check_image(engine, host.toolchain, image) for image in images]
 
     done = asyncio.run(checks())
-    out.set_result({"kit": str(host.kit), "images": [asdict(each) for each in done]})
+    out.set_result({"kit": str(host.toolchain), "images": [asdict(each) for each in done]})
     if not out.enabled:
         for each in done:
             print(f"{each.image} ({each.libc}): {'works' if each.works else each.said}")

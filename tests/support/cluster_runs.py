@@ -19,8 +19,8 @@ from typing import Any
 
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE, find_run_processes
 from launch.run.summary import read_run_events
-from sandbox.host import docker_url
-from sandbox.pool.sandbox_pool import LABEL_PREFIX
+from sandbox.docker.labels import RUN_LABEL
+from sandbox.host_record import docker_url
 
 ROOT = Path(__file__).resolve().parents[2]
 RECIPE = Path(__file__).with_name("mini.toml")
@@ -126,7 +126,7 @@ class MiniRun:
         return self._list(["ps", "--all", *(word for state in states for word in ("--filter", f"status={state}"))])
 
     def _list(self, kind: list[str]) -> list[str]:
-        mine = f"label={LABEL_PREFIX}.run={self.path.name}"
+        mine = f"label={RUN_LABEL}={self.path.name}"
         command = ["docker", "--host", docker_url(), *kind, "--quiet", "--filter", mine]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
 

@@ -14,7 +14,7 @@ from sandbox.errors import SandboxLost
 from sandbox.grading.grader import GradeResult, Isolation
 from sandbox.grading.results.verdict import GradedTest, GradingOutcome
 from sandbox.pool.sandbox_pool import PoolStatistics
-from sandbox.providers.interface import MAX_READ_BYTES
+from sandbox.session.files import MAX_FILE_BYTES
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.tools import ToolResult
@@ -57,12 +57,12 @@ class FakeSandbox:
             raise ValueError("not an absolute path")
         self.files.update(files)
 
-    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         if path not in self.files:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return self.files[path][:max_bytes]
 
-    async def read_tree(self, path: str, max_bytes: int = MAX_READ_BYTES) -> Mapping[str, bytes]:
+    async def read_tree(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> Mapping[str, bytes]:
         return {name.removeprefix(f"{path}/"): data for name, data in self.files.items() if name.startswith(f"{path}/")}
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:

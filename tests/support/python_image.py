@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from sandbox.docker import daemon
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.images.base_image import DEBIAN_SUITE
 
 _PACKAGES = ("bash", "coreutils", "findutils", "grep", "procps", "python3", "python3-pytest", "sed", "util-linux")

@@ -16,7 +16,7 @@ from launch.evaluation.solvers.solver import Solver
 from launch.evaluation.standalone.attempt_runner import EvaluationContext
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.run_records.run_directory import RunDirectory
-from sandbox.host import current_host, require_answering_engine
+from sandbox.host_record import current_host, require_answering_engine
 from sandbox.pool.sandbox_pool import SandboxPool
 
 OpenSolver = Callable[[WorkerSpec, Agent], AbstractAsyncContextManager[Solver]]

@@ -1,6 +1,6 @@
 """Daytona's sandboxes as a provider (:mod:`sandbox.providers.interface`): behind an optional dependency, ``longshore[daytona]``.
 
-No PID 1 of ours is in them, and no kit: a program in bash (``box.sh``), which comes with each call, keeps shells, moves
+No PID 1 of ours is in them, and no kit: a program in bash (``shell_driver.sh``), which comes with each call, keeps shells, moves
 files and ends what an agent has started; the image needs bash 5, coreutils, grep, tar and util-linux.  What an agent
 leaves is graded in its own sandbox, by the image's programs, once everything else that it has started is dead; a task
 that asks for more distance, for services beside it or for capabilities is refused.

@@ -34,7 +34,7 @@ async def grade_daytona_sandbox(
 ) -> GradeResult:
     """``spared``: what ran before the agent came.  No shell of the agent's survives this.  Raises SandboxLost."""
     began = time.perf_counter()
-    await _alone(machine, spared)
+    await _kill_others(machine, spared)
     note = await _bring_in(machine, task)
     verdict: GradingVerdict | None = None
     log, timed_out = "", False
@@ -43,10 +43,10 @@ async def grade_daytona_sandbox(
             shell = DaytonaShell(machine, task.workdir)
             done = await shell.run(_command(task), timeout_s or task.test_timeout_s)
             log, timed_out = done.output, done.timed_out
-            await _alone(machine, spared)
+            await _kill_others(machine, spared)
             note, verdict = await _judged(machine, task, shell, done)
     finally:
-        await _alone(machine, spared)
+        await _kill_others(machine, spared)
         await machine.call("remove", *folders_for_tests(task))
     tests, reward = verdict or judge_reports(task.expected_tests, task.weights, ())
     passed = bool(tests) and all(test.passed for test in tests)
@@ -62,8 +62,8 @@ async def grade_daytona_sandbox(
     )
 
 
-async def _alone(machine: DaytonaHandle, spared: Sequence[str]) -> None:
-    if (await machine.call("alone", *spared)).code:
+async def _kill_others(machine: DaytonaHandle, spared: Sequence[str]) -> None:
+    if (await machine.call("kill-others", *spared)).code:
         raise SandboxLost(f"what an agent has started in sandbox {machine.id} cannot be ended")
 
 

@@ -1,4 +1,4 @@
-"""One sandbox of Daytona's: calls of ``box.sh`` in it, bytes in and out, and what their failures mean.
+"""One sandbox of Daytona's: calls of ``shell_driver.sh`` in it, bytes in and out, and what their failures mean.
 
 A call may be repeated: each does the same when it comes twice.  So a connection that fails is tried again, a few times.
 A sandbox that Daytona does not know any more vanished; a service that does not answer is infrastructure, like any.
@@ -19,7 +19,7 @@ from sandbox.providers.daytona.sdk import DaytonaSdk, DaytonaSdkSandbox
 
 LONGSHORE_FOLDER = "/.longshore"
 """Ours, in the sandbox: folders of shells, and files on their way."""
-_SCRIPT = (Path(__file__).parent / "box.sh").read_text(encoding="utf-8")
+_SCRIPT = (Path(__file__).parent / "shell_driver.sh").read_text(encoding="utf-8")
 _TIMES, _AGAIN_S = 3, 1.0
 _SPARE_S = 60.0
 """Beyond what a call waits for by itself."""
@@ -41,7 +41,7 @@ class DaytonaHandle:
 
     async def call(self, verb: str, *arguments: str, wait_s: float = 0.0) -> DaytonaCallReply:
         """Raises SandboxLost."""
-        command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "box", verb, *arguments])
+        command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "driver", verb, *arguments])
         limit_s = math.ceil(wait_s + _SPARE_S)
         done = await self._tried(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
         said = next((line for line in done.result.split("\n") if line.startswith("@sbx ")), "")

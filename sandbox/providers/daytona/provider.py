@@ -71,7 +71,7 @@ class DaytonaProvider:
         machine = await call_with_undo(lambda: self._created(task, deadline_s or _LONGEST_S), delete_quietly)
         try:
             await _ready(machine, task)
-            spared = (await machine.call("living")).words
+            spared = (await machine.call("list-processes")).words
             await _set_up(machine, task)
         except BaseException as error:
             await asyncio.shield(delete_quietly(machine))

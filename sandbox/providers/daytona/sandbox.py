@@ -15,8 +15,7 @@ from sandbox.providers.daytona.grading import grade_daytona_sandbox
 from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.providers.daytona.shell import DaytonaShell
 from sandbox.providers.daytona.tools import DaytonaTools
-from sandbox.providers.interface import MAX_READ_BYTES
-from sandbox.session.files import MAX_TREE_BYTES
+from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import NetworkMode, Task
 from sandbox.tools import ToolResult
@@ -49,7 +48,7 @@ class DaytonaSandbox:
         self._open()
         await carried.write_files(self.machine, files, mode)
 
-    async def read_file(self, path: str, max_bytes: int = MAX_READ_BYTES) -> bytes:
+    async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         self._open()
         return await carried.read_file(self.machine, path, max_bytes)
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.leaks import wait_for_leaks
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.stress.checked_session import CheckedSession
 from sandbox.stress.phases import StressContext
 from sandbox.stress.private_engine import PrivateEngine, why_unavailable

@@ -13,7 +13,7 @@ import sys
 
 import orjson
 
-from sandbox.host import current_host
+from sandbox.host_record import current_host
 from sandbox.http.auth import read_token
 from sandbox.stress.checked_session import CheckedSession
 from sandbox.stress.faults.fault_context import PREPARE_COMMAND, RUNNING_COMMAND

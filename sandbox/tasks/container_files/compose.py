@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.tasks.container_files.build_context import BuildPlan, read_build_context
 from sandbox.tasks.container_files.compose_schema import (
     ComposeAgentService,
@@ -20,7 +21,7 @@ from sandbox.tasks.container_files.compose_schema import (
 from sandbox.tasks.container_files.compose_variables import substitute_variables
 from sandbox.tasks.file_tree import FileTree
 from sandbox.tasks.problems import TaskProblems
-from sandbox.tasks.task import BASE_CAPABILITIES, Capability, TaskService
+from sandbox.tasks.task import Capability, TaskService
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
 
 HARNESS_FOLDER = "/harness/"

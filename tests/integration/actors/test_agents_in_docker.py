@@ -22,7 +22,7 @@ from actors.workers.provider_settings import ProviderSettings
 from actors.workers.sandbox_source import open_sandbox_source
 from launch.config.rollout import AgentLoopSection
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, LocalSandbox, open_sandbox
 from sandbox.tasks.task import Task

@@ -25,7 +25,7 @@ from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
 from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
 from sandbox.errors import TaskFault
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.environments import environment_service

@@ -16,7 +16,7 @@ from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.workers.harness_runner import HarnessRunner
 from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from tests.support.bash_agent import AGENT

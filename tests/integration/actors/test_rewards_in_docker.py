@@ -15,7 +15,7 @@ from actors.rollout.episode import AgentEpisode, EpisodeSettings
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.tokens.chat_format import ChatFormat
 from protocol.trajectory import GroupId, RolloutRequest, TurnKind
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY

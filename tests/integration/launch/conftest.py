@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from tests.support.cluster_runs import MiniRuns
 from tests.support.coin_tasks import write_coin_tasks
 

@@ -18,7 +18,7 @@ from launch.bench.chaos.accounting import ChaosAccounting, account_trajectories
 from launch.bench.chaos.evidence import JsonLine, read_evidence
 from launch.bench.chaos.kill_points import KilledProcess, KillPoint
 from launch.bench.coin_tasks import COUNT, order_tasks
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 
 KILLS, SEED = 10, 1
 COUNTED = ("lost", "duplicated", "cursor_skips", "versions_with_two_hashes", "negative_ages")

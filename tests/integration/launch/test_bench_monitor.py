@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 
 
 @pytest.mark.docker

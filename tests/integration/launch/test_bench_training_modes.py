@@ -13,7 +13,7 @@ import pytest
 from launch.bench.training_modes.tool_delays import ToolDelays
 from launch.run.summary import read_run_events
 from protocol.trajectory import is_training_trajectory
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from tests.support.cluster_runs import RECIPE, Event
 from tests.support.coin_tasks import write_coin_tasks
 

@@ -15,7 +15,7 @@ from launch.config.policy import ModelSection
 from launch.demo.model import build_demo_model
 from launch.evaluation.results.evaluation_folder import read_attempt_records
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USER
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
 from sandbox.tasks.formats.registry import write_tasks
 from tests.support.bash_agent import AGENT

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from tests.support.books import assert_books_balance
 from tests.support.cluster_runs import ROOT, MiniRuns
 

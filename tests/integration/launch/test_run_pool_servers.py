@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.leases import LeaseLimits
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider

@@ -13,7 +13,7 @@ import pytest
 from launch.bench.tiny_recipes import build_tiny_model
 from launch.run.summary import read_run_events
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.generated.generator import training_tasks
 from sandbox.tasks.formats.registry import write_tasks
 from tests.support.fake_chat import Reply, Request, fake_chat

@@ -15,7 +15,7 @@ import pytest
 
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.run_directory.recording_reader import read_recording
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.tasks.formats.terminal_bench import write_task
 from sandbox.tasks.task import Task
 from tests.support.fake_chat import Calls, Reply, Request, fake_chat

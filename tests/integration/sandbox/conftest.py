@@ -9,8 +9,9 @@ import pytest
 import pytest_asyncio
 
 from sandbox.docker.engine import DockerEngine
-from sandbox.host import SandboxHost
-from sandbox.pool.sandbox_pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.docker.labels import POOL_LABEL
+from sandbox.host_record import SandboxHost
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -26,12 +27,12 @@ async def pool(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerat
     async with SandboxPool(PoolSettings(pool=name, run_id="test", capacity=8), docker_engine) as opened:
         yield opened
     after = await engine.inventory()
-    assert not await engine.containers({f"{LABEL_PREFIX}.pool": name}), "containers leaked"
+    assert not await engine.containers({POOL_LABEL: name}), "containers leaked"
     assert after.volumes <= before.volumes, "volumes leaked"
     assert after.networks <= before.networks, "networks leaked"
 
 
 @pytest.fixture
 def verifier_half(docker_engine: SandboxHost) -> None:
-    if not (docker_engine.kit / "verify").exists():
+    if not (docker_engine.toolchain / "verify").exists():
         pytest.skip("the kit has no verifier half here: python -m sandbox.toolchain build says why")

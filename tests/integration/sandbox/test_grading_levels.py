@@ -11,16 +11,18 @@ import pytest
 import pytest_asyncio
 from aiodocker.containers import DockerContainer
 
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker.cgroups import cgroup_procs
-from sandbox.docker.engine import BASE_CAPABILITIES, DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.labels import POOL_LABEL, POOL_PROCESS_LABEL
 from sandbox.errors import SandboxLost
 from sandbox.grading.containers import agent_processes, grading_container
 from sandbox.grading.containers.container_calls import container_pids, main_pid, pause_container
 from sandbox.grading.grader import grade_sandbox
 from sandbox.grading.results.verdict import GradingOutcome
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool import container_template
-from sandbox.pool.sandbox_pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, ImageBuild, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -37,7 +39,7 @@ def task(body: str, level: GradingLevel, *expected: str, **more) -> Task:
 async def images(engine: DockerEngine, pool: SandboxPool) -> int:
     """How many images carry this pool's label: copies of its containers."""
     found = await engine.docker.images.list(all=True)
-    return sum((each["Labels"] or {}).get(f"{LABEL_PREFIX}.pool") == pool.settings.pool for each in found)
+    return sum((each["Labels"] or {}).get(POOL_LABEL) == pool.settings.pool for each in found)
 
 
 @pytest_asyncio.fixture(autouse=True, loop_scope="session")
@@ -74,7 +76,7 @@ async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level,
         assert (await session.run("cat /app/given; pgrep -cf 'sleep 100[8]'", S)).output == (
             "changed1\n" if level is GradingLevel.SIBLING else "changed0\n"
         ), "the agent's container is not frozen, and only a sibling leaves its processes alive"
-        others = await engine.containers({f"{LABEL_PREFIX}.lease": pool._blueprint.lease})
+        others = await engine.containers({POOL_PROCESS_LABEL: pool._blueprint.lease})
         assert [each.id for each in others] == [session.container], "containers were left"
 
 

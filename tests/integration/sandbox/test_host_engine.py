@@ -13,7 +13,8 @@ import pytest
 from protocol.cli.exit_codes import main_guard
 from protocol.errors import UserError
 from sandbox.docker import daemon, owner
-from sandbox.host import HostSettings, SandboxHost, current_host, ensure_host, main, report_status, stop_engine
+from sandbox.host import ensure_host, main, report_status, stop_engine
+from sandbox.host_record import HostSettings, SandboxHost, current_host
 from sandbox.pool.disk_watch import DISK_BOUND_DESCRIPTIONS, DiskBound
 
 pytestmark = pytest.mark.docker

@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from sandbox.docker.engine import DockerEngine
 from sandbox.errors import ImageError
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
 from sandbox.images.build_context import read_build_folder
 from sandbox.images.image_names import built_image_name
@@ -149,7 +149,7 @@ async def test_the_commands_build_import_list_and_prune(
     docker_engine: SandboxHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     record = {"docker_url": docker_engine.docker_url, "base_image": docker_engine.base_image, "engine_owner": ""}
-    (tmp_path / "host.json").write_text(json.dumps({**record, "kit": str(docker_engine.kit)}))
+    (tmp_path / "host.json").write_text(json.dumps({**record, "toolchain": str(docker_engine.toolchain)}))
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
 
     async def said(*arguments: str, code: int = 0) -> dict[str, Any]:

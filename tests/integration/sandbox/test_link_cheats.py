@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.grading.grader import Isolation, grade_sandbox
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from sandbox.grading.grader import Isolation, grade_sandbox
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import GradingLevel, Task
 from sandbox.toolchain.build import build_toolchain
@@ -33,7 +33,7 @@ def test_where():
 
 @pytest.fixture(autouse=True)
 def _verifier(docker_engine: SandboxHost) -> None:
-    if not (docker_engine.kit / "verify").exists():
+    if not (docker_engine.toolchain / "verify").exists():
         pytest.skip("the kit has no verifier half here: python -m sandbox.toolchain build says why")
 
 

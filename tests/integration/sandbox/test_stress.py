@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.docker.engine import DockerEngine
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.http.auth import TOKEN_VARIABLE
 from sandbox.stress.faults import FAULTS
 from sandbox.stress.private_engine import why_unavailable

@@ -16,9 +16,9 @@ import pytest
 import pytest_asyncio
 
 from sandbox.docker.engine import ContainerLimits, ContainerSpec, DockerEngine
-from sandbox.host import SandboxHost
+from sandbox.docker.labels import POOL_LABEL
+from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
-from sandbox.networking.networks import LABEL_PREFIX
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.toolchain.downloads import fetch_debian_program
 from sandbox.toolchain.image_check import check_image
@@ -59,16 +59,18 @@ def test_left_out(): pass
 
 @pytest.fixture(scope="module")
 def host(docker_engine: SandboxHost) -> SandboxHost:
-    if not (docker_engine.kit / "verify").exists():
+    if not (docker_engine.toolchain / "verify").exists():
         pytest.skip("the kit has no verifier half here: python -m sandbox.toolchain build says why")
     return docker_engine
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def session(engine: DockerEngine, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
-    labels = {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"}
+    labels = {POOL_LABEL: f"test-{os.getpid()}"}
     limits = ContainerLimits(memory_bytes=1 << 30)
-    spec = ContainerSpec(host.base_image, host.kit, labels, env={"PATH": IMAGE_PATH, "HOME": "/root"}, limits=limits)
+    spec = ContainerSpec(
+        host.base_image, host.toolchain, labels, env={"PATH": IMAGE_PATH, "HOME": "/root"}, limits=limits
+    )
     opened = await SandboxSession.start(engine, spec, "/app", SessionLimits(600, 600))
     try:
         yield opened
@@ -219,8 +221,8 @@ async def test_an_image_with_another_libc_or_none_is_tested_and_works(
         tar.addfile(folder, io.BytesIO())
     await engine_calls.import_archive(engine, archive, name, 60)
     try:
-        assert not (await check_image(engine, host.kit, f"{name}-not")).works
-        found = await check_image(engine, host.kit, name)
+        assert not (await check_image(engine, host.toolchain, f"{name}-not")).works
+        found = await check_image(engine, host.toolchain, name)
         assert (found.works, found.libc) == (True, "musl"), found.said
     finally:
         assert await engine_calls.remove_image(engine, name)

@@ -17,9 +17,9 @@ import trustme
 
 from sandbox.docker.daemon import engine_answers, has_image
 from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError
-from sandbox.host import SandboxHost
+from sandbox.docker.labels import POOL_LABEL
+from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
-from sandbox.networking.networks import LABEL_PREFIX
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -74,14 +74,14 @@ def tls_engine(tmp_path_factory: pytest.TempPathFactory) -> Generator[Callable[[
 async def test_a_session_lives_over_tcp_and_tls(
     tls_engine: Callable[[str], str], docker_engine: SandboxHost, tmp_path: Path
 ):
-    if not (docker_engine.kit / "bash").exists():
+    if not (docker_engine.toolchain / "bash").exists():
         pytest.skip("the kit has no static bash here: python -m sandbox.toolchain build says why")
     archive, name = tmp_path / "root.tar", "longshore/test-tls:1"
     with tarfile.open(archive, "w") as tar:
-        tar.add(docker_engine.kit / "bash", "bin/bash")
+        tar.add(docker_engine.toolchain / "bash", "bin/bash")
     async with DockerEngine(tls_engine("good")) as engine:
         await engine_calls.import_archive(engine, archive, name, 60)
-        spec = ContainerSpec(name, docker_engine.kit, {f"{LABEL_PREFIX}.pool": "tls"})
+        spec = ContainerSpec(name, docker_engine.toolchain, {POOL_LABEL: "tls"})
         opened = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
         try:
             assert (await opened.run("echo over $((20 + 1)) layers", 30)).output == "over 21 layers\n"

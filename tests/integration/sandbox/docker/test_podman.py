@@ -18,8 +18,9 @@ import pytest
 
 from sandbox.docker.daemon import engine_answers
 from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.labels import POOL_LABEL
 from sandbox.grading.grader import grade_sandbox
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
@@ -62,17 +63,17 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Generator[str]:
 @asynccontextmanager
 async def opened(url: str, host: SandboxHost) -> AsyncGenerator[SandboxSession]:
     """On an image that has nothing but bash; nothing is left."""
-    if not (host.kit / "bash").exists():
+    if not (host.toolchain / "bash").exists():
         pytest.skip("the kit has no static bash here: python -m sandbox.toolchain build says why")
-    labels = {"longshore.pool": "podman"}
+    labels = {POOL_LABEL: "podman"}
     async with DockerEngine(url) as engine:
         with TemporaryDirectory() as folder:
             archive = Path(folder) / "root.tar"
             with tarfile.open(archive, "w") as tar:
-                tar.add(host.kit / "bash", "bin/bash")
+                tar.add(host.toolchain / "bash", "bin/bash")
             await engine_calls.import_archive(engine, archive, NAME, 60)
         session = await SandboxSession.start(
-            engine, ContainerSpec(NAME, host.kit, labels), "/", SessionLimits(120, 120)
+            engine, ContainerSpec(NAME, host.toolchain, labels), "/", SessionLimits(120, 120)
         )
         try:
             yield session

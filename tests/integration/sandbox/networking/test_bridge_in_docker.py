@@ -19,7 +19,7 @@ import pytest
 
 from sandbox.docker import daemon
 from sandbox.grading.grader import grade_sandbox
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.session.sandbox_session import SandboxSession

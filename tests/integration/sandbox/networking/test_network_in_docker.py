@@ -15,15 +15,16 @@ import pytest_asyncio
 
 from sandbox.docker import owner
 from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy import PROXY_ADDRESS, EgressProxySettings
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.errors import SandboxStartError
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore
 from sandbox.networking.networks import BuildNetworkContainer, SandboxNetworks
 from sandbox.networking.services import TaskServiceSettings, start_services
-from sandbox.pool.sweep import LABEL_PREFIX, sweep_labelled
+from sandbox.pool.leftovers import sweep_labelled
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 from sandbox.tasks.task import ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 
@@ -48,7 +49,9 @@ async def gate(tmp_path: Path) -> AsyncGenerator[LazyEgressProxy]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def networks(engine: DockerEngine, docker_engine: SandboxHost, gate: LazyEgressProxy) -> SandboxNetworks:
-    return await SandboxNetworks.open(engine, gate, BuildNetworkContainer(docker_engine.base_image, docker_engine.kit))
+    return await SandboxNetworks.open(
+        engine, gate, BuildNetworkContainer(docker_engine.base_image, docker_engine.toolchain)
+    )
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -60,8 +63,8 @@ async def images(
 
 @asynccontextmanager
 async def session(engine: DockerEngine, host: SandboxHost, network: str) -> AsyncGenerator[SandboxSession]:
-    labels = {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"}
-    spec = ContainerSpec(host.base_image, host.kit, labels, network=network)
+    labels = {POOL_LABEL: f"test-{os.getpid()}"}
+    spec = ContainerSpec(host.base_image, host.toolchain, labels, network=network)
     opened = await SandboxSession.start(engine, spec, "/", SessionLimits(120, 120))
     try:
         yield opened
@@ -76,7 +79,7 @@ def service(**facts: object) -> TaskService:
 async def test_services_answer_under_their_names_nothing_else_does_and_all_is_removed(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
-    settings = TaskServiceSettings(docker_engine.kit, {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"})
+    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"})
     before = await engine.inventory()
     check = f"bash -c {shlex.quote(fetch('127.0.0.1', 8000, '/hostname'))} | grep -q ^web"
     two = (service(healthcheck=check), service(name="other", env={"X": "1"}))
@@ -100,7 +103,9 @@ async def test_a_task_without_services_makes_no_network(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
     before = await engine.inventory()
-    async with start_services(engine, images, networks, (), TaskServiceSettings(docker_engine.kit, {})) as network:
+    async with start_services(
+        engine, images, networks, (), TaskServiceSettings(docker_engine.toolchain, {})
+    ) as network:
         assert network == ""
         assert await networks.container_network(TaskNetwork(), network) == "none"
         assert (await engine.inventory()).networks == before.networks
@@ -122,7 +127,7 @@ async def test_a_service_that_does_not_start_is_named_and_leaves_nothing(
     images: ImageStore,
     networks: SandboxNetworks,
 ):
-    settings = TaskServiceSettings(docker_engine.kit, {f"{LABEL_PREFIX}.pool": f"test-{os.getpid()}"}, ready_s=3)
+    settings = TaskServiceSettings(docker_engine.toolchain, {POOL_LABEL: f"test-{os.getpid()}"}, ready_s=3)
     before = await engine.inventory()
     with pytest.raises(SandboxStartError, match=why):
         async with start_services(engine, images, networks, (broken, service(name="b")), settings):
@@ -134,8 +139,8 @@ async def test_a_service_that_does_not_start_is_named_and_leaves_nothing(
 async def test_a_service_ends_by_itself_when_everyone_who_knew_of_it_is_dead(
     engine: DockerEngine, docker_engine: SandboxHost, images: ImageStore, networks: SandboxNetworks
 ):
-    labels = {f"{LABEL_PREFIX}.pool": f"test-ends-{os.getpid()}"}
-    settings = TaskServiceSettings(docker_engine.kit, labels, max_s=2)
+    labels = {POOL_LABEL: f"test-ends-{os.getpid()}"}
+    settings = TaskServiceSettings(docker_engine.toolchain, labels, max_s=2)
     async with start_services(engine, images, networks, (service(),), settings), asyncio.timeout(60):
         while await engine.containers(labels):  # noqa: ASYNC110  the daemon tells nobody
             await asyncio.sleep(0.1)
@@ -158,12 +163,12 @@ async def test_more_private_networks_than_an_engines_own_ranges_have(networks: S
 
 async def test_a_dead_owners_network_is_swept_and_a_living_ones_is_not(engine: DockerEngine, networks: SandboxNetworks):
     place, _, _ = owner.owner_of_this_process().rpartition("/")
-    mine = {f"{LABEL_PREFIX}.pool": f"test-swept-{os.getpid()}"}
+    mine = {POOL_LABEL: f"test-swept-{os.getpid()}"}
     async with (
-        networks.private_network({**mine, f"{LABEL_PREFIX}.owner": f"{place}/0"}) as dead,
+        networks.private_network({**mine, OWNER_LABEL: f"{place}/0"}) as dead,
         networks.private_network(mine) as living,
     ):
-        assert await sweep_labelled(engine, "pool", mine[f"{LABEL_PREFIX}.pool"]) == 1
+        assert await sweep_labelled(engine, POOL_LABEL, mine[POOL_LABEL]) == 1
         names = {each["Name"] for each in await engine.docker.networks.list()}
         assert dead not in names
         assert living in names
@@ -200,4 +205,4 @@ async def test_a_build_behind_the_gate_reaches_it_and_one_without_network_does_n
     async with images.reserve(task(NetworkMode.PROXY)) as image:
         assert image
     assert await images.prune(0) == (image,)
-    assert not await engine.containers({f"{LABEL_PREFIX}.pool": "build"})
+    assert not await engine.containers({POOL_LABEL: "build"})

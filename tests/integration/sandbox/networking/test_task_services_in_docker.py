@@ -15,14 +15,14 @@ import pytest_asyncio
 
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.labels import POOL_LABEL, RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.docker.networks import MAX_SERVICES
 from sandbox.errors import SandboxDestroyed, SandboxStartError, TaskFault
 from sandbox.grading.grader import grade_sandbox
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.pool.sweep import LABEL_PREFIX
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task, TaskNetwork, TaskService
 from sandbox.validation.proofs import ProofVerdict, pool_proof_environment, prove_tasks
@@ -52,7 +52,7 @@ def through_gate(url: str) -> str:
 @pytest_asyncio.fixture(loop_scope="session")
 async def before(engine: DockerEngine, pool: SandboxPool) -> AsyncGenerator[DockerInventory]:
     """What there was, and proof that nothing has been added."""
-    there, mine = await engine.inventory(), {f"{LABEL_PREFIX}.pool": pool.settings.pool}
+    there, mine = await engine.inventory(), {POOL_LABEL: pool.settings.pool}
     yield there
     after = await engine.inventory()
     assert after.networks <= there.networks
@@ -91,7 +91,7 @@ async def test_what_is_left_of_a_pool_is_not_counted_among_what_others_have(
     pool: SandboxPool, engine: DockerEngine, before: DockerInventory
 ):
     async with pool.acquire(TASK):
-        elsewhere = await inventory_without_labels(engine, {f"{LABEL_PREFIX}.pool": pool.settings.pool})
+        elsewhere = await inventory_without_labels(engine, {POOL_LABEL: pool.settings.pool})
         own = (await engine.inventory()).new_since(elsewhere)
     assert len(own.networks) == 1
     assert len(own.containers) >= 1 + len(TASK.services)
@@ -104,8 +104,8 @@ async def test_what_a_run_beside_it_has_is_no_leak_of_a_run(
     """Two runs at a time would each fail for what the other is doing."""
     run = pool.settings.run_id
     async with pool.acquire(TASK):
-        theirs = await inventory_of_others(engine, f"{LABEL_PREFIX}.run", "another")
-        own = await inventory_of_others(engine, f"{LABEL_PREFIX}.run", run)
+        theirs = await inventory_of_others(engine, RUN_LABEL, "another")
+        own = await inventory_of_others(engine, RUN_LABEL, run)
         new = (await engine.inventory()).new_since(before)
     assert new.containers
     assert new.networks

@@ -11,7 +11,7 @@ import pytest
 from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError
 from sandbox.errors import DestructionCause, SandboxDestroyed
 from sandbox.grading.grader import grade_sandbox
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.networking.services import SERVICE_LIMITS
 from sandbox.pool import disk_watch
 from sandbox.pool.disk_watch import DiskBound, probe_disk_bound
@@ -25,14 +25,14 @@ FILL = "for i in $(seq 1 30); do head -c 1000000 /dev/zero > f$i; done"
 
 
 async def bound_of(engine: DockerEngine, host: SandboxHost) -> DiskBound:
-    return await probe_disk_bound(engine, ContainerSpec(host.base_image, host.kit, {}, ("/.sbx/init",)))
+    return await probe_disk_bound(engine, ContainerSpec(host.base_image, host.toolchain, {}, ("/.sbx/init",)))
 
 
 async def test_the_host_says_by_what_means_it_bounds_the_disk_and_leaves_nothing(
     engine: DockerEngine, docker_engine: SandboxHost
 ):
     bound = await bound_of(engine, docker_engine)
-    spec = ContainerSpec(docker_engine.base_image, docker_engine.kit, {}, ("/.sbx/init",), disk_quota=True)
+    spec = ContainerSpec(docker_engine.base_image, docker_engine.toolchain, {}, ("/.sbx/init",), disk_quota=True)
     if bound.by_daemon:
         await engine.remove(await engine.create(spec))
     else:
@@ -70,7 +70,7 @@ def mounts() -> set[str]:
 async def test_a_disk_of_its_own_is_full_inside_and_goes_with_its_sandbox(
     engine: DockerEngine, docker_engine: SandboxHost
 ):
-    like = ContainerSpec(docker_engine.base_image, docker_engine.kit, {}, ("/.sbx/init",))
+    like = ContainerSpec(docker_engine.base_image, docker_engine.toolchain, {}, ("/.sbx/init",))
     if await probe_disk_bound(engine, like, loop=True) is not DiskBound.LOOP:
         pytest.skip("no file system can be mounted under the daemon's folder here, or the daemon has a quota")
     before = mounts()

@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 
 from sandbox.docker.engine import DockerEngine
+from sandbox.docker.labels import POOL_LABEL
 from sandbox.errors import SandboxLost
-from sandbox.host import SandboxHost
-from sandbox.pool.sandbox_pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.host_record import SandboxHost
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
@@ -29,7 +30,7 @@ async def warm(docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerat
         await pool.prewarm(TASK, 2)
         assert pool.statistics().warm == 2
         yield pool
-    assert not await engine.containers({f"{LABEL_PREFIX}.pool": settings.pool})
+    assert not await engine.containers({POOL_LABEL: settings.pool})
 
 
 async def test_a_warm_sandbox_is_set_up_for_its_task_and_handed_out_once(warm: SandboxPool):
@@ -47,7 +48,7 @@ async def test_a_warm_sandbox_makes_room_for_another_kind(warm: SandboxPool):
 
 
 async def test_a_warm_sandbox_that_died_is_not_handed_out(warm: SandboxPool, engine: DockerEngine):
-    for each in await engine.containers({f"{LABEL_PREFIX}.pool": warm.settings.pool}):
+    for each in await engine.containers({POOL_LABEL: warm.settings.pool}):
         await engine.remove(each.id)
     async with warm.acquire(TASK) as session:
         assert (await session.run("echo alive", S)).output == "alive\n"

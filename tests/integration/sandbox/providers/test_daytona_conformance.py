@@ -16,7 +16,7 @@ import pytest_asyncio
 from sandbox.docker.engine import DockerEngine
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished
 from sandbox.grading.isolation.decision import Isolation
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.providers.daytona.provider import DaytonaProvider, daytona_provider
 from sandbox.providers.interface import Sandbox, open_sandbox
 from sandbox.tasks.task import Task

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.http.auth import Access
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, Sandbox, SandboxProvider, open_sandbox

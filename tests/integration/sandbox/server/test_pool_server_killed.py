@@ -16,11 +16,11 @@ import pytest_asyncio
 
 from protocol.processes.loopback import find_free_port
 from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.docker.networks import list_networks
 from sandbox.errors import SandboxLost
-from sandbox.host import SandboxHost
-from sandbox.pool.sweep import LABEL_PREFIX
+from sandbox.host_record import SandboxHost
 from sandbox.providers.remote import RemotePool
 from sandbox.server.journal import StateDirectory
 from sandbox.session.init_command import init_command
@@ -68,7 +68,7 @@ class Server:
 async def server(tmp_path: Path, docker_engine: SandboxHost, engine: DockerEngine) -> AsyncGenerator[Server]:
     made = Server(tmp_path)
     yield made
-    assert not await engine.containers({f"{LABEL_PREFIX}.pool": made.pool})
+    assert not await engine.containers({POOL_LABEL: made.pool})
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".jsonl")]  # noqa: PTH208  it is async here
 
 
@@ -78,12 +78,12 @@ async def test_a_lease_goes_on_in_the_same_shell(server: Server, docker_engine: 
             sandbox = await pool.open(TASK)
             await sandbox.run("cd /tmp; a=5", S)
             first.kill()
-        labels = {f"{LABEL_PREFIX}.pool": server.pool, f"{LABEL_PREFIX}.owner": f"server:{server.pool}"}
+        labels = {POOL_LABEL: server.pool, OWNER_LABEL: f"server:{server.pool}"}
         stray = await engine.create(
-            ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, init_command(60, 60, "/"))
+            ContainerSpec(docker_engine.base_image, docker_engine.toolchain, labels, init_command(60, 60, "/"))
         )
         async with server.running():
-            there = {each.id for each in await engine.containers({f"{LABEL_PREFIX}.pool": server.pool})}
+            there = {each.id for each in await engine.containers({POOL_LABEL: server.pool})}
             assert len(there) == 1
             assert stray not in there
             assert (await sandbox.run("echo $a; pwd", S)).output == "5\n/tmp\n"
@@ -114,23 +114,23 @@ async def test_services_and_network_are_taken_over_and_what_nobody_has_is_remove
     async with RemotePool(server.url, unreachable_s=120.0) as pool:
         async with server.running() as first:
             kept, lost = await pool.open(task), await pool.open(task)
-            before = await list_networks(engine, {f"{LABEL_PREFIX}.pool": server.pool})
+            before = await list_networks(engine, {POOL_LABEL: server.pool})
             host = (await lost.run("hostname; cat /proc/1/cpuset", S)).output
             first.kill()
-        for each in await engine.containers({f"{LABEL_PREFIX}.pool": server.pool}):
+        for each in await engine.containers({POOL_LABEL: server.pool}):
             if each.id in host:
                 await engine.remove(each.id)
         async with server.running():
-            after = await list_networks(engine, {f"{LABEL_PREFIX}.pool": server.pool})
+            after = await list_networks(engine, {POOL_LABEL: server.pool})
             assert (len(before), len(after)) == (2, 1)
-            assert len(await engine.containers({f"{LABEL_PREFIX}.pool": server.pool})) == 2
+            assert len(await engine.containers({POOL_LABEL: server.pool})) == 2
             assert (await kept.run(ASK_WEB, S)).output.strip() == "web"
             assert "403" in (await kept.run(ASK_GATE, S)).output
             with pytest.raises(SandboxLost):
                 await lost.run("true", S)
             await kept.close()
             await lost.close()
-    assert not await list_networks(engine, {f"{LABEL_PREFIX}.pool": server.pool})
+    assert not await list_networks(engine, {POOL_LABEL: server.pool})
 
 
 async def test_a_server_that_is_stopped_leaves_nothing(server: Server):

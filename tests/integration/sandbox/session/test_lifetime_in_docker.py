@@ -14,10 +14,11 @@ import pytest
 
 from sandbox.docker import committed_images, owner
 from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, RUN_LABEL
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.grader import grade_sandbox
-from sandbox.host import SandboxHost
-from sandbox.pool.sandbox_pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.host_record import SandboxHost
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.sweep import sweep_run
 from sandbox.tasks.task import Task
 
@@ -100,8 +101,10 @@ async def test_a_sweep_removes_only_its_own_pools_containers_of_dead_owners(
     later, past = str(int(time.time()) + 3600), "1000"
 
     async def create(pool: str, whose: str, expires: str) -> str:
-        labels = {f"{LABEL_PREFIX}.pool": pool, f"{LABEL_PREFIX}.owner": whose, f"{LABEL_PREFIX}.expires": expires}
-        return await engine.create(ContainerSpec(docker_engine.base_image, docker_engine.kit, labels, ("/.sbx/init",)))
+        labels = {POOL_LABEL: pool, OWNER_LABEL: whose, EXPIRES_LABEL: expires}
+        return await engine.create(
+            ContainerSpec(docker_engine.base_image, docker_engine.toolchain, labels, ("/.sbx/init",))
+        )
 
     async def copied(container: str) -> str:
         return (await engine.docker.containers.container(container).commit())["Id"]
@@ -138,8 +141,8 @@ async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: 
         await engine.create(
             ContainerSpec(
                 docker_engine.base_image,
-                docker_engine.kit,
-                {f"{LABEL_PREFIX}.run": run, f"{LABEL_PREFIX}.owner": whose},
+                docker_engine.toolchain,
+                {RUN_LABEL: run, OWNER_LABEL: whose},
                 ("/.sbx/init",),
             )
         )
@@ -147,7 +150,7 @@ async def test_a_dead_runs_container_that_never_started_is_swept(docker_engine: 
     ]
     try:
         assert await sweep_run(run, for_s=0) == 1
-        assert [each.id for each in await engine.containers({f"{LABEL_PREFIX}.run": run})] == created[1:]
+        assert [each.id for each in await engine.containers({RUN_LABEL: run})] == created[1:]
     finally:
         await engine.remove(created[1])
 
@@ -255,4 +258,4 @@ async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(
             async with slow.acquire(TASK):
                 pass
     async with DockerEngine(docker_engine.docker_url) as engine:
-        assert not await engine.containers({f"{LABEL_PREFIX}.pool": settings.pool})
+        assert not await engine.containers({POOL_LABEL: settings.pool})

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.tasks.task import BASE_CAPABILITIES, Capability, Task
+from sandbox.tasks.task import Capability, Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]
 TASK = Task(id="limits", instruction="", memory_mb=192, pids=48, cpus=0.5)

@@ -15,12 +15,13 @@ import pytest_asyncio
 from protocol.errors import UserError
 from sandbox.docker import daemon
 from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.labels import POOL_LABEL
 from sandbox.docker.leaks import wait_for_leaks
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.containers.container_calls import container_pids
 from sandbox.grading.grader import grade_sandbox
-from sandbox.host import SandboxHost
-from sandbox.pool.sandbox_pool import LABEL_PREFIX, PoolSettings, SandboxPool
+from sandbox.host_record import SandboxHost
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.session import wire
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
@@ -93,8 +94,8 @@ async def test_an_adopted_session_keeps_its_image_from_being_evicted(pool: Sandb
     build = ImageBuild({"Dockerfile": f"FROM {pool.host.base_image}\nLABEL adopted={os.getpid()}\n".encode()})
     task = dataclasses.replace(TASK, build=build)
     async with pool.images.reserve(task) as image:
-        labels = {f"{LABEL_PREFIX}.pool": pool.settings.pool}
-        spec = ContainerSpec(image, pool.host.kit, labels)
+        labels = {POOL_LABEL: pool.settings.pool}
+        spec = ContainerSpec(image, pool.host.toolchain, labels)
         left = await SandboxSession.start(pool.engine, spec, "/app", SessionLimits(60, 60))
         left.close_stream()
     adopted = await pool.adopt(left.container, task)
@@ -175,7 +176,7 @@ async def own_engine(docker_engine: SandboxHost) -> AsyncGenerator[PrivateEngine
 @pytest.mark.chaos
 async def test_after_a_kill_of_dockerd_a_new_stream_finds_the_same_shell(own_engine: PrivateEngine):
     spec = ContainerSpec(
-        own_engine.host.base_image, own_engine.host.kit, {f"{LABEL_PREFIX}.pool": "again"}, auto_remove=False
+        own_engine.host.base_image, own_engine.host.toolchain, {POOL_LABEL: "again"}, auto_remove=False
     )
     async with DockerEngine(own_engine.host.docker_url) as engine:
         session = await SandboxSession.start(engine, spec, "/app", SessionLimits(300, 300))
@@ -255,7 +256,7 @@ async def test_tests_in_a_container_beside_the_agents_go_on_by_themselves_too(ow
             session = await pool.open(task)
             async with asyncio.TaskGroup() as group:
                 grading = group.create_task(grade_sandbox(session, task, 10 * S))
-                await _tests_run(engine, {f"{LABEL_PREFIX}.pool": "beside"}, session.container)
+                await _tests_run(engine, {POOL_LABEL: "beside"}, session.container)
                 await own_engine.kill()
                 await own_engine.start()
             assert grading.result().all_passed, grading.result().log

@@ -20,7 +20,8 @@ from sandbox.docker.daemon import (
     find_answering_engine,
     start_engine,
 )
-from sandbox.host import HostSettings, _base_image
+from sandbox.host import _base_image
+from sandbox.host_record import HostSettings
 from sandbox.images.base_image import base_image_tag, build_base_image
 
 

@@ -15,7 +15,7 @@ from protocol.processes import open_files
 from sandbox import egress_proxy
 from sandbox.docker.engine import DockerEngineError
 from sandbox.egress_proxy import EgressProxy, EgressProxySettings
-from sandbox.host import SandboxHost
+from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 
 NO_ROOM = OSError(errno.EMFILE, "Too many open files")

@@ -31,7 +31,9 @@ def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path:
     )
     assert done.returncode == 0, done.stderr
     assert (built / "actors" / "agents" / "prompts" / "bash-1.txt").exists(), "agents would have no prompts"
-    assert (built / "sandbox" / "daytona" / "box.sh").exists(), "no sandbox of Daytona's could be worked in"
+    assert (built / "sandbox" / "providers" / "daytona" / "shell_driver.sh").exists(), (
+        "no sandbox of Daytona's could be worked in"
+    )
     assert files_of(built / "sandbox" / "datasets") == files_of(ROOT / "sandbox" / "datasets")
     page = Path("launch", "monitor")
     assert files_of(built / page / "static") == files_of(ROOT / page / "static"), "the monitor would have half a page"

@@ -9,10 +9,11 @@ import pytest
 from sandbox.docker import committed_images
 from sandbox.docker.committed_images import CommittedImage
 from sandbox.docker.engine import ContainerInfo, DockerEngine, DockerEngineError
+from sandbox.docker.labels import POOL_PROCESS_LABEL
 from sandbox.pool import orphans
 from sandbox.pool.orphans import LOOK_WINDOW_S, OrphanRemover
 
-LABELS = {"longshore.lease": "mine"}
+LABELS = {POOL_PROCESS_LABEL: "mine"}
 
 
 class FakeEngine(DockerEngine):

@@ -12,9 +12,10 @@ import pytest
 
 from sandbox.docker import owner
 from sandbox.docker.engine import DockerEngineError
-from sandbox.pool import sweep as sweeping
+from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL
+from sandbox.pool.leftovers import sweep_labelled
 
-POOL = {"longshore.pool": "p"}
+POOL = {POOL_LABEL: "p"}
 DEAD = owner.owner_of_process(os.getpid()).rsplit("/", 1)[0] + "/0"
 """A process that had this one's number, and started at another time."""
 
@@ -59,22 +60,22 @@ class FakeDaemon:
 
 async def swept(images: FakeImages) -> int:
     engine: Any = FakeDaemon(images)
-    return await sweeping.sweep_labelled(engine, "pool", "p", lambda: 10_000.0)
+    return await sweep_labelled(engine, POOL_LABEL, "p", lambda: 10_000.0)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.engine._FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("sandbox.docker.engine._FIRST_PAUSE_S", 0.0)
 
 
 async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_image():
-    alive = {**POOL, owner.OWNER_LABEL: owner.owner_of_this_process()}
+    alive = {**POOL, OWNER_LABEL: owner.owner_of_this_process()}
     images = FakeImages({
-        "dead": {**POOL, owner.OWNER_LABEL: DEAD},
-        "expired": {**POOL, owner.OWNER_LABEL: "elsewhere/1/2/3", "longshore.expires": "9000"},
+        "dead": {**POOL, OWNER_LABEL: DEAD},
+        "expired": {**POOL, OWNER_LABEL: "elsewhere/1/2/3", EXPIRES_LABEL: "9000"},
         "alive": alive,
-        "elsewhere": {**POOL, owner.OWNER_LABEL: "elsewhere/1/2/3", "longshore.expires": "9900"},
-        "another pool": {"longshore.pool": "q", owner.OWNER_LABEL: DEAD},
+        "elsewhere": {**POOL, OWNER_LABEL: "elsewhere/1/2/3", EXPIRES_LABEL: "9900"},
+        "another pool": {POOL_LABEL: "q", OWNER_LABEL: DEAD},
         "built by somebody": {"maintainer": "x"},
         "without labels": None,
     })  # fmt: skip
@@ -83,7 +84,7 @@ async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_im
 
 
 async def test_a_copy_that_a_container_still_uses_is_left_to_the_next_sweep():
-    images = FakeImages({"dead": {**POOL, owner.OWNER_LABEL: DEAD}}, refuse=409)
+    images = FakeImages({"dead": {**POOL, OWNER_LABEL: DEAD}}, refuse=409)
     assert await swept(images) == 0
     images.refuse = 400
     with pytest.raises(DockerEngineError, match="remove image"):

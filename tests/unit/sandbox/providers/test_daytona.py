@@ -34,7 +34,7 @@ class FakeGround:
         self.verbs: list[str] = []
 
     async def run(self, command: str, cwd: str) -> tuple[int, str]:
-        self.verbs.append(command.rpartition(" box ")[2].split()[0])
+        self.verbs.append(command.rpartition(" driver ")[2].split()[0])
         return self.code, "@sbx 1:2 \n"
 
     async def put(self, files: dict[str, bytes]) -> None: ...
@@ -171,13 +171,13 @@ async def test_a_connection_that_fails_is_tried_again_and_then_is_infrastructure
     monkeypatch.setattr(machines, "_AGAIN_S", 0.0)
     machine, box = await opened(Lab())
     box.fail = [fake_daytona.DaytonaConnectionError("reset"), TimeoutError()]
-    assert (await machine.call("living")).words == ("1:2",)
+    assert (await machine.call("list-processes")).words == ("1:2",)
     box.fail = [fake_daytona.DaytonaConnectionError("reset")] * 3
     with pytest.raises(SandboxLost, match="does not answer"):
-        await machine.call("living")
+        await machine.call("list-processes")
     box.fail = [fake_daytona.DaytonaError("500")]
     with pytest.raises(SandboxLost, match="failed sandbox"):
-        await machine.call("living")
+        await machine.call("list-processes")
 
 
 async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
@@ -185,7 +185,7 @@ async def test_a_sandbox_that_is_gone_stays_gone_and_nothing_says_why() -> None:
     box.gone = True
     for _ in range(2):
         with pytest.raises(SandboxVanished):
-            await machine.call("living")
+            await machine.call("list-processes")
     assert machine.gone is not None
 
 

@@ -1,25 +1,25 @@
-# What runs inside a sandbox that has no PID 1 of ours: persistent shells, files, and an end to what an agent has started.
+# Runs inside a sandbox that does not have longshore's PID 1: keeps persistent shells, moves files and kills processes.
 #
-#   bash -c "$(< box.sh)" box VERB ARGUMENT...
+#   bash -c "$(< shell_driver.sh)" driver VERB ARGUMENT...
 #
-# The whole text comes with every call, so that nothing in the sandbox is asked to be what it was.  An answer is the line
-# that begins with @sbx; an error of a file is its errno as the exit code.  A shell is a folder: FIFO `in`, and of command
-# N the files N.command, N.input, N.output and, when it is over, N.end ("code returned" or "code died").
+# Every call carries the whole script, so that no call relies on a file that the agent could have changed.  The answer is
+# the line that begins with @sbx; a failed file operation exits with its errno.  A shell is a folder: the FIFO `in`, and
+# for command N the files N.command, N.input, N.output and, once it has ended, N.end ("code returned" or "code died").
 __sbx_verb=$1
 shift
 
-__sbx_dead() { # PID: it is gone, or a zombie that nobody reaps
+__sbx_dead() { # PID: the process is gone or is a zombie
     local line
     { read -r line < "/proc/$1/stat"; } 2> /dev/null || return 0
     line=${line##*) }
     [ "${line%% *}" = Z ]
 }
 
-__sbx_supervised() { # FOLDER: somebody starts its shell again when that ends
+__sbx_supervised() { # FOLDER: a supervisor restarts its shell
     [ -s "$1/supervisor" ] && ! __sbx_dead "$(< "$1/supervisor")"
 }
 
-__sbx_settle() { # FOLDER: what was running when the supervisor was killed has died
+__sbx_settle() { # FOLDER: mark the command that was running when the supervisor was killed as died
     local current
     current=$(cat "$1/current" 2> /dev/null)
     if [ -n "$current" ] && [ ! -s "$1/$current.end" ]; then echo "137 died" > "$1/$current.end"; fi
@@ -31,13 +31,13 @@ __sbx_raise() { # FOLDER
     [ -s "$1/pid" ] && kill -9 "$(< "$1/pid")" 2> /dev/null
     rm -f "$1/in" "$1/never"
     mkfifo "$1/in" "$1/never" || exit 12
-    setsid bash --noprofile --norc -c "$BASH_EXECUTION_STRING" box supervise "$1" < /dev/null > /dev/null 2>&1 &
+    setsid bash --noprofile --norc -c "$BASH_EXECUTION_STRING" driver supervise "$1" < /dev/null > /dev/null 2>&1 &
     echo "$!" > "$1/supervisor"
 }
 
 __sbx_now_us() { REPLY=${EPOCHREALTIME/[.,]/}; }
 
-__sbx_kill() { # FOLDER NUMBER: the command, what it has started, and its shell; not what earlier commands have started
+__sbx_kill() { # FOLDER NUMBER: kill the command, its children and its shell, but not processes of earlier commands
     local keeper round pid line rest up
     keeper=$(cat "$1/pid" 2> /dev/null)
     for round in 1 2 3 4 5; do
@@ -65,7 +65,7 @@ __sbx_kill() { # FOLDER NUMBER: the command, what it has started, and its shell;
     done
 }
 
-__sbx_tell() { # FOLDER NUMBER OFFSET KEEP TIMED_OUT: how it stands, and both ends of what it printed since
+__sbx_report() { # FOLDER NUMBER OFFSET KEEP TIMED_OUT: print the command's state, and head and tail of its output after OFFSET
     local code=- how=running size
     [ -s "$1/$2.end" ] && read -r code how < "$1/$2.end"
     size=$(stat -c %s "$1/$2.output" 2> /dev/null || echo 0)
@@ -75,16 +75,16 @@ __sbx_tell() { # FOLDER NUMBER OFFSET KEEP TIMED_OUT: how it stands, and both en
 }
 
 case $__sbx_verb in
-ready) # HOME WORKDIR: the sandbox, before anything else is asked of it
+ready) # HOME WORKDIR: prepare the sandbox; the first call
     [ -n "$EPOCHREALTIME" ] || exit 95
     mkdir -p -m 700 -- "$1" && mkdir -p -- "$2" || exit 13
     ;;
-open) # FOLDER WORKDIR: a shell, which begins with its first command
+open) # FOLDER WORKDIR: create a shell; it starts with its first command
     mkdir -p -m 700 "$1" && printf '%s\n' "$2" > "$1/cwd" || exit 12
     ;;
 supervise) # FOLDER
     while [ -e "$1/in" ]; do
-        bash --noprofile --norc -c "$BASH_EXECUTION_STRING" box keep "$1"
+        bash --noprofile --norc -c "$BASH_EXECUTION_STRING" driver keep "$1"
         __sbx_code=$?
         __sbx_current=$(cat "$1/current" 2> /dev/null)
         if [ -n "$__sbx_current" ] && [ ! -s "$1/$__sbx_current.end" ]; then
@@ -97,7 +97,7 @@ supervise) # FOLDER
 keep) # FOLDER: the shell itself
     __sbx_folder=$1
     set --
-    unset -f __sbx_dead __sbx_supervised __sbx_settle __sbx_raise __sbx_now_us __sbx_kill __sbx_tell
+    unset -f __sbx_dead __sbx_supervised __sbx_settle __sbx_raise __sbx_now_us __sbx_kill __sbx_report
     unset __sbx_verb
     cd -- "$(< "$__sbx_folder/cwd")" 2> /dev/null || cd /
     printf '%s\n' "$$" > "$__sbx_folder/pid"
@@ -111,7 +111,7 @@ keep) # FOLDER: the shell itself
         builtin printf '%s\n' "$PWD" > "$__sbx_folder/cwd"
     done
     ;;
-drive) # FOLDER NUMBER INPUT WAIT_MS KILL OFFSET KEEP: begin command NUMBER, unless it has begun, and look how it stands
+drive) # FOLDER NUMBER INPUT WAIT_MS KILL OFFSET KEEP: start command NUMBER unless it has started, and wait for it
     folder=$1 number=$2 input=$3 wait_ms=$4 kills=$5 offset=$6 keep=$7 timed_out=0 looked=0
     __sbx_raise "$folder"
     exec 7<> "$folder/never"
@@ -139,7 +139,7 @@ drive) # FOLDER NUMBER INPUT WAIT_MS KILL OFFSET KEEP: begin command NUMBER, unl
         fi
         read -r -t 0.02 -u 7
     done
-    __sbx_tell "$folder" "$number" "$offset" "$keep" "$timed_out"
+    __sbx_report "$folder" "$number" "$offset" "$keep" "$timed_out"
     ;;
 send) # FOLDER NUMBER TEXT
     [ -p "$1/$2.input" ] || exit 32
@@ -177,13 +177,13 @@ tree) # PATH MOST STAGED: a tar of the regular files below it
     [ "$(find . -type f -printf '%s\n' | awk '{ sum += $1 } END { print sum + 0 }')" -le "$2" ] || exit 27
     find . -type f -print0 | tar --null --no-recursion -T - -cf "$3" || exit 5
     ;;
-remove) # PATH...: whatever they are
+remove) # PATH...: files or folders
     rm -rf -- "$@"
     ;;
-folder) # MODE PATH: empty, and nobody else's
+folder) # MODE PATH: replace PATH by an empty folder
     rm -rf -- "$2" && mkdir -p -- "$2" && chmod "$1" -- "$2" || exit 13
     ;;
-living) # what runs, each with its beginning, so that a number that is given anew is another
+list-processes) # every PID with its start time, so that a reused PID is not mistaken for the old process
     echo "@sbx $(for pid in /proc/[0-9]*; do
         { read -r line < "$pid/stat"; } 2> /dev/null || continue
         rest=${line##*) }
@@ -191,7 +191,7 @@ living) # what runs, each with its beginning, so that a number that is given ane
         printf '%s:%s ' "${pid#/proc/}" "${20}"
     done)"
     ;;
-alone) # PID:BEGINNING...: end all but these and who asks
+kill-others) # PID:START_TIME...: kill every process but these and the caller
     declare -A spared=()
     for each in "$@"; do spared[$each]=1; done
     up=$$

@@ -1,0 +1,107 @@
+"""Containers, committed images and private networks that nobody uses any more: found by their labels, and removed.
+
+A started container ends by itself at its deadline.  A container that was created and never started has no deadline, nor
+has a committed image or a network.  Three callers decide in their own way what is left over: a sweep by a dead owner or
+a past expiry (:func:`sweep_labelled`), a pool with a name of its own by what it holds
+(:meth:`sandbox.pool.sandbox_pool.SandboxPool.remove_strays`), and a pool whose daemon did not answer by age
+(:mod:`sandbox.pool.orphans`).
+"""
+
+from __future__ import annotations
+
+import http
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from sandbox.docker import committed_images, networks, owner
+from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL
+
+_EXPIRY_GRACE_S = 300.0
+
+
+class ResourceKind(StrEnum):
+    """What a Docker resource is.  Removal goes in this order: an image or a network in use cannot be removed."""
+
+    CONTAINER = "container"
+    IMAGE = "image"
+    """An image committed from a container; images that were built or pulled are never touched."""
+    NETWORK = "network"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledResource:
+    """A container, committed image or network that carries labels of longshore."""
+
+    kind: ResourceKind
+    name: str
+    """Its id, or a network's name."""
+    labels: Mapping[str, str] = field(hash=False)
+    state: str = ""
+    """A container's state as Docker names it: ``created``, ``running``, …"""
+
+
+async def list_resources(
+    engine: DockerEngine, labels: Mapping[str, str], kinds: tuple[ResourceKind, ...] = tuple(ResourceKind)
+) -> AsyncGenerator[LabelledResource]:
+    """Yield the resources that carry all of ``labels``; each kind is listed when its turn comes.
+
+    Raises DockerEngineError.
+    """
+    if ResourceKind.CONTAINER in kinds:
+        for each in await engine.containers(labels):
+            yield LabelledResource(ResourceKind.CONTAINER, each.id, each.labels, each.state)
+    if ResourceKind.IMAGE in kinds:
+        for image in await committed_images.list_committed_images(engine, labels):
+            yield LabelledResource(ResourceKind.IMAGE, image.image, image.labels)
+    if ResourceKind.NETWORK in kinds:
+        for network in await networks.list_networks(engine, labels):
+            yield LabelledResource(ResourceKind.NETWORK, network.name, network.labels)
+
+
+async def remove_resource(engine: DockerEngine, resource: LabelledResource) -> bool:
+    """Remove it.  Returns False for an image or network that is still in use.  Raises DockerEngineError."""
+    match resource.kind:
+        case ResourceKind.CONTAINER:
+            await engine.remove(resource.name)
+            return True
+        case ResourceKind.NETWORK:
+            return await networks.remove_network(engine, resource.name, wait_s=0.0)
+        case ResourceKind.IMAGE:
+            try:
+                await committed_images.remove_committed_image(engine, resource.name)
+            except DockerEngineError as error:
+                if error.status == http.HTTPStatus.CONFLICT:
+                    return False
+                raise
+            return True
+
+
+async def remove_leftovers(
+    engine: DockerEngine, labels: Mapping[str, str], is_left_over: Callable[[LabelledResource], bool]
+) -> int:
+    """Remove the resources with these labels for which ``is_left_over`` holds.
+
+    Returns how many were removed.  Raises DockerEngineError.
+    """
+    removed = 0
+    async for each in list_resources(engine, labels):
+        if is_left_over(each):
+            removed += await remove_resource(engine, each)
+    return removed
+
+
+async def sweep_labelled(engine: DockerEngine, label: str, value: str, now: Callable[[], float] = time.time) -> int:
+    """Remove what carries ``label=value`` and whose owner is proved dead or whose expiry is long past.
+
+    Returns how many were removed.  Raises DockerEngineError.
+    """
+    return await remove_leftovers(engine, {label: value}, lambda each: _is_unowned(each.labels, now()))
+
+
+def _is_unowned(labels: Mapping[str, str], now: float) -> bool:
+    expires = labels.get(EXPIRES_LABEL, "")
+    expired = expires.isdigit() and int(expires) + _EXPIRY_GRACE_S < now
+    return expired or owner.is_proved_dead(labels.get(OWNER_LABEL, ""))
