@@ -45,7 +45,7 @@ async def wait_for_leaks(
     before: DockerInventory,
     *,
     patience_s: float = 90.0,
-    count_kept: Callable[[], Awaitable[int]] | None = None,
+    count_reserved: Callable[[], Awaitable[int]] | None = None,
     list_others: Callable[[], Awaitable[DockerInventory]] | None = None,
 ) -> DockerInventory:
     """What is new and stays, once the engine has had ``patience_s`` for removals that are under way.
@@ -59,8 +59,8 @@ async def wait_for_leaks(
         new = (await engine.inventory()).new_since(before).new_since(theirs)
         if new and list_others is not None:  # begun since then
             new = new.new_since(await list_others())
-        if new.containers and count_kept is not None:
-            new = replace(new, containers=frozenset(sorted(new.containers)[await count_kept() :]))
+        if new.containers and count_reserved is not None:
+            new = replace(new, containers=frozenset(sorted(new.containers)[await count_reserved() :]))
         if not new or time.monotonic() > give_up:
             return new
         await asyncio.sleep(_POLL_S)

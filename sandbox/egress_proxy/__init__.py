@@ -80,7 +80,7 @@ class EgressProxy:
         hosts: tuple[str, ...],
         *,
         everywhere: bool = False,
-        beside: Iterable[str] = (),
+        service_names: Iterable[str] = (),
         confirm: Callable[[], Awaitable[None]] = _no_confirmation,
     ) -> AsyncGenerator[Mapping[str, str]]:
         """Open the gate in the namespace of a process on this host; ``confirm`` as of :func:`listening_in`.  Yields
@@ -99,7 +99,7 @@ class EgressProxy:
         self._listening.add(listening)
         listening.add_done_callback(ended)
         try:
-            yield self._settings.environment(beside)
+            yield self._settings.environment(service_names)
         finally:
             listening.cancel()
             await asyncio.shield(closed.wait())

@@ -22,7 +22,7 @@ class LazyEgressProxy:
         self._tasks = asyncio.TaskGroup()
         self._holder: asyncio.Task[None] | None = None
         self._opened, self._closing = asyncio.Event(), asyncio.Event()
-        self._gate: EgressProxy | None = None
+        self._proxy: EgressProxy | None = None
         self._why_not = ""
 
     async def __aenter__(self) -> Self:
@@ -41,27 +41,27 @@ class LazyEgressProxy:
         if self._holder is None:
             self._holder = self._tasks.create_task(self._hold())
         await self._opened.wait()
-        if self._gate is None:
+        if self._proxy is None:
             raise UserError(self._why_not)
-        return self._gate
+        return self._proxy
 
     async def _hold(self) -> None:
         """In one task from its opening to its end, whichever session was the first to need it."""
         try:
-            gate = EgressProxy(self._folder, self._settings)
+            proxy = EgressProxy(self._folder, self._settings)
         except OSError as error:
             self._why_not = f"network `proxy` keeps what it fetches in {self._folder}, and that cannot be made: {error}"
             self._opened.set()
             return
-        async with gate:
-            self._gate = gate
+        async with proxy:
+            self._proxy = proxy
             self._opened.set()
             await self._closing.wait()
 
-    def environment(self, beside: Iterable[str] = ()) -> Mapping[str, str]:
+    def environment(self, service_names: Iterable[str] = ()) -> Mapping[str, str]:
         """See :meth:`GateSettings.environment`."""
-        return self._settings.environment(beside)
+        return self._settings.environment(service_names)
 
     def statistics(self) -> EgressProxyStatistics | None:
         """None where nobody has needed it."""
-        return self._gate.statistics() if self._gate is not None else None
+        return self._proxy.statistics() if self._proxy is not None else None

@@ -128,8 +128,8 @@ class _Pinned(AbstractResolver):
 class UpstreamClient:
     """``async with Upstream(store) as upstream``."""
 
-    def __init__(self, store: FileCache) -> None:
-        self._store = store
+    def __init__(self, cache: FileCache) -> None:
+        self._cache = cache
         self._pinned = _Pinned()
         self._session: aiohttp.ClientSession | None = None
         self._fetching: dict[str, asyncio.Lock] = {}
@@ -179,7 +179,7 @@ class UpstreamClient:
         lock = self._fetching.setdefault(key, asyncio.Lock())
         try:
             async with lock:
-                entry = self._store.find(key)
+                entry = self._cache.find(key)
                 if entry is not None:
                     self.served += 1
                     return entry
@@ -187,9 +187,9 @@ class UpstreamClient:
                 response = await self._send(vetted, impersonal)
                 head = response_head(response)
                 lifetime = cache_lifetime_s(request.url.path, head)
-                if not lifetime or not self._store.may_keep(head):
+                if not lifetime or not self._cache.may_keep(head):
                     return response
-                entry = self._store.begin(key, head, lifetime)
+                entry = self._cache.begin(key, head, lifetime)
                 self._tasks.create_task(self._fill(key, entry, response))
                 self.fetched += 1
                 return entry
@@ -200,7 +200,7 @@ class UpstreamClient:
     async def _fill(self, key: str, entry: CachedFile, response: aiohttp.ClientResponse) -> None:
         """See :meth:`FileStore.fill`.  The readers learn of a failure by the entry."""
         try:
-            await self._store.fill(key, entry, _chunks(response))
+            await self._cache.fill(key, entry, _chunks(response))
         except (UpstreamError, OSError, FetchFailedError):
             return
         finally:

@@ -69,7 +69,7 @@ class AllocateGroupRequest(ApiMessage):
             description="Give this request one of the slots, and keep the others for those that ask for them so.",
         ),
     ] = None
-    keep: Annotated[bool, Field(description="Keep all of them for those that ask so.")] = False
+    reserve: Annotated[bool, Field(description="Keep all of them for those that ask so.")] = False
     image: Annotated[str, Field(max_length=512)] = ""
 
 
@@ -225,7 +225,7 @@ class PoolStatus(ApiMessage):
     pending_closes: int
     tasks: dict[str, TaskRuns]
     groups: Annotated[dict[str, int], Field(description="Slots that each group holds.")]
-    kept: Annotated[dict[str, int], Field(description="Of these, those that wait for a member to ask for them.")]
+    reserved: Annotated[dict[str, int], Field(description="Of these, those that wait for a member to ask for them.")]
     images: list[str]
     wait_s: float
     draining: bool

@@ -106,15 +106,15 @@ void become_ordinary(int in, int out); /* in < 0: nothing to read */
 int32_t exit_code(int status);
 void close_fd(int *fd);
 
-/* ---- grade.c: one child with exactly this environment ---- */
+/* ---- child.c: one child with exactly this environment ---- */
 
-struct grade {
+struct child {
     pid_t pid;
     int fd;
     uint32_t id;
 };
 
-extern struct grade grade;
+extern struct child child;
 
 enum { MOST_STRINGS = 256 };
 enum { WORKDIR_MOST = 3840 }; /* PATH_MOST, less what a daemon has before it on its own host: it copies no more */
@@ -123,10 +123,10 @@ struct strings {
 };
 
 int parse_strings(struct strings *to, char *p, size_t n);
-void start_grade(uint32_t id, char *p, size_t n);
-void read_grade(void);
-void grade_ended(int status);
-void kill_grade(void);
+void start_child(uint32_t id, char *p, size_t n);
+void read_child(void);
+void child_ended(int status);
+void kill_child(void);
 
 /* ---- guard.c ---- */
 

@@ -5,7 +5,7 @@
 enum { KILL_ALL_LIMIT_MS = 5000, INTERRUPT_PASSES = 50, INTERRUPT_WAITS = 5000, PROCESSES = 4096 };
 
 static void tell_death(pid_t pid, int status) {
-    if (pid == grade.pid) grade_ended(status);
+    if (pid == child.pid) child_ended(status);
     for (int i = 0; i < SLOTS; i++)
         if (pid == slots[i].pid) slot_died(&slots[i], status);
 }
@@ -94,7 +94,7 @@ static int kill_command_once(const struct slot *s) {
             if (all[i].doomed || all[i].pid == s->pid || all[i].started < s->ticks) continue;
             int under = all[i].parent == s->pid;
             for (int j = 0; j < n && !under; j++) under = all[j].doomed && all[j].pid == all[i].parent;
-            if (!under && all[i].parent == 1 && all[i].pid != grade.pid) {
+            if (!under && all[i].parent == 1 && all[i].pid != child.pid) {
                 int of_a_slot = 0;
                 for (int k = 0; k < SLOTS; k++) of_a_slot |= slots[k].pid == all[i].pid;
                 under = !of_a_slot && !may_belong_to_another(s, &all[i]);

@@ -31,7 +31,7 @@
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
-enum { GRADE_SLOT = 0xFFFF, NONCE = 16, OTHER_GROUP = 65534 };
+enum { CHILD_SLOT = 0xFFFF, NONCE = 16, OTHER_GROUP = 65534 };
 
 static uint64_t deadline_ms, maximum_ms;
 static uint32_t last_id; /* of the frames that were taken; a client counts its own upwards */
@@ -116,7 +116,7 @@ static void handle_slot_frame(char type, uint32_t id, char *p, size_t n) {
     if (n < 2) leave(BYE_PROTOCOL);
     memcpy(&which, p, 2);
     p += 2, n -= 2;
-    if (which == GRADE_SLOT && type == 'I') { kill_grade(); send_ack(id, 0, 0); return; }
+    if (which == CHILD_SLOT && type == 'I') { kill_child(); send_ack(id, 0, 0); return; }
     if (which >= SLOTS) leave(BYE_PROTOCOL);
     struct slot *s = &slots[which];
     switch (type) {
@@ -144,7 +144,7 @@ void handle_frame(char type, char *payload, size_t length) {
     case 'W': handle_write(id, p, n); break;
     case 'F': handle_read(id, p, n); break;
     case 'K': kill_all(id); break;
-    case 'G': start_grade(id, p, n); break;
+    case 'G': start_child(id, p, n); break;
     case 'Q': leave(BYE_QUIT); break;
     case 'D':
         if (n != 4) leave(BYE_PROTOCOL);
@@ -155,14 +155,14 @@ void handle_frame(char type, char *payload, size_t length) {
     }
 }
 
-enum { STDIN, SIGNALS, STDOUT, GRADE, FIXED };
+enum { STDIN, SIGNALS, STDOUT, CHILD, FIXED };
 
 static int fill(struct pollfd *p, int stdin_fd, int signals) {
     int room = out_has_room(), n = FIXED;
     p[STDIN] = (struct pollfd){stdin_fd, POLLIN, 0};
     p[SIGNALS] = (struct pollfd){signals, POLLIN, 0};
     p[STDOUT] = (struct pollfd){out_queued() ? 1 : -1, POLLOUT, 0};
-    p[GRADE] = (struct pollfd){room ? grade.fd : -1, POLLIN, 0};
+    p[CHILD] = (struct pollfd){room ? child.fd : -1, POLLIN, 0};
     for (struct slot *s = slots; s < slots + SLOTS; s++, n += 3) {
         int typing = s->input != NULL && s->kind == TERMINAL, quiet = s->kind == FREE || s->hung;
         p[n] = (struct pollfd){quiet || !(room || typing) ? -1 : s->output_fd, (short)(room ? POLLIN : 0), 0};
@@ -174,7 +174,7 @@ static int fill(struct pollfd *p, int stdin_fd, int signals) {
 }
 
 static void serve(struct pollfd *p) {
-    if (p[GRADE].revents) read_grade();
+    if (p[CHILD].revents) read_child();
     for (int i = 0; i < SLOTS; i++) {
         struct slot *s = &slots[i];
         struct pollfd *q = p + FIXED + 3 * i;

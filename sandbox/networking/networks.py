@@ -52,22 +52,22 @@ class SandboxNetworks:
     """Of one engine.  Made by :meth:`open`."""
 
     def __init__(
-        self, engine: DockerEngine, gate: LazyEgressProxy, build_host: BuildNetworkContainer, *, has_bridge: bool
+        self, engine: DockerEngine, proxy: LazyEgressProxy, build_host: BuildNetworkContainer, *, has_bridge: bool
     ) -> None:
-        self._engine, self._gate, self._build_host = engine, gate, build_host
+        self._engine, self._proxy, self._build_host = engine, proxy, build_host
         self.has_bridge = has_bridge
         """The engine forwards packets of a bridge to the world."""
 
     @classmethod
     async def open(
-        cls, engine: DockerEngine, gate: LazyEgressProxy, build_host: BuildNetworkContainer
+        cls, engine: DockerEngine, proxy: LazyEgressProxy, build_host: BuildNetworkContainer
     ) -> SandboxNetworks:
         """Raises EngineError."""
 
         async def call() -> bool:
             return any(each["Name"] in ("bridge", "podman") for each in await engine.docker.networks.list())
 
-        return cls(engine, gate, build_host, has_bridge=await call_with_retries("list the networks", call, _RETRIED))
+        return cls(engine, proxy, build_host, has_bridge=await call_with_retries("list the networks", call, _RETRIED))
 
     async def container_network(self, network: TaskNetwork, private: str) -> str:
         """The network on which a session's container is created; ``private`` is its services', if it has any.
@@ -84,7 +84,7 @@ class SandboxNetworks:
     ) -> Mapping[str, str]:
         """What the agent's shell needs in its environment; ``beside`` are its services' names."""
         direct = network.agent is NetworkMode.FULL and self.has_bridge and not private
-        return {} if network.agent is NetworkMode.NONE or direct else self._gate.environment(service_names)
+        return {} if network.agent is NetworkMode.NONE or direct else self._proxy.environment(service_names)
 
     @asynccontextmanager
     async def phase(
@@ -105,8 +105,8 @@ class SandboxNetworks:
             yield {}
             return
         pid, confirm = container_process(self._engine, container, facts)
-        gate = await self._gate.get()
-        async with gate.opened(pid, hosts, everywhere=everywhere, beside=service_names, confirm=confirm) as env:
+        proxy = await self._proxy.get()
+        async with proxy.opened(pid, hosts, everywhere=everywhere, service_names=service_names, confirm=confirm) as env:
             yield env
 
     @asynccontextmanager

@@ -28,7 +28,7 @@ class ContainerTemplate:
     def __init__(self, settings: PoolSettings, host: SandboxHost, now: Callable[[], float] = time.time) -> None:
         self._settings, self._host, self._now = settings, host, now
         self._owner = settings.owner or owner.owner_of_this_process()
-        self.lease = uuid.uuid4().hex
+        self.process_id = uuid.uuid4().hex
         """On everything that this process makes for the pool."""
         self.default_image = settings.image or host.base_image
         self.disk_bound = DiskBound.FILE_SIZE
@@ -66,7 +66,7 @@ class ContainerTemplate:
             RUN_LABEL: self._settings.run_id,
             POOL_LABEL: self._settings.pool,
             OWNER_LABEL: self._owner,
-            POOL_PROCESS_LABEL: self.lease,
+            POOL_PROCESS_LABEL: self.process_id,
             EXPIRES_LABEL: str(int(self._now() + max_s)),
         }
 

@@ -17,11 +17,11 @@ from sandbox.session.sandbox_session import SandboxSession
 class SessionHeartbeat:
     """Of the sessions that were handed out, and of those that wait in ``supply``."""
 
-    def __init__(self, unattended_s: float, supply: WarmPool) -> None:
-        self._unattended_s, self._supply = unattended_s, supply
+    def __init__(self, unattended_s: float, warm_pool: WarmPool) -> None:
+        self._unattended_s, self._warm_pool = unattended_s, warm_pool
         self._ends_at: dict[SandboxSession, float] = {}
         """On the monotonic clock."""
-        self._beside: set[SandboxSession] = set()
+        self._verifiers: set[SandboxSession] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
 
@@ -49,17 +49,17 @@ class SessionHeartbeat:
 
     def writable_sessions(self) -> tuple[SandboxSession, ...]:
         """All in which somebody may write."""
-        return (*self._ends_at, *self._beside)
+        return (*self._ends_at, *self._verifiers)
 
     @contextmanager
     def _watched(self, bench: SandboxSession) -> Generator[None]:
-        self._beside.add(bench)
+        self._verifiers.add(bench)
         self.resume_when_broken(bench)
         try:
             yield
         finally:
             bench.on_stream_broken = None
-            self._beside.discard(bench)
+            self._verifiers.discard(bench)
 
     @asynccontextmanager
     async def running(self, *others: Coroutine[None, None, None]) -> AsyncGenerator[None]:
@@ -86,7 +86,7 @@ class SessionHeartbeat:
             await asyncio.sleep(self._unattended_s / 3)
             for session in self._ends_at:
                 self._extend(session)
-            self._supply.maintain()
+            self._warm_pool.maintain()
 
     def _extend(self, session: SandboxSession) -> None:
         """Never past its own end: a warm container's maximum is not its task's."""

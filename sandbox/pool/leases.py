@@ -81,7 +81,7 @@ class SlotLease:
     busy: int = 0
     """Operations under way."""
     given_at: float = 0.0
-    kept: bool = False
+    reserved: bool = False
     """A group's, for a member that has not asked for it yet."""
 
 
@@ -118,7 +118,7 @@ class LeaseTable:
                 return LeaseAllocation((again[0],), reused=True)
         return LeaseAllocation(self._give(task_key, 1, request_id=request_id), reused=False)
 
-    def allocate_group(self, group: str, slots: int, *, keep: bool = False) -> LeaseAllocation:
+    def allocate_group(self, group: str, slots: int, *, reserve: bool = False) -> LeaseAllocation:
         """``slots`` slots of one task, or none; to ``keep`` for those that take them one by one.  Raises
         SlotsExhausted, GroupConflict, GroupTooLarge."""
         if slots > self.limits.slots:
@@ -129,8 +129,8 @@ class LeaseTable:
         for lease in held:
             self.renew(lease.id)
         given = held or self._give(group, slots, group=group)
-        for lease in given if keep and not held else ():
-            lease.kept = True
+        for lease in given if reserve and not held else ():
+            lease.reserved = True
         return LeaseAllocation(given, reused=bool(held))
 
     def allocate_from_group(self, group: str, slots: int, request_id: str) -> LeaseAllocation:
@@ -141,9 +141,9 @@ class LeaseTable:
             if lease.request_id == request_id:
                 self.renew(lease.id)
                 return LeaseAllocation((lease,), reused=True)
-        held = held or self.allocate_group(group, slots, keep=True).leases
-        taken = next((lease for lease in held if lease.kept), None) or self._give(group, 1, group=group)[0]
-        taken.kept, taken.request_id = False, request_id
+        held = held or self.allocate_group(group, slots, reserve=True).leases
+        taken = next((lease for lease in held if lease.reserved), None) or self._give(group, 1, group=group)[0]
+        taken.reserved, taken.request_id = False, request_id
         self.renew(taken.id)
         return LeaseAllocation((taken,), reused=False)
 
@@ -200,7 +200,7 @@ class LeaseTable:
         lease = self.get(lease_id)
         lease.deadline = self.now() + self.limits.ttl_s
         for beside in self.group(lease.group) if lease.group else ():
-            if beside.kept:
+            if beside.reserved:
                 beside.deadline = lease.deadline
         return lease
 
@@ -240,9 +240,9 @@ class LeaseTable:
         """Group → leases whose time is not over."""
         return Counter(lease.group for lease in self._leases.values() if lease.group and not self._over(lease))
 
-    def kept(self) -> dict[str, int]:
+    def reserved_slots(self) -> dict[str, int]:
         """Group → slots that wait for their members."""
-        return Counter(lease.group for lease in self._leases.values() if lease.kept and not self._over(lease))
+        return Counter(lease.group for lease in self._leases.values() if lease.reserved and not self._over(lease))
 
     def task_keys(self) -> dict[str, int]:
         """Task key → leases."""

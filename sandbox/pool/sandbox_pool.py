@@ -58,21 +58,21 @@ class SandboxPool:
         self.engine = DockerEngine(self.host.docker_url)
         self.egress_proxy = LazyEgressProxy(self.host.home / "gate", settings.egress_proxy)
         self._now = now
-        self._blueprint = ContainerTemplate(settings, self.host, now)
-        self._supply = WarmPool(self.engine, settings, self._blueprint.container_spec)
-        self._upkeep = SessionHeartbeat(settings.unattended_s, self._supply)
-        self._supply.on_warm_started = self._upkeep.resume_when_broken
-        self._held: dict[SandboxSession, AsyncExitStack] = {}
+        self._template = ContainerTemplate(settings, self.host, now)
+        self._warm_pool = WarmPool(self.engine, settings, self._template.container_spec)
+        self._heartbeat = SessionHeartbeat(settings.unattended_s, self._warm_pool)
+        self._warm_pool.on_warm_started = self._heartbeat.resume_when_broken
+        self._sessions: dict[SandboxSession, AsyncExitStack] = {}
         """Handed out → what ends with it: its container and everything around that."""
         self._closing = asyncio.TaskGroup()
         self._images: ImageStore | None = None
-        self._surroundings: TaskServices | None = None
+        self._task_services: TaskServices | None = None
         self._open = AsyncExitStack()
         self._closed = self._failed = self._swept = 0
 
     async def __aenter__(self) -> Self:
         open_files.raise_open_file_limit()
-        blueprint = self._blueprint
+        blueprint = self._template
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.engine)
             await self.sweep()
@@ -84,22 +84,22 @@ class SandboxPool:
             )
             settings = ImageSettings(self.host.home, blueprint.default_image)
             self._images = await ImageStore.open(self.engine, settings, networks.build_network)
-            self._surroundings = TaskServices(self.engine, self._images, networks, blueprint.service_settings)
+            self._task_services = TaskServices(self.engine, self._images, networks, blueprint.service_settings)
             probed = blueprint.container_kind(Task("probe", ""), blueprint.default_image)
             like = blueprint.container_spec(probed, self.settings.start_timeout_s)
             blueprint.disk_bound = await probe_disk_bound(self.engine, like, loop=self.settings.disk_loop)
             stack.push_async_callback(self._drained)
-            await stack.enter_async_context(self._supply)
+            await stack.enter_async_context(self._warm_pool)
             self._closing = await stack.enter_async_context(asyncio.TaskGroup())
             stack.callback(self._end_all)
             others = [
                 OrphanRemover(
-                    self.engine, {POOL_PROCESS_LABEL: blueprint.lease}, self.settings.start_timeout_s + _CLAIM_S
+                    self.engine, {POOL_PROCESS_LABEL: blueprint.process_id}, self.settings.start_timeout_s + _CLAIM_S
                 ).run()
             ]
             if blueprint.disk_bound is not DiskBound.FILE_SIZE:
-                others.append(DiskWatch(self._upkeep.writable_sessions, blueprint.disk_bound).run())
-            await stack.enter_async_context(self._upkeep.running(*others))
+                others.append(DiskWatch(self._heartbeat.writable_sessions, blueprint.disk_bound).run())
+            await stack.enter_async_context(self._heartbeat.running(*others))
             self._open = stack.pop_all()
         return self
 
@@ -111,7 +111,7 @@ class SandboxPool:
     @property
     def disk_bound(self) -> DiskBound:
         """What holds the disk limit on this host, once the pool is open."""
-        return self._blueprint.disk_bound
+        return self._template.disk_bound
 
     @asynccontextmanager
     async def acquire(self, task: Task, deadline_s: float | None = None) -> AsyncGenerator[SandboxSession]:
@@ -131,26 +131,26 @@ class SandboxPool:
         try:
             async with AsyncExitStack() as stack:
                 session, kind = await self._opened(task, deadline_s or self.settings.session_max_s, stack)
-                self._held[session] = stack.pop_all()
+                self._sessions[session] = stack.pop_all()
         except DockerEngineError as error:
             raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
         if is_single_container(task):
-            self._supply.refill(kind)
+            self._warm_pool.refill(kind)
         return session
 
     async def _opened(self, task: Task, max_s: float, stack: AsyncExitStack) -> tuple[SandboxSession, ContainerKind]:
         """A session that ends with ``stack``."""
         image = await stack.enter_async_context(self.images.reserve(task))
-        kind = self._blueprint.container_kind(task, image)
-        session = await self._supply.take_warm(kind) if is_single_container(task) else None
+        kind = self._template.container_kind(task, image)
+        session = await self._warm_pool.take_warm(kind) if is_single_container(task) else None
         if session is None:
-            await self._supply.acquire_slot()
-            stack.callback(self._supply.release_slot)
+            await self._warm_pool.acquire_slot()
+            stack.callback(self._warm_pool.release_slot)
             around = await stack.enter_async_context(self.task_services.started_for(task, max_s))
-            kind = self._blueprint.container_kind(task, image, around)
-            session = await self._supply.start_sandbox(kind, max_s)
+            kind = self._template.container_kind(task, image, around)
+            session = await self._warm_pool.start_sandbox(kind, max_s)
         else:
-            stack.callback(self._supply.release_slot)
+            stack.callback(self._warm_pool.release_slot)
         await self._begin(session, task, max_s, stack)
         try:
             await session.setup(task.files, task.setup, self.settings.setup_timeout_s)
@@ -163,21 +163,21 @@ class SandboxPool:
         """Take over a running container of this pool's whose process has died, with what is around it; what it was
         doing is killed.  Raises SandboxLost, UserError.
         """
-        if self._supply.is_full:
+        if self._warm_pool.is_full:
             raise SandboxLost(f"container {container[:12]} has no place in a pool of {self.settings.capacity}")
         max_s = deadline_s or self.settings.session_max_s
         try:
             async with AsyncExitStack() as stack:
-                await self._supply.acquire_slot()
-                stack.callback(self._supply.release_slot)
+                await self._warm_pool.acquire_slot()
+                stack.callback(self._warm_pool.release_slot)
                 image = await stack.enter_async_context(self.images.keep(task))
                 around = await stack.enter_async_context(self.task_services.adopted_for(task, container))
                 session = await SandboxSession.adopt(self.engine, container, task.workdir)
-                session.spec = self._blueprint.container_spec(
-                    self._blueprint.container_kind(task, image, around), max_s
+                session.spec = self._template.container_spec(
+                    self._template.container_kind(task, image, around), max_s
                 )  # so it can be copied and graded
                 await self._begin(session, task, max_s, stack)
-                self._held[session] = stack.pop_all()
+                self._sessions[session] = stack.pop_all()
         except (DockerEngineError, SandboxStartError) as error:
             raise SandboxLost(f"container {container[:12]} could not be taken over: {error}") from error
         return session
@@ -192,29 +192,29 @@ class SandboxPool:
         if spec is None or spec.network != NO_NETWORK:
             raise UserError("a sandbox with services or a network of its own cannot be forked: open another one")
         async with AsyncExitStack() as stack:
-            await self._supply.acquire_slot()
-            stack.callback(self._supply.release_slot)
+            await self._warm_pool.acquire_slot()
+            stack.callback(self._warm_pool.release_slot)
             image = await stack.enter_async_context(snapshot(session))
-            like = replace(spec, image=image, committed_from=spec.task_image, labels=self._blueprint.labels(max_s))
+            like = replace(spec, image=image, committed_from=spec.task_image, labels=self._template.labels(max_s))
             limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
             copy.workdir = session.workdir
             await self._begin(copy, Task("fork", ""), max_s, stack)
-            self._held[copy] = stack.pop_all()
+            self._sessions[copy] = stack.pop_all()
         return copy
 
     async def _begin(self, session: SandboxSession, task: Task, max_s: float, stack: AsyncExitStack) -> None:
         """A container that runs becomes a session, which ends with ``stack``."""
         stack.push_async_callback(session.close)
-        self._upkeep.watch(session, max_s)
-        stack.callback(self._upkeep.unwatch, session)
+        self._heartbeat.watch(session, max_s)
+        stack.callback(self._heartbeat.unwatch, session)
         await stack.enter_async_context(self.task_services.network_phases(task, session))
 
     async def close(self, session: SandboxSession) -> None:
         """End a session that :meth:`open` or :meth:`adopt` gave; cancelled, it is ended all the same.  Does not raise:
         what a daemon that does not answer keeps ends at its own deadline or is swept."""
-        held = self._held.pop(session, None)
+        held = self._sessions.pop(session, None)
         if held is not None:
             await asyncio.shield(self._closing.create_task(self._ended(held)))
 
@@ -224,8 +224,8 @@ class SandboxPool:
         self._closed += 1
 
     def _end_all(self) -> None:
-        while self._held:
-            self._closing.create_task(self._ended(self._held.popitem()[1]))
+        while self._sessions:
+            self._closing.create_task(self._ended(self._sessions.popitem()[1]))
 
     async def prewarm(self, task: Task, count: int) -> None:
         """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for; none for a task
@@ -233,12 +233,12 @@ class SandboxPool:
         if not is_single_container(task):
             return
         async with self.images.reserve(task) as image:
-            self._supply.refill(self._blueprint.container_kind(task, image), count)
-            await self._supply.wait_until_filled()
+            self._warm_pool.refill(self._template.container_kind(task, image), count)
+            await self._warm_pool.wait_until_filled()
 
     def wait_s(self) -> float:
         """How long one that asks now waits for its start to begin, as starts go at present."""
-        return self._supply.start_limiter.concurrency_limit.estimate_wait_s(self._supply.queued)
+        return self._warm_pool.start_limiter.concurrency_limit.estimate_wait_s(self._warm_pool.queued)
 
     async def sweep(self) -> int:
         """Remove this pool's containers, copies of them and networks whose owner is proved dead or whose expiry is
@@ -250,11 +250,11 @@ class SandboxPool:
     async def remove_strays(self) -> int:
         """Remove what carries this pool's name and neither this process has made nor :meth:`adopt` taken over: nobody
         else is to use the name.  How many.  Raises EngineError."""
-        containers = {session.container for session in self._upkeep}
-        own_networks = {session.spec.network for session in self._upkeep if session.spec is not None}
+        containers = {session.container for session in self._heartbeat}
+        own_networks = {session.spec.network for session in self._heartbeat if session.spec is not None}
 
         def is_stray(each: LabelledResource) -> bool:
-            if each.labels.get(POOL_PROCESS_LABEL) == self._blueprint.lease:
+            if each.labels.get(POOL_PROCESS_LABEL) == self._template.process_id:
                 return False
             match each.kind:
                 case ResourceKind.CONTAINER:
@@ -276,16 +276,16 @@ class SandboxPool:
     @property
     def task_services(self) -> TaskServices:
         """What its tasks get around their containers, while the pool is open."""
-        if self._surroundings is None:
+        if self._task_services is None:
             raise RuntimeError("use `async with SandboxPool(...)`")
-        return self._surroundings
+        return self._task_services
 
     async def _drained(self) -> None:
         """Wait until the daemon has removed what this pool started; help where it does not."""
-        mine = {POOL_PROCESS_LABEL: self._blueprint.lease}
+        mine = {POOL_PROCESS_LABEL: self._template.process_id}
         give_up = time.monotonic() + self.settings.drain_s
         over = {"created"}  # one that never ran has no deadline of its own
-        if self._blueprint.live_restore:  # such a daemon does not remove what has ended
+        if self._template.live_restore:  # such a daemon does not remove what has ended
             over |= {"exited", "dead"}
         with contextlib.suppress(InfraError):  # a daemon that cannot be asked: they end at their own deadline
             while left := await self.engine.containers(mine):
@@ -296,11 +296,11 @@ class SandboxPool:
                 await asyncio.sleep(0.05)
 
     def statistics(self) -> PoolStatistics:
-        supply = self._supply
+        supply = self._warm_pool
         mean = supply.start_ms / supply.started if supply.started else 0.0
         return PoolStatistics(
             self.settings.capacity,
-            len(self._upkeep),
+            len(self._heartbeat),
             supply.starting,
             supply.queued,
             supply.started,

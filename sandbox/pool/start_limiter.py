@@ -100,8 +100,8 @@ class StartConcurrencyLimit:
 class StartLimiter:
     """``async with gate.turn(): start()``: at most ``pace.limit`` at once."""
 
-    def __init__(self, pace: StartConcurrencyLimit, now: Callable[[], float] = time.perf_counter) -> None:
-        self.concurrency_limit = pace
+    def __init__(self, limit: StartConcurrencyLimit, now: Callable[[], float] = time.perf_counter) -> None:
+        self.concurrency_limit = limit
         self.under_way = 0
         self._now = now
         self._urgent: deque[asyncio.Future[None]] = deque()

@@ -36,11 +36,11 @@ class WarmPool:
     ) -> None:
         """``spec`` is how a container of a kind is made that lives for so many seconds at most."""
         self._engine, self._settings, self._spec, self._now = engine, settings, spec, now
-        self._room = asyncio.Semaphore(settings.capacity)
+        self._slots = asyncio.Semaphore(settings.capacity)
         first = settings.start_concurrency
         most, least = max(first, settings.start_concurrency_max), min(first, settings.start_concurrency_min)
         self.start_limiter = StartLimiter(StartConcurrencyLimit(first, most, least))
-        self._shelf = WarmSandboxes(settings.warm, settings.warm_max_age_s, settings.warm_forget_s)
+        self._warm = WarmSandboxes(settings.warm, settings.warm_max_age_s, settings.warm_forget_s)
         self.on_warm_started: Callable[[SandboxSession], None] = lambda _: None
         """Called with each that begins to wait."""
         self._tasks = asyncio.TaskGroup()
@@ -59,12 +59,12 @@ class WarmPool:
             fill.cancel()
         await self._tasks.__aexit__(None, None, None)
         async with asyncio.TaskGroup() as group:
-            while (session := self._shelf.pop_oldest()) is not None:
+            while (session := self._warm.pop_oldest()) is not None:
                 group.create_task(self.discard(session))
 
     @property
     def is_full(self) -> bool:
-        return self._room.locked()
+        return self._slots.locked()
 
     @property
     def queued(self) -> int:
@@ -73,15 +73,15 @@ class WarmPool:
 
     def __len__(self) -> int:
         """How many are warm."""
-        return len(self._shelf)
+        return len(self._warm)
 
     def __iter__(self) -> Iterator[SandboxSession]:
         """The warm ones."""
-        return iter(self._shelf)
+        return iter(self._warm)
 
     async def take_warm(self, kind: ContainerKind) -> SandboxSession | None:
         """A warm sandbox that answers; its place comes with it."""
-        while (session := self._shelf.pop_of_kind(kind)) is not None:
+        while (session := self._warm.pop_of_kind(kind)) is not None:
             try:
                 await session.answered(session.request(self._still), _CHECK_S)
             except (TimeoutError, SandboxLost, SandboxDestroyed):
@@ -96,17 +96,17 @@ class WarmPool:
 
     async def acquire_slot(self) -> None:
         """Take a place; a warm sandbox gives its own up."""
-        if self._room.locked() and (spare := self._shelf.pop_oldest()) is not None:
+        if self._slots.locked() and (spare := self._warm.pop_oldest()) is not None:
             await self.discard(spare)
         self.waiting += 1
         try:
-            await self._room.acquire()
+            await self._slots.acquire()
         finally:
             self.waiting -= 1
 
     def release_slot(self) -> None:
         """Give a place back."""
-        self._room.release()
+        self._slots.release()
 
     async def discard(self, session: SandboxSession) -> None:
         """End one and free its place, even when the daemon does not answer: it ends at its own deadline."""
@@ -143,8 +143,8 @@ class WarmPool:
 
     def refill(self, kind: ContainerKind, wanted: int | None = None) -> None:
         """Start what the shelf lacks, where nobody waits for the room."""
-        self._shelf.record_demand(kind, self._now())
-        for _ in range(self._shelf.count_missing(kind, wanted)):
+        self._warm.record_demand(kind, self._now())
+        for _ in range(self._warm.count_missing(kind, wanted)):
             self._begin_fill(kind)
 
     async def wait_until_filled(self) -> None:
@@ -155,31 +155,31 @@ class WarmPool:
     def maintain(self) -> None:
         """Keep the warm ones alive, and replace those that have died or become too old.  Waits for nothing: one that
         ends slowly keeps nobody from living."""
-        for gone in self._shelf.pop_unfit(self._now()):
-            self._shelf.count_start(gone.kind, +1)
+        for gone in self._warm.pop_unfit(self._now()):
+            self._warm.count_start(gone.kind, +1)
             self._tasks.create_task(self._replace(gone))
-        for session in self._shelf:
+        for session in self._warm:
             session.extend(self._settings.unattended_s)
 
     async def _replace(self, gone: WarmSandbox) -> None:
         try:
             await self.discard(gone.session)
         finally:
-            self._shelf.count_start(gone.kind, -1)
-        if not self._ending and self._shelf.is_wanted(gone.kind, self._now()):
+            self._warm.count_start(gone.kind, -1)
+        if not self._ending and self._warm.is_wanted(gone.kind, self._now()):
             self._begin_fill(gone.kind)
 
     def _begin_fill(self, kind: ContainerKind) -> None:
-        self._shelf.count_start(kind, +1)
+        self._warm.count_start(kind, +1)
         fill = self._tasks.create_task(self._fill(kind))
         self._fills.add(fill)
         fill.add_done_callback(self._fills.discard)
 
     async def _fill(self, kind: ContainerKind) -> None:
         try:
-            if self.waiting or self._room.locked():
+            if self.waiting or self._slots.locked():
                 return
-            await self._room.acquire()
+            await self._slots.acquire()
             try:
                 max_s = self._settings.session_max_s + self._settings.warm_max_age_s
                 session = await self.start_sandbox(kind, max_s, urgent=False)
@@ -192,9 +192,9 @@ class WarmPool:
                 await self.discard(session)
             else:
                 self.on_warm_started(session)
-                self._shelf.add(kind, session, self._now())
+                self._warm.add(kind, session, self._now())
         finally:
-            self._shelf.count_start(kind, -1)
+            self._warm.count_start(kind, -1)
 
     def _still(self, request: int) -> bytes:
         """PID 1's answer to this shows that it is there."""

@@ -69,7 +69,7 @@ class SlotGroups:
         mine = (asked.task_id, asked.request_id or "")
         async with self._one_at_a_time:
             gave, shares = self._took.get(mine), await self._held(asked.task_id)
-            for node in sorted(shares, key=lambda node: (node.url != gave, -node.kept.get(asked.task_id, 0))):
+            for node in sorted(shares, key=lambda node: (node.url != gave, -node.reserved.get(asked.task_id, 0))):
                 with suppress(
                     _NotEnoughSlotsError, WorkerUnreachable
                 ):  # the same request gets the same slot when it comes again
@@ -112,7 +112,7 @@ class SlotGroups:
         try:
             for node, slots in shares.items():
                 asking.append(node)
-                ids, ttl_s = _slots(node, await self._given(node, asked, slots, keep=bool(taken)))
+                ids, ttl_s = _slots(node, await self._given(node, asked, slots, reserve=bool(taken)))
                 taken += ids
         except (
             _NotEnoughSlotsError,
@@ -129,11 +129,11 @@ class SlotGroups:
         return GroupSlots(tuple(taken[:1] if asked.request_id else taken), ttl_s)
 
     async def _given(
-        self, node: WorkerNode, asked: m.AllocateGroupRequest, slots: int, *, keep: bool = False
+        self, node: WorkerNode, asked: m.AllocateGroupRequest, slots: int, *, reserve: bool = False
     ) -> dict[str, Any]:
-        """``keep``: of slots that are taken one by one, none yet.  Raises _Short, WireError for another group of that
+        """``reserve``: of slots that are taken one by one, none yet.  Raises _Short, WireError for another group of that
         name, WorkerUnreachable."""
-        one = {"keep": True} if keep else {"request_id": asked.request_id}
+        one = {"reserve": True} if reserve else {"request_id": asked.request_id}
         body = {"task_id": asked.task_id, "n_slots": slots, **(one if asked.request_id else {})}
         answer = await self._workers.post(node, "/allocate_group", body, _ANSWER_S)
         if answer.status == http.HTTPStatus.CONFLICT:

@@ -45,7 +45,7 @@ class WorkerNode:
     """It takes a task key, and so a group, that it does not have yet."""
     groups: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
     """Group → slots that it holds."""
-    kept: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
+    reserved: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
     """Group → those of them that wait for their members."""
 
     @property

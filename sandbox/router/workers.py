@@ -104,7 +104,7 @@ class RouterWorkers:
                 slots,
                 pool.get("active_tasks", 0) < pool["max_tasks"],
                 pool.get("groups", {}),
-                pool.get("kept", {}),
+                pool.get("reserved", {}),
             )
         except (WorkerUnreachable, TimeoutError, KeyError, TypeError) as error:
             self._lost(node, error)
@@ -112,7 +112,7 @@ class RouterWorkers:
             self._nodes[node.url], self.status[node.url] = found, answer.body
 
     def _lost(self, node: WorkerNode, error: Exception) -> None:
-        self._nodes[node.url] = replace(self._nodes[node.url], reachable=False, groups={}, kept={})
+        self._nodes[node.url] = replace(self._nodes[node.url], reachable=False, groups={}, reserved={})
         self.status[node.url] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
     async def post(

@@ -84,7 +84,7 @@ class _Handlers:
             pending_closes=service.pending_closes,
             tasks={key: m.TaskRuns(active_runs=runs) for key, runs in keys.items()},
             groups=service.table.groups(),
-            kept=service.table.kept(),
+            reserved=service.table.reserved_slots(),
             images=list(service.images),
             wait_s=service.provider.wait_s(),
             draining=service.draining,
@@ -100,7 +100,7 @@ class _Handlers:
         """SETA's clients know 503, where OpenClaw's know 429."""
         try:
             given = self.service.allocate_group(
-                call.body.task_id, call.body.n_slots, call.body.request_id or "", keep=call.body.keep
+                call.body.task_id, call.body.n_slots, call.body.request_id or "", reserve=call.body.reserve
             )
         except SlotsExhausted as error:
             raise m.HttpError(503, error.code, str(error), retry_after_s=error.retry_after_s) from error

@@ -58,8 +58,8 @@ class LeaseJournal:
     def end(self, key: str, reply: HttpReply) -> None:
         self._append({"end": key, "reply": reply.record()})
 
-    def heard(self, key: str) -> None:
-        self._append({"heard": key})
+    def delivered(self, key: str) -> None:
+        self._append({"delivered": key})
 
     @property
     def is_long(self) -> bool:
@@ -103,7 +103,7 @@ class LeaseJournal:
 
 def _opened(lease: SlotLease) -> dict[str, Any]:
     named = {"lease": lease.id, "task_key": lease.task_key, "request_id": lease.request_id, "group": lease.group}
-    return {**named, "kept": lease.kept}
+    return {**named, "reserved": lease.reserved}
 
 
 def _encoded(line: dict[str, Any]) -> bytes:
@@ -164,7 +164,7 @@ def _read(path: Path) -> RememberedLease | None:
             continue
         if "lease" in line:
             lease = SlotLease(line["lease"], line["task_key"], 0.0, line["request_id"], line["group"])
-            lease.kept = line.get("kept", False)
+            lease.reserved = line.get("reserved", False)
             found = RememberedLease(lease)
         elif found is None:
             return None
@@ -174,6 +174,6 @@ def _read(path: Path) -> RememberedLease | None:
             found.operations[line["begin"]] = KnownOperation(line["begin"], line["digest"], None)
         elif "end" in line and (begun := found.operations.get(line["end"])):
             found.operations[begun.key] = begun._replace(reply=HttpReply.recorded(line["reply"]))
-        elif "heard" in line:
-            found.operations.pop(line["heard"], None)
+        elif "delivered" in line:
+            found.operations.pop(line["delivered"], None)
     return found

@@ -78,7 +78,7 @@ class OperationRecord(Protocol):
         """Raises InfraError."""
         ...
 
-    def heard(self, key: str) -> None:
+    def delivered(self, key: str) -> None:
         """Nobody will ask for it again.  Raises InfraError."""
         ...
 
@@ -235,7 +235,7 @@ class IdempotentOperations:
         if operation.is_blind and operation.key in self._known:
             self._forget(operation)
             with contextlib.suppress(InfraError):
-                self._record.heard(operation.key)
+                self._record.delivered(operation.key)
 
     def _all(self) -> Iterator[KnownOperation]:
         return (KnownOperation(each.key, each.digest, each.reply) for each in self._known.values())

@@ -161,12 +161,12 @@ class PoolService:
         self._admit()
         return self._opened(self.table.allocate(task_key, request_id))
 
-    def allocate_group(self, group: str, slots: int, request_id: str = "", *, keep: bool = False) -> LeaseAllocation:
+    def allocate_group(self, group: str, slots: int, request_id: str = "", *, reserve: bool = False) -> LeaseAllocation:
         """All of its slots, to ``keep`` for those that ask by a request id, or the one that is this request's.  Raises
         SlotsExhausted, GroupConflict, GroupTooLarge."""
         self._admit()
         if not request_id:
-            return self._opened(self.table.allocate_group(group, slots, keep=keep))
+            return self._opened(self.table.allocate_group(group, slots, reserve=reserve))
         taken = self.table.allocate_from_group(group, slots, request_id)
         (lease,) = taken.leases
         if taken.reused:

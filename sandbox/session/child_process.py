@@ -7,14 +7,10 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxDestroyed, SandboxLost
 from sandbox.session import wire
-from sandbox.session.connection import ANSWER_S
-
-if TYPE_CHECKING:
-    from sandbox.session.sandbox_session import SandboxSession
+from sandbox.session.connection import ANSWER_S, InitConnection
 
 
 class _Listener:
@@ -25,11 +21,11 @@ class _Listener:
         self.enough = False
         self.refused = 0
         """Why there is none: an errno."""
-        self.end: wire.GradeExit | None = None
+        self.end: wire.ChildExit | None = None
         self.told, self.ended = asyncio.Event(), asyncio.Event()
 
-    def on_message(self, message: wire.GradeOutput | wire.GradeExit) -> None:
-        if isinstance(message, wire.GradeExit):
+    def on_message(self, message: wire.ChildOutput | wire.ChildExit) -> None:
+        if isinstance(message, wire.ChildExit):
             if message.request == self.number:
                 self.end = message
                 self._over()
@@ -47,13 +43,13 @@ class _Listener:
 
 
 async def collect_child_output(
-    session: SandboxSession,
+    connection: InitConnection,
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
     limit_s: float,
     most_bytes: float = math.inf,
-) -> tuple[wire.GradeExit | None, bytes]:
+) -> tuple[wire.ChildExit | None, bytes]:
     """How a child ended, as :func:`run_child`, which also says what is raised; and what it printed.  Of more than
     ``most_bytes`` there is some more than that, and no end."""
     said = bytearray()
@@ -62,19 +58,19 @@ async def collect_child_output(
         said.extend(data)
         return len(said) <= most_bytes
 
-    end = await run_child_process(session, argv, take, env=env, limit_s=limit_s)
+    end = await run_child_process(connection, argv, take, env=env, limit_s=limit_s)
     return end, bytes(said)
 
 
 async def run_child_process(
-    session: SandboxSession,
+    connection: InitConnection,
     argv: Sequence[str],
     accept_output: Callable[[bytes], bool],
     *,
     env: Mapping[str, str],
     limit_s: float,
     cwd: str = "/",
-) -> wire.GradeExit | None:
+) -> wire.ChildExit | None:
     """How it ended.  None when it ran out of ``limit_s``, or when ``take``, which is given its output as that comes,
     wanted no more: then, and when this is cancelled, the child is dead, and what it started may live.
 
@@ -82,37 +78,37 @@ async def run_child_process(
     SandboxDestroyed.
     """
     child = _Listener(accept_output)
-    session.set_child_listener(child)
+    connection.set_child_listener(child)
     try:
-        with session.request_expecting_refusal(
-            lambda n: wire.grade_frame(n, cwd, argv, env), child.on_refused
+        with connection.request_expecting_refusal(
+            lambda n: wire.child_frame(n, cwd, argv, env), child.on_refused
         ) as child.number:
-            await _wait_until_told(session, child, limit_s)
+            await _wait_until_told(connection, child, limit_s)
             if child.enough:
-                await _killed(session, child)
+                await _killed(connection, child)
     finally:
-        session.set_child_listener(None)
+        connection.set_child_listener(None)
     if child.refused:
         raise OSError(child.refused, os.strerror(child.refused), argv[0])
     return None if child.enough else child.end
 
 
-async def _wait_until_told(session: SandboxSession, child: _Listener, limit_s: float) -> None:
+async def _wait_until_told(connection: InitConnection, child: _Listener, limit_s: float) -> None:
     """Until it has ended, enough of its output has come, or its time is over."""
     try:
-        await session.wait_for_event(child.told, limit_s)
+        await connection.wait_for_event(child.told, limit_s)
     except TimeoutError:
         child.enough = True
     except BaseException:
-        if session.alive:  # whoever waited is cancelled
+        if connection.alive:  # whoever waited is cancelled
             with contextlib.suppress(SandboxLost, SandboxDestroyed):
-                await asyncio.shield(_killed(session, child))
+                await asyncio.shield(_killed(connection, child))
         raise
 
 
-async def _killed(session: SandboxSession, child: _Listener) -> None:
-    session.send(wire.interrupt_frame(session.next_request(), wire.GRADE_SLOT))
+async def _killed(connection: InitConnection, child: _Listener) -> None:
+    connection.send(wire.interrupt_frame(connection.next_request(), wire.CHILD_SLOT))
     try:
-        await session.wait_for_event(child.ended, ANSWER_S)
+        await connection.wait_for_event(child.ended, ANSWER_S)
     except TimeoutError as error:
         raise SandboxLost("PID 1 did not say that its child is dead") from error

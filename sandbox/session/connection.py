@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Protocol
 
 from sandbox.docker.engine import DockerEngine, DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
@@ -34,8 +36,17 @@ class _Gone:
     destroyed: SandboxDestroyed | None = None
 
 
+class ChildProcessListener(Protocol):
+    """Receives the messages about PID 1's child process."""
+
+    def on_message(self, message: wire.ChildOutput | wire.ChildExit) -> None: ...
+
+
 class InitConnection:
-    """PID 1 of ``container``; :meth:`handle` gets what answers no request."""
+    """The connection to PID 1 of ``container``.
+
+    A subclass handles, in :meth:`handle`, the messages about shells and terminals.
+    """
 
     def __init__(self, engine: DockerEngine, container: str, key: bytes) -> None:
         self.engine, self.container = engine, container
@@ -46,6 +57,7 @@ class InitConnection:
         self._events: set[asyncio.Event] = set()
         self._ended = asyncio.Event()
         self._gone = _Gone()
+        self._child_listener: ChildProcessListener | None = None
         self.on_stream_broken: Callable[[], None] | None = None
         """Called when a stream breaks for which :meth:`resume` is worth trying; whoever waits goes on waiting for it.
         None: it is not, and they are told."""
@@ -61,8 +73,8 @@ class InitConnection:
         """PID 1 has spoken."""
         return self._stream.greeted
 
-    def handle(self, message: wire.InitMessage) -> None:
-        """Of a subclass: a message that answers no request."""
+    def handle(self, message: wire.SlotMessage) -> None:
+        """Handle a message about a shell or a terminal; subclasses implement this."""
         raise NotImplementedError
 
     def on_requests_lost(self, after: int, up_to: int) -> None:
@@ -149,6 +161,12 @@ class InitConnection:
         finally:
             self._events.discard(event)
 
+    def set_child_listener(self, listener: ChildProcessListener | None) -> None:
+        """Set who receives the child process's messages.  Raises OSError (EBUSY) while there is another child."""
+        if listener is not None and self._child_listener is not None:
+            raise OSError(errno.EBUSY, "the sandbox's tests run, or a tree of files is being read")
+        self._child_listener = listener
+
     async def open(self) -> None:
         """Before the container starts.  Raises EngineError."""
         await self._stream.open()
@@ -216,8 +234,13 @@ class InitConnection:
                 return
             case wire.InitBye():
                 self._gone.bye = message.why
-            case _:
+            case wire.ChildOutput() | wire.ChildExit():
+                if self._child_listener is not None:
+                    self._child_listener.on_message(message)
+            case wire.SlotOutput() | wire.CommandStatus() | wire.ProcessDied() | wire.SlotState():
                 self.handle(message)
+            case wire.StreamResumed():
+                raise wire.StreamProtocolError("the stream handles StreamResumed itself")
 
     def _on_break(self, error: Exception | None) -> None:
         gone = self._gone

@@ -14,15 +14,11 @@ import tarfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 from sandbox.errors import SandboxLost
 from sandbox.session import wire
 from sandbox.session.child_process import collect_child_output
 from sandbox.session.connection import ANSWER_S, InitConnection
-
-if TYPE_CHECKING:
-    from sandbox.session.sandbox_session import SandboxSession
 
 MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
@@ -38,30 +34,35 @@ class FileTooLarge(Exception):
 
 
 def _put(
-    link: InitConnection, path: str, data: bytes, *, mode: int = 0o644, flags: wire.WriteFlag = wire.WriteFlag.NONE
+    connection: InitConnection,
+    path: str,
+    data: bytes,
+    *,
+    mode: int = 0o644,
+    flags: wire.WriteFlag = wire.WriteFlag.NONE,
 ) -> list[int]:
     """Send one file without waiting.  Returns the requests to await with :meth:`Link.answered`."""
     requests: list[int] = []
     for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
         chunk = data[at : at + wire.FILE_CHUNK_BYTES]
         how = flags if at == 0 else wire.WriteFlag.APPEND
-        requests.append(link.request(lambda n, c=chunk, h=how: wire.write_frame(n, path, c, mode=mode, flags=h)))
+        requests.append(connection.request(lambda n, c=chunk, h=how: wire.write_frame(n, path, c, mode=mode, flags=h)))
     return requests
 
 
-async def write_files(link: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
+async def write_files(connection: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
     """Bring files in, with the folders above them.  A path that ends in ``/`` makes a folder.
 
     Raises OSError with the container's errno, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
     """
-    requests = [(path, _put(link, path, data, mode=mode)) for path, data in contents.items()]
-    failed = [(error, path) for path, sent in requests if (error := await _written(link, sent))]
+    requests = [(path, _put(connection, path, data, mode=mode)) for path, data in contents.items()]
+    failed = [(error, path) for path, sent in requests if (error := await _written(connection, sent))]
     for error, path in failed:
         raise OSError(error, os.strerror(error), path)
 
 
 async def replace_path(
-    link: InitConnection,
+    connection: InitConnection,
     path: str,
     data: bytes = b"",
     *,
@@ -74,21 +75,21 @@ async def replace_path(
     container's errno, ETIME where there is more than is cleared within :data:`CLEAR_S`, SandboxLost, SandboxDestroyed.
     """
     give_up = time.monotonic() + CLEAR_TIMEOUT_S
-    while error := await _written(link, _put(link, path, data, mode=mode, flags=flags)):
+    while error := await _written(connection, _put(connection, path, data, mode=mode, flags=flags)):
         if error != errno.ETIME or time.monotonic() > give_up:
             raise OSError(error, os.strerror(error), path)
 
 
-async def _written(link: InitConnection, requests: Sequence[int]) -> int:
+async def _written(connection: InitConnection, requests: Sequence[int]) -> int:
     """The first error of these requests, 0 for none.  Raises SandboxLost, SandboxDestroyed."""
     try:
-        acks = [await link.answered(request) for request in requests]
+        acks = [await connection.answered(request) for request in requests]
     except TimeoutError as error:
         raise SandboxLost(f"PID 1 did not take a file within {ANSWER_S:.0f} s") from error
     return next((ack.error for ack in acks if ack.error), 0)
 
 
-async def read_file(link: InitConnection, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
+async def read_file(connection: InitConnection, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
     """A regular file's content.
 
     Raises OSError with the container's errno (ELOOP for a link, EISDIR, EINVAL for a device or pipe, EPERM in /proc),
@@ -97,7 +98,7 @@ async def read_file(link: InitConnection, path: str, max_bytes: int = MAX_FILE_B
     content = bytearray()
     while True:
         try:
-            piece = await link.read_piece(path, len(content), wire.FILE_CHUNK_BYTES)
+            piece = await connection.read_piece(path, len(content), wire.FILE_CHUNK_BYTES)
         except TimeoutError as error:
             raise SandboxLost(f"PID 1 did not read {path} within {ANSWER_S:.0f} s") from error
         if piece.error:
@@ -110,7 +111,7 @@ async def read_file(link: InitConnection, path: str, max_bytes: int = MAX_FILE_B
 
 
 async def read_tree(
-    session: SandboxSession, path: str, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
+    connection: InitConnection, path: str, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
 ) -> dict[str, bytes]:
     """The regular files under a folder, by their paths relative to it.  Links, devices and pipes are left out.
 
@@ -122,7 +123,7 @@ async def read_tree(
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
     end, packed = await collect_child_output(
-        session, (*_PACK, path), env={}, limit_s=READ_TREE_TIMEOUT_S, most_bytes=room
+        connection, (*_PACK, path), env={}, limit_s=READ_TREE_TIMEOUT_S, most_bytes=room
     )
     if len(packed) > room:
         raise FileTooLarge(f"{path} has more than {max_bytes} bytes")

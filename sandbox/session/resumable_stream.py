@@ -129,7 +129,7 @@ class ResumableStream:
         match message:
             case wire.InitHello(protocol):
                 self._greet(protocol)
-            case wire.InitAck() | wire.FileData() | wire.CommandStatus() | wire.ProcessDied() | wire.GradeExit():
+            case wire.InitAck() | wire.FileData() | wire.CommandStatus() | wire.ProcessDied() | wire.ChildExit():
                 self._outbox.acknowledge(message.request)
             case _:
                 pass

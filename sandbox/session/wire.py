@@ -19,7 +19,7 @@ PROTOCOL = 6
 SLOTS = 32
 """Shells and terminals of one session; the first is the shell that is there from the start."""
 MAIN_SLOT = 0
-GRADE_SLOT = 0xFFFF
+CHILD_SLOT = 0xFFFF
 """The grade child, where an interrupt names what it means."""
 MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
@@ -192,7 +192,7 @@ def kill_all_frame(request: int) -> bytes:
     return _frame(b"K", request)
 
 
-def grade_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
+def child_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, str]) -> bytes:
     """Start one child with exactly these arguments and this environment."""
     return _frame(b"G", request, _strings(cwd, argv, env))
 
@@ -301,12 +301,12 @@ class SlotState:
 
 
 @dataclass(frozen=True, slots=True)
-class GradeOutput:
+class ChildOutput:
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
-class GradeExit:
+class ChildExit:
     request: int
     code: int
     signalled: bool
@@ -326,10 +326,13 @@ InitMessage = (
     | InitAck
     | FileData
     | SlotState
-    | GradeOutput
-    | GradeExit
+    | ChildOutput
+    | ChildExit
     | InitBye
 )
+
+SlotMessage = SlotOutput | CommandStatus | ProcessDied | SlotState
+"""The messages about one shell or terminal."""
 
 
 def _status(payload: bytes) -> CommandStatus:
@@ -347,9 +350,9 @@ def _slot_state(payload: bytes) -> SlotState:
     return SlotState(slot, SlotKind(kind), bool(running), request, code, payload[12:].decode(errors="replace"))
 
 
-def _grade_exit(payload: bytes) -> GradeExit:
+def _grade_exit(payload: bytes) -> ChildExit:
     request, code, signalled = struct.unpack("<IiB", payload)
-    return GradeExit(request, code, bool(signalled))
+    return ChildExit(request, code, bool(signalled))
 
 
 _DECODERS: Mapping[bytes, Callable[[bytes], InitMessage]] = {
@@ -361,7 +364,7 @@ _DECODERS: Mapping[bytes, Callable[[bytes], InitMessage]] = {
     b"A": lambda payload: InitAck(*struct.unpack("<IiI", payload)),
     b"f": lambda payload: FileData(*struct.unpack_from("<IiQ", payload), payload[16:]),
     b"V": _slot_state,
-    b"g": GradeOutput,
+    b"g": ChildOutput,
     b"E": _grade_exit,
     b"B": lambda payload: InitBye(ByeReason(payload[0])),
 }

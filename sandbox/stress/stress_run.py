@@ -55,7 +55,7 @@ async def run_stress(options: StressOptions, host: SandboxHost, report: StressRe
         finally:
             report.phase = "looking for what is left"
             report.steal = steal.share()
-            report.add_leaks(await asyncio.shield(wait_for_leaks(engine, before, count_kept=own and own.count)))
+            report.add_leaks(await asyncio.shield(wait_for_leaks(engine, before, count_reserved=own and own.count)))
     report.phase = "interrupted" if report.interrupted else "done"
 
 

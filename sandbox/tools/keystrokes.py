@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox.session.sandbox_session import NoFreeSlotError
+from sandbox.session.slots import NoFreeSlotError
 from sandbox.session.terminal import PseudoTerminal
 from sandbox.tools.tool import (
     SandboxTool,

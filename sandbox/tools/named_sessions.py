@@ -13,8 +13,9 @@ import time
 
 from sandbox.session import wire
 from sandbox.session.named_session import NamedSession
-from sandbox.session.sandbox_session import NoFreeSlotError, SandboxSession
+from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import SandboxShell
+from sandbox.session.slots import NoFreeSlotError
 from sandbox.session.terminal import PseudoTerminal
 from sandbox.tools.tool import ToolError
 

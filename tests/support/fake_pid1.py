@@ -20,7 +20,7 @@ class FakePid1:
         self.session = SandboxSession(_FakeDaemon(), "c" * 64, b"")
         self.session._stream = self
         self.greeted = asyncio.Event()
-        self.refuse_grade = 0
+        self.refuse_child = 0
         """An errno: no grade child can be started."""
         self.graded, self.grading = asyncio.Event(), 0
         """A grade child was started; its request, 0 when it is dead."""
@@ -50,15 +50,15 @@ class FakePid1:
                 self.tell(wire.FileData(request, errno.ENOENT, 0, b""))
                 return
             case "G" if b"chown 0:0 /dev" in rest or b"\0links\0" in rest:  # sandbox.grading: all is as it was
-                self.tell(wire.GradeExit(request, 0, signalled=False))
+                self.tell(wire.ChildExit(request, 0, signalled=False))
                 return
             case "G":
-                self._start_grade(request)
+                self._start_child(request)
                 return
             case "R":
                 self.running[slot] = request
                 return
-            case "I" | "K" if self.grading and (kind == "K" or slot == wire.GRADE_SLOT):
+            case "I" | "K" if self.grading and (kind == "K" or slot == wire.CHILD_SLOT):
                 self.end_grade(137, signalled=True)
             case "I" if of := self.running.pop(slot, 0):
                 self.tell(wire.ProcessDied(slot, of, 137, 0, wire.DeathCause.INTERRUPTED))
@@ -66,16 +66,16 @@ class FakePid1:
                 pass
         self.tell(wire.InitAck(request, 0, 0))
 
-    def _start_grade(self, request: int) -> None:
-        if self.refuse_grade:
-            self.tell(wire.InitAck(request, self.refuse_grade, 0))
+    def _start_child(self, request: int) -> None:
+        if self.refuse_child:
+            self.tell(wire.InitAck(request, self.refuse_child, 0))
             return
         self.grading = request
         self.graded.set()
 
     def end_grade(self, code: int = 0, *, signalled: bool = False) -> None:
         request, self.grading = self.grading, 0
-        self.tell(wire.GradeExit(request, code, signalled))
+        self.tell(wire.ChildExit(request, code, signalled))
 
 
 class _FakeDaemon:

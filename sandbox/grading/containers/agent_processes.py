@@ -17,7 +17,8 @@ from sandbox.docker.cgroups import cgroup_procs
 from sandbox.errors import SandboxLost
 from sandbox.grading.containers.container_calls import container_pids, main_pid
 from sandbox.session import wire
-from sandbox.session.sandbox_session import ANSWER_S, SandboxSession
+from sandbox.session.connection import ANSWER_S
+from sandbox.session.sandbox_session import SandboxSession
 
 _LOOKS, _LOOK_S = 40, 0.05
 """Two seconds: what was killed may be seen dying."""

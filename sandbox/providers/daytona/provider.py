@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import shlex
 import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -27,6 +26,7 @@ from sandbox.providers.daytona.sandbox import DaytonaSandbox, delete_quietly
 from sandbox.providers.daytona.sdk import DaytonaClient, DaytonaSdk, load_sdk
 from sandbox.providers.daytona.shell import DaytonaShell
 from sandbox.providers.plugins import ProviderOptions
+from sandbox.session.task_setup import set_up_task
 from sandbox.tasks.task import GradingLevel, ImageBuild, NetworkMode, Task
 
 _CREATE_S, _SETUP_S = 600.0, 300.0
@@ -141,7 +141,7 @@ class DaytonaProvider:
 
         async def one(sandbox: DaytonaSandbox) -> None:
             with suppress(InfraError):  # whoever uses it next is told
-                await sandbox.machine.renew()
+                await sandbox.handle.renew()
 
         async with asyncio.TaskGroup() as group:
             for sandbox in tuple(self._open):
@@ -168,16 +168,9 @@ async def _ready(machine: DaytonaHandle, task: Task) -> None:
 
 
 async def _set_up(machine: DaytonaHandle, task: Task) -> None:
-    """Raises SandboxStartError (TaskFault for what is the task's own doing), OSError, SandboxLost."""
-    if task.files:
-        await write_files(machine, task.files, 0o644)
-    if not task.setup.strip():
-        return
-    ended = await DaytonaShell(machine, task.workdir).run(f"(eval {shlex.quote(task.setup)})", _SETUP_S)
-    if ended.timed_out:
-        raise SandboxStartError(f"the task's setup ran out of its {_SETUP_S:g} s: {ended.output[-500:]!r}")
-    if ended.exit_code:
-        raise TaskFault(f"the task's setup exited {ended.exit_code}: {ended.output[-500:]!r}")
+    """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the setup script fails."""
+    shell = DaytonaShell(machine, task.workdir)
+    await set_up_task(lambda files: write_files(machine, files, 0o644), shell.run, task.files, task.setup, _SETUP_S)
 
 
 @asynccontextmanager

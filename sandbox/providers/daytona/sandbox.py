@@ -28,7 +28,7 @@ class DaytonaSandbox:
         self, machine: DaytonaHandle, task: Task, spared: Sequence[str], closed: Callable[[DaytonaSandbox], None]
     ) -> None:
         """``spared``: what ran before the agent came; ``closed`` is told when it ends."""
-        self.machine, self._task, self._spared, self._told = machine, task, tuple(spared), closed
+        self.handle, self._task, self._spared, self._told = machine, task, tuple(spared), closed
         self._shell = DaytonaShell(machine, task.workdir)
         self._tools = DaytonaTools(machine, task.workdir)
         self._commands: list[str] = []
@@ -37,7 +37,7 @@ class DaytonaSandbox:
 
     @property
     def alive(self) -> bool:
-        return not self._closed and self.machine.gone is None
+        return not self._closed and self.handle.gone is None
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
         self._open()
@@ -46,15 +46,15 @@ class DaytonaSandbox:
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
         self._open()
-        await carried.write_files(self.machine, files, mode)
+        await carried.write_files(self.handle, files, mode)
 
     async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
         self._open()
-        return await carried.read_file(self.machine, path, max_bytes)
+        return await carried.read_file(self.handle, path, max_bytes)
 
     async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
         self._open()
-        return await carried.read_tree(self.machine, path, max_bytes)
+        return await carried.read_tree(self.handle, path, max_bytes)
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
         self._open()
@@ -65,17 +65,17 @@ class DaytonaSandbox:
         self._open()
         network = self._task.network
         if network.verify is not network.agent:
-            await self.machine.allow(network.verify is NetworkMode.NONE, ",".join(network.allowed_hosts))
-        graded = await grade_daytona_sandbox(self.machine, self._task, timeout_s, self._commands, self._spared)
-        self._shell = DaytonaShell(self.machine, self._task.workdir)
-        self._tools = DaytonaTools(self.machine, self._task.workdir)
+            await self.handle.allow(network.verify is NetworkMode.NONE, ",".join(network.allowed_hosts))
+        graded = await grade_daytona_sandbox(self.handle, self._task, timeout_s, self._commands, self._spared)
+        self._shell = DaytonaShell(self.handle, self._task.workdir)
+        self._tools = DaytonaTools(self.handle, self._task.workdir)
         return graded
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._told(self)
-            await asyncio.shield(delete_quietly(self.machine))
+            await asyncio.shield(delete_quietly(self.handle))
 
     def _open(self) -> None:
         if self._closed:

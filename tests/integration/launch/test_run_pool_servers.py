@@ -46,7 +46,7 @@ async def test_a_run_s_groups_begin_when_there_is_a_place_for_each_of_their_epis
         sets = [word for key in (*keys, "evaluation.tasks_per_family=0") for word in ("--set", key)]
         run = mini_runs.start("groups", *sets, "--steps", "1")
         assert (await asyncio.to_thread(run.succeed))["steps"] == 1
-        assert service.table.kept() == {}
+        assert service.table.reserved_slots() == {}
     assert_books_balance(run.path)
     assert len(run.events("sandbox.started")) >= 16
     assert not run.events("episode.failed")

@@ -76,7 +76,7 @@ async def test_what_a_level_sees(pool: SandboxPool, engine: DockerEngine, level,
         assert (await session.run("cat /app/given; pgrep -cf 'sleep 100[8]'", S)).output == (
             "changed1\n" if level is GradingLevel.SIBLING else "changed0\n"
         ), "the agent's container is not frozen, and only a sibling leaves its processes alive"
-        others = await engine.containers({POOL_PROCESS_LABEL: pool._blueprint.lease})
+        others = await engine.containers({POOL_PROCESS_LABEL: pool._template.process_id})
         assert [each.id for each in others] == [session.container], "containers were left"
 
 

@@ -138,7 +138,7 @@ async def test_setas_sessions_go_on_in_the_background_and_are_written_to(provide
 
 async def test_a_sandbox_that_daytona_has_ended_has_vanished(provider: DaytonaProvider):
     fresh = await provider.open(TASK)
-    await fresh.machine.delete()
+    await fresh.handle.delete()
     with pytest.raises(SandboxVanished):
         await fresh.run("true", S)
     assert not fresh.alive

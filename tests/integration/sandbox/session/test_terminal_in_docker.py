@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.pool.sandbox_pool import SandboxPool
 from sandbox.session import wire
-from sandbox.session.sandbox_session import NoFreeSlotError
+from sandbox.session.slots import NoFreeSlotError
 from sandbox.tasks.task import Task
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="session")]

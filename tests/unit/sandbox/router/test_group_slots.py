@@ -42,12 +42,12 @@ def table(slots: int, clock: Clock | None = None) -> LeaseTable:
 def test_the_first_member_holds_the_places_of_all() -> None:
     one = table(4)
     (first,) = one.allocate_from_group("g", 3, "a").leases
-    assert (len(one), one.kept()) == (3, {"g": 2})
+    assert (len(one), one.reserved_slots()) == (3, {"g": 2})
     with pytest.raises(SlotsExhausted):
         one.allocate_from_group("h", 2, "x")
     others = [one.allocate_from_group("g", 3, name).leases[0] for name in "bc"]
     assert len({first.id, *(each.id for each in others)}) == 3
-    assert (len(one), one.kept()) == (3, {})
+    assert (len(one), one.reserved_slots()) == (3, {})
 
 
 def test_a_member_that_asks_again_has_the_same_place_and_another_attempt_one_of_its_own() -> None:
@@ -76,7 +76,7 @@ def test_a_place_that_waits_for_its_member_lives_as_long_as_those_beside_it() ->
     clock.at += TTL
     with pytest.raises(UnknownLease):
         one.get(late.id)
-    assert one.groups() == one.kept() == {}
+    assert one.groups() == one.reserved_slots() == {}
 
 
 def test_a_place_of_a_member_that_died_is_free_again_while_its_group_goes_on() -> None:
@@ -175,7 +175,7 @@ async def test_a_groups_members_begin_when_there_is_a_place_for_all_and_give_the
         RemotePool(url) as other,
     ):
         first = [await pool.open(TASK, 600.0, SandboxGroup("run/g1", 3)) for pool in (one, other)]
-        assert service.table.kept() == {"run/g1": 1}
+        assert service.table.reserved_slots() == {"run/g1": 1}
         async with asyncio.TaskGroup() as tasks:
             second = [tasks.create_task(pool.open(TASK, 600.0, SandboxGroup("run/g2", 3))) for pool in (one, other)]
             late = await one.open(TASK, 600.0, SandboxGroup("run/g1", 3))
@@ -211,7 +211,7 @@ async def test_a_group_over_several_servers_is_held_before_it_begins(tmp_path: P
         pool = await stack.enter_async_context(RemotePool(await stack.enter_async_context(serving(app))))
         first = await pool.open(TASK, 600.0, SandboxGroup("g", 5))
         assert sum(map(len, tables)) == 5
-        assert sum(each.kept()["g"] for each in tables) == 4
+        assert sum(each.reserved_slots()["g"] for each in tables) == 4
         rest = [await pool.open(TASK, 600.0, SandboxGroup("g", 5)) for _ in range(4)]
         assert len({each.lease_id for each in (first, *rest)}) == 5
         assert sum(map(len, tables)) == 5
@@ -230,6 +230,6 @@ async def test_a_restarted_server_still_keeps_the_places(tmp_path: Path) -> None
         for lease in service.table.all():
             service.table.close(lease.id)  # it is killed: nothing of it ends them
     async with pool_server(provider, tmp_path) as (_, service):
-        assert (service.table.groups(), service.table.kept()) == ({"g": 3}, {"g": 1})
+        assert (service.table.groups(), service.table.reserved_slots()) == ({"g": 3}, {"g": 1})
         taken = service.allocate_group("g", 3, "b")
         assert (taken.reused, len(service.table)) == (True, 3)

@@ -27,7 +27,7 @@ def test_a_lease_comes_back_with_its_container_and_what_was_answered(journal: Le
     journal.record_sandbox("old", {})
     journal.record_sandbox("container", RESET)
     journal.begin("run/a", "d"), journal.end("run/a", HttpReply(200, OkReply()))
-    journal.begin("run#1", "e"), journal.end("run#1", HttpReply(200, OkReply())), journal.heard("run#1")
+    journal.begin("run#1", "e"), journal.end("run#1", HttpReply(200, OkReply())), journal.delivered("run#1")
     journal.begin("exec_tool/b", "f")
     (found,) = StateDirectory(tmp_path).remembered_leases()
     assert (found.lease.id, found.lease.task_key, found.lease.request_id, found.lease.group) == (

@@ -40,8 +40,8 @@ class FakeRecord:
     def end(self, key: str, reply: HttpReply) -> None:
         self.lines.append(("end", key))
 
-    def heard(self, key: str) -> None:
-        self.lines.append(("heard", key))
+    def delivered(self, key: str) -> None:
+        self.lines.append(("delivered", key))
 
     def rewrite(self, known: Iterable[KnownOperation]) -> None:
         self.rewritten = {each.key: each.reply.status if each.reply else 0 for each in known}
@@ -344,5 +344,5 @@ async def test_begin_is_written_before_and_the_reply_after():
         await bench.ask()
         assert bench.record.lines == [
             ("begin", "exec_tool/r"), ("end", "exec_tool/r"),
-            ("begin", "exec_tool#2"), ("end", "exec_tool#2"), ("heard", "exec_tool#2"),
+            ("begin", "exec_tool#2"), ("end", "exec_tool#2"), ("delivered", "exec_tool#2"),
         ]  # fmt: skip

@@ -86,7 +86,7 @@ async def test_status_and_health_are_openclaws(provider: FakeProvider, tmp_path:
         pool = (await http.get("/status")).json()["pool"]
         assert pool | {"images": [], "wait_s": 0.0} == {
             "max_tasks": 16, "active_tasks": 1, "max_runs_per_task": 8, "total_active_runs": 1, "pending_closes": 0,
-            "tasks": {"t1": {"active_runs": 1}}, "groups": {}, "kept": {}, "images": [], "wait_s": 0.0,
+            "tasks": {"t1": {"active_runs": 1}}, "groups": {}, "reserved": {}, "images": [], "wait_s": 0.0,
             "draining": False,
         }  # fmt: skip
         text = (await http.get("/metrics")).text

@@ -39,7 +39,7 @@ OF_PYTHON = {
     "MAX_FRAME": wire.MAX_FRAME_BYTES,
     "SLOTS": wire.SLOTS,
     "MAIN_SLOT": wire.MAIN_SLOT,
-    "GRADE_SLOT": wire.GRADE_SLOT,
+    "CHILD_SLOT": wire.CHILD_SLOT,
     "NONCE": wire.NONCE_BYTES,
     "KEY": wire.KEY_BYTES,
     "ASKED_HEADER": wire._HEADER.size + wire._SUM.size,
@@ -65,8 +65,8 @@ def test_whatever_pid_1_may_say_has_a_name_here(family: str):
 
 def test_as_many_strings_are_sent_as_pid_1_takes():
     with pytest.raises(ValueError, match=str(OF_C["MOST_STRINGS"])):
-        wire.grade_frame(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
-    assert wire.grade_frame(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
+        wire.child_frame(1, "/", ["x"] * (OF_C["MOST_STRINGS"] + 1), {})
+    assert wire.child_frame(1, "/", ["x"] * OF_C["MOST_STRINGS"], {})
 
 
 def test_the_position_of_a_client_that_heard_nothing_is_the_greatest():

@@ -24,7 +24,7 @@ def encode(message: wire.InitMessage) -> bytes:
     match message:
         case wire.SlotOutput(slot, data):
             kind, payload = b"O", struct.pack("<H", slot) + data
-        case wire.GradeOutput(data):
+        case wire.ChildOutput(data):
             kind, payload = b"g", data
         case wire.CommandStatus(slot, request, code, spooled, cwd):
             kind, payload = b"S", struct.pack("<HIiI", slot, request, code, spooled) + cwd.encode()
@@ -36,7 +36,7 @@ def encode(message: wire.InitMessage) -> bytes:
             kind, payload = b"f", struct.pack("<IiQ", request, error, size) + data
         case wire.SlotState(slot, of, running, request, code, cwd):
             kind, payload = b"V", struct.pack("<HBBIi", slot, of, running, request, code) + cwd.encode()
-        case wire.GradeExit(request, code, signalled):
+        case wire.ChildExit(request, code, signalled):
             kind, payload = b"E", struct.pack("<IiB", request, code, signalled)
         case wire.InitHello(protocol):
             kind, payload = b"H", bytes([protocol])
@@ -47,13 +47,13 @@ def encode(message: wire.InitMessage) -> bytes:
 
 messages = st.one_of(
     st.builds(wire.SlotOutput, slots, st.binary(max_size=300)),
-    st.builds(wire.GradeOutput, st.binary(max_size=300)),
+    st.builds(wire.ChildOutput, st.binary(max_size=300)),
     st.builds(wire.CommandStatus, slots, ids, codes, ids, st.text(max_size=40)),
     st.builds(wire.InitAck, ids, codes, ids),
     st.builds(wire.ProcessDied, slots, ids, codes, ids, st.sampled_from(wire.DeathCause)),
     st.builds(wire.FileData, ids, codes, st.integers(0, 2**64 - 1), st.binary(max_size=300)),
     st.builds(wire.SlotState, slots, st.sampled_from(wire.SlotKind), st.booleans(), ids, codes, st.text(max_size=40)),
-    st.builds(wire.GradeExit, ids, codes, st.booleans()),
+    st.builds(wire.ChildExit, ids, codes, st.booleans()),
     st.builds(wire.InitHello, st.integers(0, 255)),
     st.builds(wire.InitBye, st.sampled_from(wire.ByeReason)),
 )
@@ -135,8 +135,8 @@ def test_output_that_imitates_frames_stays_output(data):
         lambda: wire.write_frame(1, "relative", b""),
         lambda: wire.write_frame(1, "/a\0b", b""),
         lambda: wire.read_frame(1, "a", 0, 1),
-        lambda: wire.grade_frame(1, "/", ("sh", "a\0b"), {}),
-        lambda: wire.grade_frame(1, "/", (), {}),
+        lambda: wire.child_frame(1, "/", ("sh", "a\0b"), {}),
+        lambda: wire.child_frame(1, "/", (), {}),
         lambda: wire.terminal_frame(1, 1, cwd="/", argv=("x",) * 257, env={}, rows=1, columns=1),
         lambda: wire.type_frame(1, 1, b"x" * (wire.MAX_COMMAND_BYTES + 1)),
         lambda: wire.Spool("relative", 1).encode(),

@@ -172,8 +172,8 @@ async def test_what_stays_is_a_leak_beyond_what_a_server_keeps_warm():
 
     there = having("a", "b", "c")
     assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1) == having("b", "c")
-    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1, count_kept=kept) == having()
-    assert await wait_for_leaks(FakeEngine(there), having(), patience_s=-1, count_kept=kept) == having("c")
+    assert await wait_for_leaks(FakeEngine(there), having("a"), patience_s=-1, count_reserved=kept) == having()
+    assert await wait_for_leaks(FakeEngine(there), having(), patience_s=-1, count_reserved=kept) == having("c")
 
 
 async def test_what_another_run_has_is_no_leak_of_this_one():

@@ -23,10 +23,10 @@ from tests.support.fake_pid1 import FakePid1
 
 LONG_S = 3600.0
 TASK = Task("t", "", run_tests="#!/bin/sh\ntrue\n", tests={"expected": b"42"}, test_timeout_s=LONG_S)
-TAKEN_BACK = [("I", wire.GRADE_SLOT), ("K", 0), ("F", CREATED_PATHS_FILE), ("W", "/tests/"), ("W", "/.sbx-tmp/")]
+TAKEN_BACK = [("I", wire.CHILD_SLOT), ("K", 0), ("F", CREATED_PATHS_FILE), ("W", "/tests/"), ("W", "/.sbx-tmp/")]
 
 
-def child(pid_1: FakePid1) -> Coroutine[Any, Any, wire.GradeExit | None]:
+def child(pid_1: FakePid1) -> Coroutine[Any, Any, wire.ChildExit | None]:
     return run_child_process(pid_1.session, ("/bin/true",), lambda _: True, env={}, limit_s=LONG_S)
 
 
@@ -41,7 +41,7 @@ async def cancelled_under_way(pid_1: FakePid1, work: Coroutine[Any, Any, object]
 @pytest.mark.parametrize("number", [errno.EBUSY, errno.EAGAIN, errno.EMFILE])
 async def test_a_child_that_cannot_be_started_is_told_at_once_with_its_errno(number: int):
     pid_1 = FakePid1()
-    pid_1.refuse_grade = number
+    pid_1.refuse_child = number
     for work in (child(pid_1), read_tree(pid_1.session, "/app")):
         with pytest.raises(OSError, match=re.escape(os.strerror(number))) as caught:
             await work
@@ -50,7 +50,7 @@ async def test_a_child_that_cannot_be_started_is_told_at_once_with_its_errno(num
 
 async def test_tests_that_cannot_be_started_are_the_infrastructure_s_fault_at_once():
     pid_1 = FakePid1()
-    pid_1.refuse_grade = errno.EAGAIN
+    pid_1.refuse_child = errno.EAGAIN
     with pytest.raises(SandboxLost, match="could not be started"):
         await grade_sandbox(pid_1.session, TASK)
 
@@ -58,7 +58,7 @@ async def test_tests_that_cannot_be_started_are_the_infrastructure_s_fault_at_on
 async def test_a_child_whose_caller_is_cancelled_is_dead_when_that_returns():
     pid_1 = FakePid1()
     await cancelled_under_way(pid_1, child(pid_1))
-    assert pid_1.heard[-1] == ("I", wire.GRADE_SLOT)
+    assert pid_1.heard[-1] == ("I", wire.CHILD_SLOT)
     assert not pid_1.grading
 
 
@@ -67,7 +67,7 @@ async def test_the_end_of_an_earlier_child_is_not_this_one_s():
     async with asyncio.TaskGroup() as group:
         running = group.create_task(child(pid_1))
         await pid_1.graded.wait()
-        pid_1.tell(wire.GradeExit(pid_1.grading + 1000, 1, signalled=False))
+        pid_1.tell(wire.ChildExit(pid_1.grading + 1000, 1, signalled=False))
         pid_1.end_grade(7)
     end = running.result()
     assert end is not None

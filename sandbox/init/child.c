@@ -3,7 +3,7 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-struct grade grade = {.fd = -1};
+struct child child = {.fd = -1};
 
 /* argc u16, envc u16, then NUL-ended strings: directory, arguments, environment.  Returns 0 when they are not that. */
 int parse_strings(struct strings *to, char *p, size_t n) {
@@ -23,11 +23,11 @@ int parse_strings(struct strings *to, char *p, size_t n) {
     return 1;
 }
 
-void start_grade(uint32_t id, char *p, size_t n) {
+void start_child(uint32_t id, char *p, size_t n) {
     static struct strings of;
     if (!parse_strings(&of, p, n)) leave(BYE_PROTOCOL);
     int pipe_[2];
-    if (grade.pid || pipe2(pipe_, O_CLOEXEC) < 0) { send_ack(id, grade.pid ? EBUSY : errno, 0); return; }
+    if (child.pid || pipe2(pipe_, O_CLOEXEC) < 0) { send_ack(id, child.pid ? EBUSY : errno, 0); return; }
     pid_t pid = fork();
     if (pid == 0) {
         become_ordinary(-1, pipe_[1]);
@@ -43,40 +43,40 @@ void start_grade(uint32_t id, char *p, size_t n) {
         return;
     }
     fcntl(pipe_[0], F_SETFL, O_NONBLOCK);
-    grade.pid = pid, grade.fd = pipe_[0], grade.id = id;
+    child.pid = pid, child.fd = pipe_[0], child.id = id;
 }
 
 static ssize_t forward(size_t most) {
     char *at = reserve(CHUNK);
     if (!at) return -1;
-    ssize_t n = read(grade.fd, at, most < CHUNK ? most : CHUNK);
+    ssize_t n = read(child.fd, at, most < CHUNK ? most : CHUNK);
     if (n > 0) commit(at, 'g', (size_t)n);
     return n;
 }
 
-void read_grade(void) {
-    if (forward(CHUNK) == 0) close_fd(&grade.fd);
+void read_child(void) {
+    if (forward(CHUNK) == 0) close_fd(&child.fd);
 }
 
-void grade_ended(int status) {
+void child_ended(int status) {
     int left = 0;
-    if (grade.fd >= 0) ioctl(grade.fd, FIONREAD, &left);
+    if (child.fd >= 0) ioctl(child.fd, FIONREAD, &left);
     while (left > 0) {
         ssize_t n = forward((size_t)left);
         if (n <= 0) break;
         left -= (int)n;
     }
-    close_fd(&grade.fd);
+    close_fd(&child.fd);
     char b[9];
     int32_t code = exit_code(status);
-    memcpy(b, &grade.id, 4), memcpy(b + 4, &code, 4), b[8] = WIFSIGNALED(status) ? 1 : 0;
+    memcpy(b, &child.id, 4), memcpy(b + 4, &code, 4), b[8] = WIFSIGNALED(status) ? 1 : 0;
     send_frame('E', b, sizeof b);
-    grade.pid = 0;
+    child.pid = 0;
 }
 
 /* Its children too, as far as they stayed in its group; reap() tells its end. */
-void kill_grade(void) {
-    if (!grade.pid) return;
-    kill(-grade.pid, SIGKILL);
-    kill(grade.pid, SIGKILL);
+void kill_child(void) {
+    if (!child.pid) return;
+    kill(-child.pid, SIGKILL);
+    kill(child.pid, SIGKILL);
 }
