@@ -46,7 +46,7 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
                 engine_owner = owner.owner_of_process(pid) if pid else ""
             elif before is not None and url == before.docker_url:
                 engine_owner = before.engine_owner
-        image = _base_image(settings, url, say)
+        image = find_base_image(settings, url, say)
         toolchain = toolchain_build.ensure_toolchain(
             settings.home, settings.busybox, before.toolchain if before else None, say
         )
@@ -58,8 +58,8 @@ def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = N
     return host
 
 
-def _base_image(settings: HostSettings, url: str, say: ReportLine) -> str:
-    """The configured image if the engine has it or a registry gives it; else ours, built where it is absent."""
+def find_base_image(settings: HostSettings, url: str, say: ReportLine) -> str:
+    """Return the configured image if the engine has it or a registry has it; else build longshore's own if absent."""
     built = base_image.base_image_tag()
     wanted = settings.base_image or built
     if daemon.has_image(url, wanted):

@@ -23,7 +23,7 @@ from protocol.errors import InfraError, UserError
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.http import failures
 from sandbox.http.json_client import TRANSPORT_ERRORS, HttpStatusError, JsonHttpClient
-from sandbox.router.placement import WorkerNode, rank_nodes
+from sandbox.http.server_urls import rank_urls
 
 _WAIT_S, _ANSWER_S, _CANCEL_S, _ROUND_S = 20.0, 30.0, 5.0, 1.0
 _FULL = frozenset({429, 503})
@@ -91,11 +91,11 @@ class EnvironmentClient:
         give_up = time.monotonic() + self._acquire_s
         while True:
             said: list[str] = []
-            for node in rank_nodes(str(begin.task.get("id", "")), "", map(WorkerNode, self._services)):
-                service = self._services[node.url]
+            for url in rank_urls(str(begin.task.get("id", "")), self._services):
+                service = self._services[url]
                 if (why := await self._try_service(service, begin, untouched)) is None:
                     return service
-                said.append(f"{node.url}: {why}")
+                said.append(f"{url}: {why}")
             if time.monotonic() + _ROUND_S > give_up:
                 raise SandboxStartError(
                     f"no environment service took it within {self._acquire_s:g} s: {'; '.join(said)}"

@@ -22,7 +22,7 @@ from protocol.processes.loopback import is_loopback
 from sandbox.http.auth import TOKEN_VARIABLE, read_token
 from sandbox.providers.daytona.provider import DaytonaOptions
 from sandbox.providers.daytona.sdk import load_sdk
-from sandbox.router.placement import worker_urls
+from sandbox.http.server_urls import worker_urls
 from sandbox.tools.remote import local_only_tools
 
 POOL_URLS_VARIABLE = "WORKER_URLS"

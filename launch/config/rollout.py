@@ -21,7 +21,7 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 from sandbox.egress_proxy.settings import EgressProxySettings
-from sandbox.router.placement import worker_urls
+from sandbox.http.server_urls import worker_urls
 from sandbox.tasks.dataset_catalog import CATALOG_FILE as DATASETS
 from sandbox.tasks.formats.registry import TaskFormat
 

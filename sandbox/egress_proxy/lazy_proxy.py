@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from protocol.errors import UserError
-from sandbox.egress_proxy import EgressProxy, EgressProxySettings, EgressProxyStatistics
+from sandbox.egress_proxy.proxy import EgressProxy, EgressProxyStatistics
+from sandbox.egress_proxy.settings import EgressProxySettings
 
 
 class LazyEgressProxy:

@@ -24,6 +24,8 @@ NOT_BEGUN, INFRA_FAILED = "NOT_BEGUN", "INFRA_FAILED"
 BUILD_FAILED, TASK_FAULT = "BUILD_FAILED", "TASK_FAULT"
 UNCERTAIN_CODES = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
 """Of what may have been done all the same, in whole or in part, in a sandbox that may still be there."""
+LEASE_ERROR_STATUSES = (401, 404, 409, 410, 422, 503, 504)
+"""The error statuses of a request about a lease."""
 _RETRY_S = 2.0
 _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (UnknownLease, 404, UNKNOWN_LEASE),

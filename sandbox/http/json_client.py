@@ -1,6 +1,6 @@
-"""One of our servers, as its clients speak to it: JSON there and back, a token, and again while nobody answers.
+"""The client of one of longshore's HTTP servers: JSON both ways, a bearer token, and retries while nobody answers.
 
-``async with Caller(url, token) as server: reply = await server.ask("/allocate", body)``.
+``async with JsonHttpClient(url, token) as server: reply = await server.post_with_retries("/allocate", body)``.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 import io
 import json
 import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -17,11 +18,11 @@ import orjson
 
 from sandbox.http.messages import CLIENT_SPARE_S
 
-RETRY_PAUSE_S, _CONNECT_S = 0.2, 10.0
+RETRY_PAUSE_S = 0.2
 BUSY_STATUSES = frozenset({429, 503})
-"""Come again, says such a reply, when it says."""
+"""Statuses of a server that is full; its Retry-After says when to ask again."""
 TRANSPORT_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
-"""Nobody has answered."""
+"""What is raised when no server answered."""
 
 
 class HttpStatusError(Exception):
@@ -32,11 +33,35 @@ class HttpStatusError(Exception):
         self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
 
 
+@dataclass(frozen=True, slots=True)
+class JsonReply:
+    """A server's reply, whatever its status."""
+
+    status: int
+    raw: bytes
+    retry_after_s: float
+    """Seconds from the Retry-After header; 0 without one."""
+
+    def json(self) -> dict[str, Any]:
+        """Decode the body.  Raises orjson.JSONDecodeError."""
+        return cast("dict[str, Any]", orjson.loads(self.raw))
+
+
 class JsonHttpClient:
-    def __init__(self, url: str, token: str = "", *, request_s: float = 660.0, unreachable_s: float = 30.0) -> None:
-        """``request_s``: longest wait for a reply whose time is not known; ``unreachable_s``: for a server that does
-        not answer at all."""
-        self.url, self._token = url.rstrip("/"), token
+    """A client of one server; an asynchronous context manager."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        *,
+        request_s: float = 660.0,
+        unreachable_s: float = 30.0,
+        connect_s: float = 10.0,
+    ) -> None:
+        """``request_s``: longest wait for a reply to a request without a deadline; ``unreachable_s``: longest time of
+        retries while the server does not answer; ``connect_s``: longest wait for a connection."""
+        self.url, self._token, self._connect_s = url.rstrip("/"), token, connect_s
         self.request_s, self.unreachable_s = request_s, unreachable_s
         self._http: aiohttp.ClientSession | None = None
 
@@ -56,7 +81,10 @@ class JsonHttpClient:
     async def post_with_retries(
         self, path: str, body: dict[str, Any], deadline_s: float | None = None
     ) -> dict[str, Any]:
-        """One request that may be repeated: again while nobody answers.  Raises Refused, and what aiohttp raises."""
+        """Send a request that may be repeated, until the server answers or ``unreachable_s`` is over.
+
+        Raises HttpStatusError and aiohttp's errors.
+        """
         give_up = time.monotonic() + self.unreachable_s
         while True:
             try:
@@ -67,33 +95,37 @@ class JsonHttpClient:
             await asyncio.sleep(RETRY_PAUSE_S)
 
     async def post(self, path: str, body: dict[str, Any], deadline_s: float | None = None) -> dict[str, Any]:
-        """Once.  Raises as :meth:`ask` does."""
+        """Send one request and return the body of a success.  Raises HttpStatusError and aiohttp's errors."""
+        reply = await self.exchange("POST", path, body, (deadline_s or self.request_s) + CLIENT_SPARE_S)
+        try:
+            value = reply.json()
+        except orjson.JSONDecodeError:
+            value = {}
+        if reply.status == 200 and value.get("ok"):
+            return value
+        raise HttpStatusError(
+            reply.status,
+            str(value.get("code", "")),
+            str(value.get("error", reply.raw[:200])),
+            reply.retry_after_s,
+            value.get("errno"),
+        )
+
+    async def exchange(self, method: str, path: str, body: dict[str, Any] | None, total_s: float) -> JsonReply:
+        """Send one request and return the reply, whatever its status, within ``total_s``.  Raises aiohttp's errors."""
         if self._http is None:
-            raise RuntimeError("use `async with Caller(...)`")
+            raise RuntimeError("use `async with JsonHttpClient(...)`")
         headers = {"content-type": "application/json"}
-        total_s = (deadline_s or self.request_s) + CLIENT_SPARE_S
-        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=_CONNECT_S)
-        data = io.BytesIO(_encoded(body))
-        async with self._http.post(self.url + path, data=data, headers=headers, timeout=timeout) as response:
-            raw = await response.read()
-            try:
-                value = cast("dict[str, Any]", orjson.loads(raw))
-            except orjson.JSONDecodeError:
-                value = {}
-            if response.status == 200 and value.get("ok"):
-                return value
+        timeout = aiohttp.ClientTimeout(total=total_s, sock_connect=self._connect_s)
+        data = None if body is None else io.BytesIO(_encoded(body))
+        async with self._http.request(method, self.url + path, data=data, headers=headers, timeout=timeout) as response:
             after = response.headers.get("retry-after", "")
-            raise HttpStatusError(
-                response.status,
-                str(value.get("code", "")),
-                str(value.get("error", raw[:200])),
-                float(after) if after.isdigit() else 0.0,
-                value.get("errno"),
-            )
+            raw = await response.read()
+            return JsonReply(response.status, raw, float(after) if after.isdigit() else 0.0)
 
 
 def _encoded(body: dict[str, Any]) -> bytes:
-    """orjson is fast, and refuses what a model may write: whole numbers above 64 bits, halves of surrogate pairs."""
+    """Encode with orjson, and with json what orjson refuses: integers above 64 bits, lone surrogates."""
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from protocol.errors import UserError
-from sandbox.egress_proxy import EgressProxySettings
+from sandbox.egress_proxy.settings import EgressProxySettings
 
 
 @dataclass(frozen=True, slots=True)

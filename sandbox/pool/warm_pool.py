@@ -71,8 +71,13 @@ class WarmPool:
         """Who waits for a place or for a turn to start."""
         return self.waiting + self.start_limiter.queued
 
+    @property
+    def filling(self) -> int:
+        """Number of warm sandboxes that are being started."""
+        return len(self._fills)
+
     def __len__(self) -> int:
-        """How many are warm."""
+        """Number of warm sandboxes."""
         return len(self._warm)
 
     def __iter__(self) -> Iterator[SandboxSession]:

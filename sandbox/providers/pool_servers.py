@@ -14,7 +14,7 @@ from typing import Self
 
 from sandbox.errors import SandboxStartError, TaskFault
 from sandbox.providers.remote import RemotePool, RemoteSandbox
-from sandbox.router.placement import WorkerNode, rank_nodes
+from sandbox.http.server_urls import rank_urls
 from sandbox.tasks.task import Task
 
 _UNREACHABLE_S = 30.0
@@ -47,9 +47,9 @@ class PoolServers:
         """Raises SandboxStartError with what each server said (TaskFault for what is the task's own doing), and
         UserError for a task that a server refuses."""
         said: list[str] = []
-        for node in rank_nodes(task.id, "", map(WorkerNode, self._pools)):
+        for url in rank_urls(task.id, self._pools):
             try:
-                return await self._pools[node.url].open(task, deadline_s)
+                return await self._pools[url].open(task, deadline_s)
             except TaskFault:
                 raise
             except SandboxStartError as error:

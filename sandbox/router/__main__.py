@@ -12,7 +12,7 @@ from protocol.cli.parser import CommandLineParser
 from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
 from sandbox.router.app import create_app
-from sandbox.router.placement import worker_urls
+from sandbox.http.server_urls import worker_urls
 from sandbox.router.workers import RouterWorkers
 
 

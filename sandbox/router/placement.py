@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from protocol.errors import UserError
+from sandbox.http.server_urls import rank_urls
 from sandbox.images.image_names import with_tag
 
 K = TypeVar("K")
@@ -17,17 +16,6 @@ V = TypeVar("V")
 REPEATABLE_PATHS = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
 """Paths whose request does the same when it comes twice."""
 _REMEMBERED = 10_000
-
-
-def worker_urls(text: str) -> tuple[str, ...]:
-    """Comma-separated.  Raises UserError."""
-    urls = tuple(dict.fromkeys(url.strip().rstrip("/") for url in text.split(",") if url.strip()))
-    if not urls:
-        raise UserError("no worker: set WORKER_URLS or --workers to http://host:18081,http://host:18081")
-    for url in urls:
-        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
-            raise UserError(f"worker {url!r} is no address: write http://host:port")
-    return urls
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +43,9 @@ class WorkerNode:
 
 
 def rank_nodes(task_key: str, image: str, nodes: Iterable[WorkerNode]) -> list[WorkerNode]:
-    """Best first.  By rendezvous hashing a task keeps its worker when others come and go."""
-
-    def weight(node: WorkerNode) -> bytes:
-        return hashlib.sha1(f"{task_key}\0{node.url}".encode(), usedforsecurity=False).digest()
-
-    ranked = sorted(nodes, key=weight, reverse=True)
+    """Sort the workers for a task, best first: reachable ones that have its image, then by rendezvous hashing."""
+    by_url = {node.url: node for node in nodes}
+    ranked = [by_url[url] for url in rank_urls(task_key, by_url)]
     name = with_tag(image) if image else ""
     return sorted(ranked, key=lambda node: (not node.reachable, bool(name) and name not in node.images))
 

@@ -1,12 +1,11 @@
-"""The router's side of its workers: what it knows of them, and one request to one of them."""
+"""The router's workers: their last known status, and one request to one of them."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-import json
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -15,16 +14,16 @@ import aiohttp
 import orjson
 
 from protocol.errors import InfraError
+from sandbox.http.json_client import BUSY_STATUSES, RETRY_PAUSE_S, JsonHttpClient
 from sandbox.http.messages import ROUTER_SPARE_S
 from sandbox.router.placement import WorkerNode, is_repeatable
 
-_LOOK_S = 5.0
+_REFRESH_INTERVAL_S = 5.0
 _CONNECT_S = 5.0
-_AGAIN_S = 0.2
 
 
 class WorkerUnreachable(InfraError):
-    """``sent``: the request may have arrived all the same."""
+    """A worker did not answer.  ``sent`` says whether the request may have reached it."""
 
     def __init__(self, node: WorkerNode, error: Exception, *, sent: bool) -> None:
         super().__init__(f"Worker unreachable: {node.url}: {type(error).__name__} {error}".rstrip())
@@ -32,69 +31,71 @@ class WorkerUnreachable(InfraError):
 
 
 class WorkerReply(NamedTuple):
+    """A worker's reply, whatever its status."""
+
     status: int
     body: dict[str, Any]
     retry_after_s: float
 
     @property
     def is_full(self) -> bool:
-        """Ask another one."""
-        return self.status in {429, 503}
+        """Whether the worker has no room, so that another one should be asked."""
+        return self.status in BUSY_STATUSES
 
 
 class RouterWorkers:
-    """``async with Workers(urls) as workers``: looks at each every few seconds."""
+    """``async with RouterWorkers(urls, token, forward_s) as workers`` refreshes every worker's status regularly."""
 
     def __init__(self, urls: tuple[str, ...], token: str, forward_s: float) -> None:
-        """``forward_s``: longest wait for the answer to a request that carries no deadline."""
+        """``forward_s``: longest wait for the reply to a request that carries no deadline."""
         self._nodes = {url: WorkerNode(url) for url in urls}
+        self._clients = {url: JsonHttpClient(url, token, connect_s=_CONNECT_S) for url in urls}
         self.status: dict[str, dict[str, Any]] = {}
-        """Last reply of each, or why there is none."""
+        """Each worker's last status reply, or why there is none."""
         self.counts: Counter[str] = Counter()
-        self._headers = {"content-type": "application/json", **({"authorization": f"Bearer {token}"} if token else {})}
         self._forward_s = forward_s
-        self._http: aiohttp.ClientSession | None = None
+        self._open = AsyncExitStack()
         self._tasks = asyncio.TaskGroup()
-        self._looking: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._http = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=self._headers)
+        for client in self._clients.values():
+            await self._open.enter_async_context(client)
         await self._tasks.__aenter__()
         await self.refresh()
-        self._looking = self._tasks.create_task(self._keep_looking())
+        self._refreshing = self._tasks.create_task(self._keep_refreshing())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         try:
             await self._tasks.__aexit__(None, None, None)
         finally:
-            if self._http is not None:
-                await asyncio.shield(self._http.close())
+            await self._open.aclose()
 
     @property
     def nodes(self) -> tuple[WorkerNode, ...]:
+        """All workers as their last status described them."""
         return tuple(self._nodes.values())
 
-    async def _keep_looking(self) -> None:
+    async def _keep_refreshing(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_REFRESH_INTERVAL_S)
             await self.refresh()
 
     async def refresh(self, nodes: Iterable[WorkerNode] | None = None) -> None:
-        """Ask these workers, or all, how they are."""
+        """Ask these workers, or all, for their status."""
         async with asyncio.TaskGroup() as group:
             for node in self.nodes if nodes is None else nodes:
-                group.create_task(self._look_at(node))
+                group.create_task(self._refresh_one(node))
 
-    async def _look_at(self, node: WorkerNode) -> None:
+    async def _refresh_one(self, node: WorkerNode) -> None:
         try:
-            async with asyncio.timeout(_CONNECT_S):
-                answer = await self._exchange("GET", node, "/status", None)
-            pool = answer.body["pool"]
+            reply = await self._exchange("GET", node, "/status", None, _CONNECT_S)
+            pool = reply.body["pool"]
             slots = pool["max_tasks"] * pool["max_runs_per_task"]
             found = WorkerNode(
                 node.url,
@@ -106,21 +107,21 @@ class RouterWorkers:
                 pool.get("groups", {}),
                 pool.get("reserved", {}),
             )
-        except (WorkerUnreachable, TimeoutError, KeyError, TypeError) as error:
-            self._lost(node, error)
+        except (WorkerUnreachable, KeyError, TypeError) as error:
+            self._mark_unreachable(node, error)
         else:
-            self._nodes[node.url], self.status[node.url] = found, answer.body
+            self._nodes[node.url], self.status[node.url] = found, reply.body
 
-    def _lost(self, node: WorkerNode, error: Exception) -> None:
+    def _mark_unreachable(self, node: WorkerNode, error: Exception) -> None:
         self._nodes[node.url] = replace(self._nodes[node.url], reachable=False, groups={}, reserved={})
         self.status[node.url] = {"ok": False, "error": f"{type(error).__name__}: {error}"}
 
     async def post(
         self, node: WorkerNode, path: str, body: dict[str, Any], within_s: float | None = None
     ) -> WorkerReply:
-        """Once, and once more where that does no harm, within so long or by the deadline that the request carries.
+        """Send a request, and send it again if it was lost and may be repeated.
 
-        Raises WorkerUnreachable.
+        Waits for ``within_s``, else until the deadline that the request carries.  Raises WorkerUnreachable.
         """
         self.counts["forwarded"] += 1
         try:
@@ -128,31 +129,25 @@ class RouterWorkers:
         except WorkerUnreachable as error:
             self.counts["unreachable"] += 1
             if not error.sent or not is_repeatable(path, body):
-                self._lost(node, error)
+                self._mark_unreachable(node, error)
                 raise
         self.counts["repeated"] += 1
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(RETRY_PAUSE_S)
         try:
             return await self._exchange("POST", node, path, body, within_s)
         except WorkerUnreachable as error:
-            self._lost(node, error)
+            self._mark_unreachable(node, error)
             error.sent = True  # the first may have arrived, whatever became of the second
             raise
 
     async def _exchange(
         self, method: str, node: WorkerNode, path: str, body: dict[str, Any] | None, within_s: float | None = None
     ) -> WorkerReply:
-        if self._http is None:
-            raise RuntimeError("use `async with Workers(...)`")
-        data = None if body is None else io.BytesIO(json.dumps(body).encode())  # orjson refuses integers above 64 bits
-        carried = (body or {}).get("deadline_s")
-        total = within_s or (carried + ROUTER_SPARE_S if carried else self._forward_s)
-        timeout = aiohttp.ClientTimeout(total=total, sock_connect=_CONNECT_S)
+        deadline_s = (body or {}).get("deadline_s")
+        total_s = within_s or (deadline_s + ROUTER_SPARE_S if deadline_s else self._forward_s)
         try:
-            async with self._http.request(method, node.url + path, data=data, timeout=timeout) as response:
-                raw = await response.read()
-                after = response.headers.get("retry-after", "")
-                return WorkerReply(response.status, orjson.loads(raw), float(after) if after.isdigit() else 0.0)
+            reply = await self._clients[node.url].exchange(method, path, body, total_s)
+            return WorkerReply(reply.status, reply.json(), reply.retry_after_s)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise WorkerUnreachable(node, error, sent=False) from error
         except (aiohttp.ClientError, TimeoutError, OSError, orjson.JSONDecodeError) as error:

@@ -26,9 +26,9 @@ from sandbox.server.operations import RequestedOperation
 from sandbox.server.service import LeaseState, PoolService
 from sandbox.session.shell import CommandResult
 from sandbox.tools import OPENCLAW
+from sandbox.http.failures import LEASE_ERROR_STATUSES
 
 ENDED_DESTROYED = "sandbox_destroyed"
-LEASE_ERROR_STATUSES = (401, 404, 409, 410, 422, 503, 504)
 Op = TypeVar("Op", m.ResetRequest, m.ExecToolRequest, m.EvaluateRequest, m.RunCommandRequest, m.WriteFilesRequest)
 
 

@@ -18,7 +18,8 @@ import pytest
 from aiohttp import web
 
 from sandbox.docker.engine import DockerEngineError
-from sandbox.egress_proxy import PROXY_ADDRESS, EgressProxy, EgressProxySettings
+from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
+from sandbox.egress_proxy.proxy import EgressProxy
 
 SANDBOXES = 12
 PACKAGE = bytes(range(256)) * 8000

@@ -20,7 +20,7 @@ from sandbox.docker.daemon import (
     find_answering_engine,
     start_engine,
 )
-from sandbox.host import _base_image
+from sandbox.host import find_base_image
 from sandbox.host_record import HostSettings
 from sandbox.images.base_image import base_image_tag, build_base_image
 
@@ -86,7 +86,7 @@ def test_a_base_image_is_used_else_pulled_else_built(
     monkeypatch.setattr("sandbox.docker.daemon.has_image", lambda url, name: name in present)
     monkeypatch.setattr("sandbox.docker.daemon.create_image", pull)
     monkeypatch.setattr("sandbox.images.base_image.build_base_image", build)
-    assert _base_image(HostSettings(Path("home"), base_image=configured), "unix:///engine", said.append) == used
+    assert find_base_image(HostSettings(Path("home"), base_image=configured), "unix:///engine", said.append) == used
     assert done == does
     told = [line for line in said if "no route to host; the one built from Debian packages is used" in line]
     assert len(told) == (does[:1] == ["pull"] and not pullable)

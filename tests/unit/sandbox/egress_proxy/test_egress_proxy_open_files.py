@@ -14,7 +14,8 @@ import pytest
 from protocol.processes import open_files
 from sandbox import egress_proxy
 from sandbox.docker.engine import DockerEngineError
-from sandbox.egress_proxy import EgressProxy, EgressProxySettings
+from sandbox.egress_proxy.proxy import EgressProxy
+from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 

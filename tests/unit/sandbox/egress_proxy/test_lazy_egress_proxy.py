@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.egress_proxy import EgressProxySettings
+from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 
 

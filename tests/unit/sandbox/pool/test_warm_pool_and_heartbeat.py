@@ -34,8 +34,11 @@ class Started:
     """A sandbox whose end takes until ``may_end``."""
 
     may_end = asyncio.Event()
+    count = 0
 
-    def __init__(self) -> None:
+    def __init__(self, image: str = "") -> None:
+        Started.count += 1
+        self.image = image
         self.alive, self.spec, self.extended = True, None, 0
         self.beaten = asyncio.Event()
 
@@ -52,10 +55,10 @@ class Started:
 
 @pytest.fixture(autouse=True)
 def starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    Started.may_end = asyncio.Event()
+    Started.may_end, Started.count = asyncio.Event(), 0
 
-    async def start(*_: object) -> Started:
-        return Started()
+    async def start(engine: object, spec: ContainerSpec, *_: object) -> Started:
+        return Started(spec.image)
 
     monkeypatch.setattr(warm_pool.SandboxSession, "start", start)
 
@@ -83,36 +86,36 @@ async def test_live_sessions_are_kept_alive_while_warm_ones_do_not_end():
     clock = Clock()
     async with filled(clock) as warm:
         live: Any = Started()
-        upkeep = SessionHeartbeat(0.003, warm)
-        async with upkeep.running():
-            upkeep.watch(live, 3600.0)
+        heartbeat = SessionHeartbeat(0.003, warm)
+        async with heartbeat.running():
+            heartbeat.watch(live, 3600.0)
             clock.now = 601.0
             async with asyncio.timeout(30):
                 await live.beaten.wait()
             assert len(warm) == 0, "the warm ones were not too old"
-            upkeep.unwatch(live)
+            heartbeat.unwatch(live)
 
 
 async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their_daemon_too():
     clock = Clock()
     async with filled(clock) as warm:
-        upkeep = SessionHeartbeat(60.0, warm)
+        heartbeat = SessionHeartbeat(60.0, warm)
         spec = ContainerSpec("image", Path("/kit"), {}, auto_remove=False)
-        live, bench, ready, other = (_with(spec) for _ in range(4))
+        live, verifier, ready, other = (_with(spec) for _ in range(4))
         other.spec = replace(spec, auto_remove=True)
-        upkeep.watch(live, 3600.0)
+        heartbeat.watch(live, 3600.0)
         for each in (ready, other):
-            upkeep.resume_when_broken(each)
-        assert upkeep.writable_sessions() == (live,)
-        with live.beside(bench):
-            assert upkeep.writable_sessions() == (live, bench)
-            assert [each.on_cut is not None for each in (live, bench, ready, other)] == [True, True, True, False]
-        assert (upkeep.writable_sessions(), bench.on_cut) == ((live,), None)
+            heartbeat.resume_when_broken(each)
+        assert heartbeat.writable_sessions() == (live,)
+        with live.watch_verifier(verifier):
+            assert heartbeat.writable_sessions() == (live, verifier)
+            assert [each.on_stream_broken is not None for each in (live, verifier, ready, other)] == [True, True, True, False]
+        assert (heartbeat.writable_sessions(), verifier.on_stream_broken) == ((live,), None)
 
 
 def _with(spec: ContainerSpec) -> Any:
     made: Any = Started()
-    made.spec, made.on_cut = spec, None
+    made.spec, made.on_stream_broken = spec, None
     return made
 
 
@@ -136,7 +139,7 @@ async def test_a_shelf_that_nobody_took_from_is_full_again_when_its_sandboxes_ar
         for each in before:
             each.alive = not dead
         clock.now = 1.0 if dead else 601.0
-        warm.tend()
+        warm.maintain()
         assert warm.is_full, "a place was given away before what is in it had ended"
         Started.may_end.set()
         await until(lambda: len(warm) == 2)
@@ -148,12 +151,12 @@ async def test_one_that_is_being_replaced_counts_and_is_not_replaced_twice():
     settings = PoolSettings("p", "r", 8, warm=2, unattended_s=60.0)
     async with filled(clock, settings) as warm:
         clock.now = 601.0
-        warm.tend()
+        warm.maintain()
         warm.refill(KIND)
-        assert not warm._fills
+        assert warm.filling == 0
         Started.may_end.set()
         await until(lambda: len(warm) == 2)
-        await warm.filled()
+        await warm.wait_until_filled()
         assert len(warm) == 2
 
 
@@ -164,21 +167,18 @@ async def test_a_kind_that_no_task_has_asked_for_in_a_long_time_is_not_kept_read
         Started.may_end.set()
         clock.now = 7000.0
         warm.refill(OTHER)
-        await warm.filled()
+        await warm.wait_until_filled()
         clock.now = 7201.0
-        warm.tend()
+        warm.maintain()
         await until(lambda: not warm.is_full)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert {each.kind for each in warm._shelf._kept} == {OTHER}
+        assert {each.image for each in warm} == {OTHER.image}
 
 
 async def test_a_pool_that_ends_starts_no_more():
     clock = Clock()
     async with filled(clock) as warm:
         clock.now = 601.0
-        warm.tend()
-        warm._ending = True
-        Started.may_end.set()
-        await until(lambda: not warm.is_full)
-        assert not warm._fills
+        warm.maintain()
+    assert (Started.count, warm.filling, warm.is_full) == (2, 0, False)

@@ -23,7 +23,8 @@ from sandbox.providers.remote import RemotePool
 from sandbox.router import groups
 from sandbox.router.__main__ import main
 from sandbox.router.app import create_app
-from sandbox.router.placement import WorkerNode, rank_nodes, worker_urls
+from sandbox.router.placement import WorkerNode, rank_nodes
+from sandbox.http.server_urls import worker_urls
 from sandbox.router.workers import RouterWorkers
 from sandbox.server.service import PoolService
 from sandbox.tasks.task import ImageBuild, Task

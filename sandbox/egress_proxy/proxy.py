@@ -1,0 +1,147 @@
+"""The egress proxy: what a sandbox in network mode ``proxy`` can reach.
+
+``async with EgressProxy(folder, settings) as proxy: async with proxy.opened(pid, hosts) as env: …`` listens at
+127.0.0.1:3128 inside a container's network namespace until the block ends, so that each phase of a task (build, agent,
+verify) has its own network while the container has none.  Requests to allowed hosts are forwarded, all others get 403
+and are counted.  Files fetched over plain HTTP, or from the package index that ``env`` points pip and uv at, are
+fetched once and cached for all sandboxes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from sandbox.docker.network_namespace import listen_in_namespace
+from sandbox.egress_proxy.connection import ProxyAccess, serve_connection
+from sandbox.egress_proxy.file_cache import FileCache
+from sandbox.egress_proxy.rules import AllowList
+from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
+from sandbox.egress_proxy.upstream import UpstreamClient
+
+_MOST_CONNECTIONS = 64
+_MOST_NAMED = 1000
+_PAUSE_S = 0.1
+"""Before the next try to take a connection in: the kernel keeps it meanwhile."""
+
+
+class EgressProxyStatistics(NamedTuple):
+    open: int
+    fetched: int
+    """Files that were brought in from outside."""
+    served: int
+    """Answers that needed no fetch."""
+    refused: Mapping[str, int]
+    """Why requests were refused → how often."""
+
+
+async def _no_confirmation() -> None:
+    """Whoever has this number is meant."""
+
+
+class EgressProxy:
+    """One for a machine's sandboxes; what it fetches is kept in ``folder``."""
+
+    def __init__(self, folder: Path, settings: EgressProxySettings) -> None:
+        self._settings = settings
+        self._upstream = UpstreamClient(FileCache(folder, settings.max_bytes))
+        self._tasks = asyncio.TaskGroup()
+        self._listening: set[asyncio.Task[None]] = set()
+        self._refused: Counter[str] = Counter()
+
+    async def __aenter__(self) -> Self:
+        await self._upstream.__aenter__()
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        del kind, error, trace  # the caller's own error leaves as it is, not in a group
+        for listening in self._listening:
+            listening.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)
+        finally:
+            await self._upstream.__aexit__(None, None, None)
+
+    @asynccontextmanager
+    async def opened(
+        self,
+        pid: int,
+        hosts: tuple[str, ...],
+        *,
+        everywhere: bool = False,
+        service_names: Iterable[str] = (),
+        confirm: Callable[[], Awaitable[None]] = _no_confirmation,
+    ) -> AsyncGenerator[Mapping[str, str]]:
+        """Open the gate in the namespace of a process on this host; ``confirm`` as of :func:`listening_in`.  Yields
+        what programs there need in their environment.  Raises UserError, EngineError.
+        """
+        door = await listen_in_namespace(pid, confirm)
+        allowed = AllowList((*hosts, *self._settings.always_allowed_hosts), everywhere)
+        closed = asyncio.Event()
+
+        def ended(listening: asyncio.Task[None]) -> None:  # also of a task that was cancelled before its first step
+            self._listening.discard(listening)
+            door.close()
+            closed.set()
+
+        listening = self._tasks.create_task(self._listen(door, ProxyAccess(allowed, PROXY_ADDRESS, self._note_refused)))
+        self._listening.add(listening)
+        listening.add_done_callback(ended)
+        try:
+            yield self._settings.environment(service_names)
+        finally:
+            listening.cancel()
+            await asyncio.shield(closed.wait())
+
+    async def _listen(self, door: socket.socket, visit: ProxyAccess) -> None:
+        room = asyncio.Semaphore(_MOST_CONNECTIONS)
+        guests: dict[asyncio.Task[None], socket.socket] = {}
+
+        def left(guest: asyncio.Task[None]) -> None:
+            guests.pop(guest).close()
+            room.release()
+
+        try:
+            while True:
+                await room.acquire()
+                connection = await _accepted(door)
+                guest = self._tasks.create_task(self._serve(connection, visit))
+                guests[guest] = connection
+                guest.add_done_callback(left)
+        finally:
+            for guest in guests:
+                guest.cancel()
+
+    async def _serve(self, connection: socket.socket, visit: ProxyAccess) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(sock=connection)
+            await serve_connection(reader, writer, visit, self._upstream)
+        except Exception as error:  # noqa: BLE001  one guest's trouble is recorded and is nobody else's
+            self._note_refused(f"failed: {type(error).__name__} {error}")
+
+    def _note_refused(self, why: str) -> None:
+        if why in self._refused or len(self._refused) < _MOST_NAMED:
+            self._refused[why] += 1
+
+    def statistics(self) -> EgressProxyStatistics:
+        return EgressProxyStatistics(
+            len(self._listening), self._upstream.fetched, self._upstream.served, dict(self._refused)
+        )
+
+
+async def _accepted(door: socket.socket) -> socket.socket:
+    """The next connection, as soon as this process can open one more file: what has no room waits, and ends nothing."""
+    while True:
+        try:
+            return (await asyncio.get_running_loop().sock_accept(door))[0]
+        except OSError:
+            await asyncio.sleep(_PAUSE_S)
