@@ -15,7 +15,7 @@ from actors.rollout.sandbox_terminal import attribute_sandbox_loss, to_episode_g
 from sandbox.providers.interface import Sandbox
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, PortableToolContext, Toolset
-from sandbox.tools.remote import ProviderToolTarget, call_remote_tool
+from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool
 
 
 @dataclass(slots=True)

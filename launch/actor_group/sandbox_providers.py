@@ -23,7 +23,7 @@ from sandbox.http.auth import TOKEN_VARIABLE, read_token
 from sandbox.providers.daytona.provider import DaytonaOptions
 from sandbox.providers.daytona.sdk import load_sdk
 from sandbox.http.server_urls import worker_urls
-from sandbox.tools.remote import local_only_tools
+from sandbox.providers.remote_tools import local_only_tools
 
 POOL_URLS_VARIABLE = "WORKER_URLS"
 ENVIRONMENT_URLS_VARIABLE = "ENVIRONMENT_URLS"
