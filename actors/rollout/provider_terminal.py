@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from actors.rollout.episode import EpisodeGrade, ToolCallResult
 from actors.rollout.sandbox_terminal import attribute_sandbox_loss, to_episode_grade
 from sandbox.providers.interface import Sandbox
+from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY, PortableToolContext, Toolset
-from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool
 
 
 @dataclass(slots=True)

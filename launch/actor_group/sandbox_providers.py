@@ -20,9 +20,9 @@ from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin
 from protocol.processes.loopback import is_loopback
 from sandbox.http.auth import TOKEN_VARIABLE, read_token
+from sandbox.http.server_urls import worker_urls
 from sandbox.providers.daytona.provider import DaytonaOptions
 from sandbox.providers.daytona.sdk import load_sdk
-from sandbox.http.server_urls import worker_urls
 from sandbox.providers.remote_tools import local_only_tools
 
 POOL_URLS_VARIABLE = "WORKER_URLS"

@@ -20,9 +20,9 @@ from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
-from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.errors import ImageError
 from sandbox.host_record import HostSettings, current_host
 from sandbox.images import engine_calls

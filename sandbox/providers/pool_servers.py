@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Self
 
 from sandbox.errors import SandboxStartError, TaskFault
-from sandbox.providers.remote import RemotePool, RemoteSandbox
 from sandbox.http.server_urls import rank_urls
+from sandbox.providers.remote import RemotePool, RemoteSandbox
 from sandbox.tasks.task import Task
 
 _UNREACHABLE_S = 30.0

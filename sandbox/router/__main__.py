@@ -10,9 +10,9 @@ from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser
 from sandbox.http.auth import check_access, read_token
+from sandbox.http.server_urls import worker_urls
 from sandbox.http.serving import bind_listener, run_server
 from sandbox.router.app import create_app
-from sandbox.http.server_urls import worker_urls
 from sandbox.router.workers import RouterWorkers
 
 

@@ -15,12 +15,12 @@ from sandbox.http import messages as m
 from sandbox.http.application import create_application, prometheus_exposition
 from sandbox.http.auth import Access
 from sandbox.http.endpoints import HttpCall, HttpEndpoint
+from sandbox.http.failures import LEASE_ERROR_STATUSES
 from sandbox.http.messages import HttpError, HttpReply
 from sandbox.pool.leases import UnknownLease
 from sandbox.router.groups import SlotGroups
 from sandbox.router.placement import WorkerNode, parse_router_lease_id, rank_nodes, remember_bounded, router_lease_id
 from sandbox.router.workers import RouterWorkers, WorkerReply, WorkerUnreachable
-from sandbox.http.failures import LEASE_ERROR_STATUSES
 
 Body = TypeVar("Body", bound=m.ApiMessage)
 _ALL_FULL_RETRY_S = 2.0

@@ -18,6 +18,7 @@ from sandbox.http import messages as m
 from sandbox.http.application import create_application
 from sandbox.http.auth import Access
 from sandbox.http.endpoints import HttpCall, HttpEndpoint
+from sandbox.http.failures import LEASE_ERROR_STATUSES
 from sandbox.http.messages import HttpReply
 from sandbox.pool.leases import SlotsExhausted
 from sandbox.providers.interface import Sandbox
@@ -26,7 +27,6 @@ from sandbox.server.operations import RequestedOperation
 from sandbox.server.service import LeaseState, PoolService
 from sandbox.session.shell import CommandResult
 from sandbox.tools import OPENCLAW
-from sandbox.http.failures import LEASE_ERROR_STATUSES
 
 ENDED_DESTROYED = "sandbox_destroyed"
 Op = TypeVar("Op", m.ResetRequest, m.ExecToolRequest, m.EvaluateRequest, m.RunCommandRequest, m.WriteFilesRequest)

@@ -18,8 +18,8 @@ import pytest
 from aiohttp import web
 
 from sandbox.docker.engine import DockerEngineError
-from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 from sandbox.egress_proxy.proxy import EgressProxy
+from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 
 SANDBOXES = 12
 PACKAGE = bytes(range(256)) * 8000

@@ -17,8 +17,8 @@ from sandbox.docker import owner
 from sandbox.docker.engine import ContainerSpec, DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
-from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
+from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 from sandbox.errors import SandboxStartError
 from sandbox.host_record import SandboxHost
 from sandbox.images.store import ImageSettings, ImageStore

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from protocol.errors import UserError
-from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
+from sandbox.egress_proxy.settings import EgressProxySettings
 
 
 async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):

@@ -16,6 +16,7 @@ import pytest
 from protocol.cli.exit_codes import main_guard
 from protocol.errors import UserError
 from sandbox.http.auth import Access, check_access
+from sandbox.http.server_urls import worker_urls
 from sandbox.http.task_codec import encode_task
 from sandbox.images.image_names import built_image_name
 from sandbox.pool.leases import LeaseLimits
@@ -24,7 +25,6 @@ from sandbox.router import groups
 from sandbox.router.__main__ import main
 from sandbox.router.app import create_app
 from sandbox.router.placement import WorkerNode, rank_nodes
-from sandbox.http.server_urls import worker_urls
 from sandbox.router.workers import RouterWorkers
 from sandbox.server.service import PoolService
 from sandbox.tasks.task import ImageBuild, Task
