@@ -1,7 +1,7 @@
-"""How long a process has been at what, for people: ``lanes/<name>.jsonl``, a line a second while anything goes on.
+"""How long a process has been at what, for people: ``activity/<name>.jsonl``, a line a second while anything goes on.
 
-A line is ``{"t": unix seconds, "kind": "worker", "begun": unix seconds, "seconds": {"tool": 12.5, …}}``: for each state
-the running sum, since ``begun``, of the time that things were in it.  Sums do not depend on which lines are read: the
+A line is ``{"t": unix seconds, "kind": "worker", "started": unix seconds, "seconds": {"tool": 12.5, …}}``: for each state
+the running sum, since ``started``, of the time that things were in it.  Sums do not depend on which lines are read: the
 difference of two is exact, however far apart they are and whatever was lost between.  Writing never raises and never
 waits for a reader.  While nothing goes on nothing is written, and a line at the next beginning says when that was.
 """
@@ -19,7 +19,7 @@ import orjson
 
 from protocol.files.filesystem import append_atomically, cut_torn_line
 
-ACTIVITY_FOLDER = "lanes"
+ACTIVITY_FOLDER = "activity"
 WRITE_INTERVAL_S = 1.0
 
 
@@ -39,7 +39,7 @@ class ActivityLog:
         self._counts: Counter[str] = Counter()
         self._sums: dict[str, float] = {}
         self._since = steady()
-        self._begun = now()
+        self._started = now()
         self._written: dict[str, float] = {}
         self._written_at = -WRITE_INTERVAL_S
         """Of the steady clock."""
@@ -90,7 +90,7 @@ class ActivityLog:
         line = {
             "t": round(self._now(), 3),
             "kind": self._kind,
-            "begun": round(self._begun, 3),
+            "started": round(self._started, 3),
             "seconds": {state: round(seconds, 3) for state, seconds in self._sums.items()},
         }
         with suppress(OSError):

@@ -165,7 +165,7 @@ def check_trained_share(facts: RunSignals, ease: float) -> str | None:
 def check_unclipped(facts: RunSignals, ease: float) -> str | None:
     del ease
     newest = facts.steps[-_UNCLIPPED_STEPS:]
-    clips, age = [_clip(step) for step in newest], _mean(step.age_mean for step in newest)
+    clips, age = [_clip(step) for step in newest], _mean(step.staleness_mean for step in newest)
     if len(newest) < _UNCLIPPED_STEPS or (age or 0.0) < _OLD or any(clip is None or clip > 0 for clip in clips):
         return None
     return (

@@ -26,7 +26,7 @@ class StepSignals(NamedTuple):
     clip_low: float | None
     entropy: float | None
     pass_rate: float | None
-    age_mean: float | None
+    staleness_mean: float | None
     share_by_decile: tuple[float, ...]
 
 
@@ -38,7 +38,7 @@ def read_step_signals(line: Event) -> StepSignals:
         get_number(line, "clip_low"),
         get_number(line, "entropy"),
         get_number(line, "pass_rate"),
-        get_number(line, "age_mean"),
+        get_number(line, "staleness_mean"),
         tuple(get_numbers(line, "trained_share_by_decile")),
     )
 

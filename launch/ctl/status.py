@@ -29,8 +29,8 @@ _SHOWN = (
     "pass_rate",
     "loss",
     "entropy",
-    "age_mean",
-    "age_max",
+    "staleness_mean",
+    "staleness_max",
     "tokens_per_s_sampled",
     "step_s",
     "wait_s",
@@ -82,7 +82,7 @@ class RunOverview:
     url: str
     reason: str
     """How a run ended."""
-    go_on: str
+    resume_command: str
     """The command that goes on with a run that nobody drives; empty for others."""
     problem: str
     """One line: why its record cannot be read."""
@@ -131,7 +131,7 @@ def read_status(run_dir: Path) -> RunOverview:
         retuned=read_changes(run_dir),
         url=view.run.url if alive else "",
         reason=view.run.reason,
-        go_on="" if alive or ended or card.problem else find_resume_command(run_dir),
+        resume_command="" if alive or ended or card.problem else find_resume_command(run_dir),
         problem=card.problem,
     )
 
@@ -184,7 +184,7 @@ def format_status(status: RunOverview) -> list[str]:
     lines += [f"asked, not answered: {each.action}" for each in status.asked]
     lines += [f"! {status.problem}"] if status.problem else []
     lines += [f"live monitor: {status.url}"] if status.url else []
-    return [*lines, *([f"to go on with it: {status.go_on}"] if status.go_on else [])]
+    return [*lines, *([f"to go on with it: {status.resume_command}"] if status.resume_command else [])]
 
 
 def format_rollouts(rollouts: list[RunningRollout]) -> list[str]:

@@ -26,8 +26,8 @@ PREFIX = "longshore_"
 _FILES = ("events/*.jsonl",)
 
 STEP_METRIC_HELP = {
-    "age_max": "oldest token with loss, in optimizer steps",
-    "age_mean": "mean age of the tokens with loss",
+    "staleness_max": "oldest token with loss, in optimizer steps",
+    "staleness_mean": "mean age of the tokens with loss",
     "clip_dual": "share of tokens that the dual clip bounded",
     "clip_high": "share of tokens clipped above",
     "clip_low": "share of tokens clipped below",
@@ -113,7 +113,7 @@ class PrometheusCollector(Collector):
         self._values = {
             name: value for name, value in numeric_metrics(event).items() if "/" not in name and name != "seq"
         }
-        self._ages = [float(str(tokens)) for tokens in get_list(event, "age_histogram")]
+        self._ages = [float(str(tokens)) for tokens in get_list(event, "staleness_histogram")]
         dropped = get_mapping(event, "dropped")
         self._dropped.update({reason: int(get_number(dropped, reason) or 0) for reason in dropped})
 
@@ -127,7 +127,7 @@ class PrometheusCollector(Collector):
         for name, value in sorted(self._values.items()):
             yield self._gauge(name, STEP_METRIC_HELP.get(name, "of the newest step"), (), {(): value})
         ages = {(str(age),): tokens for age, tokens in enumerate(self._ages)}
-        yield self._gauge("tokens_by_age", "tokens with loss in the newest step", ("age",), ages)
+        yield self._gauge("tokens_by_staleness", "tokens with loss in the newest step", ("age",), ages)
         yield self._gauge("sandboxes", "by worker and state", ("worker", "state"), self._sandboxes)
         pauses = {(engine,): value for engine, value in self._pauses.items()}
         yield self._gauge("engine_pause_ms", "an engine's last pause for weights", ("engine",), pauses)

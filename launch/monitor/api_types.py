@@ -18,7 +18,7 @@ Number: TypeAlias = "float | None"
 class TrajectoryState(StrEnum):
     """Where a trajectory is."""
 
-    HELD = "held"
+    BUFFERED = "buffered"
     """In the buffer: acknowledged, and no step has used it."""
     TRAINED = "trained"
     DROPPED = "dropped"
@@ -79,7 +79,7 @@ class RunCard:
     id: str
     recipe: str
     mode: str
-    standing: RunStatus
+    status: RunStatus
     step: int
     steps: int
     """That it is to take; 0 where unknown."""
@@ -99,7 +99,7 @@ class RunProgress:
     run: str
     revision: int
     """Changes whenever anything that the API answers may have."""
-    standing: RunStatus
+    status: RunStatus
     phase: str
     step: int
     steps: int
@@ -120,7 +120,7 @@ class RunProgress:
     """What a person has made of a run that goes on: paused, draining."""
     directory: str = ""
     """Its path, as a person would type it where the monitor was started."""
-    go_on: str = ""
+    resume_command: str = ""
     """The command that goes on with a run that nobody drives and that has not come to its end."""
 
 
@@ -138,7 +138,7 @@ class StepRow:
     reward_mean: Number
     pass_rate: Number
     loss: Number
-    age_max: Number
+    staleness_max: Number
     trained_share: Number
     wait_s: Number
     step_s: Number
@@ -176,7 +176,7 @@ class TrajectoryRow:
     """The step that trained or dropped it."""
     advantage: Number
     """Mean over its tokens with loss."""
-    gap: Number
+    logprob_gap: Number
     """Mean of |log π − log μ| over them: learner's and engine's log-probability of the same token."""
     at: Number
     """When it was acknowledged."""
@@ -195,7 +195,7 @@ class GroupRow:
     outcome: str
     """``open``, ``ready``, ``zero_variance``, ``infra_short`` (:class:`protocol.groups.GroupOutcome`)."""
     state: str
-    """``open``, ``held``, ``trained``, ``dropped``, or ``mixed``: some of it trained, some dropped."""
+    """``open``, ``buffered``, ``trained``, ``dropped``, or ``mixed``: some of it trained, some dropped."""
     reasons: dict[str, int]
     """Dropped members by reason."""
     step: int | None
@@ -260,9 +260,9 @@ class TurnView:
     trained: int
     """Tokens of it, with loss."""
     logprob_mean: Number
-    gap_mean: Number
-    gap_max: Number
-    age_max: int | None
+    logprob_gap_mean: Number
+    logprob_gap_max: Number
+    staleness_max: int | None
     at_s: Number
     """Where it stands in the recording, seconds from its beginning."""
     recording_offset: int | None
@@ -312,7 +312,7 @@ class TrajectoryDetail:
     ms: dict[str, float]
     trained_version: str
     """Of the weights of the step that used it; empty where none did."""
-    age_bound: Number
+    max_staleness: Number
     segments: list[SegmentView]
     recording: RecordingView | None
 
@@ -339,7 +339,7 @@ class TokenPage:
     fate: list[TokenFate]
     learner_logprob: list[Number]
     """The learner's, before the update that it was in."""
-    gap: list[Number]
+    logprob_gap: list[Number]
     """``learner_logprob − logprob``."""
     advantage: list[Number]
 
@@ -357,7 +357,7 @@ class ActivityLane:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityLanes:
+class ActivityTimeline:
     since: float
     until: float
     slot_s: float

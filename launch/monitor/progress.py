@@ -32,7 +32,7 @@ _TICKS = "▁▂▃▄▅▆▇█"
 _ACCENT = "cyan"
 _PARTS = 5
 """Lines that a phase without steps is worth where there is no terminal."""
-_TOLD = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "age_mean", "age_max")
+_TOLD = ("reward_mean", "pass_rate", "tokens_per_s_sampled", "staleness_mean", "staleness_max")
 _BESIDE, _ENDS = 3, {"before", "after"}
 """Evaluations beside training that have room, and those that are not beside it."""
 _NAMES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
@@ -201,7 +201,7 @@ def render_panel(view: RunView) -> RenderableType:
         _fact("engine pause", _pause(view), ""),
         _fact("sandboxes live", str(view.sandboxes.live), f"{view.sandboxes.waiting} waiting"),
         _fact("tokens trained", f"{view.tokens.trained:,}", f"{view.tokens.masked:,} masked"),
-        _fact("episodes dropped", f"{_dropped(view):,}", f"{view.totals.acked:,} acknowledged"),
+        _fact("episodes dropped", f"{_dropped(view):,}", f"{view.totals.acknowledged:,} acknowledged"),
     )
     parts: list[RenderableType] = [_phase_row(view), Text(), facts]
     for found in _shown(view.evaluations):
@@ -276,8 +276,8 @@ def _percent(value: float | None) -> str:
 
 
 def _age(view: RunView, values: Mapping[str, float | None]) -> str:
-    bound = "" if view.run.age_bound is None else f" of {view.run.age_bound:.0f}"
-    return f"{_number(values.get('age_mean'), 1)}, oldest {_number(values.get('age_max'), 0)}{bound}"
+    bound = "" if view.run.max_staleness is None else f" of {view.run.max_staleness:.0f}"
+    return f"{_number(values.get('staleness_mean'), 1)}, oldest {_number(values.get('staleness_max'), 0)}{bound}"
 
 
 def _pause(view: RunView) -> str:

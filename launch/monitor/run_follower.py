@@ -142,7 +142,7 @@ class RunFollower:
             return RunProgress(
                 run=self.name,
                 revision=self.revision,
-                standing=self._status,
+                status=self._status,
                 phase=state.phases[-1].name if state.phases else "",
                 step=newest_step(catalog) or 0,
                 steps=state.header.steps,
@@ -156,7 +156,7 @@ class RunFollower:
                 problem=self._problem(),
                 flow=RUN_FLOWS.get(state.header.flow, "") if asked else "",
                 directory=str(display_path(self.run_dir)),
-                go_on=self._resume_command(),
+                resume_command=self._resume_command(),
             )
 
     def _resume_command(self) -> str:
@@ -196,7 +196,7 @@ class RunFollower:
     def read_context(self) -> ReadContext:
         """What details are read with."""
         with self._lock:
-            bound, live = self._store.state.header.age_bound, self._live_recordings
+            bound, live = self._store.state.header.max_staleness, self._live_recordings
         lineage, vocabulary = self._read_lineage(), self._read_vocabulary()
         return ReadContext(self.run_dir, lineage, vocabulary, bound, live)
 

@@ -142,8 +142,8 @@ class Forecast:
     source: str
     steps_per_hour: float
     trained_tokens_per_s: float
-    age_mean: float
-    age_max: int
+    staleness_mean: float
+    staleness_max: int
     trained_share: float
     """Of the sampled tokens."""
     in_flight: float
@@ -160,8 +160,8 @@ class Forecast:
             "source": self.source,
             "steps_per_hour": round(self.steps_per_hour, 3),
             "trained_tokens_per_s": round(self.trained_tokens_per_s, 2),
-            "age_mean": round(self.age_mean, 4),
-            "age_max": self.age_max,
+            "staleness_mean": round(self.staleness_mean, 4),
+            "staleness_max": self.staleness_max,
             "trained_share": round(self.trained_share, 4),
             "in_flight": round(self.in_flight, 2),
             "places": self.capacity,
@@ -223,8 +223,8 @@ def _read(source: str, outcome: SimulationResult, steps: int, places: int, episo
         source=source,
         steps_per_hour=3600 * steps / account.seconds,
         trained_tokens_per_s=account.trained / account.seconds,
-        age_mean=sum(age * tokens for age, tokens in enumerate(ages)) / trained,
-        age_max=max((age for age, tokens in enumerate(ages) if tokens), default=0),
+        staleness_mean=sum(age * tokens for age, tokens in enumerate(ages)) / trained,
+        staleness_max=max((age for age, tokens in enumerate(ages) if tokens), default=0),
         trained_share=account.trained / max(1, account.sampled),
         in_flight=in_flight,
         capacity=places,

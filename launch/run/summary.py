@@ -192,7 +192,7 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
         "best": _best(facts.best),
         "trajectories": {
             "finished": counts.finished,
-            "acked": books.acked,
+            "acknowledged": books.acked,
             "trained": books.trained,
             "dropped": {str(reason): number for reason, number in books.dropped.items()},
             "dropped_tokens_by_length": {reason: dict(buckets) for reason, buckets in books.dropped_tokens.items()},
@@ -206,8 +206,8 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
             "infra_failed_by_decile": list(counts.failed_by_decile),
         },
         "token_age": {
-            "max": _largest(steps, "age_max"),
-            "mean": round(_weighted(steps, "age_mean", "trained_tokens"), 4),
+            "max": _largest(steps, "staleness_max"),
+            "mean": round(_weighted(steps, "staleness_mean", "trained_tokens"), 4),
             "bound": facts.max_staleness,
         },
         "clip": {
@@ -240,7 +240,7 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
 
 def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]) -> list[str]:
     """What a run must hold and did not, one line each.  ``steps``: the metrics of those that stand."""
-    trained, oldest = round(_total(steps, "trained_trajectories")), _largest(steps, "age_max")
+    trained, oldest = round(_total(steps, "trained_trajectories")), _largest(steps, "staleness_max")
     checks = (
         (facts.finished, "the run did not come to its end"),
         (facts.leaked == 0, f"{facts.leaked} containers, networks, volumes or copies were left behind"),

@@ -60,7 +60,7 @@ COMPARED_METRICS = (
     ComparedMetric("Pass rate", "all tests passed, of the training episodes", _named("pass_rate"), share=True),
     ComparedMetric("Entropy", "of the policy, a token", _named("entropy")),
     ComparedMetric("Clipped", "share of the tokens", _clipped, share=True),
-    ComparedMetric("Token age", "mean, in optimizer steps", _named("age_mean")),
+    ComparedMetric("Token age", "mean, in optimizer steps", _named("staleness_mean")),
     ComparedMetric(
         "Trained share", "tokens with loss ÷ sampled tokens", _named("trained_share"), share=True, from_zero=False
     ),

@@ -80,7 +80,7 @@ def main() -> None:
             measured = trace.measured
             console.print(
                 f"the run itself: {measured.trained_tokens_per_s:,.1f} trained tokens a second, mean age "
-                f"{measured.age_mean:.3f}"
+                f"{measured.staleness_mean:.3f}"
             )
         result: dict[str, JsonValue] = {"scenario": scenario.name, "rows": [row.as_json() for row in rows]}
         write_simulation(folder, scenario, rows, result, shlex.join(["python", "-m", "launch.simulate", *sys.argv[1:]]))

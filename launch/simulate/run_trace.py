@@ -45,7 +45,7 @@ class TraceStep(_Part):
     """Of the time since the step before it, what was not waiting for a batch."""
     wait_s: _Seconds
     trained_tokens: Annotated[int, Field(ge=0)]
-    age_mean: Annotated[float, Field(ge=0)]
+    staleness_mean: Annotated[float, Field(ge=0)]
 
 
 class TraceEpisode(_Part):
@@ -95,7 +95,7 @@ class TraceFile(_Part):
 @dataclass(frozen=True, slots=True)
 class TraceMeasurement:
     trained_tokens_per_s: float
-    age_mean: float
+    staleness_mean: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,9 @@ class RunTrace:
         steps = self.file.steps
         tokens = sum(step.trained_tokens for step in steps)
         seconds = sum(step.busy_s + step.wait_s for step in steps)
-        return TraceMeasurement(tokens / seconds, sum(step.age_mean * step.trained_tokens for step in steps) / tokens)
+        return TraceMeasurement(
+            tokens / seconds, sum(step.staleness_mean * step.trained_tokens for step in steps) / tokens
+        )
 
     @property
     def settings(self) -> SimulationSettings:
@@ -218,7 +220,7 @@ def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
                 busy_s=max(0.001, round(line["elapsed_s"] - line["wait_s"], 3)),
                 wait_s=line["wait_s"],
                 trained_tokens=int(line["trained_tokens"]),
-                age_mean=line["age_mean"],
+                staleness_mean=line["staleness_mean"],
             )
             for line in lines
         ],

@@ -41,7 +41,7 @@ class QueueSample(NamedTuple):
     in_flight: int
     ready_groups: int
     trained_tokens: int
-    age_mean: float
+    staleness_mean: float
 
 
 @dataclass(slots=True)

@@ -24,8 +24,8 @@ COLUMNS = (
     ResultColumn("difference_stderr", "its error", FigureFormat.SHARE),
     ResultColumn("steps", "steps", FigureFormat.COUNT),
     ResultColumn("trained", "episodes trained", FigureFormat.COUNT),
-    ResultColumn("age_mean", "token age", FigureFormat.NUMBER),
-    ResultColumn("age_max", "oldest", FigureFormat.COUNT),
+    ResultColumn("staleness_mean", "token age", FigureFormat.NUMBER),
+    ResultColumn("staleness_max", "oldest", FigureFormat.COUNT),
     ResultColumn("versions", "versions", FigureFormat.COUNT),
     ResultColumn("seconds", "seconds", FigureFormat.COUNT),
 )
@@ -65,8 +65,8 @@ def read_run_result(run_dir: Path, others: Sequence[Path], config: RunConfig) ->
     figures: dict[str, float] = {
         "steps": summary.steps,
         "trained": summary.trajectories.trained,
-        "age_mean": summary.token_age.mean,
-        "age_max": summary.token_age.max,
+        "staleness_mean": summary.token_age.mean,
+        "staleness_max": summary.token_age.max,
         "versions": summary.weights.pushes,
         "seconds": summary.seconds,
         **_scores(run_dir, before, summary.steps, config),

@@ -74,7 +74,7 @@ def main() -> None:
         tracks = sorted({piece.track for piece in pieces})
         lanes = sorted({track.process for track in tracks})
         seconds = window.end_s - window.begin_s
-        out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "lanes": lanes})
+        out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "tracks": lanes})
         error_console().print(
             f"{display_path(path.absolute())}: {seconds:,.1f} s of {', '.join(lanes)}; open it at https://ui.perfetto.dev (it "
             "stays in your browser) or in chrome://tracing"

@@ -11,7 +11,7 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.run_directory.jsonl_tail import Event, RunTail, get_integer, get_mapping, get_number, get_text
 
-_LANES = "lanes/"
+_ACTIVITY = "activity/"
 """Files of running sums of how long each process was at what."""
 _MARKS = {
     "alert.raised": "text",
@@ -83,7 +83,7 @@ class RunTimeline:
             self._pieces.append(TraceInstant(TraceTrack("run", "marks"), kind, t, {"said": said, **_plain(event)}))
 
     def add_activity(self, name: str, event: Event, t: float) -> None:
-        """One line of ``lanes/``: how many were in each state, on average since the line before."""
+        """One line of ``activity/``: how many were in each state, on average since the line before."""
         told = get_mapping(event, "seconds")
         seconds = {state: value for state in told if (value := get_number(told, state)) is not None}
         before = self._told.get(name)
@@ -163,7 +163,7 @@ class RunTimeline:
         waiting = max(self._learner_s, began - wait_s)
         self._pieces.append(TraceSpan(track, "waiting for a batch", waiting, began))
         args: dict[str, JsonValue] = {
-            name: event[name] for name in ("trained_tokens", "age_mean", "loss") if name in event
+            name: event[name] for name in ("trained_tokens", "staleness_mean", "loss") if name in event
         }
         self._pieces.append(TraceSpan(track, f"step {step}", began, max(began, t), args))
         self._learner_s = max(began, t)
@@ -210,13 +210,13 @@ def _plain(event: Event) -> dict[str, JsonValue]:
 
 def read_run_timeline(run_dir: Path) -> RunTimeline:
     """Of all that the run has written.  Raises UserError where there is nothing."""
-    timeline, reader = RunTimeline(), RunTail(run_dir, ("events/*.jsonl", f"{_LANES}*.jsonl"))
+    timeline, reader = RunTimeline(), RunTail(run_dir, ("events/*.jsonl", f"{_ACTIVITY}*.jsonl"))
     while lines := reader.read():
         for line in lines:
             if line.value is None:
                 continue
-            if line.source.startswith(_LANES):
-                timeline.add_activity(line.source.removeprefix(_LANES), line.value, line.t)
+            if line.source.startswith(_ACTIVITY):
+                timeline.add_activity(line.source.removeprefix(_ACTIVITY), line.value, line.t)
             else:
                 timeline.add_event(line.value, line.t)
     if timeline.begin_s is None:

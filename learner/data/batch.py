@@ -205,8 +205,8 @@ def staleness_metrics(verdicts: Sequence[StalenessVerdict], age: Int32Array) -> 
         "trained_tokens": float(trained),
         "masked_tokens": float(masked),
         "trained_share": trained / max(sampled, 1),
-        "age_mean": float(age.mean()) if age.size else 0.0,
-        "age_max": float(age.max(initial=0)),
+        "staleness_mean": float(age.mean()) if age.size else 0.0,
+        "staleness_max": float(age.max(initial=0)),
         "trajectories": float(len(verdicts)),
     }
 

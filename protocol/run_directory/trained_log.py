@@ -79,7 +79,7 @@ class TrainedTrajectoryEntry:
     reason: str = ""
     """Why it was dropped; empty for one that was trained."""
     advantage: float | None = None
-    gap: float | None = None
+    logprob_gap: float | None = None
     segment: str = ""
     """File beside the index; empty where there are no facts of its tokens."""
     offset: _Count = 0

@@ -83,7 +83,7 @@ class FakeRun:
         self.dropped: dict[str, int] = {}
         self.trained_tokens = self.masked_tokens = self.sampled_tokens = 0
         self.pauses: list[float] = []
-        self.age_max = 0
+        self.staleness_max = 0
         self.ages: list[int] = []
         self.metrics = MetricsLog(self.run_dir, self._now, self._now)
         self.evaluations: dict[str, dict[str, object]] = {}
@@ -304,14 +304,14 @@ class FakeRun:
     def write_metrics(self, step: int, level: float, groups: int, zero: int, rewards: list[float]) -> None:
         sampled = groups * GROUP_SIZE * 150
         masked = int(sampled * self.rng.uniform(0, 0.02)) if step > 3 else 0
-        age_max = min(ETA, step - 1, 1 + int(self.rng.random() < 0.5))
-        self.age_max = max(self.age_max, age_max)
+        staleness_max = min(ETA, step - 1, 1 + int(self.rng.random() < 0.5))
+        self.staleness_max = max(self.staleness_max, staleness_max)
         self.trained_tokens, self.masked_tokens = self.trained_tokens + sampled - masked, self.masked_tokens + masked
         stale = int(masked > 0 and self.rng.random() < 0.5)
         self.counts["trained"] += groups * GROUP_SIZE - stale
         if stale:
             self.dropped["all_stale"] = self.dropped.get("all_stale", 0) + stale
-        ages = self.ages_of(sampled - masked, age_max)
+        ages = self.ages_of(sampled - masked, staleness_max)
 
         def wobble(size: float) -> float:
             return self.rng.uniform(-size, size)
@@ -339,8 +339,8 @@ class FakeRun:
             "clip_dual": 0.0005,
             "kl_k1": 0.0004,
             "kl_k3": 0.0006 + wobble(0.0003),
-            "age_mean": sum(age * tokens for age, tokens in enumerate(ages)) / sum(ages),
-            "age_max": float(age_max),
+            "staleness_mean": sum(age * tokens for age, tokens in enumerate(ages)) / sum(ages),
+            "staleness_max": float(staleness_max),
             "masked_tokens": float(masked),
             "trained_tokens": float(sampled - masked),
             "sampled_tokens": float(sampled),
@@ -378,7 +378,7 @@ class FakeRun:
                 "masked_tokens": self.masked_tokens,
                 "infra_failures": 3,
             },
-            "token_age": {"max": self.age_max, "mean": 0.62, "bound": ETA},
+            "token_age": {"max": self.staleness_max, "mean": 0.62, "bound": ETA},
             "clip": {"high_max": 0.018, "low_max": 0.01, "high_steps": self.steps, "low_steps": self.steps},
             "weights": {
                 "pushes": len(self.pauses),

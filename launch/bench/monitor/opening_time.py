@@ -19,8 +19,8 @@ _FIRST = ("/", "/api/runs/-/head", "/api/runs/-/steps?limit=50", "/api/runs/-/tr
 """What a first page shows."""
 _USE = (
     *("/api/runs", "/api/runs/-/state", "/api/runs/-/metrics", "/api/runs/-/groups?sort=spread&limit=200"),
-    *("/api/runs/-/trajectories?step=last&sort=worst&limit=500", "/api/runs/-/trajectories?q=s03&sort=gap"),
-    *("/api/runs/-/trajectories?status=turn_limit&reward_max=0.3&sort=longest", "/api/runs/-/lanes?slots=600"),
+    *("/api/runs/-/trajectories?step=last&sort=worst&limit=500", "/api/runs/-/trajectories?q=s03&sort=logprob_gap"),
+    *("/api/runs/-/trajectories?status=turn_limit&reward_max=0.3&sort=longest", "/api/runs/-/activity?slots=600"),
     *("/api/runs/-/groups/7", "/api/runs/-/trajectories/train-g000007-s03"),
     *("/api/runs/-/trajectories/train-g000007-s03/tokens?limit=4000", "/api/runs/-/trajectories?task=sort&limit=500"),
 )

@@ -48,7 +48,18 @@ _STATUSES = (
     EpisodeStatus.CONTEXT_LIMIT,
 )
 _METRICS = (
-    *("loss", "grad_norm", "entropy", "clip_high", "clip_low", "clip_dual", "kl_k1", "kl_k3", "age_mean", "age_max"),
+    *(
+        "loss",
+        "grad_norm",
+        "entropy",
+        "clip_high",
+        "clip_low",
+        "clip_dual",
+        "kl_k1",
+        "kl_k3",
+        "staleness_mean",
+        "staleness_max",
+    ),
     *("ess", "ess_sequence", "mismatch_max", "parity_k3", "trained_share", "trained_tokens", "masked_tokens"),
     *("sampled_tokens", "turns", "lr", "seconds", "tokens_per_s", "part_outcome", "part_tool_calls", "trajectories"),
 )

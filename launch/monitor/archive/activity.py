@@ -1,7 +1,7 @@
-"""What engines, workers and the learner were at over a span of time, from the running sums in ``lanes/``.
+"""What engines, workers and the learner were at over a span of time, from the running sums in ``activity/``.
 
 Sums are exact between any two lines, so that a long span needs no more lines than slots: of a large file so many are
-read at even distances.  A process that began anew counts from 0 again, and its ``begun`` says so.
+read at even distances.  A process that began anew counts from 0 again, and its ``started`` says so.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import BinaryIO, NamedTuple
 import msgspec
 import numpy as np
 
-from launch.monitor.api_types import ActivityLane, ActivityLanes
+from launch.monitor.api_types import ActivityLane, ActivityTimeline
 from protocol.activity import ACTIVITY_FOLDER
 
 MAX_SLOTS = 1_000
@@ -30,7 +30,7 @@ _LINE_BYTES = 4_096
 class _Line(msgspec.Struct):
     t: float
     kind: str
-    begun: float
+    started: float
     seconds: dict[str, float]
 
 
@@ -53,17 +53,17 @@ class _Ends(NamedTuple):
     last: float
 
 
-def read_activity(run_dir: Path, since: float | None, until: float | None, slots: int) -> ActivityLanes:
+def read_activity(run_dir: Path, since: float | None, until: float | None, slots: int) -> ActivityTimeline:
     """Of every process that keeps one; without ``since`` or ``until`` from the first line, to the last."""
     paths = sorted((run_dir / ACTIVITY_FOLDER).glob("*.jsonl"))[:MAX_ACTIVITY_FILES]
     ends = {path: found for path in paths if (found := _ends(path)) is not None}
     if not ends:
-        return ActivityLanes(since or 0.0, until or 0.0, 0.0)
+        return ActivityTimeline(since or 0.0, until or 0.0, 0.0)
     since = min(each.first for each in ends.values()) if since is None else since
     until = max(each.last for each in ends.values()) if until is None else until
     span = TimeSlots(since, max(until, since + 1e-3), slots)
     lanes = [lane for path in ends if (lane := _lane(path, span)) is not None]
-    return ActivityLanes(round(span.since, 3), round(span.until, 3), span.slot_s, sorted(lanes, key=_by_kind))
+    return ActivityTimeline(round(span.since, 3), round(span.until, 3), span.slot_s, sorted(lanes, key=_by_kind))
 
 
 def _by_kind(lane: ActivityLane) -> tuple[int, str]:
@@ -94,11 +94,11 @@ def _running(lines: Sequence[_Line]) -> tuple[list[float], Mapping[str, list[flo
     """Times, and for each state sums that never fall: what began anew goes on from where the one before it was."""
     times: list[float] = []
     sums: dict[str, list[float]] = {state: [] for line in lines for state in line.seconds}
-    base, last, begun = dict.fromkeys(sums, 0.0), dict.fromkeys(sums, 0.0), lines[0].begun
+    base, last, started = dict.fromkeys(sums, 0.0), dict.fromkeys(sums, 0.0), lines[0].started
     for line in lines:
-        if line.begun != begun:
-            base, begun = dict(last), line.begun
-            _append(times, sums, max(begun, times[-1]) if times else begun, base)
+        if line.started != started:
+            base, started = dict(last), line.started
+            _append(times, sums, max(started, times[-1]) if times else started, base)
         last = {state: base[state] + line.seconds.get(state, 0.0) for state in sums}
         _append(times, sums, max(line.t, times[-1]) if times else line.t, last)
     return times, sums
@@ -116,7 +116,7 @@ def _ends(path: Path) -> _Ends | None:
         size = file.seek(0, os.SEEK_END)
         first, last = _line_after(file, 0), _line_before(file, size)
         if first is not None and last is not None:
-            return _Ends(min(first.begun, first.t), last.t)
+            return _Ends(min(first.started, first.t), last.t)
     return None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from launch.monitor.api_types import GroupRow
 from launch.monitor.archive.catalog import GroupFacts, RunCatalog
 from launch.monitor.archive.step_table import finite_or_none
-from launch.monitor.archive.trajectory_table import DROPPED, HELD, TRAINED, UNKNOWN, Array
+from launch.monitor.archive.trajectory_table import BUFFERED, DROPPED, TRAINED, UNKNOWN, Array
 from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.groups import GroupOutcome
 
@@ -49,7 +49,7 @@ def build_group_table(catalog: RunCatalog) -> GroupTable:
     empty = arrived == 0
     low[empty] = high[empty] = np.nan
     mean = np.divide(total(rows["reward"]), arrived, out=np.full(count, np.nan), where=~empty)
-    states = [np.bincount(place[rows["state"] == each], minlength=count) for each in (HELD, TRAINED, DROPPED)]
+    states = [np.bincount(place[rows["state"] == each], minlength=count) for each in (BUFFERED, TRAINED, DROPPED)]
     return GroupTable(
         known,
         arrived,
@@ -70,7 +70,7 @@ def _state_names(catalog: RunCatalog, known: Array, arrived: Array, states: Sequ
         np.bool_,
         len(known),
     )
-    left = "dropped" if catalog.ended else "held"
+    left = "dropped" if catalog.ended else "buffered"
     named = [open_, (dropped == arrived), (trained == arrived), (held == arrived)]
     return np.select(named, ["open", "dropped", "trained", left], "mixed")
 

@@ -16,14 +16,14 @@ from launch.monitor.api_types import GroupRow, MetricColumns, ResultPage, StepRo
 from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.group_table import GroupTable, build_group_table, group_row, group_rows
 from launch.monitor.archive.step_table import finite_or_none
-from launch.monitor.archive.trajectory_table import DROPPED, HELD, UNKNOWN, Array
+from launch.monitor.archive.trajectory_table import BUFFERED, DROPPED, UNKNOWN, Array
 from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.trajectory import DropReason, make_trajectory_id
 from protocol.weights import format_version
 
-STATES = (TrajectoryState.HELD, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
+STATES = (TrajectoryState.BUFFERED, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
 """By the column's value."""
-TRAJECTORY_SORTS = ("newest", "oldest", "worst", "best", "longest", "shortest", "gap")
+TRAJECTORY_SORTS = ("newest", "oldest", "worst", "best", "longest", "shortest", "logprob_gap")
 GROUP_SORTS = ("newest", "oldest", "worst", "best", "spread")
 RUN_ENDED = DropReason.RUN_ENDED.value
 
@@ -168,7 +168,7 @@ def _trajectory_key(catalog: RunCatalog, sort: str) -> Array:
         "best": -rows["reward"],
         "longest": -rows["sampled"].astype(np.float64),
         "shortest": rows["sampled"].astype(np.float64),
-        "gap": -rows["gap"].astype(np.float64),
+        "logprob_gap": -rows["logprob_gap"].astype(np.float64),
     }
     return np.nan_to_num(by[sort], nan=np.inf, posinf=np.inf, neginf=-np.inf)
 
@@ -208,13 +208,13 @@ def _matching(catalog: RunCatalog, wanted: TrajectoryFilter) -> Array:
 
 def _states(catalog: RunCatalog) -> Array:
     state = catalog.trajectories["state"]
-    return np.where(state == HELD, DROPPED, state) if catalog.ended else state
+    return np.where(state == BUFFERED, DROPPED, state) if catalog.ended else state
 
 
 def _has_reason(catalog: RunCatalog, reasons: Sequence[str]) -> Array:
     rows = catalog.trajectories
     keep = (rows["state"] == DROPPED) & np.isin(rows["reason"], rows.reasons.find_numbers(reasons))
-    return keep | (rows["state"] == HELD) if catalog.ended and RUN_ENDED in reasons else keep
+    return keep | (rows["state"] == BUFFERED) if catalog.ended and RUN_ENDED in reasons else keep
 
 
 def _has_task(catalog: RunCatalog, part: str) -> Array:
@@ -265,7 +265,7 @@ def build_trajectory_row(catalog: RunCatalog, row: int) -> TrajectoryRow:
         rows.integer_at("passed", row),
     )
     reason = rows.drop_reason_of(row)
-    if state is TrajectoryState.HELD and catalog.ended:
+    if state is TrajectoryState.BUFFERED and catalog.ended:
         state, reason = TrajectoryState.DROPPED, RUN_ENDED
     step = rows.integer_at("step", row)
     return TrajectoryRow(
@@ -282,7 +282,7 @@ def build_trajectory_row(catalog: RunCatalog, row: int) -> TrajectoryRow:
         sampled=rows.integer_at("sampled", row),
         step=None if step == UNKNOWN else step,
         advantage=finite_or_none(rows.float_at("advantage", row)),
-        gap=finite_or_none(rows.float_at("gap", row)),
+        logprob_gap=finite_or_none(rows.float_at("logprob_gap", row)),
         at=finite_or_none(rows.float_at("at", row)),
         attempt=attempt,
         recording=f"{name}-a{attempt}",
@@ -306,7 +306,7 @@ def build_step_row(catalog: RunCatalog, index: int) -> StepRow:
         reward_mean=value("reward_mean"),
         pass_rate=value("pass_rate"),
         loss=value("loss"),
-        age_max=value("age_max"),
+        staleness_max=value("staleness_max"),
         trained_share=value("trained_share"),
         wait_s=value("wait_s"),
         step_s=value("step_s"),

@@ -33,7 +33,7 @@ def read_run_card(run_dir: Path) -> RunCard:
         id=run_dir.name,
         recipe=get_text(asked, "name"),
         mode=get_text(asked, "mode"),
-        standing=read_run_status(run_dir),
+        status=read_run_status(run_dir),
         step=get_integer(last, "step"),
         steps=get_integer(asked, "steps"),
         reward_mean=get_number(last, "reward_mean"),

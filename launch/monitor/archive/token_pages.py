@@ -40,9 +40,9 @@ def read_token_page(
         probability=to_json_numbers(np.exp(logprobs)),
         version=[format_version(version) if version >= 0 else "" for version in own.versions[here].tolist()],
         age=[age if age >= 0 else None for age in tokens.ages[here].tolist()],
-        fate=_fates(own, tokens, where, known.age_bound)[here],
+        fate=_fates(own, tokens, where, known.max_staleness)[here],
         learner_logprob=to_json_numbers(tokens.logprobs[here]),
-        gap=to_json_numbers(tokens.logprobs[here] - logprobs),
+        logprob_gap=to_json_numbers(tokens.logprobs[here] - logprobs),
         advantage=to_json_numbers(tokens.advantages[here]),
     )
 
@@ -55,7 +55,7 @@ def _fates(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, boun
             found[turn.start : turn.end] = TokenFate.OBSERVATION
     sampled, stale = segment.loss_mask == 1, tokens.ages > (np.inf if bound is None else bound)
     match where.row.state:
-        case TrajectoryState.HELD:
+        case TrajectoryState.BUFFERED:
             found[sampled] = TokenFate.WAITING
         case TrajectoryState.DROPPED:
             found[sampled] = TokenFate.DROPPED

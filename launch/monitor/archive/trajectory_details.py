@@ -49,7 +49,7 @@ def read_trajectory_detail(known: ReadContext, where: LocatedTrajectory) -> Traj
         started_at=trajectory.started_at,
         ms=trajectory.timings_ms,
         trained_version="" if where.version == NO_VERSION else format_version(where.version),
-        age_bound=known.age_bound,
+        max_staleness=known.max_staleness,
         segments=_segments(known, read, places),
         recording=_recording(known, where.row.recording, path),
     )
@@ -116,9 +116,9 @@ def _turn(
         sampled=int(sampled.sum()),
         trained=len(gaps),
         logprob_mean=finite_or_none(float(own.mean())) if own.size else None,
-        gap_mean=round_for_display(float(gaps.mean())) if gaps.size else None,
-        gap_max=round_for_display(float(gaps.max())) if gaps.size else None,
-        age_max=int(ages.max()) if ages.size and ages.max() >= 0 else None,
+        logprob_gap_mean=round_for_display(float(gaps.mean())) if gaps.size else None,
+        logprob_gap_max=round_for_display(float(gaps.max())) if gaps.size else None,
+        staleness_max=int(ages.max()) if ages.size and ages.max() >= 0 else None,
         at_s=place.at_s if place else None,
         recording_offset=place.offset if place else None,
     )

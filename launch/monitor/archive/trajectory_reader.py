@@ -46,7 +46,7 @@ class ReadContext:
     run_dir: Path
     lineage: Lineage = field(default_factory=Lineage)
     vocabulary: TokenVocabulary = EMPTY_VOCABULARY
-    age_bound: Number = None
+    max_staleness: Number = None
     live: frozenset[str] = frozenset()
     """Recordings that are being made."""
 

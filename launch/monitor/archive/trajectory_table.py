@@ -18,7 +18,7 @@ from protocol.trajectory import make_trajectory_id
 
 Array: TypeAlias = npt.NDArray[Any]
 
-HELD, TRAINED, DROPPED = 0, 1, 2
+BUFFERED, TRAINED, DROPPED = 0, 1, 2
 """Values of the column ``state``."""
 UNKNOWN = -1
 """In columns of whole numbers; in others it is NaN."""
@@ -30,7 +30,7 @@ _DTYPES: Mapping[str, npt.DTypeLike] = {
     **dict.fromkeys(("segment", "facts_segment", "facts_length", "attempt"), np.int32),
     **dict.fromkeys(("state", "passed"), np.int8),
     **dict.fromkeys(("reward", "at"), np.float64),
-    **dict.fromkeys(("advantage", "gap"), np.float32),
+    **dict.fromkeys(("advantage", "logprob_gap"), np.float32),
     "version": np.int32,
 }
 
@@ -173,9 +173,9 @@ class TrajectoryTable:
 
     def _reset(self, which: slice | Array) -> None:
         """No step has used these."""
-        for name, value in {"state": HELD, "reason": 0, "step": UNKNOWN, "version": UNKNOWN}.items():
+        for name, value in {"state": BUFFERED, "reason": 0, "step": UNKNOWN, "version": UNKNOWN}.items():
             self._columns[name][which] = value
-        for name in ("advantage", "gap"):
+        for name in ("advantage", "logprob_gap"):
             self._columns[name][which] = np.nan
         for name in ("facts_segment", "facts_offset", "facts_length"):
             self._columns[name][which] = 0
@@ -187,7 +187,7 @@ class TrajectoryTable:
             "state": [DROPPED if entry.reason else TRAINED for entry in entries],
             "reason": [self.reasons.intern(entry.reason) for entry in entries],
             "advantage": [np.nan if entry.advantage is None else entry.advantage for entry in entries],
-            "gap": [np.nan if entry.gap is None else entry.gap for entry in entries],
+            "logprob_gap": [np.nan if entry.logprob_gap is None else entry.logprob_gap for entry in entries],
             "facts_segment": [self.facts_segments.intern(entry.segment) for entry in entries],
             "facts_offset": [entry.offset for entry in entries],
             "facts_length": [entry.length for entry in entries],

@@ -65,8 +65,8 @@ def _page(
     data = {
         "curves": view.curves,
         "steps": facts.steps,
-        "age_bound": facts.age_bound,
-        "age_histogram": view.age_histogram,
+        "max_staleness": facts.max_staleness,
+        "staleness_histogram": view.staleness_histogram,
         "marks": facts.marks,
         "recordings": recordings,
     }

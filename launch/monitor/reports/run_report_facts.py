@@ -44,7 +44,7 @@ class ReportFacts:
     subtitle: list[str]
     source: str
     steps: int
-    age_bound: float | None
+    max_staleness: float | None
     headline: list[ReportFigure] = field(default_factory=list[ReportFigure])
     guarantees: list[GuaranteeCheck] = field(default_factory=list[GuaranteeCheck])
     marks: list[dict[str, str | float | None]] = field(default_factory=list[dict[str, str | float | None]])
@@ -73,14 +73,14 @@ def collect_report_facts(
         subtitle=_subtitle(view, known),
         source="its summary, events and metrics" if summary else "its events and metrics; it left no summary",
         steps=view.step or view.run.steps,
-        age_bound=view.run.age_bound if bound is None else bound,
+        max_staleness=view.run.max_staleness if bound is None else bound,
     )
     books = _trajectory_accounting(view, known)
     before, after = _evaluations(view, known)
     facts.headline = _headline(view, known, before, after)
     facts.guarantees = [
         _check_no_loss(books, measured=bool(get_mapping(known, "trajectories"))),
-        _check_freshness(view, age, facts.age_bound),
+        _check_freshness(view, age, facts.max_staleness),
         _check_colocation(view, get_mapping(known, "placement"))
         or _check_pauses(
             view,
@@ -136,26 +136,26 @@ def _trajectory_accounting(view: RunView, known: Event) -> TrajectoryAccounting[
         dropped = {reason: int(n) for reason, n in get_mapping(told, "dropped").items() if isinstance(n, int) and n}
         superseded, buffered = get_integer(told, "superseded"), get_integer(told, "in_buffer")
         return TrajectoryAccounting(
-            get_integer(told, "acked"), get_integer(told, "trained"), dropped, superseded, buffered
+            get_integer(told, "acknowledged"), get_integer(told, "trained"), dropped, superseded, buffered
         )
     totals = view.totals
-    buffered = max(0, totals.acked - sum(totals.dropped.values()) - totals.superseded - totals.trained)
-    return TrajectoryAccounting(totals.acked, totals.trained, dict(totals.dropped), totals.superseded, buffered)
+    buffered = max(0, totals.acknowledged - sum(totals.dropped.values()) - totals.superseded - totals.trained)
+    return TrajectoryAccounting(totals.acknowledged, totals.trained, dict(totals.dropped), totals.superseded, buffered)
 
 
 def _check_no_loss(books: TrajectoryAccounting[str], *, measured: bool) -> GuaranteeCheck:
     out = f"{format_count(books.trained)} trained + {format_count(sum(books.dropped.values()))} dropped"
     rest = f"{format_count(books.superseded)} superseded + {format_count(books.in_buffer)} in the buffer"
-    said = f"{format_count(books.acked)} acknowledged = {out} + {rest}."
+    said = f"{format_count(books.acknowledged)} acknowledged = {out} + {rest}."
     if not measured:
         return GuaranteeCheck(
-            "Lossless", "unknown", f"{format_count(books.acked)} acknowledged; the run left no books to check."
+            "Lossless", "unknown", f"{format_count(books.acknowledged)} acknowledged; the run left no books to check."
         )
     return GuaranteeCheck("Lossless", "kept" if books.balanced else "broken", said)
 
 
 def _check_freshness(view: RunView, age: Event, bound: float | None) -> GuaranteeCheck:
-    known = [value for value in view.curves["age_max"] if value is not None]
+    known = [value for value in view.curves["staleness_max"] if value is not None]
     oldest = get_number(age, "max")
     oldest = max(known, default=None) if oldest is None else oldest
     if oldest is None or bound is None:

@@ -55,7 +55,7 @@ def apply_metrics(state: MonitorState, line: Event) -> None:
         return
     values = {key: float(value) for key, value in line.items() if isinstance(value, int | float)}
     dropped = {reason: count for reason, count in get_mapping(line, "dropped").items() if isinstance(count, int)}
-    sums = StepSums(get_integer(line, "trained_trajectories"), dropped, tuple(get_numbers(line, "age_histogram")))
+    sums = StepSums(get_integer(line, "trained_trajectories"), dropped, tuple(get_numbers(line, "staleness_histogram")))
     state.curve.append_step(get_integer(line, "step"), values, sums)
     state.last_event_at = max(state.last_event_at or 0.0, values.get("t", 0.0))
     state.set_phase_progress("training", get_integer(line, "step"), state.header.steps)
@@ -72,7 +72,7 @@ def _run_started(state: MonitorState, event: Event, t: float) -> None:
     header.steps = get_integer(event, "steps")
     header.flow, header.evaluates = "run", event.get("evaluates") is not False
     bound = get_number(event, "max_staleness")
-    header.age_bound = header.age_bound if bound is None else bound
+    header.max_staleness = header.max_staleness if bound is None else bound
     header.started_at = t if header.started_at is None else header.started_at
     header.attempt_at = t
     header.finished_at, header.ok, header.reason = None, None, ""
@@ -245,7 +245,7 @@ def _episode_cancelled(state: MonitorState, event: Event, t: float) -> None:
 
 
 def _stored(state: MonitorState, event: Event, t: float) -> None:
-    state.totals.acked += 1
+    state.totals.acknowledged += 1
     if get_text(event, "outcome") == "superseded":
         state.totals.superseded += 1
         return

@@ -24,7 +24,7 @@ class RunHeader:
     steps: int = 0
     """Steps that the run is to take; 0 while unknown."""
     url: str = ""
-    age_bound: float | None = None
+    max_staleness: float | None = None
     started_at: float | None = None
     attempt_at: float = 0.0
     """When the newest attempt began."""
@@ -137,7 +137,7 @@ class EvaluationScore:
 @dataclass(slots=True)
 class RunTotals:
     finished: int = 0
-    acked: int = 0
+    acknowledged: int = 0
     superseded: int = 0
     failed: dict[str, int] = field(default_factory=dict[str, int])
     """Infrastructure failures by reason; their tickets were issued again."""

@@ -90,7 +90,7 @@ class RunStore:
         inner = get_mapping(config, "config") or config
         header = self.state.header
         bound = get_number(get_mapping(inner, "staleness"), "eta")
-        header.age_bound = bound if header.age_bound is None else header.age_bound
+        header.max_staleness = bound if header.max_staleness is None else header.max_staleness
         header.steps = header.steps or int(get_number(get_mapping(inner, "run"), "steps") or 0)
         mode = get_mapping(inner, "run").get("mode")
         header.mode = header.mode or (mode if isinstance(mode, str) else "")

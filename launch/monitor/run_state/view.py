@@ -43,8 +43,8 @@ CURVES = (
     "clip_high",
     "clip_low",
     "clip_dual",
-    "age_mean",
-    "age_max",
+    "staleness_mean",
+    "staleness_max",
     "trained_share",
     "tokens_per_s_sampled",
     "tokens_per_s_trained",
@@ -96,7 +96,7 @@ class RunView:
     """The last step's metrics."""
     curves: dict[str, list[float | None]]
     """Columns of equal length, ``step`` first; thinned evenly."""
-    age_histogram: list[float]
+    staleness_histogram: list[float]
     """Tokens with loss, by age in steps, over the steps that stand."""
     evaluations: list[EvaluationScore]
     evaluating: dict[str, EvaluationProgress]
@@ -148,7 +148,7 @@ def build_run_view(state: MonitorState, statistics: TailStatistics, cursor: str)
         step=last.step if last else 0,
         latest=last.values if last else {},
         curves=_curves(state.curve.points),
-        age_histogram=list(sums.ages),
+        staleness_histogram=list(sums.ages),
         evaluations=list(state.evaluations.values()),
         evaluating=dict(state.evaluating),
         running=list(state.running.values())[-SHOWN_RUNNING:],

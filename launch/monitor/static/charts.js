@@ -29,8 +29,8 @@ export function ageChart(curves, bound) {
   return {
     title: "Token age",
     series: [
-      { label: "mean", values: curves.age_mean },
-      { label: "oldest", values: curves.age_max },
+      { label: "mean", values: curves.staleness_mean },
+      { label: "oldest", values: curves.staleness_max },
     ],
     bound: bound === null ? undefined : { value: bound, label: "bound" },
     low: 0,

@@ -15,8 +15,8 @@ function drawReport() {
   drawCurve(plotIn("reward"), { ...common, ...rewardChart(curves) });
   drawCurve(plotIn("pass"), { ...common, ...passChart(curves, report.marks) });
   drawCurve(plotIn("clip"), { ...common, ...dualClipChart(curves) });
-  if (report.age_histogram.length) drawAges(plotIn("age"));
-  else drawCurve(plotIn("age"), { ...common, ...ageChart(curves, report.age_bound), title: "Token age, in steps" });
+  if (report.staleness_histogram.length) drawAges(plotIn("age"));
+  else drawCurve(plotIn("age"), { ...common, ...ageChart(curves, report.max_staleness), title: "Token age, in steps" });
 }
 
 function plotIn(id) {
@@ -31,12 +31,12 @@ function dualClipChart(curves) {
 }
 
 function drawAges(box) {
-  const values = report.age_histogram;
+  const values = report.staleness_histogram;
   drawBars(box, {
     title: "Age of trained tokens, in steps",
     labels: values.map((_, age) => String(age)),
     values,
-    over: report.age_bound === null ? Infinity : report.age_bound + 1,
+    over: report.max_staleness === null ? Infinity : report.max_staleness + 1,
     height: HEIGHT,
   });
 }

@@ -45,7 +45,7 @@ TABS = (
     Tab("1", "overview", "Overview"),
     Tab("2", "trajectories", "Trajectories"),
     Tab("3", "groups", "Groups"),
-    Tab("4", "wall", "Terminals"),
+    Tab("4", "terminals", "Terminals"),
     Tab("5", "log", "Log"),
 )
 _OURS = "launch.monitor.tui"
@@ -87,7 +87,7 @@ class MonitorApp(App[None]):
             Overview(of, id="overview"),
             TrajectoryList(of, id="trajectories"),
             GroupList(of, id="groups"),
-            TerminalWall(of, id="wall"),
+            TerminalWall(of, id="terminals"),
             LogList(of, id="log"),
         )
         return TabbedScreen(TABS, views)
@@ -122,7 +122,7 @@ class MonitorApp(App[None]):
         for tabs in page.query(TabLine):
             tabs.note("trajectories", f"{self._head.trajectories:,}")
             tabs.note("groups", f"{self._head.groups:,}")
-            tabs.note("wall", f"{self._head.running:,}" if self._head.running else "")
+            tabs.note("terminals", f"{self._head.running:,}" if self._head.running else "")
         page.shown.request_reload()
 
     def _open(self, view: MonitorView) -> None:

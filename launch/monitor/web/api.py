@@ -56,7 +56,7 @@ class MonitorApi:
             Route(f"{of}/trajectories/{{trajectory}}/tokens", self.tokens),
             Route(f"{of}/trajectories/{{trajectory}}/export", self.trajectory_file),
             Route(f"{of}/recordings/{{recording}}", self.recording),
-            Route(f"{of}/lanes", self.lanes),
+            Route(f"{of}/activity", self.activity),
             Route(f"{of}/events", self.events),
             Route(f"{of}/terminals", self.terminals),
         ]
@@ -200,7 +200,7 @@ class MonitorApi:
         body = await asyncio.to_thread(b"".join, read_sanitized_recording(path))
         return Response(body, media_type="application/x-asciicast")
 
-    async def lanes(self, request: Request) -> Response:
+    async def activity(self, request: Request) -> Response:
         given = request.query_params
         query_parameters.reject_unknown(given, ("since", "until", "slots"))
         slots = query_parameters.parse_integer(given, "slots", 300, low=1, high=MAX_SLOTS)

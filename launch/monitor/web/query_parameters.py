@@ -30,7 +30,7 @@ _TRAJECTORIES = (
     *("reward_min", "reward_max", "sampled_min", "sampled_max"),
 )
 _GROUPS = ("step", "state", "reason", "task", "q", "reward_min", "reward_max")
-_GROUP_STATES = ("open", "held", "trained", "dropped", "mixed")
+_GROUP_STATES = ("open", "buffered", "trained", "dropped", "mixed")
 
 
 def parse_integer(given: Parameters, name: str, default: int, *, low: int = 0, high: int = (1 << 53) - 1) -> int:

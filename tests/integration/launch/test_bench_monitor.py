@@ -31,4 +31,4 @@ def test_a_long_run_is_opened_and_a_real_one_watched(docker_engine: SandboxHost,
     assert done.returncode == bool(said["failed"])
     run = tmp_path / "kept" / "runs" / "watched"
     assert (run / "trained" / "index.jsonl").exists()
-    assert {path.stem for path in (run / "lanes").iterdir()} == {"learner", "engine-0", "worker-0-0"}
+    assert {path.stem for path in (run / "activity").iterdir()} == {"learner", "engine-0", "worker-0-0"}

@@ -79,7 +79,7 @@ ONE = f"/api/runs/-/trajectories/{FIRST}"
         ("/api/runs/-/groups/1", api_types.GroupDetail),
         (ONE, api_types.TrajectoryDetail),
         (f"{ONE}/tokens?start=60&limit=10", api_types.TokenPage),
-        ("/api/runs/-/lanes?slots=10", api_types.ActivityLanes),
+        ("/api/runs/-/activity?slots=10", api_types.ActivityTimeline),
     ],
 )
 async def test_an_answer_has_the_shape_that_the_api_says(served, session, path: str, shape: type) -> None:
@@ -115,7 +115,7 @@ async def test_from_the_worst_of_the_last_step_to_its_tokens(served, session) ->
     assert all(turn["at_s"] is not None for turn in model)
     tokens = await ask(session, monitor, f"/api/runs/-/trajectories/{worst['id']}/tokens?start={model[0]['start']}")
     assert tokens["fate"][0] == "trained"
-    assert tokens["gap"][0] == pytest.approx(-0.01, abs=1e-3)
+    assert tokens["logprob_gap"][0] == pytest.approx(-0.01, abs=1e-3)
     async with session.get(f"{monitor.url}/api/runs/-/recordings/{worst['recording']}") as answer:
         header, *events = (await answer.text()).splitlines()
     assert json.loads(header)["version"] == 2
@@ -147,8 +147,8 @@ async def test_a_run_that_nobody_drives_is_not_shown_as_alive(tmp_path: Path, se
     write_fake_run(tmp_path / "left", steps=3, finished=False)
     with monitoring(tmp_path / "left") as monitor:
         head, state = [await ask(session, monitor, f"/api/runs/-/{what}") for what in ("head", "state")]
-    assert (head["standing"], head["running"]) == ("stopped", 0)
-    assert head["go_on"].startswith("python -m launch.cluster --resume left")
+    assert (head["status"], head["running"]) == ("stopped", 0)
+    assert head["resume_command"].startswith("python -m launch.cluster --resume left")
     assert head["directory"] == str(tmp_path / "left")
     assert (state["running"], state["sandboxes"]["live"]) == ([], 0)
 
@@ -168,9 +168,9 @@ async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
         ("/api/runs/-/trajectories?limit=0", 400, "from 1 to 500"),
         ("/api/runs/-/trajectories?limit=²", 400, "a whole number"),
         ("/api/runs/-/trajectories?cursor=1", 400, "not one of ours"),
-        ("/api/runs/-/trajectories?state=lost", 400, "held, trained, dropped"),
+        ("/api/runs/-/trajectories?state=lost", 400, "buffered, trained, dropped"),
         ("/api/runs/-/trajectories?passed=maybe", 400, "true or false"),
-        ("/api/runs/-/groups?sort=gap", 400, "one of newest"),
+        ("/api/runs/-/groups?sort=logprob_gap", 400, "one of newest"),
         ("/api/runs/-/groups/x", 400, "a whole number"),
         ("/api/runs/-/groups/999999", 404, "no group 999999"),
         ("/api/runs/-/steps/999", 404, "step 999"),
@@ -180,11 +180,11 @@ async def test_a_step_is_its_line_of_the_metrics(served, session) -> None:
         ("/api/runs/-/recordings/..%2F..%2Fconfig.json", 404, ""),
         ("/api/runs/-/recordings/nothing", 404, "no terminal"),
         ("/api/runs/-/summary", 404, "no summary.json"),
-        ("/api/runs/-/lanes?since=inf", 400, "is not a number"),
+        ("/api/runs/-/activity?since=inf", 400, "is not a number"),
         ("/api/runs/-/head?names=1", 400, "no parameter 'names'"),
         ("/api/runs/-/state?names=1", 400, "no parameter 'names'"),
         ("/api/runs/-/events?from=now", 400, "no parameter 'from'"),
-        ("/api/runs/-/lanes?slots=5000", 400, "from 1 to 1000"),
+        ("/api/runs/-/activity?slots=5000", 400, "from 1 to 1000"),
         ("/api/runs/-/events?cursor=what", 400, "not one of ours"),
         ("/api/runs/-/terminals", 400, "names 1 to 64"),
         ("/api/runs/-/terminals?watch=..%2Fx", 400, "names 1 to 64"),
@@ -410,7 +410,7 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be(tmp_path: Path, sessio
     write_synthetic_run(run_dir, 64)
     rng = random.Random(3)
     for path in [*run_dir.glob("events/*"), *run_dir.glob("*/index.jsonl"), *run_dir.glob("*.jsonl"),
-                 *run_dir.glob("lanes/*"), *run_dir.glob("*/*.bin"), *run_dir.glob("terminals/*")]:  # fmt: skip
+                 *run_dir.glob("activity/*"), *run_dir.glob("*/*.bin"), *run_dir.glob("terminals/*")]:  # fmt: skip
         data = bytearray(path.read_bytes() or b"nothing\n")
         for _ in range(1 + len(data) // 4_000):
             data[rng.randrange(len(data))] = rng.randrange(256)
@@ -426,7 +426,7 @@ async def test_a_damaged_run_is_shown_as_far_as_it_can_be(tmp_path: Path, sessio
             async with session.get(f"{monitor.url}/api/runs/-/trajectories/{row['id']}") as answer:
                 assert answer.status in {200, 404}, row
                 assert answer.status == 200 or "cannot be read" in (await answer.json())["error"]
-        for path in ("steps", "groups", "groups/1", "metrics", "lanes", "state"):
+        for path in ("steps", "groups", "groups/1", "metrics", "activity", "state"):
             await ask(session, monitor, f"/api/runs/-/{path}")
         cards = await ask(session, monitor, "/api/runs")
         assert "cannot be read" in cards["runs"][0]["problem"]

@@ -200,7 +200,7 @@ async def test_another_host_name_is_refused(served, session):
 
 
 async def test_whatever_is_asked_wrongly_is_one_line_of_json(served, session):
-    for path in ("lanes?since=5&until=1", "metrics?points=0"):
+    for path in ("activity?since=5&until=1", "metrics?points=0"):
         answer = await _get(session, f"{served[0]}/api/runs/-/{path}")
         assert answer.status == 400
         assert "error" in await answer.json()

@@ -151,7 +151,7 @@ async def test_every_page_opens_at_both_widths_and_in_both_lights(served, page: 
         "groups/5": "document.querySelectorAll('th.member').length === 8",
         "trajectories": "document.querySelectorAll('tbody tr').length === 50",
         f"trajectories/{ONE}": f"{PLAYER} && document.querySelectorAll('.turn').length > 6",
-        "terminals": "[...document.querySelectorAll('.wall .screen')].filter(e => e.innerText.length > 40).length > 8",
+        "terminals": "[...document.querySelectorAll('.terminals .screen')].filter(e => e.innerText.length > 40).length > 8",
         "log": "document.querySelectorAll('.log li').length > 20",
     }
     for light, size in (("dark", WIDE), ("light", NARROW)):
@@ -227,7 +227,7 @@ async def test_what_happens_is_seen_at_once_and_nothing_of_it_runs(served, page:
     monitor, run_dir = served
     log = EventLog(run_dir, "worker-9", "node-0")
     await page.open(f"{monitor.url}/#/run/{RUN}/terminals?places=32")
-    await page.wait("document.querySelectorAll('.wall .viewer').length >= 10")
+    await page.wait("document.querySelectorAll('.terminals .viewer').length >= 10")
     name = "train-g009999-s00-a0"
     with growing(run_dir, name) as cast:
         log.emit(

@@ -87,7 +87,7 @@ def test_the_page_shows_the_run_and_a_terminal_of_it_while_it_goes_on(done: Done
 
 def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     journal, said = assert_books_balance(done.run.path), done.summary["trajectories"]
-    assert said["acked"] == journal.acked
+    assert said["acknowledged"] == journal.acked
     assert said["trained"] == journal.count("trained") == sum(len(line["trained"]) for line in ledger(done.run.path))
     assert said["dropped"] == journal.dropped()
     assert said["superseded"] == journal.superseded

@@ -48,7 +48,7 @@ def test_the_plan_of_a_run_from_its_own_times_is_within_a_fifth_of_what_it_measu
     planned, steps = forecast_run(config, basis_from_trace(trace, config.rollout)), trace.file.steps
     measured = 3600 * len(steps) / sum(step.busy_s + step.wait_s for step in steps)
     assert planned.steps_per_hour == pytest.approx(measured, rel=0.2)
-    assert planned.age_mean == pytest.approx(trace.measured.age_mean, rel=0.2, abs=0.1)
+    assert planned.staleness_mean == pytest.approx(trace.measured.staleness_mean, rel=0.2, abs=0.1)
 
 
 def test_every_process_logs_lines_that_say_what_they_are_about(known: MiniRun) -> None:

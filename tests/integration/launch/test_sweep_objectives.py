@@ -71,7 +71,7 @@ def test_two_steps_of_one_of_the_objectives(mini_runs: MiniRuns, tmp_path: Path)
     said = swept(tmp_path / "out", "objectives", "--only", point, **values)
     (ended,) = [each for each in said["points"] if each["name"] == point]
     assert (ended["state"], ended["figures"]["steps"]) == ("ended", 2), ended["why"]
-    assert ended["figures"]["age_max"] <= 4
+    assert ended["figures"]["staleness_max"] <= 4
     assert ended["figures"].keys() >= {"before", "after", "difference"}
     assert_books_balance(Path(ended["folder"]))
 

@@ -132,7 +132,9 @@ async def its_tokens_and_its_group(page: Page) -> None:
 
 
 async def in_the_dark_and_narrow(page: Page, run: str) -> None:
-    said = "[...document.querySelectorAll('.wall .screen')].filter(each => each.innerText.trim().length > 10).length"
+    said = (
+        "[...document.querySelectorAll('.terminals .screen')].filter(each => each.innerText.trim().length > 10).length"
+    )
     curves = "document.querySelectorAll('.curve canvas').length"
     for light, size, name, where, ready in (
         ("dark", WIDE, "overview-dark", "", f"{curves} === 6 && document.querySelector('.lane path')"),

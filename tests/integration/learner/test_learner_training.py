@@ -200,12 +200,12 @@ def test_stale_tokens_get_no_loss_but_keep_their_weight_in_the_mean(ranks, setti
     assert metrics["sampled_tokens"] == 80
     assert metrics["trained_tokens"] == 30
     assert metrics["masked_tokens"] == 30, "the 20 of the trajectory that was dropped are not masked ones"
-    assert metrics["age_max"] == 0
+    assert metrics["staleness_max"] == 0
     (fresh,) = ranks.learner(
         settings(max_staleness=9), ("step", 8, [pack_trajectory(t) for t in batch], lineage(), WeightVersion(7))
     )
     assert fresh.metrics["trained_tokens"] == 80
-    assert fresh.metrics["age_max"] == 7
+    assert fresh.metrics["staleness_max"] == 7
 
 
 def test_a_batch_of_stale_tokens_leaves_the_weights_alone(ranks, settings):

@@ -72,7 +72,7 @@ def test_a_process_that_begins_anew_says_so(tmp_path: Path) -> None:
     clock.t += 1.0
     lane(tmp_path, clock)
     lines = [orjson.loads(raw) for raw in (tmp_path / ACTIVITY_FOLDER / "worker-0.jsonl").read_bytes().splitlines()]
-    assert [line["begun"] for line in lines] == [100.0, 102.0]
+    assert [line["started"] for line in lines] == [100.0, 102.0]
 
 
 def test_a_clock_that_is_set_does_not_change_how_long_things_took(tmp_path: Path) -> None:

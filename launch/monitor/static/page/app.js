@@ -4,10 +4,10 @@ import { getJson, saved } from "./api.js";
 import { curvesView } from "./curves.js";
 import { groupView, groupsView } from "./groups.js";
 import { listenToKeys } from "./keys.js";
-import { Live } from "./live.js";
+import { Live } from "./event_stream.js";
 import { logView } from "./log.js";
 import { overviewView } from "./overview.js";
-import { empty, failure } from "./parts.js";
+import { empty, failure } from "./elements.js";
 import { address, parseRoute } from "./router.js";
 import { runsView } from "./runs.js";
 import { Shell } from "./shell.js";
@@ -15,7 +15,7 @@ import { stepView, stepsView } from "./steps.js";
 import { applyTheme } from "./theme.js";
 import { trajectoriesView } from "./trajectories.js";
 import { trajectoryView } from "./trajectory.js";
-import { wallView } from "./wall.js";
+import { terminalsView } from "./terminals.js";
 
 const VIEWS = {
   "": overviewView,
@@ -24,7 +24,7 @@ const VIEWS = {
   steps: stepsView,
   groups: groupsView,
   trajectories: trajectoriesView,
-  terminals: wallView,
+  terminals: terminalsView,
   log: logView,
 };
 const ONE = { steps: stepView, groups: groupView, trajectories: trajectoryView };

@@ -4,7 +4,7 @@ import { h, replace } from "../dom.js";
 import { getJson, ofRun } from "./api.js";
 import { Chart } from "./chart.js";
 import { formatOf, groupNames, groupOf, titleOf } from "./metrics.js";
-import { empty, failure, loading, panel } from "./parts.js";
+import { empty, failure, loading, panel } from "./elements.js";
 
 const POINTS = 600;
 

@@ -5,7 +5,7 @@ import { clock, count, fixed, milliseconds, plural, words } from "../format.js";
 import { getJson, ofRun, saved } from "./api.js";
 import { exportLink } from "./exports.js";
 import { List, choice, dropReasons } from "./lists.js";
-import { badge, panel, passBadge, rewardCell, show, signed, stateBadge, statusText } from "./parts.js";
+import { badge, panel, passBadge, rewardCell, show, signed, stateBadge, statusText } from "./elements.js";
 import { address } from "./router.js";
 
 const filters = [
@@ -21,7 +21,7 @@ const filters = [
       ["spread", "widest spread"],
     ],
   },
-  choice("state", "Is", "open", "held", "trained", "dropped", "mixed"),
+  choice("state", "Is", "open", "buffered", "trained", "dropped", "mixed"),
   dropReasons,
   { name: "step", label: "Step", kind: "text", placeholder: "7, or last" },
   { name: "reward_min", label: "Mean reward from", kind: "number" },
@@ -151,7 +151,7 @@ function membersTable(run, members, missing) {
     cells("turns", (each) => String(each.turns)),
     cells("sampled tokens", (each) => count(each.row.sampled)),
     cells("all tokens", (each) => count(each.row.tokens)),
-    cells("mean gap", (each) => fixed(each.row.gap, 3)),
+    cells("mean gap", (each) => fixed(each.row.logprob_gap, 3)),
     ...stages.map((stage) => cells(`time: ${words(stage)}`, (each) => milliseconds(each.ms[stage] ?? NaN))),
     members.some((each) => each.error) &&
       cells("error", (each) => h("span", { class: "error" }, each.error.slice(0, 120))),

@@ -20,7 +20,7 @@ const HELP = [
   ["g s", "steps"],
   ["g g", "groups"],
   ["g t", "trajectories"],
-  ["g w", "wall of terminals"],
+  ["g w", "terminals"],
   ["g l", "log"],
   ["g r", "all runs"],
 ];

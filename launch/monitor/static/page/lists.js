@@ -3,7 +3,7 @@
 import { h, replace } from "../dom.js";
 import { count } from "../format.js";
 import { getJson, ofRun } from "./api.js";
-import { empty, failure, loading, table } from "./parts.js";
+import { empty, failure, loading, table } from "./elements.js";
 
 // A filter with "any" before its options.
 export const choice = (name, label, ...options) => ({

@@ -3,9 +3,9 @@
 import { h, replace } from "../dom.js";
 import { clock } from "../format.js";
 import { getJson, ofRun } from "./api.js";
-import { failure } from "./parts.js";
+import { failure } from "./elements.js";
 import { address } from "./router.js";
-import { trajectoryOf } from "./names.js";
+import { trajectoryOf } from "./ids.js";
 
 const MOST = 2000;
 const NEAR_END = 24;

@@ -1,14 +1,14 @@
-// Where a run stands: what needs a person first, then its head figures, curves, lanes, and who is running.
+// Where a run stands: what needs a person first, then its head figures, curves, activity, and who is running.
 
 import { h, replace } from "../dom.js";
 import { clock, count, duration, fixed, milliseconds, percent, plural, words } from "../format.js";
 import { getJson, ofRun } from "./api.js";
 import { Chart } from "./chart.js";
-import { lanesPanel } from "./lanes.js";
+import { activityPanel } from "./activity.js";
 import { formatOf } from "./metrics.js";
-import { copyable, empty, facts, failure, panel, rewardCell, show, signed, table } from "./parts.js";
+import { copyable, empty, facts, failure, panel, rewardCell, show, signed, table } from "./elements.js";
 import { address } from "./router.js";
-import { recordingName, trajectoryOf } from "./names.js";
+import { recordingName, trajectoryOf } from "./ids.js";
 
 const LANES_MS = 10_000;
 const WORST = 6;
@@ -27,8 +27,8 @@ const CURVES = [
   {
     title: "Token age",
     series: [
-      { label: "mean", name: "age_mean" },
-      { label: "oldest", name: "age_max" },
+      { label: "mean", name: "staleness_mean" },
+      { label: "oldest", name: "staleness_max" },
     ],
     low: 0,
     bounded: true,
@@ -102,7 +102,7 @@ class Overview {
     );
     if (Date.now() - this.lanesAt > LANES_MS) {
       this.lanesAt = Date.now();
-      this.lanes.refresh();
+      this.activity.refresh();
     }
   }
 
@@ -115,14 +115,14 @@ class Overview {
         new Chart({
           ...spec,
           format: formatOf(spec.series.at(-1).name),
-          bound: spec.bounded ? state.run.age_bound : undefined,
+          bound: spec.bounded ? state.run.max_staleness : undefined,
         }),
     );
     replace(this.curves, ...this.charts.map((chart) => chart.element));
-    this.lanes = lanesPanel(this.run, this.signal);
+    this.activity = activityPanel(this.run, this.signal);
     this.lanesAt = Date.now();
     const all = h("a", { class: "button small right", href: address(this.run, "curves") }, "All curves");
-    const wall = h("a", { class: "button small right", href: address(this.run, "terminals") }, "Watch them");
+    const terminals = h("a", { class: "button small right", href: address(this.run, "terminals") }, "Watch them");
     const worst = h(
       "a",
       { class: "button small right", href: address(this.run, "trajectories", "", { step: "last", sort: "worst" }) },
@@ -136,12 +136,12 @@ class Overview {
       this.phases,
       this.cards,
       panel("Curves", { tools: [all] }, this.curves),
-      this.lanes.element,
+      this.activity.element,
       h(
         "div",
         { class: "columns" },
         panel("Worst of the last step", { tools: [worst] }, this.worst),
-        panel("Running now", { tools: [wall] }, this.running),
+        panel("Running now", { tools: [terminals] }, this.running),
       ),
       h(
         "div",
@@ -154,8 +154,8 @@ class Overview {
 
   // Drawn anew only where it says something else: a command that is being copied stays.
   steer(head, running) {
-    if (this.standing === head.standing) return;
-    this.standing = head.standing;
+    if (this.status === head.status) return;
+    this.status = head.status;
     replace(this.steering, steering(head, running));
   }
 
@@ -207,8 +207,8 @@ function phases(state) {
 function cards(state) {
   const { latest, curves, sandboxes, tokens, totals, run } = state;
   const dropped = Object.values(totals.dropped).reduce((sum, value) => sum + value, 0);
-  const over = run.age_bound !== null && latest.age_max > run.age_bound;
-  const bound = run.age_bound === null ? "no bound" : `bound ${run.age_bound}`;
+  const over = run.max_staleness !== null && latest.staleness_max > run.max_staleness;
+  const bound = run.max_staleness === null ? "no bound" : `bound ${run.max_staleness}`;
   const blocked = state.blocked_share
     ? `aside ${percent(state.blocked_share, 0)} of the time`
     : `${plural(state.published, "set")} of weights`;
@@ -232,8 +232,8 @@ function cards(state) {
     ),
     card(
       "Token age",
-      fixed(latest.age_mean, 1),
-      h("span", { class: over ? "bad" : "" }, `oldest ${fixed(latest.age_max, 0)}, ${bound}`),
+      fixed(latest.staleness_mean, 1),
+      h("span", { class: over ? "bad" : "" }, `oldest ${fixed(latest.staleness_max, 0)}, ${bound}`),
       "steps",
     ),
     card("Pause for weights", milliseconds(latest.pause_ms), blocked),
@@ -348,7 +348,7 @@ function about(state) {
 }
 
 // This page only reads: what steers a run is typed.  The retuning halves what ran when the panel was drawn.
-function steering({ standing, directory, go_on: goOn }, running) {
+function steering({ status, directory, resume_command: goOn }, running) {
   const of = `longshore ctl ${directory}`;
   const commands = {
     running: [
@@ -360,11 +360,11 @@ function steering({ standing, directory, go_on: goOn }, running) {
     ],
     stopped: [goOn, `${of} status`],
     finished: [`${of} status`],
-  }[standing];
+  }[status];
   const note = {
     running: "this page only reads; type these",
     stopped: "nobody drives this run; the first command goes on with it",
     finished: "this run has come to its end",
-  }[standing];
+  }[status];
   return panel("Steer", { note }, h("div", { class: "stack tight" }, ...commands.map(copyable)));
 }

@@ -3,7 +3,7 @@
 import { h, replace } from "../dom.js";
 import { fixed, percent } from "../format.js";
 import { getJson } from "./api.js";
-import { badge, empty, panel, show, table } from "./parts.js";
+import { badge, empty, panel, show, table } from "./elements.js";
 import { address } from "./router.js";
 
 const KINDS = { running: "good", finished: "live", stopped: "warn" };
@@ -25,7 +25,7 @@ const columns = (current) => [
     kind: "text",
     cell: (run) => h("a", { class: "open", "data-row": true, href: address(run.id) }, run.id),
   },
-  { title: "", kind: "text", cell: (run) => standing(run, current) },
+  { title: "", kind: "text", cell: (run) => status(run, current) },
   { title: "recipe", kind: "text", hide: "wide-only", cell: (run) => run.recipe },
   { title: "step", cell: (run) => (run.steps ? `${run.step} of ${run.steps}` : String(run.step)) },
   { title: "reward", cell: (run) => fixed(run.reward_mean) },
@@ -38,12 +38,12 @@ const columns = (current) => [
   },
 ];
 
-function standing(run, current) {
+function status(run, current) {
   if (run.problem) return h("span", { class: "why" }, run.problem);
   const box = h("span", { class: "badges" });
   replace(
     box,
-    badge(run.standing, KINDS[run.standing]),
+    badge(run.status, KINDS[run.status]),
     run.id === current && h("span", { class: "note" }, "this monitor's"),
   );
   return box;

@@ -105,7 +105,7 @@ export class Shell {
   // head: null where no run is looked at
   stand(head, connection) {
     if (!head) return replace(this.now);
-    const [text, kind] = standing(head, connection);
+    const [text, kind] = status(head, connection);
     document.title = `${head.step}${head.steps ? `/${head.steps}` : ""} · ${head.run} · longshore`;
     const steps = h(
       "span",
@@ -129,11 +129,11 @@ export class Shell {
   }
 }
 
-function standing(head, connection) {
+function status(head, connection) {
   if (connection === "gone") return ["removed", "bad"];
   if (connection === "away") return ["reconnecting", "warn"];
-  if (head.standing === "finished") return ["finished", ""];
-  if (head.standing === "stopped") return ["stopped", "warn"];
+  if (head.status === "finished") return ["finished", ""];
+  if (head.status === "stopped") return ["stopped", "warn"];
   if (head.flow) return [head.flow, "warn"];
   const quiet = Date.now() / 1000 - (head.last_event_at ?? 0);
   if (head.last_event_at === null) return ["waiting", "warn"];

@@ -5,7 +5,7 @@ import { clock, count, fixed, milliseconds, percent, words } from "../format.js"
 import { getJson, ofRun } from "./api.js";
 import { List } from "./lists.js";
 import { formatOf, groupNames, groupOf, number, titleOf } from "./metrics.js";
-import { empty, facts, panel, rewardCell, show, table } from "./parts.js";
+import { empty, facts, panel, rewardCell, show, table } from "./elements.js";
 import { address } from "./router.js";
 import { trajectoryColumns } from "./trajectories.js";
 
@@ -39,7 +39,7 @@ export function stepsView(context) {
       cell: (row) =>
         h("span", { class: total(row.dropped) ? "why" : "", title: dropped(row) }, String(total(row.dropped))),
     },
-    { title: "oldest token", cell: (row) => fixed(row.age_max ?? NaN, 0) },
+    { title: "oldest token", cell: (row) => fixed(row.staleness_max ?? NaN, 0) },
     { title: "trained share", cell: (row) => percent(row.trained_share, 0) },
     { title: "waited", cell: (row) => milliseconds(1000 * (row.wait_s ?? NaN)) },
     { title: "took", cell: (row) => milliseconds(1000 * (row.step_s ?? NaN)) },
@@ -123,7 +123,7 @@ function histograms(line) {
       ? line[name].map((value, index) => [String(index), value])
       : Object.entries(line[name] ?? {});
   const shown = [
-    ["Age of trained tokens, in steps", listed("age_histogram"), count],
+    ["Age of trained tokens, in steps", listed("staleness_histogram"), count],
     [
       "Trained share by length, in tenths",
       listed("trained_share_by_decile").map(([name, value]) => [`${Number(name) + 1}`, value]),

@@ -3,7 +3,7 @@
 import { h, replace } from "../dom.js";
 import { count, fixed, percent, words } from "../format.js";
 import { getJson } from "./api.js";
-import { facts, failure, loading, panel, signed } from "./parts.js";
+import { facts, failure, loading, panel, signed } from "./elements.js";
 
 const PAGE = 2000; // what a saved file has its tokens in, too: launch/monitor/reports/standalone_page.py
 const LEVELS = 6;
@@ -185,7 +185,7 @@ export class TokenView {
       ["probability", at("probability") === null ? "" : percent(at("probability"), at("probability") < 0.01 ? 3 : 1)],
       ["log p, engine", at("logprob") === null ? "" : fixed(at("logprob"), 4)],
       ["log p, learner", at("learner_logprob") === null ? "" : fixed(at("learner_logprob"), 4)],
-      ["gap", at("gap") === null ? "" : signed(at("gap"), 4)],
+      ["gap", at("logprob_gap") === null ? "" : signed(at("logprob_gap"), 4)],
       ["weights", at("version")],
       ["age in steps", at("age") === null ? "" : String(at("age"))],
       ["loss mask", UNSAMPLED.has(fate) ? "0" : "1"],
@@ -220,7 +220,7 @@ function visible(text) {
 
 function shadesOf(name, page) {
   if (name === "probability") return page.probability.map((p) => (p === null ? 0 : level(1 - p)));
-  if (name === "gap") return page.gap.map((gap) => (gap === null ? 0 : level(Math.abs(gap) / GAP_FULL)));
+  if (name === "gap") return page.logprob_gap.map((gap) => (gap === null ? 0 : level(Math.abs(gap) / GAP_FULL)));
   if (name === "version") return versionShades(page.version);
   const values = page[name] ?? [];
   const most = Math.max(...values.map((value) => Math.abs(value ?? 0)), 1e-9);

@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { clock, count, fixed } from "../format.js";
 import { List, choice, dropReasons } from "./lists.js";
-import { passBadge, rewardCell, signed, stateBadge, statusText } from "./parts.js";
+import { passBadge, rewardCell, signed, stateBadge, statusText } from "./elements.js";
 import { address } from "./router.js";
 
 export const trajectoryFilters = [
@@ -18,7 +18,7 @@ export const trajectoryFilters = [
       ["best", "best first"],
       ["longest", "longest"],
       ["shortest", "shortest"],
-      ["gap", "largest gap"],
+      ["logprob_gap", "largest gap"],
     ],
   },
   choice(
@@ -31,7 +31,7 @@ export const trajectoryFilters = [
     "malformed_limit",
     "sandbox_destroyed",
   ),
-  choice("state", "Is", "held", "trained", "dropped"),
+  choice("state", "Is", "buffered", "trained", "dropped"),
   dropReasons,
   choice("passed", "Passed", ["true", "yes"], ["false", "no"]),
   { name: "task", label: "Task", kind: "search", placeholder: "part of its name" },
@@ -65,7 +65,7 @@ export const trajectoryColumns = (run) => [
       row.step === null ? "–" : h("a", { class: "open", href: address(run, "steps", row.step) }, String(row.step)),
   },
   { title: "advantage", cell: (row) => signed(row.advantage) },
-  { title: "gap", cell: (row) => fixed(row.gap, 3) },
+  { title: "logprob_gap", cell: (row) => fixed(row.logprob_gap, 3) },
   { title: "sampled", cell: (row) => count(row.sampled) },
   { title: "stored", cell: (row) => (row.at ? clock(row.at) : "–") },
 ];

@@ -15,7 +15,7 @@ import {
   signed,
   stateBadge,
   statusText,
-} from "./parts.js";
+} from "./elements.js";
 import { Recording } from "./recording.js";
 import { address } from "./router.js";
 import { TokenView } from "./tokens.js";
@@ -198,8 +198,8 @@ class TrajectoryPage {
         `${count(turn.end - turn.start)} tokens${turn.kind === "model" ? `, ${count(turn.trained)} trained` : ""}`,
       ),
       turn.logprob_mean !== null && h("span", {}, `mean log p ${fixed(turn.logprob_mean)}`),
-      turn.gap_mean !== null && h("span", {}, `gap ${fixed(turn.gap_mean, 3)}, most ${fixed(turn.gap_max, 3)}`),
-      turn.age_max !== null && h("span", {}, `oldest ${turn.age_max}`),
+      turn.logprob_gap_mean !== null && h("span", {}, `gap ${fixed(turn.logprob_gap_mean, 3)}, most ${fixed(turn.logprob_gap_max, 3)}`),
+      turn.staleness_max !== null && h("span", {}, `oldest ${turn.staleness_max}`),
       turn.reward !== 0 && h("span", {}, `reward ${signed(turn.reward)}`),
       turn.cut_chars > 0 && h("span", {}, `${count(turn.cut_chars)} characters left out`),
       (turn.text.length > LONG || turn.kind === "prompt") &&
@@ -220,7 +220,7 @@ class TrajectoryPage {
       worker,
       started_at: at,
       trained_version: version,
-      age_bound: bound,
+      max_staleness: bound,
     } = this.detail;
     const reward = panel(
       "Reward",
@@ -254,7 +254,7 @@ class TrajectoryPage {
       ["worker", [worker, node].filter(Boolean).join(" on ")],
       ["trained for weights", version],
       ["bound on age", bound === null ? "" : String(bound)],
-      ["mean gap", fixed(row.gap, 4)],
+      ["mean gap", fixed(row.logprob_gap, 4)],
     ];
     const again = !saved && copyable(`longshore replay ${directory}/${row.id}`);
     return [

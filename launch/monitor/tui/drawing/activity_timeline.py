@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from launch.monitor.api_types import ActivityLane, ActivityLanes
+from launch.monitor.api_types import ActivityLane, ActivityTimeline
 from launch.monitor.tui.drawing import formatting
 
 SHOWN = 10
@@ -20,13 +20,13 @@ _COLORS = {
 _FULL, _HALF, _LITTLE = "█", "▌", "▏"
 
 
-def render_activity(lanes: ActivityLanes) -> Text:
+def render_activity(activity: ActivityTimeline) -> Text:
     """A line a process, a character a slot: coloured by what it was at most, dark where it was at nothing."""
-    shown = lanes.lanes[:SHOWN]
+    shown = activity.lanes[:SHOWN]
     if not shown:
         return Text("No process has told what it is at.", formatting.QUIET)
-    lines = [*map(_line, shown), _legend(lanes)]
-    if more := len(lanes.lanes) - len(shown):
+    lines = [*map(_line, shown), _legend(activity)]
+    if more := len(activity.lanes) - len(shown):
         lines.append(Text(f"and {more} more processes", formatting.QUIET))
     return Text("\n").join(lines)
 
@@ -41,12 +41,12 @@ def _line(lane: ActivityLane) -> Text:
     return line
 
 
-def _legend(lanes: ActivityLanes) -> Text:
+def _legend(activity: ActivityTimeline) -> Text:
     """Each colour with the states that have it, and over which time."""
-    here = {state for lane in lanes.lanes[:SHOWN] for state in lane.states}
+    here = {state for lane in activity.lanes[:SHOWN] for state in lane.states}
     by_color = dict[str, list[str]]()
     for name in [name for name in _COLORS if name in here] + sorted(here - _COLORS.keys()):
         by_color.setdefault(_COLORS.get(name, ""), []).append(name)
     parts = [(f"{'/'.join(names)}  ", color) for color, names in by_color.items()]
-    span = f"{formatting.format_time_of_day(lanes.since)}–{formatting.format_time_of_day(lanes.until)}"
+    span = f"{formatting.format_time_of_day(activity.since)}–{formatting.format_time_of_day(activity.until)}"
     return Text.assemble(*parts, (span, formatting.QUIET))

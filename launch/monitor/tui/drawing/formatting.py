@@ -17,7 +17,7 @@ _LEVELS = {"good": GOOD, "warn": WARN, "bad": BAD, "detail": QUIET}
 _STATES = {
     "trained": GOOD,
     "dropped": BAD,
-    "held": ACCENT,
+    "buffered": ACCENT,
     "open": ACCENT,
     "mixed": WARN,
     "serving": GOOD,

@@ -29,7 +29,7 @@ MAIN_METRICS = (
     OverviewMetric("entropy", "entropy"),
     OverviewMetric("kl_k3", "KL"),
     OverviewMetric("clip_high", "clipped above", share=True),
-    OverviewMetric("age_mean", "token age"),
+    OverviewMetric("staleness_mean", "token age"),
     OverviewMetric("trained_share", "trained share", share=True),
     OverviewMetric("tokens_per_s_sampled", "tokens/s"),
     OverviewMetric("step_s", "step, s"),
@@ -47,8 +47,8 @@ _SHOWN_SESSIONS, _SHOWN_ALERTS = 6, 6
 
 def render_facts(view: RunView, width: int) -> Text:
     """The head figures, as many beside each other as there is room for."""
-    age = f"{formatting.format_decimal(view.latest.get('age_mean'), 1)}, oldest {formatting.format_decimal(view.latest.get('age_max'), 0)}"
-    bound = "" if view.run.age_bound is None else f"of {view.run.age_bound:.0f}"
+    age = f"{formatting.format_decimal(view.latest.get('staleness_mean'), 1)}, oldest {formatting.format_decimal(view.latest.get('staleness_max'), 0)}"
+    bound = "" if view.run.max_staleness is None else f"of {view.run.max_staleness:.0f}"
     pauses = [engine.pause_ms for engine in view.engines if engine.pause_ms is not None]
     dropped, failed = sum(view.totals.dropped.values()), sum(view.totals.failed.values())
     cells = [
@@ -66,7 +66,7 @@ def render_facts(view: RunView, width: int) -> Text:
             "engine pause", formatting.format_duration(max(pauses)) if pauses else formatting.MISSING, "longest now"
         ),
         _figure("sandboxes", f"{view.sandboxes.live}", f"{view.sandboxes.waiting} waiting"),
-        _figure("trajectories", f"{view.totals.acked:,}", f"{dropped:,} dropped"),
+        _figure("trajectories", f"{view.totals.acknowledged:,}", f"{dropped:,} dropped"),
         _figure("infra failures", f"{failed:,}", f"{view.totals.deaths:,} deaths", BAD if failed else ""),
     ]
     return arrange_blocks(cells, width, _CELL, apart=width >= _ROOMY)

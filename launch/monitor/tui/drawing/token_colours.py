@@ -74,7 +74,7 @@ def _age(page: TokenPage, at: int) -> str:
 
 
 def _gap(page: TokenPage, at: int) -> str:
-    gap = page.gap[at]
+    gap = page.logprob_gap[at]
     return _step(None if gap is None else -abs(gap), ((-0.01, GOOD), (-0.1, "cyan"), (-0.5, WARN)), _UNLIKELY)
 
 
@@ -165,7 +165,7 @@ def describe_token(page: TokenPage, at: int) -> Text:
         ("", formatting.humanize_name(page.fate[at])),
         ("age ", formatting.MISSING if page.age[at] is None else str(page.age[at])),
         ("version ", page.version[at] or formatting.MISSING),
-        ("gap ", formatting.format_short(page.gap[at])),
+        ("gap ", formatting.format_short(page.logprob_gap[at])),
         ("advantage ", formatting.format_decimal(page.advantage[at], 3)),
     ]
     return Text("  ").join(Text.assemble((label, QUIET), value) for label, value in known)

@@ -108,7 +108,7 @@ def compare_members(members: Sequence[GroupMemberDetail]) -> list[tuple[str, lis
         ("tests", lambda each: Text(f"{each.tests_passed}/{each.tests}")),
         ("turns", lambda each: Text(str(each.turns))),
         ("tokens sampled", lambda each: Text(f"{each.row.sampled:,}")),
-        ("gap", lambda each: Text(formatting.format_short(each.row.gap))),
+        ("gap", lambda each: Text(formatting.format_short(each.row.logprob_gap))),
         *((f"  {name}", _time(name)) for name in _names(members, lambda each: each.ms)),
         ("error", lambda each: Text(formatting.truncate_text(_problem(each), _CELL), BAD)),
     ]

@@ -51,7 +51,7 @@ def render_head_line(head: RunProgress, width: int, now: float) -> Text:
     """Pure: as much of it as there is room for."""
     parts = [
         Text.assemble(("longshore ", f"bold {ACCENT}"), (formatting.truncate_text(head.run, 24), "bold")),
-        formatting.render_run_status(head.standing, head.flow),
+        formatting.render_run_status(head.status, head.flow),
         _step(head, _BAR if width >= _ROOMY else _BAR // 2),
         Text.assemble(
             ("reward ", QUIET),
@@ -86,7 +86,7 @@ def _step(head: RunProgress, width: int) -> Text:
 
 
 def _news(head: RunProgress, now: float) -> str:
-    if head.last_event_at is None or head.standing is not RunStatus.RUNNING:
+    if head.last_event_at is None or head.status is not RunStatus.RUNNING:
         return ""
     return f"news {formatting.format_age(now - head.last_event_at)}"
 

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, VerticalScroll
 from textual.widgets import Static
 
-from launch.monitor.api_types import ActivityLanes
+from launch.monitor.api_types import ActivityTimeline
 from launch.monitor.archive.activity import MAX_SLOTS, read_activity
 from launch.monitor.run_state.view import RunView
 from launch.monitor.tui.drawing import overview_panels
@@ -45,7 +45,7 @@ class Overview(MonitorView):
             with Container(id="pair"):
                 yield _panel("engines", "Engines")
                 yield _panel("evaluations", "Evaluations")
-            yield _panel("lanes", "What processes were at")
+            yield _panel("activity", "Activity")
             yield _panel("sessions", "Running longest")
 
     def action_scroll(self, lines: int) -> None:
@@ -53,17 +53,17 @@ class Overview(MonitorView):
 
     async def load(self) -> None:
         width = max(40, self.size.width - 6)
-        view, lanes = await asyncio.to_thread(self._read, min(MAX_SLOTS, max(10, width - _LANE_LABEL)))
+        view, activity = await asyncio.to_thread(self._read, min(MAX_SLOTS, max(10, width - _LANE_LABEL)))
         self._show("facts", overview_panels.render_facts(view, width))
         self._show("alerts", overview_panels.render_alerts(view))
         self.query_one("#alerts").set_class(bool(view.alerts), "some")
         self._show("curves", overview_panels.render_curves(view, width))
-        self._show("lanes", render_activity(lanes))
+        self._show("activity", render_activity(activity))
         self._show("engines", overview_panels.render_engines(view))
         self._show("evaluations", overview_panels.render_evaluations(view))
         self._show("sessions", overview_panels.render_episodes(view, width))
 
-    def _read(self, slots: int) -> tuple[RunView, ActivityLanes]:
+    def _read(self, slots: int) -> tuple[RunView, ActivityTimeline]:
         return self.follower.view(), read_activity(self.follower.run_dir, None, None, slots)
 
     def _show(self, name: str, text: Text) -> None:

@@ -26,7 +26,7 @@ _COLUMNS: Sequence[ListColumn[TrajectoryRow]] = (
     ListColumn("tokens", 6, lambda row: f"{row.sampled:,}"),
     ListColumn("step", 5, lambda row: formatting.MISSING if row.step is None else str(row.step)),
     ListColumn("advantage", 9, lambda row: formatting.format_decimal(row.advantage), wide=True),
-    ListColumn("gap", 7, lambda row: formatting.format_short(row.gap), wide=True),
+    ListColumn("gap", 7, lambda row: formatting.format_short(row.logprob_gap), wide=True),
     ListColumn("at", 8, lambda row: formatting.format_time_of_day(row.at), wide=True),
 )
 

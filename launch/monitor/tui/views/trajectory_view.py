@@ -115,7 +115,7 @@ def render_trajectory_heading(found: TrajectoryDetail) -> Text:
         (f"{row.id}  ", "bold"), f"{row.task}  ", formatting.render_state(row.state, row.reason),
         ("" if row.step is None else f" at step {row.step}", QUIET), f"  {formatting.humanize_name(row.status)}",
         "\nreward ", formatting.render_reward(row.reward), (f"  {_parts(found)}", QUIET),
-        f"  {tests}  advantage {formatting.format_decimal(row.advantage)}", (f"  gap {formatting.format_short(row.gap)}", QUIET),
+        f"  {tests}  advantage {formatting.format_decimal(row.advantage)}", (f"  gap {formatting.format_short(row.logprob_gap)}", QUIET),
         (f"  {row.sampled:,} of {row.tokens:,} tokens sampled", QUIET),
     ]  # fmt: skip
     if found.error:
@@ -142,7 +142,7 @@ def render_trajectory_facts(found: TrajectoryDetail) -> Text:
         "group, sample": f"{row.group}, {row.sample} of {found.size}",
         "seed, attempt": f"{found.seed}, {row.attempt}",
         "weights that it trained": found.trained_version or formatting.MISSING,
-        "bound on age": formatting.format_decimal(found.age_bound, 0),
+        "bound on age": formatting.format_decimal(found.max_staleness, 0),
     }
     lines = [Text.assemble((f"{name:<24}", QUIET), value) for name, value in facts.items() if value]
     lines += [Text(), Text("time", "bold")]

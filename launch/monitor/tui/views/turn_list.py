@@ -113,8 +113,8 @@ def render_turn_line(place: SegmentTurn, *, many: bool) -> Text:
         parts.append(("malformed ", BAD))
     if turn.cuts:
         parts.append((f"cut {turn.cuts}× ", WARN))
-    if turn.age_max is not None:
-        parts.append((f"age {turn.age_max} ", QUIET))
+    if turn.staleness_max is not None:
+        parts.append((f"age {turn.staleness_max} ", QUIET))
     return Text.assemble(*parts)
 
 
@@ -124,7 +124,7 @@ def render_turn_text(turn: TurnView) -> Text:
     if turn.index >= 0:
         mean = formatting.format_decimal(turn.logprob_mean, 3)
         figures = [f"{turn.sampled:,} sampled, {turn.trained:,} trained", f"mean log π {mean}",
-                   f"gap {formatting.format_short(turn.gap_mean)}, at most {formatting.format_short(turn.gap_max)}",
+                   f"gap {formatting.format_short(turn.logprob_gap_mean)}, at most {formatting.format_short(turn.logprob_gap_max)}",
                    f"version {turn.version or formatting.MISSING}"]  # fmt: skip
     if turn.reward:
         figures.append(f"reward {formatting.format_decimal(turn.reward, 3)}")

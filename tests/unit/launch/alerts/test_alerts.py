@@ -106,7 +106,7 @@ def test_what_goes_wrong_is_said_with_its_figure_and_its_knob(bad: dict[str, obj
         {"steps": steps(share_by_decile=())},
         {"steps": steps(share_by_decile=(0.5,) * 10)},
         {"steps": steps(7, clip_high=0.0, clip_low=0.0)},
-        {"steps": steps(clip_high=0.0, clip_low=0.0, age_mean=0.0)},
+        {"steps": steps(clip_high=0.0, clip_low=0.0, staleness_mean=0.0)},
         {"steps": steps(clip_high=None, clip_low=None)},
         {"steps": steps(entropy=0.05, pass_rate=0.95)},
         {"steps": steps(entropy=0.05), "entropy_at_first": None},

@@ -164,7 +164,7 @@ def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir
     assert format_status(read_status(run_dir))[-1].startswith("to go on with it: python -m launch.cluster --resume run")
     (run_dir / "summary.json").write_text("{}")
     status = read_status(run_dir)
-    assert (status.phase, status.go_on) == ("done", "")
+    assert (status.phase, status.resume_command) == ("done", "")
 
 
 def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:

@@ -117,7 +117,7 @@ class Telling:
         return [self._files[want.path][want.offset :][: want.bytes] for want in wants]
 
 
-LINES = ("events/a.jsonl", "events/b.jsonl", "lanes/c.jsonl")
+LINES = ("events/a.jsonl", "events/b.jsonl", "activity/c.jsonl")
 WRITES = st.tuples(st.sampled_from(LINES), st.binary(max_size=9).map(lambda data: data.replace(b"\n", b"-")))
 
 

@@ -77,7 +77,9 @@ def test_everything_of_a_run_is_there(catalog: RunCatalog) -> None:
     states = {state: sum(row.state is state for row in rows) for state in TrajectoryState}
     assert states[TrajectoryState.TRAINED] == 64 * catalog.steps.numbers[-1]
     assert all(
-        row.step is not None and row.gap == pytest.approx(0.01) for row in rows if row.state is TrajectoryState.TRAINED
+        row.step is not None and row.logprob_gap == pytest.approx(0.01)
+        for row in rows
+        if row.state is TrajectoryState.TRAINED
     )
     assert {row.reason for row in rows if row.state is TrajectoryState.DROPPED} == {"zero_variance"}
     assert {row.group % 10 for row in rows if row.reason} >= {0}
@@ -114,7 +116,11 @@ def test_what_a_resume_took_back_is_in_the_buffer_again(tmp_path: Path) -> None:
     log.record_rewind(1)
     metrics.rewind(1)
     catalog.poll()
-    assert [(row.state, row.step) for row in everything(catalog)] == [("trained", 1), ("held", None), ("dropped", None)]
+    assert [(row.state, row.step) for row in everything(catalog)] == [
+        ("trained", 1),
+        ("buffered", None),
+        ("dropped", None),
+    ]
     assert (catalog.steps.numbers, newest_step(catalog)) == ([1], 1)
     log.record_step(2, 9, [], {"train-g000000-s01": "all_stale"}, {})
     catalog.poll()
@@ -125,13 +131,13 @@ def test_what_a_resume_took_back_is_in_the_buffer_again(tmp_path: Path) -> None:
 def test_what_is_left_when_the_run_is_over_was_dropped(tmp_path: Path) -> None:
     export(tmp_path, (0, 0, 1.0))
     catalog = caught_up(tmp_path)
-    assert everything(catalog)[0].state is TrajectoryState.HELD
+    assert everything(catalog)[0].state is TrajectoryState.BUFFERED
     catalog.set_ended(True)
     assert (everything(catalog)[0].state, everything(catalog)[0].reason) == (TrajectoryState.DROPPED, "run_ended")
     assert len(everything(catalog, TrajectoryFilter(reasons=("run_ended",), states=(TrajectoryState.DROPPED,)))) == 1
     assert list_groups(catalog, GroupFilter(), PageRequest()).rows[0].state == "dropped"
     catalog.set_ended(False)
-    assert everything(catalog)[0].state is TrajectoryState.HELD
+    assert everything(catalog)[0].state is TrajectoryState.BUFFERED
 
 
 def test_a_run_that_keeps_no_records_is_known_by_its_newest_checkpoint(tmp_path: Path) -> None:
@@ -247,7 +253,7 @@ def test_pages_together_are_the_whole_list_in_order(
     by = {
         "newest": lambda row: (-row.group, -row.sample), "oldest": lambda row: (row.group, row.sample),
         "worst": lambda row: row.reward, "best": lambda row: -row.reward, "longest": lambda row: -row.sampled,
-        "shortest": lambda row: row.sampled, "gap": lambda row: -1 if row.gap is None else -row.gap - 9,
+        "shortest": lambda row: row.sampled, "logprob_gap": lambda row: -1 if row.logprob_gap is None else -row.logprob_gap - 9,
     }[sort]  # fmt: skip
     assert [by(row) for row in seen] == sorted(by(row) for row in seen)
 

@@ -130,7 +130,7 @@ def test_the_age_is_drawn_on_a_whole_axis():
     chart = re.search(r"function ageChart.*?\n}\n", (STATIC / "charts.js").read_text(), re.DOTALL)
     assert chart
     assert "whole: true" in chart[0]
-    assert all("curves.age_max" not in (STATIC / name).read_text() for name in ("report.js",))
+    assert all("curves.staleness_max" not in (STATIC / name).read_text() for name in ("report.js",))
 
 
 def test_the_pages_scripts_can_be_read():

@@ -173,13 +173,13 @@ def test_the_state_of_a_finished_run(tmp_path: Path):
     store = RunStore(tmp_path / "demo")
     store.catch_up()
     view = store.view()
-    assert (view.phase, view.step, view.run.steps, view.run.age_bound) == ("done", 5, 5, ETA)
+    assert (view.phase, view.step, view.run.steps, view.run.max_staleness) == ("done", 5, 5, ETA)
     assert view.tokens.trained == run.trained_tokens
     assert view.tokens.masked == run.masked_tokens
-    assert view.totals.acked == run.counts["acked"]
+    assert view.totals.acknowledged == run.counts["acked"]
     assert view.totals.dropped == run.dropped
     assert view.totals.trained == run.counts["trained"]
-    assert view.age_histogram == run.ages
+    assert view.staleness_histogram == run.ages
     assert view.running_count == 0
     assert [found.name for found in view.evaluations] == ["before", "after"]
     assert view.engines[0].version == "1.5"
@@ -255,7 +255,7 @@ def test_steps_that_are_taken_again_replace_the_first_ones(tmp_path: Path):
     assert view.curves["step"] == [1, 2]
     assert view.curves["reward_mean"] == [0.1, 0.9]
     assert view.tokens.trained == 20
-    assert (view.totals.trained, view.totals.dropped, view.age_histogram) == (6, {"all_stale": 2}, [300, 100])
+    assert (view.totals.trained, view.totals.dropped, view.staleness_histogram) == (6, {"all_stale": 2}, [300, 100])
     assert view.totals.rewinds == 1
 
 
@@ -329,7 +329,7 @@ def test_a_straggler_of_a_group_that_the_page_has_forgotten_ends_nothing(tmp_pat
     ]
     late = {"t": 2, "kind": "trajectory.stored", "group": 0, "sample": 1, "outcome": "appended", "reward": 1.0}
     store = told(tmp_path, [*opened, late])
-    assert store.view().totals.acked == 1
+    assert store.view().totals.acknowledged == 1
     assert sorted(store.state.groups) == list(range(1, MAX_GROUPS + 1))
 
 
@@ -353,7 +353,7 @@ def test_a_superseded_trajectory_leaves_the_reward_that_counts(tmp_path: Path):
     )
     member = store.state.groups[0].members[0]
     assert (member.reward, member.status) == (1.0, "completed")
-    assert (store.view().totals.acked, store.view().totals.superseded) == (2, 1)
+    assert (store.view().totals.acknowledged, store.view().totals.superseded) == (2, 1)
 
 
 @pytest.mark.parametrize(

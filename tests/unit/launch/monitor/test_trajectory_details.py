@@ -94,7 +94,7 @@ def test_each_token_says_what_became_of_it(tmp_path: Path) -> None:
     assert page.logprob == [None, None, None, -0.5, -0.5, -0.5, -0.5, None, None]
     assert page.probability[4] == pytest.approx(0.60653)
     assert page.learner_logprob == [None] * 4 + [-0.5, -0.75, -1.5, None, None]
-    assert page.gap == [None] * 4 + [0.0, -0.25, -1.0, None, None]
+    assert page.logprob_gap == [None] * 4 + [0.0, -0.25, -1.0, None, None]
     assert page.advantage == [None] * 4 + [2.0] * 3 + [None] * 2
     assert page.version == ["", "", "", "1.0", "1.1", "1.1", "1.1", "", ""]
     assert (page.total, page.start, page.end) == (9, 0, 9)
@@ -133,12 +133,12 @@ def test_a_trajectorys_page_has_its_turns_and_where_they_are_in_the_recording(tm
     follower = run_of(tmp_path)
     found = read_trajectory_detail(follower.read_context(), follower.locate("train-g000000-s00"))
     prompt, model, observation = found.segments[0].turns
-    assert (model.index, model.at_s, model.sampled, model.trained, model.age_max) == (0, 2.5, 4, 3, 3)
+    assert (model.index, model.at_s, model.sampled, model.trained, model.staleness_max) == (0, 2.5, 4, 3, 3)
     assert path.read_bytes()[model.recording_offset :].startswith(b'[2.5,"m"')
-    assert (model.gap_mean, model.gap_max) == (pytest.approx(0.41667, rel=1e-4), 1.0)
+    assert (model.logprob_gap_mean, model.logprob_gap_max) == (pytest.approx(0.41667, rel=1e-4), 1.0)
     assert (prompt.index, prompt.at_s, observation.tool, observation.exit_code) == (-1, None, "shell", 1)
     assert (found.instruction, found.parts, found.trained_version) == ("Do now", {"outcome": 0.5}, "1.3")
-    assert (found.recording.name, found.recording.live, found.age_bound) == ("train-g000000-s00-a0", False, 2.0)
+    assert (found.recording.name, found.recording.live, found.max_staleness) == ("train-g000000-s00-a0", False, 2.0)
 
 
 def test_facts_that_are_damaged_leave_the_rest_to_be_seen(tmp_path: Path) -> None:
@@ -212,11 +212,11 @@ def test_totals_of_a_long_run_are_those_of_all_of_it(tmp_path: Path, monkeypatch
     monkeypatch.setattr("launch.monitor.run_state.past_totals._CHUNK_BYTES", 5_000)
     quick = RunStore(tmp_path / "run")
     quick.poll()
-    assert quick.view().totals.acked < 128
+    assert quick.view().totals.acknowledged < 128
     assert quick.behind_bytes > 0
     quick.catch_up()
     assert quick.view().totals == whole.view().totals
-    assert quick.view().totals.acked == 128
+    assert quick.view().totals.acknowledged == 128
     assert (quick.view().workers, quick.view().step) == (whole.view().workers, whole.view().step)
     assert quick.behind_bytes == 0
 

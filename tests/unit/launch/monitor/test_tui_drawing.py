@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from launch.monitor.api_types import (
     ActivityLane,
-    ActivityLanes,
+    ActivityTimeline,
     RunProgress,
     RunStatus,
     TokenFate,
@@ -81,7 +81,7 @@ def page_of(texts: list[str], fate: TokenFate = TokenFate.TRAINED) -> TokenPage:
     return TokenPage(
         segment=0, start=0, end=count, total=count, id=list(range(count)), text=texts, logprob=[-0.1] * count,
         probability=[0.95] * count, version=["1.0"] * count, age=[1] * count, fate=[fate] * count,
-        learner_logprob=[-0.1] * count, gap=[0.2] * count, advantage=[-1.0] * count,
+        learner_logprob=[-0.1] * count, logprob_gap=[0.2] * count, advantage=[-1.0] * count,
     )  # fmt: skip
 
 
@@ -232,14 +232,14 @@ def test_the_log_is_newest_first_by_level_and_words(tmp_path: Path) -> None:
 
 
 def test_what_processes_were_at_has_a_line_each_and_a_legend() -> None:
-    lanes = ActivityLanes(
+    activity = ActivityTimeline(
         0.0, 10.0, 5.0, [ActivityLane("engine-0", "engine", {"generating": [0.0, 2.0], "paused": [1.0, 0.0]})]
     )
-    line, legend = render_activity(lanes).plain.splitlines()
+    line, legend = render_activity(activity).plain.splitlines()
     assert line.split() == ["engine-0", "██"]
     assert "generating" in legend
     assert "paused" in legend
-    assert render_activity(ActivityLanes(0.0, 0.0, 0.0)).plain
+    assert render_activity(ActivityTimeline(0.0, 0.0, 0.0)).plain
 
 
 @given(st.floats() | st.none())

@@ -353,12 +353,12 @@ async def test_text_of_a_sandbox_is_never_markup(tmp_path: Path) -> None:
 
 async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for a file can still go elsewhere, and leave."""
-    reached, go_on = threading.Event(), threading.Event()
+    reached, resume_command = threading.Event(), threading.Event()
     whole = RunFollower.group
 
     def slow(self: RunFollower, number: int):
         reached.set()
-        assert go_on.wait(60)
+        assert resume_command.wait(60)
         return whole(self, number)
 
     monkeypatch.setattr(RunFollower, "group", slow)
@@ -371,7 +371,7 @@ async def test_a_slow_disk_holds_up_no_key(history: Path, monkeypatch: pytest.Mo
             await person.press("2")
             await person.sees("256 trajectories")
         finally:
-            go_on.set()
+            resume_command.set()
 
 
 # -- the picture in the docs ------------------------------------------------------------------------------------------

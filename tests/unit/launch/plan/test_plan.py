@@ -89,8 +89,8 @@ def test_the_plan_of_a_measured_run_has_its_speed_and_its_ages(path: Path) -> No
     plan = planned(trace)
     assert plan.steps_per_hour == pytest.approx(steps_per_hour(trace), rel=0.2)
     assert plan.trained_tokens_per_s == pytest.approx(trace.measured.trained_tokens_per_s, rel=0.2)
-    assert plan.age_mean == pytest.approx(trace.measured.age_mean, rel=0.2)
-    assert plan.age_max <= trace.file.eta
+    assert plan.staleness_mean == pytest.approx(trace.measured.staleness_mean, rel=0.2)
+    assert plan.staleness_max <= trace.file.eta
     assert forecast_caveat(config_of(trace, 1), basis_from_trace(trace, config_of(trace, 1).rollout)) == ""
 
 
@@ -233,7 +233,7 @@ def test_the_command_prints_one_object_and_a_table() -> None:
     assert {"weights", "gradients", "optimizer", "activations", "logits"} == set(told["memory"][0]["parts"])
     assert {"weights", "kv_cache"} == set(told["memory"][1]["parts"])
     assert told["forecast"]["steps_per_hour"] > 0
-    assert told["forecast"]["age_mean"] > 0
+    assert told["forecast"]["staleness_mean"] > 0
     assert set(told["needs"]) == {"sandboxes", "engines", "hosts"}
     assert "steps an hour" in done.stderr
 

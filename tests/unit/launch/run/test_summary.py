@@ -81,14 +81,14 @@ def write_run(run_dir: Path) -> None:
     lines = [
         {"step": 1, "t": 110.0, "elapsed_s": 5.0, "wait_s": 3.0, "step_s": 2.0, "trained_tokens": 100,
          "masked_tokens": 0,
-         "engine_tokens": 150, "age_max": 0.0, "age_mean": 0.0, "clip_high": 0.0, "clip_low": 0.25},
+         "engine_tokens": 150, "staleness_max": 0.0, "staleness_mean": 0.0, "clip_high": 0.0, "clip_low": 0.25},
         {"step": 2, "t": 112.0, "elapsed_s": 2.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 999,
          "masked_tokens": 999, "mixed_prefix_turns": 9, "cut_turns": 9,
-         "engine_tokens": 999, "age_max": 9.0, "age_mean": 9.0, "clip_high": 0.9, "clip_low": 0.9},
+         "engine_tokens": 999, "staleness_max": 9.0, "staleness_mean": 9.0, "clip_high": 0.9, "clip_low": 0.9},
         {"rewound_to": 1, "t": 113.0},
         {"step": 2, "t": 115.0, "elapsed_s": 3.0, "wait_s": 1.0, "step_s": 1.0, "trained_tokens": 300,
          "masked_tokens": 20, "mixed_prefix_turns": 3, "cut_turns": 1,
-         "engine_tokens": 450, "age_max": 2.0, "age_mean": 1.0, "clip_high": 0.5, "clip_low": 0.0},
+         "engine_tokens": 450, "staleness_max": 2.0, "staleness_mean": 1.0, "clip_high": 0.5, "clip_low": 0.0},
     ]  # fmt: skip
     (run_dir / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
 
@@ -245,7 +245,15 @@ def test_a_run_that_was_cut_short_has_no_difference_and_zeros(tmp_path: Path) ->
 
 
 def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: Path) -> None:
-    line = {"step": 1, "t": 10.0, "wait_s": 0.0, "step_s": 1.0, "age_max": 3.0, "age_mean": 3.0, "trained_tokens": 0}
+    line = {
+        "step": 1,
+        "t": 10.0,
+        "wait_s": 0.0,
+        "step_s": 1.0,
+        "staleness_max": 3.0,
+        "staleness_mean": 3.0,
+        "trained_tokens": 0,
+    }
     (tmp_path / "metrics.jsonl").write_bytes(orjson.dumps(line) + b"\n")
     summary = summarise_run(tmp_path, facts())
     assert (summary["token_age"]["max"], summary["clip"]["high_max"]) == (3.0, 0.0)
@@ -253,9 +261,9 @@ def test_a_step_in_which_no_token_had_loss_does_not_cost_the_summary(tmp_path: P
 
 def test_each_check_that_a_run_did_not_hold_is_named() -> None:
     """Exit code 1 without a word leaves a person to search."""
-    steps = [{"age_max": 2.0, "trained_trajectories": 5.0}, {"age_max": 1.0, "trained_trajectories": 7.0}]
+    steps = [{"staleness_max": 2.0, "trained_trajectories": 5.0}, {"staleness_max": 1.0, "trained_trajectories": 7.0}]
     assert list_failed_checks(facts(), steps) == []
-    steps[1]["age_max"] = 3.0
+    steps[1]["staleness_max"] = 3.0
     lines = list_failed_checks(facts(finished=False, leaked=2, accounting=replace(BOOKS, trained=11)), steps)
     words = (
         "did not come to its end",

@@ -22,16 +22,20 @@ def test_a_line_has_what_the_driver_and_the_learner_measured(tmp_path: Path) -> 
     clock = Clock()
     log = MetricsLog(tmp_path, passed=clock)
     clock.now += 4
-    line = log.append_step(facts(1), {"trained_tokens": 200.0, "age_max": 2.0})
+    line = log.append_step(facts(1), {"trained_tokens": 200.0, "staleness_max": 2.0})
     assert line == read_metrics(tmp_path)[0]
     assert (line["step"], line["episodes"], line["groups"], line["zero_variance_groups"]) == (1, 4, 2, 1)
     assert (line["reward_mean"], line["pass_rate"]) == (0.625, 0.5)
-    assert (line["trained_trajectories"], line["dropped"], line["age_histogram"]) == (3, {"all_stale": 1}, [150, 50])
+    assert (line["trained_trajectories"], line["dropped"], line["staleness_histogram"]) == (
+        3,
+        {"all_stale": 1},
+        [150, 50],
+    )
     assert (line["tokens_per_s_trained"], line["tokens_per_s_sampled"]) == (50.0, 100.0)
-    assert (line["age_histogram_sampled"], line["trained_share_by_decile"]) == ([150, 60], [1.0, 0.5])
+    assert (line["sampled_staleness_histogram"], line["trained_share_by_decile"]) == ([150, 60], [1.0, 0.5])
     assert line["tokens_by_turn"] == [[100, 90], [110, 110]]
     assert line["lost_by_length"] == {"masked": {"16": 10}, "zero_variance": {"8": 80}}
-    assert (line["age_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
+    assert (line["staleness_max"], line["pause_ms"], line["wait_s"], line["step_s"]) == (2.0, 7.25, 0.5, 1.5)
 
 
 def test_what_was_told_of_drops_is_what_the_steps_that_stand_have_told(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def replayed(trace: RunTrace, cell: SimulationSettings) -> tuple[float, float]:
     outcome = simulate(trace.scenario, cell, trace.workload, 0, trace.replay_overrides)
     account, measured = outcome.account, trace.measured
     mean = sum(age * tokens for age, tokens in enumerate(account.tokens_by_staleness())) / account.trained
-    return account.trained / account.seconds / measured.trained_tokens_per_s, mean / measured.age_mean
+    return account.trained / account.seconds / measured.trained_tokens_per_s, mean / measured.staleness_mean
 
 
 @pytest.mark.parametrize("path", [YOUNG, OLD], ids=lambda path: path.stem)
@@ -54,7 +54,10 @@ def test_a_replay_with_another_number_in_flight_does_not(path: Path, times: floa
         ({"nodes": 0}, "nodes"),
         ({"mode": "sometimes"}, "mode"),
         ({"steps": []}, "steps"),
-        ({"steps": [{"busy_s": 1, "wait_s": 0, "trained_tokens": 0, "age_mean": 0}]}, "no step has trained a token"),
+        (
+            {"steps": [{"busy_s": 1, "wait_s": 0, "trained_tokens": 0, "staleness_mean": 0}]},
+            "no step has trained a token",
+        ),
         ({"groups": []}, "groups"),
         ({"group_size": SIZE + 1}, f"group_size = {SIZE + 1} episodes"),
         ({"group_size": 1}, "group_size"),
@@ -87,7 +90,7 @@ def write_run(run_dir: Path, values: list[str], addresses: list[str]) -> None:
     """One step, one group, a node at each of ``addresses``."""
     config = load_recipe("demo", [f"cluster.nodes={len(addresses)}", "cluster.address='10.0.0.1:6379'", *values])
     (run_dir / "config.json").write_bytes(orjson.dumps({"config": config_tables(config)}))
-    line = {"step": 1, "t": 1e12, "elapsed_s": 5.0, "wait_s": 1.0, "trained_tokens": 40, "age_mean": 1.0}
+    line = {"step": 1, "t": 1e12, "elapsed_s": 5.0, "wait_s": 1.0, "trained_tokens": 40, "staleness_mean": 1.0}
     (run_dir / "metrics.jsonl").write_bytes(orjson.dumps(line) + b"\n")
     driver, exporter = EventLog(run_dir, "driver-1", "node-0"), TrajectoryExporter(run_dir)
     for index, address in enumerate(addresses):

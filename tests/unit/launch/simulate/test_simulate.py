@@ -39,8 +39,18 @@ from protocol.staleness import AdmissionMode, StaleTokenPolicy
 from protocol.trajectory import DropReason, GroupId, RolloutRequest
 
 ROW_KEYS = [
-    *("nodes", "mode", "policy", "eta", "in_flight", "trained_tokens_per_s", "vs_sync", "vs_unbounded", "age_mean"),
-    *("age_max", "masked_share", "trained_share_by_decile", "learner_idle", "engine_idle", "dropped"),
+    *(
+        "nodes",
+        "mode",
+        "policy",
+        "eta",
+        "in_flight",
+        "trained_tokens_per_s",
+        "vs_sync",
+        "vs_unbounded",
+        "staleness_mean",
+    ),
+    *("staleness_max", "masked_share", "trained_share_by_decile", "learner_idle", "engine_idle", "dropped"),
     *("vs_faultless", "faults"),
 ]
 
@@ -141,8 +151,8 @@ def test_a_row_says_what_a_person_computes_from_the_same_tokens() -> None:
         "trained_tokens_per_s": 19.25,  # 385 in 20 s
         "vs_sync": 1.925,  # whose best is 10
         "vs_unbounded": 0.875,  # 22
-        "age_mean": 0.4519,  # (1 + 2 * 9 + 25 + 49 + 81) / 385
-        "age_max": 2,
+        "staleness_mean": 0.4519,  # (1 + 2 * 9 + 25 + 49 + 81) / 385
+        "staleness_max": 2,
         "masked_share": 0.3,  # 165 of 550
         "trained_share_by_decile": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0],
         "learner_idle": 0.25,  # 2 s and 3 s of 20 s

@@ -52,7 +52,7 @@ def test_means_are_over_seeds_alone() -> None:
     assert first.spreads["difference"].mean == pytest.approx(0.4)
     assert first.spreads["difference"].std == pytest.approx(0.02**0.5)
     assert (second.ended, second.of, second.spreads["difference"]) == (1, 2, SeedStatistics(0.1, None, 1))
-    assert "age_mean" not in first.spreads
+    assert "staleness_mean" not in first.spreads
 
 
 def test_without_seeds_there_is_nothing_to_average() -> None:

@@ -94,7 +94,7 @@ async def test_every_point_is_a_run_of_its_own_with_what_it_sets(tmp_path: Path)
     assert first.figures["before"] == 0.25
     assert first.figures["after"] == 0.75
     assert first.figures["difference"] == 0.5
-    assert (first.figures["steps"], first.figures["versions"], first.figures["age_max"]) == (3, 5, 3)
+    assert (first.figures["steps"], first.figures["versions"], first.figures["staleness_max"]) == (3, 5, 3)
 
 
 async def test_the_same_again_runs_nothing(tmp_path: Path) -> None:

@@ -158,10 +158,10 @@ def test_running_sums_become_how_many_were_at_what(tmp_path: Path) -> None:
     log.emit("node.up")
     clock[0] = 30.0
     log.emit("node.up")
-    (tmp_path / "lanes").mkdir()
+    (tmp_path / "activity").mkdir()
     lines = [(10.0, {}), (12.0, {"generating": 6.0}), (14.0, {"generating": 7.0})]
-    text = "".join(json.dumps({"t": t, "kind": "engine", "begun": 0, "seconds": sums}) + "\n" for t, sums in lines)
-    (tmp_path / "lanes" / "engine-0.jsonl").write_text(text)
+    text = "".join(json.dumps({"t": t, "kind": "engine", "started": 0, "seconds": sums}) + "\n" for t, sums in lines)
+    (tmp_path / "activity" / "engine-0.jsonl").write_text(text)
     levels = [each for each in read_run_timeline(tmp_path).trace_events() if isinstance(each, TraceCounter)]
     assert [(each.track.process, each.at_s, each.values) for each in levels] == [
         ("engine-0", 10.0, {"generating": 3.0}),

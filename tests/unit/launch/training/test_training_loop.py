@@ -337,7 +337,9 @@ async def test_a_batch_without_a_token_to_train_is_dropped_and_is_no_step(tmp_pa
     assert [manifest.step for manifest in run.pusher.offered] == [1, 2]
     lines = read_metrics(tmp_path)
     assert [line["step"] for line in lines] == [1, 2]
-    assert [(line["trained_trajectories"], line["age_histogram"]) for line in lines] == [(PER_STEP * 2, [7, 3])] * 2
+    assert [(line["trained_trajectories"], line["staleness_histogram"]) for line in lines] == [
+        (PER_STEP * 2, [7, 3])
+    ] * 2
     assert run.steps_kept == [1, 2]
     assert [line["lost_by_length"] for line in lines] == [{"all_stale": {"4": 40}}, {}], "its tokens are counted"
 
@@ -377,7 +379,7 @@ async def test_a_disk_that_takes_no_records_is_told_once_and_costs_no_step(tmp_p
 async def test_the_learners_lane_says_when_it_waited_and_when_it_computed(tmp_path: Path) -> None:
     run = Run(tmp_path)
     await run.go()
-    last = orjson.loads((tmp_path / "lanes" / "learner.jsonl").read_bytes().splitlines()[-1])
+    last = orjson.loads((tmp_path / "activity" / "learner.jsonl").read_bytes().splitlines()[-1])
     assert last["kind"] == "learner"
     assert {"waiting", "training", "publishing", "saving"} <= last["seconds"].keys()
 

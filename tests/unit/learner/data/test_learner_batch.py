@@ -100,7 +100,7 @@ def test_stale_policies(lineage, policy, denominator, trained):
         np.testing.assert_allclose(sample.columns.weights, 1 / denominator)
     assert [name[-3:] for name in batch.trained] == trained
     assert set(batch.dropped.values()) == ({DropReason.ALL_STALE} if policy is StaleTokenPolicy.DROP else set())
-    assert batch.metrics["age_max"] == 0
+    assert batch.metrics["staleness_max"] == 0
     assert batch.metrics["masked_tokens"] == (0 if policy is StaleTokenPolicy.DROP else 2), (
         "a dropped token is no masked one"
     )

@@ -84,7 +84,7 @@ def test_each_trajectory_of_a_step_has_its_own_facts(tmp_path: Path) -> None:
     assert len(read_trained_tokens(tmp_path, c).loss_flags) == 20
     assert read_trained_tokens(tmp_path, b) is None
     assert read_trained_tokens(tmp_path, d) is None
-    assert (a.advantage, a.gap, b.gap) == (0.25, 0.01, None)
+    assert (a.advantage, a.logprob_gap, b.logprob_gap) == (0.25, 0.01, None)
 
 
 def test_what_a_resume_takes_back_is_said(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_numbers_that_json_does_not_have_are_left_out(tmp_path: Path) -> None:
         1, 7, ["a"], {}, {"a": PackedTrainedTokens(pack_trained_tokens(facts(3)), float("nan"), float("inf"))}
     )
     (line,) = lines(tmp_path)
-    assert (line.trajectories[0].advantage, line.trajectories[0].gap) == (None, None)
+    assert (line.trajectories[0].advantage, line.trajectories[0].logprob_gap) == (None, None)
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"step": 1}', b"\xff", b'{"rewound_to": "x"}', b"[]"])

@@ -3,7 +3,7 @@
 import { h, replace, s } from "../dom.js";
 import { clock, fixed, words } from "../format.js";
 import { getJson, ofRun } from "./api.js";
-import { empty, panel, show } from "./parts.js";
+import { empty, panel, show } from "./elements.js";
 
 const SLOTS = 240;
 const TALL = 22;
@@ -31,7 +31,7 @@ const WINDOWS = [
 ];
 const hue = (state) => `var(--${HUES[state] ?? "ink-3"})`;
 
-export function lanesPanel(run, signal) {
+export function activityPanel(run, signal) {
   const box = h("div", {});
   const choose = h(
     "select",
@@ -42,28 +42,28 @@ export function lanesPanel(run, signal) {
   choose.addEventListener("change", load);
   const tools = [h("label", { class: "field right" }, choose)];
   load();
-  return { element: panel("Who did what", { tools, id: "lanes" }, box), refresh: load };
+  return { element: panel("Activity", { tools, id: "activity" }, box), refresh: load };
 }
 
 async function ask(run, seconds, signal) {
-  if (!seconds) return getJson(ofRun(run, "lanes", { slots: SLOTS }), signal);
-  const { until } = await getJson(ofRun(run, "lanes", { slots: 1 }), signal);
-  return getJson(ofRun(run, "lanes", { slots: SLOTS, since: until - seconds, until }), signal);
+  if (!seconds) return getJson(ofRun(run, "activity", { slots: SLOTS }), signal);
+  const { until } = await getJson(ofRun(run, "activity", { slots: 1 }), signal);
+  return getJson(ofRun(run, "activity", { slots: SLOTS, since: until - seconds, until }), signal);
 }
 
-function draw(lanes) {
-  if (!lanes.lanes.length)
+function draw(activity) {
+  if (!activity.lanes.length)
     return empty("No process of this run has told what it was at.", "Lanes are written as soon as workers start.");
   const tip = h("p", { class: "lane-tip" }, "Point at a strip for its figures.");
-  const states = [...new Set(lanes.lanes.flatMap((lane) => Object.keys(lane.states)))];
-  const more = lanes.lanes.length - MAX_SHOWN;
+  const states = [...new Set(activity.lanes.flatMap((lane) => Object.keys(lane.states)))];
+  const more = activity.lanes.length - MAX_SHOWN;
   return h(
     "div",
-    { class: "lanes" },
+    { class: "activity" },
     legend(states),
-    ...lanes.lanes.slice(0, MAX_SHOWN).map((lane) => strip(lane, lanes, tip)),
+    ...activity.lanes.slice(0, MAX_SHOWN).map((lane) => strip(lane, activity, tip)),
     more > 0 && h("p", { class: "note" }, `and ${more} more`),
-    axis(lanes),
+    axis(activity),
     tip,
   );
 }
@@ -88,7 +88,7 @@ function axis({ since, until }) {
   return h("div", { class: "lane axis" }, h("span", {}, ""), h("p", {}, ...at.map((t) => h("span", {}, clock(t)))));
 }
 
-function strip(lane, lanes, tip) {
+function strip(lane, activity, tip) {
   const states = Object.entries(lane.states);
   const slots = states[0]?.[1].length ?? 0;
   const sums = Array.from({ length: slots }, (_, slot) => states.reduce((sum, [, values]) => sum + values[slot], 0));
@@ -111,7 +111,7 @@ function strip(lane, lanes, tip) {
     const said = states
       .filter(([, values]) => values[slot] > 0.005)
       .map(([state, values]) => `${words(state)} ${fixed(values[slot])}`);
-    replace(tip, `${lane.name}, ${clock(lanes.since + slot * lanes.slot_s)}: ${said.join(" · ") || "nothing"}`);
+    replace(tip, `${lane.name}, ${clock(activity.since + slot * activity.slot_s)}: ${said.join(" · ") || "nothing"}`);
   });
   return h("div", { class: "lane", "data-kind": lane.kind }, h("span", { title: lane.name }, lane.name), svg);
 }

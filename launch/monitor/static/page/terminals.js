@@ -4,21 +4,21 @@ import { h, replace } from "../dom.js";
 import { fixed, words } from "../format.js";
 import { Terminal } from "../terminal.js";
 import { getJson, ofRun } from "./api.js";
-import { empty, failure } from "./parts.js";
+import { empty, failure } from "./elements.js";
 import { address } from "./router.js";
-import { trajectoryOf } from "./names.js";
+import { trajectoryOf } from "./ids.js";
 
 const PLACES = [4, 9, 16, 32];
 const LINES = 200;
 const NEAR_END = 24;
 
-export function wallView(context) {
-  const wall = new Wall(context);
-  wall.load();
-  return { title: "Terminals", element: wall.element, refresh: () => wall.load(), close: () => wall.close() };
+export function terminalsView(context) {
+  const terminals = new Terminals(context);
+  terminals.load();
+  return { title: "Terminals", element: terminals.element, refresh: () => terminals.load(), close: () => terminals.close() };
 }
 
-class Wall {
+class Terminals {
   tiles = new Map(); // recording → tile
   unseen = new Set();
   cursors = new Map(); // recording → bytes
@@ -37,7 +37,7 @@ class Wall {
       onclick: () => this.catchUp(),
     });
     this.note = h("p", { class: "note", role: "status" });
-    this.grid = h("div", { class: `wall${this.only ? " one" : ""}` });
+    this.grid = h("div", { class: `terminals${this.only ? " one" : ""}` });
     const all = this.only && h("a", { class: "button", href: address(this.run, "terminals") }, "All terminals");
     const tools = this.only
       ? [all]

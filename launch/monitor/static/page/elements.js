@@ -33,7 +33,7 @@ export function badge(text, kind = "") {
   return h("span", { class: `badge ${kind}` }, words(text));
 }
 
-const STATE_KINDS = { trained: "good", held: "", dropped: "warn", open: "live", mixed: "warn" };
+const STATE_KINDS = { trained: "good", buffered: "", dropped: "warn", open: "live", mixed: "warn" };
 
 export function stateBadge(state, reason) {
   return h(
