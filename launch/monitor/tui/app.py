@@ -61,9 +61,9 @@ class MonitorApp(App[None]):
     DataTable > .datatable--header { background: $background; }
     .-wide Overview #pair { layout: horizontal; }
     .-wide Overview #pair > Static { width: 1fr; }
-    .-wide Turns { layout: horizontal; }
-    .-wide Turns > OptionList { height: 1fr; width: 62; }
-    .-wide Turns > VerticalScroll { height: 1fr; width: 1fr; }
+    .-wide TurnList { layout: horizontal; }
+    .-wide TurnList > OptionList { height: 1fr; width: 62; }
+    .-wide TurnList > VerticalScroll { height: 1fr; width: 1fr; }
     """
     TITLE = "longshore"
     ENABLE_COMMAND_PALETTE = False

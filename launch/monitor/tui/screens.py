@@ -29,7 +29,7 @@ class MonitorScreen(Screen[None]):
 class TabbedScreen(MonitorScreen):
     """The tabs."""
 
-    DEFAULT_CSS = "MainPage > ContentSwitcher { height: 1fr; }"
+    DEFAULT_CSS = "TabbedScreen > ContentSwitcher { height: 1fr; }"
 
     def __init__(self, tabs: Sequence[Tab], views: Sequence[MonitorView]) -> None:
         super().__init__()
@@ -80,10 +80,10 @@ class HelpScreen(ModalScreen[None]):
     """Every key of the page below."""
 
     DEFAULT_CSS = """
-    HelpPage { align: center middle; }
-    HelpPage > VerticalScroll { width: 66; max-width: 100%; height: auto; max-height: 90%; padding: 1 2;
+    HelpScreen { align: center middle; }
+    HelpScreen > VerticalScroll { width: 66; max-width: 100%; height: auto; max-height: 90%; padding: 1 2;
       background: $panel; border: round $accent; border-title-color: $text; }
-    HelpPage Static { height: auto; }
+    HelpScreen Static { height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark", "app.back", "Close")]
 

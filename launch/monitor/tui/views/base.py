@@ -19,7 +19,7 @@ from protocol.errors import LongshoreError
 class MonitorView(Widget):
     """Base of all.  A view that is not shown asks nothing until it is."""
 
-    DEFAULT_CSS = "View { height: 1fr; }"
+    DEFAULT_CSS = "MonitorView { height: 1fr; }"
 
     def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
         super().__init__(id=id)

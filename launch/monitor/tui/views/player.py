@@ -27,10 +27,10 @@ class RecordingPlayer(Widget, can_focus=True):
     """See the module.  It stands at the recording's end until somebody plays it."""
 
     DEFAULT_CSS = """
-    Player { height: 1fr; }
-    Player > #screen { height: 1fr; border: round $foreground 25%; padding: 0 1; }
-    Player:focus > #screen { border: round $accent; }
-    Player > #bar { height: 1; padding: 0 1; }
+    RecordingPlayer { height: 1fr; }
+    RecordingPlayer > #screen { height: 1fr; border: round $foreground 25%; padding: 0 1; }
+    RecordingPlayer:focus > #screen { border: round $accent; }
+    RecordingPlayer > #bar { height: 1; padding: 0 1; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "play", "Play, pause"),

@@ -29,8 +29,8 @@ class TerminalTile(Static, can_focus=True):
     """One terminal."""
 
     DEFAULT_CSS = """
-    Tile { height: 1fr; border: round $foreground 25%; padding: 0 1; border-title-color: $text; }
-    Tile:focus { border: round $accent; }
+    TerminalTile { height: 1fr; border: round $foreground 25%; padding: 0 1; border-title-color: $text; }
+    TerminalTile:focus { border: round $accent; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Enlarge"),
@@ -56,8 +56,8 @@ class TerminalWall(MonitorView):
     """The episodes that run longest, as many as there is room for, page by page."""
 
     DEFAULT_CSS = """
-    Wall > Static { height: 1; padding: 0 1; }
-    Wall > Container { layout: grid; grid-gutter: 0; height: 1fr; }
+    TerminalWall > Static { height: 1; padding: 0 1; }
+    TerminalWall > Container { layout: grid; grid-gutter: 0; height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "turn(1)", "More terminals"),

@@ -33,11 +33,11 @@ class TokenView(MonitorView):
     """See the module."""
 
     DEFAULT_CSS = """
-    Tokens > Static { height: 1; padding: 0 1; }
-    Tokens > #token { height: auto; max-height: 3; }
-    Tokens > VerticalScroll { height: 1fr; overflow-y: scroll; border: round $foreground 25%; padding: 0 1; }
-    Tokens #text { text-wrap: nowrap; }
-    Tokens > VerticalScroll:focus { border: round $accent; }
+    TokenView > Static { height: 1; padding: 0 1; }
+    TokenView > #token { height: auto; max-height: 3; }
+    TokenView > VerticalScroll { height: 1fr; overflow-y: scroll; border: round $foreground 25%; padding: 0 1; }
+    TokenView #text { text-wrap: nowrap; }
+    TokenView > VerticalScroll:focus { border: round $accent; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("c", "colour", "Coloured by"),

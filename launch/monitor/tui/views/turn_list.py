@@ -35,10 +35,10 @@ class TurnList(Widget):
     """See the module."""
 
     DEFAULT_CSS = """
-    Turns { height: 1fr; layout: vertical; }
-    Turns > OptionList { height: 2fr; border: round $foreground 25%; padding: 0; text-wrap: nowrap; }
-    Turns > VerticalScroll { height: 3fr; border: round $foreground 25%; padding: 0 1; }
-    Turns > OptionList:focus, Turns > VerticalScroll:focus { border: round $accent; }
+    TurnList { height: 1fr; layout: vertical; }
+    TurnList > OptionList { height: 2fr; border: round $foreground 25%; padding: 0; text-wrap: nowrap; }
+    TurnList > VerticalScroll { height: 3fr; border: round $foreground 25%; padding: 0 1; }
+    TurnList > OptionList:focus, Turns > VerticalScroll:focus { border: round $accent; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "play", "Play from here"),
