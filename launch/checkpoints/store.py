@@ -97,11 +97,11 @@ class Checkpoint:
 def require_journal_covers(journal: Path, accounting: JournalAccounting, manifest: CheckpointManifest) -> None:
     """Raises UserError where ``journal``, which has ``books`` once it is rewound to the step of ``manifest``, does not
     know all that it knew when that was written; what a recovery has named as lost it need not know."""
-    acked, trained = (cast("int", manifest.accounting[kind]) for kind in ("acked", "trained"))
-    if accounting.acked + accounting.lost < acked or accounting.trained + accounting.lost < trained:
+    acknowledged, trained = (cast("int", manifest.accounting[kind]) for kind in ("acknowledged", "trained"))
+    if accounting.acknowledged + accounting.lost < acknowledged or accounting.trained + accounting.lost < trained:
         raise UserError(
-            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of {accounting.acked} acknowledged "
-            f"and {accounting.trained} trained trajectories, where there were {acked} and {trained}, and would give some to "
+            f"{journal} is older than the checkpoint of step {manifest.step}: it knows of {accounting.acknowledged} acknowledged "
+            f"and {accounting.trained} trained trajectories, where there were {acknowledged} and {trained}, and would give some to "
             f"be trained again. Put the right one back, with its {journal.name}-wal, or move the checkpoints away that "
             "are newer than it"
         )

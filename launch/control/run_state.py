@@ -10,8 +10,8 @@ from actors.runtime.remote import Remote
 from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.admission import RolloutFlow, RolloutTuning
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from actors.scheduler.settings import SchedulerRunState
 from actors.scheduler.running_mean import RunningMean
+from actors.scheduler.settings import SchedulerRunState
 
 _REPEAT_S = 3.0
 _MEMORY_STEPS = 8

@@ -154,7 +154,7 @@ class ControlServer:
                 return await self._drain(request.target)
             case ControlAction.STOP:
                 return await self._end_training(
-                    TrainingEnding.ASKED, "training ends behind the step that is being taken"
+                    TrainingEnding.STOPPED_BY_REQUEST, "training ends behind the step that is being taken"
                 )
             case ControlAction.RETUNE:
                 return await self._retune(request)

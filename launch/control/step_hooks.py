@@ -28,7 +28,7 @@ class TrainingEnding(StrEnum):
     """A stop condition held."""
     DRAINED = "drained"
     """A person asked for what was under way, and no more."""
-    ASKED = "asked"
+    STOPPED_BY_REQUEST = "stopped_by_request"
     """A person asked for its end."""
 
 
@@ -61,7 +61,7 @@ class _PendingHook:
 class StepHooks:
     paused: bool = False
     ending: TrainingEnding | None = None
-    """What a person asks for: ``DRAINED`` or ``ASKED``."""
+    """What a person asks for: ``DRAINED`` or ``STOPPED_BY_REQUEST``."""
     paused_s: float = 0.0
     """For how long the loop has waited here."""
     _pending: deque[_PendingHook] = field(default_factory=deque[_PendingHook])

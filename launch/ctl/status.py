@@ -73,12 +73,12 @@ class RunOverview:
     sandboxes: int
     alerts: list[OpenAlert]
     """Health first."""
-    asked: list[PendingRequest]
+    pending_requests: list[PendingRequest]
     in_flight: int | None
     """Most rollouts at once; None where the run's record cannot be read."""
-    tunable: dict[str, RetunableValue]
+    retunable: dict[str, RetunableValue]
     """What ``retune`` takes, with the values that hold."""
-    retuned: list[ConfigChange]
+    config_changes: list[ConfigChange]
     url: str
     reason: str
     """How a run ended."""
@@ -107,7 +107,7 @@ def read_status(run_dir: Path) -> RunOverview:
     store = _read(run_dir)
     view = store.view()
     alive, config, card = is_running(run_dir), _config(run_dir), read_run_card(run_dir)
-    ended = card.standing is RunStatus.FINISHED
+    ended = card.status is RunStatus.FINISHED
     return RunOverview(
         run=view.run.id,
         as_of=view.last_event_at,
@@ -125,10 +125,10 @@ def read_status(run_dir: Path) -> RunOverview:
         engines=view.engines,
         sandboxes=view.sandboxes.live,
         alerts=view.alerts,
-        asked=_asked(run_dir),
+        pending_requests=_pending_requests(run_dir),
         in_flight=config.in_flight if config is not None else None,
-        tunable=retunable_values(config) if config is not None else {},
-        retuned=read_changes(run_dir),
+        retunable=retunable_values(config) if config is not None else {},
+        config_changes=read_changes(run_dir),
         url=view.run.url if alive else "",
         reason=view.run.reason,
         resume_command="" if alive or ended or card.problem else find_resume_command(run_dir),
@@ -180,8 +180,8 @@ def format_status(status: RunOverview) -> list[str]:
         most = [] if status.in_flight is None else [f"at most {status.in_flight} rollouts in flight"]
         lines.append(", ".join([*engines, f"{status.sandboxes} sandboxes", *most]))
     lines += [f"! {alert.text}" for alert in status.alerts]
-    lines += [f"retuned: {each.key} = {each.after} from step {each.first_step} on" for each in status.retuned]
-    lines += [f"asked, not answered: {each.action}" for each in status.asked]
+    lines += [f"changed: {each.key} = {each.after} from step {each.first_step} on" for each in status.config_changes]
+    lines += [f"pending: {each.action}" for each in status.pending_requests]
     lines += [f"! {status.problem}"] if status.problem else []
     lines += [f"live monitor: {status.url}"] if status.url else []
     return [*lines, *([f"to go on with it: {status.resume_command}"] if status.resume_command else [])]
@@ -211,7 +211,7 @@ def _read(run_dir: Path) -> RunStore:
     return store
 
 
-def _asked(run_dir: Path) -> list[PendingRequest]:
+def _pending_requests(run_dir: Path) -> list[PendingRequest]:
     found: list[PendingRequest] = []
     for path in list_request_files(run_dir):
         try:

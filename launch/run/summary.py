@@ -192,7 +192,7 @@ def summarise_run(run_dir: Path, facts: SummaryFacts) -> dict[str, JsonValue]:
         "best": _best(facts.best),
         "trajectories": {
             "finished": counts.finished,
-            "acknowledged": books.acked,
+            "acknowledged": books.acknowledged,
             "trained": books.trained,
             "dropped": {str(reason): number for reason, number in books.dropped.items()},
             "dropped_tokens_by_length": {reason: dict(buckets) for reason, buckets in books.dropped_tokens.items()},

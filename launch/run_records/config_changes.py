@@ -16,7 +16,7 @@ from launch.run_records.retunable_keys import KeyChange, RetunableValue
 from launch.run_records.run_directory import CONFIG_FILE, config_tables, directory_error, write_json
 from protocol.events import JsonValue
 
-CHANGES_KEY = "retuned"
+CHANGES_KEY = "config_changes"
 """The list in the record."""
 
 

@@ -41,7 +41,7 @@ from protocol.run_directory.layout import (
 from protocol.run_directory.process_log import ProcessLog
 from protocol.settings import ConfigSection
 
-_ENDED_BY_REQUEST = ("drained", "asked")
+_ENDED_BY_REQUEST = ("drained", "stopped_by_request")
 """What a summary says of a run that a person ended: :class:`launch.control.step_hooks.Ending`."""
 
 

@@ -246,16 +246,16 @@ def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceE
     """(when its first episode began, its episodes by sample) of every group that all samples arrived of and can
     be read."""
     began = dict(_times(run_dir, "episode.started"))
-    acked = dict(_times(run_dir, "trajectory.stored"))
+    acknowledged = dict(_times(run_dir, "trajectory.stored"))
     members: dict[int, dict[int, tuple[float, TraceEpisode]]] = {}
     for entry in read_export_index(run_dir):
         name = entry.trajectory
-        if name in began and name in acked:
+        if name in began and name in acknowledged:
             try:
                 trajectory = read_exported_trajectory(run_dir, entry)
             except (CodecError, OSError):  # its group is not whole, as one that was cut off is not
                 continue
-            episode = _episode(trajectory, acked[name] - began[name])
+            episode = _episode(trajectory, acknowledged[name] - began[name])
             members.setdefault(entry.group, {})[entry.sample] = began[name], episode
     for _, group in sorted(members.items()):
         if len(group) == size:

@@ -313,16 +313,16 @@ class TrainingLoop:
 
     async def _stop_reason(self) -> str | None:
         """Why training is to end now."""
-        if self.step_hooks.ending is TrainingEnding.ASKED:
-            self.ending = TrainingEnding.ASKED
+        if self.step_hooks.ending is TrainingEnding.STOPPED_BY_REQUEST:
+            self.ending = TrainingEnding.STOPPED_BY_REQUEST
             return "it was asked for"
-        budget, tokens, acked = self.settings.budget, 0, 0
+        budget, tokens, acknowledged = self.settings.budget, 0, 0
         if budget.after_tokens:
             tokens = self._spent_before.tokens + await self.sampled_tokens() - self._sampled_before
         if budget.after_trajectories:
-            acked = (await self.buffer.call(TrajectoryBuffer.accounting)).acked
+            acknowledged = (await self.buffer.call(TrajectoryBuffer.accounting)).acknowledged
         spent = BudgetUsage(tokens, self._spent_before.seconds + time.monotonic() - self._begun)
-        if (limit := budget.first_limit_reached(self.step, acked, spent)) is not None:
+        if (limit := budget.first_limit_reached(self.step, acknowledged, spent)) is not None:
             self.ending = TrainingEnding.BUDGET
         return limit
 

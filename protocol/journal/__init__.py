@@ -4,7 +4,7 @@ Invariants, each held by one transaction per operation (WAL, ``synchronous=FULL`
 
 - A group, its tickets and the task cursor's state are durable before the first ticket leaves
   (:meth:`Journal.open_group`).
-- The first trajectory of a (group, sample) wins.  ``acked == trained + dropped + superseded + in_buffer``: every
+- The first trajectory of a (group, sample) wins.  ``acknowledged == trained + dropped + superseded + in_buffer``: every
   acknowledged trajectory is in exactly one of these states, and :meth:`Journal.accounting` checks it against a counter.
 - A group closes with its last outstanding sample, by the rules of :mod:`protocol.groups`.
 - Consumed is derived from the step that a row records: :meth:`Journal.rewind` to a checkpoint makes leasable again what

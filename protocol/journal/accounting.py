@@ -25,7 +25,7 @@ class AccountingQueries(JournalStore):
         with self._checked_values():
             dropped = {DropReason(reason): number for reason, number in found}
         books = JournalAccounting(
-            acked=self._number("acked"),
+            acknowledged=self._number("acknowledged"),
             trained=self._count("rows WHERE state = 'trained'"),
             dropped=dropped,
             superseded=self._count("superseded"),

@@ -29,7 +29,7 @@ class AppendOperations(GroupClosing):
             self._forget_dropped()
             outcomes = self._outcomes(arrivals)
             counts = Counter(outcomes)
-            self._add("acked", counts[AppendOutcome.APPENDED] + counts[AppendOutcome.SUPERSEDED])
+            self._add("acknowledged", counts[AppendOutcome.APPENDED] + counts[AppendOutcome.SUPERSEDED])
             self._add("unknown", counts[AppendOutcome.UNKNOWN])
             pairs = zip(arrivals, outcomes, strict=True)
             appended = [arrival for arrival, outcome in pairs if outcome is AppendOutcome.APPENDED]

@@ -32,7 +32,7 @@ def forget_lost_payloads(journal: sqlite3.Connection) -> list[str]:
 
 def count_lost(journal: sqlite3.Connection, number: int) -> None:
     """So many were acknowledged and are nowhere: they leave the count of what is, and none of them is forgotten."""
-    journal.execute("UPDATE meta SET value = value - ? WHERE key = 'acked'", (number,))
+    journal.execute("UPDATE meta SET value = value - ? WHERE key = 'acknowledged'", (number,))
     journal.execute("INSERT INTO meta VALUES ('lost', ?) ON CONFLICT DO UPDATE SET value = value + ?", (number, number))
 
 

@@ -26,7 +26,18 @@ from protocol.journal.schema import PASSED_OVER, SCHEMA, TRAINED
 from protocol.journal.store import UNREADABLE
 from protocol.trajectory import DropReason, RolloutRequest, make_trajectory_id
 
-_META = ("schema", "run_id", "cursor", "acked", "lost", "unknown", "committed", "compacted", "ended", "owner.port")
+_META = (
+    "schema",
+    "run_id",
+    "cursor",
+    "acknowledged",
+    "lost",
+    "unknown",
+    "committed",
+    "compacted",
+    "ended",
+    "owner.port",
+)
 _BY_KEY = {
     "meta": "key = ?",
     "groups": "id = ?",
@@ -198,8 +209,8 @@ class JournalSalvage:
 
     def _recount(self) -> None:
         there = self._one("SELECT (SELECT count(*) FROM rows) + (SELECT count(*) FROM superseded)")
-        before = max(there, self._meta("acked") or 0)
-        self.new.execute("INSERT OR REPLACE INTO meta VALUES ('acked', ?)", (before,))
+        before = max(there, self._meta("acknowledged") or 0)
+        self.new.execute("INSERT OR REPLACE INTO meta VALUES ('acknowledged', ?)", (before,))
         count_lost(self.new, before - there)
 
     # -- small things --------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ Reason = TypeVar("Reason", bound=str)
 class TrajectoryAccounting(Generic[Reason]):
     """Where every acknowledged trajectory is."""
 
-    acked: int
+    acknowledged: int
     trained: int
     dropped: dict[Reason, int]
     superseded: int
@@ -123,7 +123,7 @@ class TrajectoryAccounting(Generic[Reason]):
 
     @property
     def balanced(self) -> bool:
-        return self.acked == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
+        return self.acknowledged == self.trained + sum(self.dropped.values()) + self.superseded + self.in_buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class JournalAccounting(TrajectoryAccounting[DropReason]):
     dropped_tokens: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     """What drops cost by length: reason → bucket of length → sampled tokens."""
     lost: int = 0
-    """Had been acknowledged; a damaged file was recovered without them, and they are in ``acked`` no longer."""
+    """Had been acknowledged; a damaged file was recovered without them, and they are in ``acknowledged`` no longer."""
 
     def as_dict(self) -> dict[str, object]:
         return {**asdict(self), "dropped": {reason.value: number for reason, number in self.dropped.items()}}

@@ -33,7 +33,7 @@ class Journal:
                 name: (state, step, reason)
                 for name, state, step, reason in database.execute("SELECT trajectory, state, step, reason FROM rows")
             }
-            self.acked = int(dict(database.execute("SELECT key, value FROM meta"))["acked"])
+            self.acknowledged = int(dict(database.execute("SELECT key, value FROM meta"))["acknowledged"])
             (self.superseded,) = database.execute("SELECT count(*) FROM superseded").fetchone()
 
     def count(self, state: str) -> int:
@@ -69,8 +69,8 @@ def assert_books_balance(run_dir: Path) -> Journal:
     dropped with a reason, or superseded, or still in the buffer; the last checkpoint's ledger says the same."""
     journal = Journal(run_dir)
     assert told_safe(run_dir) <= set(journal.rows), "an acknowledged trajectory is gone"
-    assert journal.acked == len(journal.rows) + journal.superseded
-    assert journal.acked == sum(map(journal.count, ("trained", "dropped", "held"))) + journal.superseded
+    assert journal.acknowledged == len(journal.rows) + journal.superseded
+    assert journal.acknowledged == sum(map(journal.count, ("trained", "dropped", "held"))) + journal.superseded
     assert all(reason for state, _, reason in journal.rows.values() if state == "dropped")
     lines = ledger(run_dir)
     trained = [name for line in lines for name in line["trained"]]

@@ -177,9 +177,9 @@ class FakeBuffer:
         pass
 
     async def accounting(self) -> JournalAccounting:
-        acked = sum(len(closing.rewards) for closing in self.closed)
+        acknowledged = sum(len(closing.rewards) for closing in self.closed)
         trained = sum(len(self.plans[group].seeds) for groups in self.spent.values() for group in groups)
-        return JournalAccounting(acked, trained, {}, 0, acked - trained, 0, len(self.abandoned), 0)
+        return JournalAccounting(acknowledged, trained, {}, 0, acknowledged - trained, 0, len(self.abandoned), 0)
 
     async def statistics(self) -> FakeStatistics:
         """Every trajectory has five tokens."""

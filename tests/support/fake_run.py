@@ -79,7 +79,7 @@ class FakeRun:
         )
         self.ready: list[str] = []
         self.group = 0
-        self.counts = {"acked": 0, "trained": 0, "superseded": 0, "in_buffer": 0}
+        self.counts = {"acknowledged": 0, "trained": 0, "superseded": 0, "in_buffer": 0}
         self.dropped: dict[str, int] = {}
         self.trained_tokens = self.masked_tokens = self.sampled_tokens = 0
         self.pauses: list[float] = []
@@ -186,7 +186,7 @@ class FakeRun:
         )
         live = 14 + self.rng.randint(0, 2)
         self.log("worker-0").emit(
-            "sandbox.stats", live=live, started=self.counts["acked"], waiting=self.rng.randint(0, 3)
+            "sandbox.stats", live=live, started=self.counts["acknowledged"], waiting=self.rng.randint(0, 3)
         )
 
     def level(self, step: int) -> float:
@@ -268,7 +268,7 @@ class FakeRun:
             "total": round(1000 * (self.now - begun), 1),
         }
         log.emit("episode.finished", trajectory=name, status=status, reward=reward, sampled=sampled, turns=turns, ms=ms)
-        self.counts["acked"] += 1
+        self.counts["acknowledged"] += 1
         row = {
             "trajectory": name,
             "group": group,
@@ -372,7 +372,7 @@ class FakeRun:
             "seconds": round(self.now - self.start, 1),
             "eval": self._evaluation_summary(),
             "trajectories": {
-                "finished": self.counts["acked"],
+                "finished": self.counts["acknowledged"],
                 **self.counts,
                 "dropped": self.dropped,
                 "masked_tokens": self.masked_tokens,
@@ -386,7 +386,7 @@ class FakeRun:
                 "pause_ms_p50": round(sorted(self.pauses)[len(self.pauses) // 2], 2),
                 "pause_ms_max": round(max(self.pauses), 2),
             },
-            "sandbox": {"started": self.counts["acked"] + 3, "leaked": 0},
+            "sandbox": {"started": self.counts["acknowledged"] + 3, "leaked": 0},
             "tokens_per_s": {"sampled": 1447.2, "trained": 1433.9},
         }
         (self.run_dir / "summary.json").write_text(json.dumps(summary, indent=2))

@@ -152,7 +152,7 @@ class ShownRun(FakeRun):
         self.log("engine-0").emit("engine.load", engine="engine-0", version=version, **load)
         counts = {
             "live": 14 + self.rng.randint(0, 2),
-            "started": self.counts["acked"],
+            "started": self.counts["acknowledged"],
             "waiting": self.rng.randint(0, 3),
         }
         self.log("worker-0").emit("sandbox.stats", **counts)
@@ -186,7 +186,7 @@ class ShownRun(FakeRun):
         log.emit(
             "episode.finished", trajectory=name, status=status, reward=reward, sampled=sampled, turns=len(moves), ms=ms
         )
-        self.counts["acked"] += 1
+        self.counts["acknowledged"] += 1
         self.sampled_tokens += sampled
         self.store(
             self.trajectory(

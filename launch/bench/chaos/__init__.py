@@ -83,7 +83,7 @@ class ChaosReport:
                 sum(self.kills_by_process.values()) >= goal.kills,
                 f"{sum(self.kills_by_process.values())} of {goal.kills} kills",
             ),
-            (books.acked >= goal.trajectories, f"{books.acked} of {goal.trajectories} trajectories"),
+            (books.acknowledged >= goal.trajectories, f"{books.acknowledged} of {goal.trajectories} trajectories"),
             (books.is_balanced, "the books do not balance"),
             (books.is_clean, "something was lost, trained twice, skipped or mistaken"),
         )

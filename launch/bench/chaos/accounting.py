@@ -17,7 +17,7 @@ _SOON = 64
 
 @dataclass(frozen=True, slots=True)
 class ChaosAccounting:
-    acked: int
+    acknowledged: int
     """Acknowledgements that workers had: one for each trajectory of theirs that is durable."""
     trained_exactly_once: int
     dropped: int
@@ -38,7 +38,7 @@ class ChaosAccounting:
 
     @property
     def is_balanced(self) -> bool:
-        return self.acked == self.trained_exactly_once + self.dropped + self.in_buffer + self.superseded
+        return self.acknowledged == self.trained_exactly_once + self.dropped + self.in_buffer + self.superseded
 
     @property
     def is_clean(self) -> bool:
@@ -52,7 +52,7 @@ def account_trajectories(evidence: RunEvidence, order: Sequence[str], seed: int)
     fates = Counter(_fate(evidence, name, outcomes) for name, outcomes in _first_acks(evidence))
     superseded, unheard = _superseded(evidence)
     return ChaosAccounting(
-        acked=fates.total() + superseded + unheard,
+        acknowledged=fates.total() + superseded + unheard,
         trained_exactly_once=fates["trained"],
         dropped=fates["dropped"],
         in_buffer=fates["in_buffer"],

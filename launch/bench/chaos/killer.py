@@ -71,7 +71,7 @@ class Killer:
             where = f"at {kill.point}" if kill.point else "at random"
             self.say(
                 f"{counted} of {len(plan)} killed: {kill.process} {where}, pid {kill.pid}, with {busy} in flight; "
-                f"{self.observer.acked} acknowledged, {self.observer.steps} steps"
+                f"{self.observer.acknowledged} acknowledged, {self.observer.steps} steps"
             )
         await self._await_acknowledged(self.goal.trajectories)
         await self._await_recovery()
@@ -134,9 +134,11 @@ class Killer:
         return found
 
     async def _await_acknowledged(self, number: int) -> None:
-        while self.observer.acked < number:
-            seen = self.observer.acked
-            await self._wait_until(lambda seen=seen: self.observer.acked > seen, "another acknowledged trajectory")
+        while self.observer.acknowledged < number:
+            seen = self.observer.acknowledged
+            await self._wait_until(
+                lambda seen=seen: self.observer.acknowledged > seen, "another acknowledged trajectory"
+            )
 
     async def _await_recovery(self) -> None:
         """All processes are back and a step was taken after the last death."""
@@ -153,5 +155,5 @@ class Killer:
                     await asyncio.sleep(_LOOK_S)
         except TimeoutError:
             raise InfraError(
-                f"not within {_PATIENCE_S:g} s: {what} ({self.observer.acked} acknowledged, {self.observer.steps} steps)"
+                f"not within {_PATIENCE_S:g} s: {what} ({self.observer.acknowledged} acknowledged, {self.observer.steps} steps)"
             ) from None

@@ -86,7 +86,7 @@ class RunObserver:
     """Reads on in every event file of a run."""
 
     run_dir: Path
-    acked: int = 0
+    acknowledged: int = 0
     """Trajectories that workers were told are durable."""
     steps: int = 0
     """Steps taken, those that were taken again among them."""
@@ -110,7 +110,7 @@ class RunObserver:
         self.in_flight.apply_event(event)
         match event["kind"]:
             case "trajectory.acknowledged":
-                self.acked += 1
+                self.acknowledged += 1
             case "learner.step":
                 self.steps += 1
             case "run.phase":

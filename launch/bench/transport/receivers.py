@@ -59,7 +59,7 @@ class _Count:
 async def receive_longshore(tokens: int, seconds: float) -> TransportRate:
     """The whole way: trajectory, frames, checks, acknowledgement; nothing is stored."""
     run = await _receive_from_sender(tokens, seconds, _discard)
-    return TransportRate(run.per_s, len(run.acked - run.arrived))
+    return TransportRate(run.per_s, len(run.acknowledged - run.arrived))
 
 
 async def receive_longshore_durable(tokens: int, seconds: float, folder: Path) -> TransportRate:
@@ -85,7 +85,7 @@ async def receive_longshore_durable(tokens: int, seconds: float, folder: Path) -
             run = await _receive_from_sender(tokens, seconds, store)
         finally:
             await loop.run_in_executor(thread, journal.close)
-    return TransportRate(run.per_s, len(run.acked - _read_stored(path)))
+    return TransportRate(run.per_s, len(run.acknowledged - _read_stored(path)))
 
 
 def _read_stored(journal: Path) -> set[int]:
@@ -105,7 +105,7 @@ async def _discard(items: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcom
 
 class _ReceiverRun(NamedTuple):
     per_s: float
-    acked: set[int]
+    acknowledged: set[int]
     """By the sender's own word."""
     arrived: set[int]
 
@@ -125,7 +125,7 @@ async def _receive_from_sender(tokens: int, seconds: float, store: StoreBatch) -
             async with asyncio.timeout(TIMEOUT_S):
                 await poll_until(lambda: over.is_set() or process.poll() is not None)  # it ends when it has sent all
             said = await asyncio.to_thread(read_output, process)
-    return _ReceiverRun(count.per_s, set(said["acked"]), arrived)
+    return _ReceiverRun(count.per_s, set(said["acknowledged"]), arrived)
 
 
 async def receive_raw_zmq(tokens: int, seconds: float) -> TransportRate:

@@ -42,7 +42,7 @@ _DEADLINE_S = 600.0
 @dataclass(slots=True)
 class SenderResult:
     sent: int = 0
-    acked: list[int] = field(default_factory=list[int])
+    acknowledged: list[int] = field(default_factory=list[int])
     """By :func:`launch.bench.transport.workload.number_of`."""
     held_bytes: int = 0
     grown_bytes: int = 0
@@ -62,7 +62,7 @@ async def send_longshore(
                     return
                 done.sent += 1
                 await sender.send(trajectory, _DEADLINE_S)
-                done.acked.append(trajectory_number(trajectory.request))
+                done.acknowledged.append(trajectory_number(trajectory.request))
                 done.held_bytes = max(done.held_bytes, sender.statistics().bytes)
 
         async with asyncio.TaskGroup() as group:

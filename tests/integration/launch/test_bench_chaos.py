@@ -50,9 +50,9 @@ def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: SandboxHos
     assert all(said["kills_by"].values())
     assert len(list((folder / "runs" / "chaos" / "attempts").iterdir())) > 2, "no driver died and was gone on from"
     assert all(said["kills_at"].values())
-    assert said["acked"] >= KILLS * 20
+    assert said["acknowledged"] >= KILLS * 20
     fates = ("trained_exactly_once", "dropped", "in_buffer", "superseded")
-    assert said["acked"] == sum(said[fate] for fate in fates)
+    assert said["acknowledged"] == sum(said[fate] for fate in fates)
     assert [said[name] for name in COUNTED] == [0] * 5
     assert said["trained_exactly_once"] > 0
     every_harm_is_found(folder / "runs" / "chaos", tmp_path / "harmed")

@@ -54,7 +54,7 @@ def assert_survived(run: MiniRun, summary: dict[str, Any], steps: int) -> None:
     assert summary["finished"]
     assert summary["steps"] == steps == len(ledger(run.path))
     journal = assert_books_balance(run.path)
-    assert journal.acked == summary["trajectories"]["acknowledged"]
+    assert journal.acknowledged == summary["trajectories"]["acknowledged"]
     assert run.containers() == []
     assert summary["token_age"]["max"] <= summary["token_age"]["bound"]
 

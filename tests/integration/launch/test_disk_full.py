@@ -67,12 +67,12 @@ def stops_and_says_how_to_go_on(run: MiniRun) -> None:
 
 
 def goes_on_after_that(run: MiniRun, disk: Path, mini_runs: MiniRuns) -> None:
-    acked = {event["trajectory"] for event in run.events("trajectory.acknowledged")}
+    acknowledged = {event["trajectory"] for event in run.events("trajectory.acknowledged")}
     subprocess.run(["mount", "-o", "remount,size=512m", str(disk)], check=True)
     summary = mini_runs.resume(run.path.name, runs=disk).succeed()
     assert summary["steps"] == STEPS == len(ledger(run.path))
     journal = assert_books_balance(run.path)
-    assert acked <= set(journal.rows), "an acknowledged trajectory is gone"
+    assert acknowledged <= set(journal.rows), "an acknowledged trajectory is gone"
 
 
 def test_no_group_is_opened_that_might_not_fit(mini_runs: MiniRuns, small_disk: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_run_over_machines_survives_a_cut_cable_a_machine_that_joins_and_one_t
 
     submit_and_wait(run.path, parse_request(ControlAction.STOP, (), ""), WAIT_S)
     summary = run.succeed(WAIT_S)
-    assert summary["ended"] == "asked"
+    assert summary["ended"] == "stopped_by_request"
     assert {event["node"] for event in run.events("episode.finished")} == {"node-0", "node-1", joined}
     assert run.events("weights.copied"), "no weights came to the second machine"
     assert_books_balance(run.path)

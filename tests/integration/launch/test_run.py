@@ -87,13 +87,17 @@ def test_the_page_shows_the_run_and_a_terminal_of_it_while_it_goes_on(done: Done
 
 def test_every_acknowledged_trajectory_is_accounted_for(done: Done) -> None:
     journal, said = assert_books_balance(done.run.path), done.summary["trajectories"]
-    assert said["acknowledged"] == journal.acked
+    assert said["acknowledged"] == journal.acknowledged
     assert said["trained"] == journal.count("trained") == sum(len(line["trained"]) for line in ledger(done.run.path))
     assert said["dropped"] == journal.dropped()
     assert said["superseded"] == journal.superseded
     assert said["in_buffer"] == journal.count("held") == 0
-    acked = done.run.events("trajectory.stored")
-    assert len({event["trajectory"] for event in acked}) == len(acked) == journal.acked - journal.superseded
+    acknowledged = done.run.events("trajectory.stored")
+    assert (
+        len({event["trajectory"] for event in acknowledged})
+        == len(acknowledged)
+        == journal.acknowledged - journal.superseded
+    )
     finished = done.run.events("episode.finished")
     assert said["finished"] == sum(is_training_trajectory(event["trajectory"]) for event in finished)
     failed = done.run.events("episode.failed")

@@ -110,7 +110,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
     assert load_stored_config(run.path).rollout.in_flight == 4
     assert [change.key for change in read_changes(run.path)] == ["rollout.in_flight", "learner.lr"]
     asked(again, ControlAction.STOP)
-    assert again.succeed()["ended"] == "asked"
+    assert again.succeed()["ended"] == "stopped_by_request"
     dead = run_json("launch.ctl", run.path, "pause")
     assert dead.code == EXIT_USER
     assert "--resume steered" in dead.said["error"]
@@ -139,4 +139,4 @@ def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRu
     assert "TrainingLoop.run" in report
     run.wait_event("progress", "alert.resolved", lambda event: event["name"] == "stalled")
     asked(run, ControlAction.STOP)
-    assert run.succeed()["ended"] == "asked"
+    assert run.succeed()["ended"] == "stopped_by_request"

@@ -99,7 +99,7 @@ async def test_a_run_is_watched_understood_steered_and_handed_on(
     await page.wait(PLAYER)
     await played_again(f"{run.path}/{name}")
     await command("launch.ctl", run.path, "stop")
-    assert (await asyncio.to_thread(run.succeed, SOON_S))["ended"] == "asked"
+    assert (await asyncio.to_thread(run.succeed, SOON_S))["ended"] == "stopped_by_request"
     assert page.errors == []
 
 

@@ -80,7 +80,7 @@ def lines(process: subprocess.Popen[str], count: int) -> list[str]:
     return [process.stdout.readline().strip() for _ in range(count)]
 
 
-def acked(process: subprocess.Popen[str]) -> list[str]:
+def acknowledged(process: subprocess.Popen[str]) -> list[str]:
     """What it says until it ends by itself."""
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 0
@@ -95,7 +95,7 @@ def assert_books(folder: Path, said: list[str]) -> None:
     journal = open_journal(folder)
     books = journal.accounting()
     journal.close()
-    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (4 * GROUPS, 4 * GROUPS, 0, 0)
+    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (4 * GROUPS, 4 * GROUPS, 0, 0)
 
 
 def run(folder: Path, cuts_s: Sequence[float] = (), disturb: Callable[[Cable], bool] = lambda _: True) -> None:
@@ -119,7 +119,7 @@ def run(folder: Path, cuts_s: Sequence[float] = (), disturb: Callable[[Cable], b
                 time.sleep(cut_s / 10)
                 cable.cut()
             cable.mend()
-            said += acked(a) + acked(b)
+            said += acknowledged(a) + acknowledged(b)
     assert_books(folder, said)
 
 
@@ -151,7 +151,7 @@ def test_a_slow_and_uneven_way_costs_nothing_and_doubles_nothing(tmp_path: Path)
         sender(cable, "a", keys.clients["a"], (0, GROUPS), DELAYED_PORT) as a,
     ):
         tell(a, {})
-        said = acked(a)
+        said = acknowledged(a)
         assert lines(delaying, 1) == ["connected"]
     assert_books(tmp_path, said)
 
@@ -175,5 +175,5 @@ def test_a_stranger_on_the_same_network_gets_nothing_in_and_is_named(tmp_path: P
     ):
         assert lines(receiving, 1) == [f"refused unauthenticated {foreign.public.decode()}"]
     journal = open_journal(tmp_path)
-    assert journal.accounting().acked == 0
+    assert journal.accounting().acknowledged == 0
     journal.close()

@@ -203,7 +203,7 @@ async def test_a_receiver_killed_between_append_and_ack_loses_nothing_and_stores
     journal = open_journal(tmp_path)
     books = journal.accounting()
     journal.close()
-    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (40, 40, 0, 0)
+    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (40, 40, 0, 0)
 
 
 async def test_a_receiver_that_comes_back_on_its_port_gets_what_it_has_not_acknowledged() -> None:

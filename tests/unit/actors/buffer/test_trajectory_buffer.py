@@ -88,16 +88,21 @@ async def test_a_group_goes_from_plan_to_training_and_is_accounted_for(tmp_path:
         await buffer.commit_step(1)
         await buffer.compact_before(1)
         books = await buffer.accounting()
-        assert (books.acked, books.trained, books.in_buffer) == (8, 3, 4)
+        assert (books.acknowledged, books.trained, books.in_buffer) == (8, 3, 4)
         assert books.balanced
         await buffer.rewind_to_step(1)
         await buffer.end_run()
         assert (await buffer.accounting()).dropped == {DropReason.ALL_STALE: 1, DropReason.RUN_ENDED: 4}
     kinds = [event["kind"] for event in events(tmp_path)]
     assert kinds == [*["group.opened", *["trajectory.stored"] * 4, "group.closed"] * 2]
-    acked = events(tmp_path)[1]
-    assert (acked["outcome"], acked["status"], acked["tokens"], acked["sampled"]) == ("appended", "completed", 8, 5)
-    assert (acked["versions_min"], acked["versions_max"]) == (0, 0)
+    acknowledged = events(tmp_path)[1]
+    assert (acknowledged["outcome"], acknowledged["status"], acknowledged["tokens"], acknowledged["sampled"]) == (
+        "appended",
+        "completed",
+        8,
+        5,
+    )
+    assert (acknowledged["versions_min"], acknowledged["versions_max"]) == (0, 0)
 
 
 async def test_the_conductor_hears_of_a_closing_group_as_it_closes(tmp_path: Path) -> None:
@@ -171,7 +176,7 @@ async def test_a_restarted_buffer_goes_on_where_it_was_on_the_same_port(tmp_path
             assert await again.lease_batch(1) is not None
             assert (await again.wait_progress(0, 0.0)).seq == 1
             await sender.send(make_trajectory(1, 3, reward=1.0), SOON_S)
-            assert (await again.accounting()).acked == 6
+            assert (await again.accounting()).acknowledged == 6
         finally:
             await again.stop()
 
@@ -240,7 +245,7 @@ async def test_an_export_that_fails_costs_no_trajectory(tmp_path: Path) -> None:
     (tmp_path / "trajectories").write_text("in the way")
     async with running(settings_for(tmp_path)) as (buffer, sender):
         await fill(buffer, sender, 0)
-        assert (await buffer.accounting()).acked == 4
+        assert (await buffer.accounting()).acknowledged == 4
         assert (await buffer.statistics()).export_failures > 0
 
 
@@ -296,14 +301,14 @@ async def test_a_journal_that_is_an_older_copy_is_not_gone_on_with(tmp_path: Pat
     (tmp_path / "trajectories").rename(tmp_path / "aside")
     async with running(settings) as (buffer, sender):
         await fill(buffer, sender, 1)
-        assert (await buffer.accounting()).acked == 8
+        assert (await buffer.accounting()).acknowledged == 8
 
 
 async def test_what_nobody_waits_for_is_named_and_not_counted_as_acknowledged(tmp_path: Path) -> None:
     async with running(settings_for(tmp_path)) as (buffer, sender):
         assert await sender.send(make_trajectory(9, 0), SOON_S) == "unknown"
         books = await buffer.accounting()
-        assert (books.acked, books.unknown) == (0, 1)
+        assert (books.acknowledged, books.unknown) == (0, 1)
     (refused,) = events(tmp_path)
     assert (refused["kind"], refused["reason"], refused["sender"]) == ("message.refused", "unknown", "worker-0")
 

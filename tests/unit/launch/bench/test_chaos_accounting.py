@@ -72,7 +72,7 @@ def settled(of: RunEvidence) -> ChaosAccounting:
 def test_each_acknowledged_trajectory_has_one_place() -> None:
     books = settled(evidence())
     assert books == ChaosAccounting(
-        acked=6,
+        acknowledged=6,
         trained_exactly_once=1,
         dropped=2,
         in_buffer=2,

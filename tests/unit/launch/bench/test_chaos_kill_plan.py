@@ -123,14 +123,14 @@ def test_a_witness_reads_on_and_passes_over_half_a_line(tmp_path: Path) -> None:
     log.emit("episode.started", trajectory="train-g000000-s00-a0")
     log.emit("episode.started", trajectory="train-g000000-s01-a0")
     witness.read_new_events()
-    assert (witness.acked, witness.in_flight.count, witness.in_flight.count_in_process(4711)) == (0, 2, 2)
+    assert (witness.acknowledged, witness.in_flight.count, witness.in_flight.count_in_process(4711)) == (0, 2, 2)
     log.emit("trajectory.acknowledged", trajectory="train-g000000-s00", outcome="appended")
     log.emit("trajectory.rejected", trajectory="train-g000000-s01", outcome="unknown")
     with (tmp_path / "events" / "worker-0-0.jsonl").open("ab") as file:
         file.write(b'{"t": 5, "kind": "traj')
     witness.read_new_events()
     witness.read_new_events()
-    assert (witness.acked, witness.in_flight.count) == (1, 0)
+    assert (witness.acknowledged, witness.in_flight.count) == (1, 0)
 
 
 def report(books: ChaosAccounting = BOOKS, *, workers: int = 40, points: int = 2) -> ChaosReport:
@@ -161,7 +161,7 @@ def test_the_object_has_what_was_promised() -> None:
         "kills",
         "kills_by",
         "kills_at",
-        "acked",
+        "acknowledged",
         "trained_exactly_once",
         "dropped",
         "in_buffer",

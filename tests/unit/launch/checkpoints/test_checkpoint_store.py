@@ -31,7 +31,7 @@ from tests.support.trajectories import RUN, make_plan, make_trajectory
 
 
 def manifest(step: int) -> CheckpointManifest:
-    return CheckpointManifest(step, 10 + step, 1, "{}", {"acked": 3}, [(10 + step, step, -1)], {})
+    return CheckpointManifest(step, 10 + step, 1, "{}", {"acknowledged": 3}, [(10 + step, step, -1)], {})
 
 
 def save(store: CheckpointStore, step: int) -> None:
@@ -227,7 +227,7 @@ def test_what_a_recovery_has_lost_a_resume_does_not_ask_for(run: Run) -> None:
     assert recover_journal(run.run_dir).lost == ["train-g000001-s00"]
     run.journal = run.open()
     run.resume(found)
-    assert run.journal.accounting().acked == 3
+    assert run.journal.accounting().acknowledged == 3
 
 
 @pytest.mark.parametrize("harm", [truncate, flip_a_bit, Path.unlink])

@@ -194,7 +194,8 @@ async def test_a_conductor_that_is_being_restarted_is_told_again(scene: Scene) -
 
 
 @pytest.mark.parametrize(
-    ("action", "how"), [(ControlAction.DRAIN, TrainingEnding.DRAINED), (ControlAction.STOP, TrainingEnding.ASKED)]
+    ("action", "how"),
+    [(ControlAction.DRAIN, TrainingEnding.DRAINED), (ControlAction.STOP, TrainingEnding.STOPPED_BY_REQUEST)],
 )
 async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
     scene: Scene, action: ControlAction, how: TrainingEnding

@@ -61,7 +61,7 @@ async def test_a_paused_loop_can_be_ended() -> None:
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(loop.run())
         await loop.boundary.run_between_steps(loop.note)
-        loop.boundary.request_end(TrainingEnding.ASKED)
+        loop.boundary.request_end(TrainingEnding.STOPPED_BY_REQUEST)
     assert loop.done == ["asked"]
 
 

@@ -75,7 +75,7 @@ def test_a_run_that_does_not_answer_in_time_is_still_asked(alive: Path) -> None:
     with pytest.raises(TimeoutError):
         submit_and_wait(alive, make_request(ControlAction.PAUSE), 0.0)
     assert len(list_request_files(alive)) == 1
-    assert [asked.action for asked in read_status(alive).asked] == ["pause"]
+    assert [asked.action for asked in read_status(alive).pending_requests] == ["pause"]
 
 
 def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
@@ -150,7 +150,7 @@ def test_the_status_is_what_the_files_say(alive: Path) -> None:
     assert "training, paused · step 2/3 · 6 rollouts" in said
     assert "! the disk fills" in said
     assert f"at most {RunConfig().in_flight} rollouts in flight" in said
-    assert status.tunable["rollout.in_flight"] == 0
+    assert status.retunable["rollout.in_flight"] == 0
     orjson.dumps(dataclasses.asdict(status))
 
 
@@ -190,14 +190,14 @@ def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:
     (alive / "requests").mkdir()
     (alive / "requests" / "1.json").write_bytes(b"{")
     status = read_status(alive)
-    assert (status.alive, status.in_flight, status.tunable) == (True, None, {})
+    assert (status.alive, status.in_flight, status.retunable) == (True, None, {})
     assert any(line.startswith("! ") and "config.json cannot be read" in line for line in format_status(status))
 
 
-@pytest.mark.parametrize("record", [b"[]", b'{"retuned": [7]}', b'{"retuned": {}}'])
+@pytest.mark.parametrize("record", [b"[]", b'{"config_changes": [7]}', b'{"config_changes": {}}'])
 def test_a_record_that_is_none_changes_nothing_about_the_status(alive: Path, record: bytes) -> None:
     (alive / "config.json").write_bytes(record)
-    assert read_status(alive).retuned == []
+    assert read_status(alive).config_changes == []
 
 
 def test_what_an_agent_wrote_is_shown_only_when_it_is_asked_for(alive: Path) -> None:

@@ -52,7 +52,7 @@ def test_its_figures_are_the_summarys(run_dir: Path):
     summary = json.loads((run_dir / "summary.json").read_text())
     books, evaluation = summary["trajectories"], summary["eval"]
     dropped = sum(books["dropped"].values())
-    assert f"{books['acked']:,} acknowledged = {books['trained']:,} trained + {dropped:,} dropped" in page
+    assert f"{books['acknowledged']:,} acknowledged = {books['trained']:,} trained + {dropped:,} dropped" in page
     assert f"{100 * evaluation['before']['pass_at_1']:.1f} %" in page
     assert f"{100 * evaluation['after']['pass_at_1']:.1f} %" in page
     assert f"+{100 * evaluation['difference']:.1f} points" in page
@@ -73,7 +73,7 @@ def test_the_held_out_family_stands_apart(run_dir: Path):
 def test_a_broken_promise_is_shown_as_broken(run_dir: Path):
     path = run_dir / "summary.json"
     summary = json.loads(path.read_text())
-    summary["trajectories"]["acked"] += 1
+    summary["trajectories"]["acknowledged"] += 1
     summary["token_age"]["max"] = 9
     summary["ok"] = False
     path.write_text(json.dumps(summary))

@@ -176,7 +176,7 @@ def test_the_state_of_a_finished_run(tmp_path: Path):
     assert (view.phase, view.step, view.run.steps, view.run.max_staleness) == ("done", 5, 5, ETA)
     assert view.tokens.trained == run.trained_tokens
     assert view.tokens.masked == run.masked_tokens
-    assert view.totals.acknowledged == run.counts["acked"]
+    assert view.totals.acknowledged == run.counts["acknowledged"]
     assert view.totals.dropped == run.dropped
     assert view.totals.trained == run.counts["trained"]
     assert view.staleness_histogram == run.ages

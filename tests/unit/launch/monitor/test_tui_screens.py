@@ -198,7 +198,7 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
     run = FakeRun(run_dir, steps=4)
     run.begin()
     run.train_step(1)
-    before = run.counts["acked"]
+    before = run.counts["acknowledged"]
     async with watching(run_dir) as person:
         await person.press("2")
         await person.sees(f"{before} trajectories", "● follows")
@@ -206,7 +206,7 @@ async def test_a_list_that_stands_still_counts_what_it_has_not_shown(tmp_path: P
         await person.sees("stands still")
         chosen = person.app.screen.query_one(TrajectoryList).chosen
         run.train_step(2)
-        new = run.counts["acked"] - before
+        new = run.counts["acknowledged"] - before
         await person.sees(f"▲ {new} new")
         assert person.app.screen.query_one(TrajectoryList).chosen == chosen
         await person.press("f")

@@ -19,7 +19,7 @@ from protocol.trajectory import DropReason, EpisodeStatus
 from protocol.weights import WeightVersion
 
 BOOKS = JournalAccounting(
-    acked=20,
+    acknowledged=20,
     trained=12,
     dropped={DropReason.ZERO_VARIANCE: 4},
     superseded=1,
@@ -122,7 +122,7 @@ def test_every_figure_equals_what_was_measured(tmp_path: Path) -> None:
     assert (summary["steps"], summary["seconds"], summary["finished"]) == (2, 61.3, True)
     assert summary["trajectories"] == {
         "finished": 2,
-        "acked": 20,
+        "acknowledged": 20,
         "trained": 12,
         "dropped": {"zero_variance": 4},
         "dropped_tokens_by_length": {"zero_variance": {"16": 90}},

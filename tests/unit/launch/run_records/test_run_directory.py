@@ -132,7 +132,7 @@ def test_a_run_that_has_come_to_its_end_goes_on_only_to_a_further_one(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("ended", "goes_on"), [("drained", True), ("asked", True), ("steps", False), ("budget", False)]
+    ("ended", "goes_on"), [("drained", True), ("stopped_by_request", True), ("steps", False), ("budget", False)]
 )
 def test_a_run_that_a_person_ended_goes_on_as_it_was(tmp_path: Path, ended: str, goes_on: bool) -> None:
     with RunDirectory.create(tmp_path, "demo", "mine") as run:

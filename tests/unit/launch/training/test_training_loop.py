@@ -1153,10 +1153,10 @@ async def test_a_run_that_is_stopped_by_a_person_ends_between_two_steps_and_keep
     async with asyncio.timeout(SOON_S), asyncio.TaskGroup() as group:
         going = group.create_task(run.training.run())
         await until_waiting(run)
-        run.training.step_hooks.request_end(TrainingEnding.ASKED)
+        run.training.step_hooks.request_end(TrainingEnding.STOPPED_BY_REQUEST)
         await run.buffer.free()
         await going
-    assert (run.training.step, run.training.ending) == (3, TrainingEnding.ASKED)
+    assert (run.training.step, run.training.ending) == (3, TrainingEnding.STOPPED_BY_REQUEST)
     assert run.steps_kept == [1, 2, 3]
 
 
@@ -1173,7 +1173,7 @@ async def test_a_checkpoint_that_is_asked_for_is_kept_while_the_run_goes_on(tmp_
         await run.buffer.free()
         await run.training.wait_checkpoint(await asked)
         assert run.saved == [0, 1]
-        run.training.step_hooks.request_end(TrainingEnding.ASKED)
+        run.training.step_hooks.request_end(TrainingEnding.STOPPED_BY_REQUEST)
         await run.buffer.free()
         await going
 
@@ -1192,7 +1192,7 @@ async def test_a_checkpoint_that_is_asked_for_and_finds_no_space_says_so(tmp_pat
         await run.buffer.free()
         with pytest.raises(UserError, match="could not be written"):
             await run.training.wait_checkpoint(await asked)
-        run.training.step_hooks.request_end(TrainingEnding.ASKED)
+        run.training.step_hooks.request_end(TrainingEnding.STOPPED_BY_REQUEST)
         await run.buffer.free()
         await going
     assert run.saved == [0, 1], "the last one found space"

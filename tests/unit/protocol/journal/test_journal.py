@@ -90,7 +90,7 @@ def test_the_first_trajectory_of_a_sample_wins_and_every_arrival_is_counted(jour
     assert outcomes == ["appended", "duplicate", "superseded", "superseded_again", "unknown"]
     assert not closed
     books = journal.accounting()
-    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (2, 1, 1, 1)
+    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (2, 1, 1, 1)
     assert books.balanced
 
 
@@ -107,7 +107,7 @@ def test_a_batch_of_any_size_is_taken_as_its_trajectories_one_by_one_would_be(jo
     outcomes, closed = journal.append_batch([wave[-1], arrival(0, 3, 9.0, attempt=1)])
     assert (outcomes, [closing.group for closing in closed]) == (["appended", "superseded"], [0])
     books = journal.accounting()
-    assert (books.acked, books.in_buffer, books.superseded, books.unknown) == (242, 240, 2, 1)
+    assert (books.acknowledged, books.in_buffer, books.superseded, books.unknown) == (242, 240, 2, 1)
     assert books.balanced
 
 
@@ -405,7 +405,7 @@ def test_a_disk_that_is_full_all_the_same_acknowledges_nothing(journal: Journal)
     large = replace(large, blob=bytes(1 << 20))
     with pytest.raises(DiskFullError, match="nothing was acknowledged"):
         journal.append_batch([large])
-    assert journal.accounting().acked == 0
+    assert journal.accounting().acknowledged == 0
     journal._db.execute("PRAGMA max_page_count = 1000000")
     assert journal.append_batch([arrival(0, 0)])[0] == [AppendOutcome.APPENDED]
 
@@ -449,15 +449,17 @@ def test_kill_dash_nine_in_the_middle_of_appends_loses_nothing_that_was_acknowle
     script = WRITER.format(path=[path for path in sys.path if path], folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
-        acked = [tuple(map(int, writer.stdout.readline().split())) for _ in range(41)]
+        acknowledged = [tuple(map(int, writer.stdout.readline().split())) for _ in range(41)]
         os.kill(writer.pid, signal.SIGKILL)
-        acked += [tuple(map(int, line.split())) for line in writer.stdout if line.endswith("\n")]
+        acknowledged += [tuple(map(int, line.split())) for line in writer.stdout if line.endswith("\n")]
     journal = open_journal(tmp_path)
     books = journal.accounting()
-    assert len(acked) <= books.acked <= len(acked) + 1
-    assert journal.append_batch([arrival(*each) for each in acked])[0] == [AppendOutcome.DUPLICATE] * len(acked)
-    assert books.in_buffer == books.acked
-    assert int(journal.read_sampler_state() or b"-1") >= acked[-1][0]
+    assert len(acknowledged) <= books.acknowledged <= len(acknowledged) + 1
+    assert journal.append_batch([arrival(*each) for each in acknowledged])[0] == [AppendOutcome.DUPLICATE] * len(
+        acknowledged
+    )
+    assert books.in_buffer == books.acknowledged
+    assert int(journal.read_sampler_state() or b"-1") >= acknowledged[-1][0]
     journal.close()
 
 

@@ -109,7 +109,7 @@ def test_bytes_that_changed_on_the_disk_are_found_and_taken_from_the_export(run_
         codec.unpack_trajectory(blob).request.trajectory_id for blob in journal.read_payloads(lease)
     ] == lease.trajectory_ids
     books = journal.accounting()
-    assert (books.acked, books.trained, books.in_buffer) == (4 * GROUPS, 4, 4 * (GROUPS - 1))
+    assert (books.acknowledged, books.trained, books.in_buffer) == (4 * GROUPS, 4, 4 * (GROUPS - 1))
     assert journal.append_batch([row])[0] == [AppendOutcome.DUPLICATE]
     assert journal.read_sampler_state() == b"cursor"
     journal.close()
@@ -176,7 +176,7 @@ def test_a_lost_trajectory_of_a_step_that_is_taken_back_does_not_hold_the_run_up
     journal.rewind_to_step(0)
     assert members(journal) == {0: [0, 2, 3], **{group: [0, 1, 2, 3] for group in range(1, GROUPS)}}
     books = journal.accounting()
-    assert (books.acked, books.in_buffer, books.lost, books.abandoned) == (4 * GROUPS - 1, 4 * GROUPS - 1, 1, 1)
+    assert (books.acknowledged, books.in_buffer, books.lost, books.abandoned) == (4 * GROUPS - 1, 4 * GROUPS - 1, 1, 1)
     journal.close()
 
 
@@ -197,7 +197,7 @@ def test_a_group_goes_on_without_its_lost_members_or_is_dropped_where_it_has_too
     enough = len(left) >= 3
     assert members(journal).get(3) == (left if enough else None)
     books = journal.accounting()
-    assert (books.acked, books.lost) == (4 * GROUPS - len(samples), len(samples))
+    assert (books.acknowledged, books.lost) == (4 * GROUPS - len(samples), len(samples))
     assert books.dropped == ({} if enough else {DropReason.INFRA_SHORT: len(left)})
     journal.close()
 
@@ -269,7 +269,7 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
     assert lease is not None
     first, *rest = lease.trajectory_ids
     journal.mark_trained(2, rest, {first: DropReason.ALL_STALE})
-    acked = journal.accounting().acked
+    acknowledged = journal.accounting().acknowledged
     journal.close()
     before = {name: table(run_dir, name, columns) for name, columns in BOOKS}
     held = (GROUPS, 1)
@@ -299,7 +299,7 @@ def test_any_one_page_that_cannot_be_read_costs_no_more_than_what_is_nowhere_els
         assert found["rows"] == [row for row in before["rows"] if row[1:3] not in gone], f"page at {start}"
         assert found["groups"] == before["groups"], f"page at {start}"
         journal = open_journal(run_dir)
-        assert (journal.accounting().acked, journal.accounting().lost) == (acked - len(gone), len(gone))
+        assert (journal.accounting().acknowledged, journal.accounting().lost) == (acknowledged - len(gone), len(gone))
         lease = journal.lease_batch(GROUPS - 2)
         assert lease is not None
         assert len(journal.read_payloads(lease)) == 4 * (GROUPS - 2)
@@ -326,7 +326,7 @@ def test_what_is_left_of_a_journal_that_lost_much_balances_and_goes_on(run_dir: 
     recovery = recover_journal(run_dir)
     assert (recovery.rows, len(recovery.lost)) == (0, 4 * GROUPS + 1)
     journal = open_journal(run_dir)
-    assert journal.accounting().acked == 0
+    assert journal.accounting().acknowledged == 0
     assert journal.lease_batch(1) is None
     (group,) = journal.list_open_groups()
     assert (group.plan.group, group.missing) == (GROUPS, (0, 1, 2, 3))
