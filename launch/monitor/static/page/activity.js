@@ -111,7 +111,8 @@ function strip(lane, activity, tip) {
     const said = states
       .filter(([, values]) => values[slot] > 0.005)
       .map(([state, values]) => `${words(state)} ${fixed(values[slot])}`);
-    replace(tip, `${lane.name}, ${clock(activity.since + slot * activity.slot_s)}: ${said.join(" · ") || "nothing"}`);
+    const at = clock(activity.since + slot * activity.slot_s);
+    replace(tip, `${lane.name}, ${at}: ${said.join(" · ") || "nothing"}`);
   });
   return h("div", { class: "lane", "data-kind": lane.kind }, h("span", { title: lane.name }, lane.name), svg);
 }

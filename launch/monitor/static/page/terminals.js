@@ -13,9 +13,9 @@ const LINES = 200;
 const NEAR_END = 24;
 
 export function terminalsView(context) {
-  const terminals = new Terminals(context);
-  terminals.load();
-  return { title: "Terminals", element: terminals.element, refresh: () => terminals.load(), close: () => terminals.close() };
+  const view = new Terminals(context);
+  view.load();
+  return { title: "Terminals", element: view.element, refresh: () => view.load(), close: () => view.close() };
 }
 
 class Terminals {

@@ -341,7 +341,7 @@ async def test_text_of_a_sandbox_is_never_markup(tmp_path: Path) -> None:
     run_dir = tmp_path / "markup"
     (run_dir / "trajectories").mkdir(parents=True)
     made = make_trajectory(group=1)
-    trajectory = replace(made, ticket=replace(made.request, task="[red]bold[/] \x1b[31mtask[@click=app.quit]"))
+    trajectory = replace(made, request=replace(made.request, task="[red]bold[/] \x1b[31mtask[@click=app.quit]"))
     blob = codec.pack_trajectory(trajectory)
     TrajectoryExporter(run_dir, now=lambda: 1.0).export_trajectory(codec.inspect_blob(blob), blob)
     async with watching(run_dir, (160, 40)) as person:
