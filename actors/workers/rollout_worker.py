@@ -49,7 +49,7 @@ from protocol.errors import InfraError
 from protocol.events import EventLog
 from protocol.journal import AppendOutcome
 from protocol.run_directory.process_log import bind_log_ids, get_logger
-from protocol.stream import CurveClient, ShardedSender, StreamError
+from protocol.stream import CurveClient, StreamError, TrajectorySender
 from protocol.trajectory import TRAIN_PURPOSE, InfraFailure, RolloutRequest, Trajectory, is_training_trajectory
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.pool.sandbox_pool import PoolSettings
@@ -89,9 +89,9 @@ class WorkerSpec:
     model_path: str
     """Folder with the tokenizer."""
     agent: AgentSettings
-    endpoints: tuple[str, ...]
+    endpoint: str
     """Where trajectories are received: one address, or one for each shard of the groups."""
-    curves: tuple[CurveClient, ...] | None
+    curve: CurveClient | None
     """Keys for each of them; None on loopback."""
     episodes: int
     """Episodes at once."""
@@ -172,8 +172,8 @@ class RolloutWorker:
                 settings.pool, settings.provider, episodes=settings.episodes, acquire_s=settings.acquire_timeout_s
             ) as self._sandboxes,
             self._open_environments() as self._environments,
-            ShardedSender(
-                settings.endpoints, settings.run_id, name, curves=settings.curves, acknowledged=self._acknowledged
+            TrajectorySender(
+                settings.endpoint, settings.run_id, name, curve=settings.curve, acknowledged=self._acknowledged
             ) as self._sender,
             polling_engines(self._engines, self._router.update_load),
             self._open_harnesses() as self._harnesses,

@@ -312,8 +312,8 @@ def worker_settings(
         run_dir=actor_run_dir(config, directory, node),
         model_path=str(model_path),
         agent=agent.settings,
-        endpoints=(endpoint,),
-        curves=(keys.clients[name],) if keys is not None else None,
+        endpoint=endpoint,
+        curve=keys.clients[name] if keys is not None else None,
         episodes=share.episodes,
         episode=EpisodeSettings(
             max_turns=agent.max_turns,

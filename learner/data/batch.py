@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from learner.data.packing import BadSampleError, TrainingSample
+from learner.data.micro_batches import BadSampleError, TrainingSample
 from learner.data.sequences import iterate_model_turns, make_samples, token_turn_indices
 from learner.data.token_account import account_tokens
 from learner.losses.advantages import compute_advantages

@@ -9,40 +9,11 @@ first token to the chunk's last; the ranks hand each other their keys and values
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from learner.data.packing import Int64Array, MicroBatch
-
-
-class ContextChunks(NamedTuple):
-    """This rank's early, or late, chunk of each sequence; empty ones are left out."""
-
-    start: int
-    """First of the rank's rows."""
-    queries: tuple[int, ...]
-    """Length of each chunk, one after the other from ``start``."""
-    keys: tuple[int, ...]
-    """Tokens that the chunk's last query sees."""
-    key_rows: Int64Array
-    """[sum of keys] Their rows in the whole micro-batch."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ContextShard:
-    """Where a rank's part belongs in the whole micro-batch of ``T`` tokens, ``N`` of them with loss."""
-
-    width: int
-    """Rows of each rank, the tail that makes them equal included."""
-    places: Int64Array
-    """[T] of each token among the cp · width rows of all ranks."""
-    chunk_pairs: tuple[ContextChunks, ContextChunks]
-    target_width: int
-    """Most tokens with loss of any rank."""
-    target_places: Int64Array
-    """[N] of each token with loss among the cp · target_width."""
+from learner.data.micro_batches import ContextChunks, ContextShard, Int64Array, MicroBatch
 
 
 def _chunks(lengths: Sequence[int], cp: int, rank: int, half: int) -> list[tuple[int, int, int]]:

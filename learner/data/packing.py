@@ -7,79 +7,15 @@ that predicts it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from learner.losses.token_columns import TokenArray, TokenColumns, concatenate_token_columns
-from protocol.errors import UserError
-
-if TYPE_CHECKING:  # it imports this module
-    from learner.data.context_parallel import ContextShard
-
-Int64Array = npt.NDArray[np.int64]
+from learner.data.micro_batches import AttentionBucket, BadSampleError, MicroBatch, SampleCost, TrainingSample
+from learner.losses.token_columns import concatenate_token_columns
 
 _WASTE = 1.25
 """A padded attention call may cost at most this multiple of its sequences' own cost."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TrainingSample:
-    """One token sequence and what is known of its tokens with loss."""
-
-    token_ids: npt.NDArray[np.int32]
-    """[T]"""
-    targets: Int64Array
-    """[N] positions of the tokens with loss, ascending, all ≥ 1."""
-    columns: TokenColumns[TokenArray]
-    """What the loss is told of each of them."""
-    trajectory_index: int = 0
-    """Index in the batch of the trajectory that it is from."""
-    trajectory_positions: Int64Array | None = None
-    """[N] where they stand among all tokens of that trajectory, its segments one after the other."""
-
-    def with_columns(self, **more: TokenArray) -> TrainingSample:
-        """With these columns too."""
-        return replace(self, columns=replace(self.columns, **more))
-
-
-SampleCost = Callable[[TrainingSample], float]
-"""What training a sample takes, in any unit."""
-
-
-class BadSampleError(UserError):
-    """A sequence that this model, or these settings, cannot train."""
-
-
-class AttentionBucket(NamedTuple):
-    """Neighbouring sequences of similar length, for one padded attention call."""
-
-    start: int
-    """First token in the micro-batch."""
-    lengths: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MicroBatch:
-    """Sequences one after the other.  ``T`` tokens, ``N`` of them with loss."""
-
-    token_ids: Int64Array
-    """[T]"""
-    positions: Int64Array
-    """[T] within the token's own sequence."""
-    rows: Int64Array
-    """[N] the row whose logits predict each token with loss; all different."""
-    labels: Int64Array
-    """[N] those tokens."""
-    columns: TokenColumns[TokenArray]
-    """[N] of each."""
-    buckets: tuple[AttentionBucket, ...] = field(default=())
-    context_shard: ContextShard | None = None
-    """Under context parallelism: tokens, positions, rows and labels are one rank's; see
-    :mod:`learner.data.context_parallel`."""
 
 
 def balance_samples(samples: Sequence[TrainingSample], ranks: int, cost: SampleCost) -> list[list[TrainingSample]]:

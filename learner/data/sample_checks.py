@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from learner.data.packing import BadSampleError, TrainingSample
+from learner.data.micro_batches import BadSampleError, TrainingSample
 
 
 def check_samples(samples: Sequence[TrainingSample], *, vocabulary: int, most_tokens: int) -> None:

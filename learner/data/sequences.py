@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from learner.data.packing import TrainingSample
+from learner.data.micro_batches import TrainingSample
 from learner.losses.token_columns import TokenArray, make_token_columns
 from protocol.trajectory import Int32Array, Segment, Turn, TurnKind, Uint8Array
 

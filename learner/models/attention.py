@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 
-from learner.data.packing import AttentionBucket, MicroBatch
+from learner.data.micro_batches import AttentionBucket, MicroBatch
 from learner.losses.token_columns import TokenColumns
 from learner.models.kernels import apply_rotary, pad_rows, take_rows
 from learner.parallel.context_exchange import (
@@ -63,7 +63,7 @@ class PackedBatch(PackedSeqParams):
     """float32 or float64 [T, 1, H]"""
     sin: Tensor
     rows: Tensor
-    """int64 [N]; see :class:`learner.data.packing.MicroBatch`."""
+    """int64 [N]; see :class:`learner.data.micro_batches.MicroBatch`."""
     labels: Tensor
     columns: TokenColumns[Tensor]
     """[N] of each."""

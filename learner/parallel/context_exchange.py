@@ -17,7 +17,7 @@ import torch.nn.functional as F  # noqa: N812 - torch's own name for it
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from learner.data.context_parallel import ContextChunks, ContextShard
+from learner.data.micro_batches import ContextChunks, ContextShard
 from learner.tensors import all_gather_rows, from_numpy, reduce_scatter_rows, split_rows
 
 _BAND_PLACES = 4 << 20

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from learner.data.context_parallel import split_micro_batch
-from learner.data.packing import MicroBatch, TrainingSample, balance_samples, make_micro_batches
+from learner.data.micro_batches import MicroBatch, TrainingSample
+from learner.data.packing import balance_samples, make_micro_batches
 from learner.data.sample_checks import check_samples
 from learner.models.flops import TrainingFlops, count_training_flops
 from learner.models.qwen import QwenConfig

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from learner.data.batch import TrainBatch
-from learner.data.packing import SampleCost, TrainingSample
+from learner.data.micro_batches import SampleCost, TrainingSample
 from learner.messages import StepReport
 from learner.models.flops import device_peak_flops
 from learner.settings import Dtype

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learner.data.packing import TrainingSample
+from learner.data.micro_batches import TrainingSample
 from protocol.run_directory.trained_log import PackedTrainedTokens, TrainedTokens, pack_trained_tokens
 
 if TYPE_CHECKING:  # it loads megatron

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from learner.data.packing import TrainingSample
+from learner.data.micro_batches import TrainingSample
 from learner.losses import metrics
 from learner.losses.metrics import SUM_NAMES, MetricSums
 from learner.losses.policy_loss import LossResult

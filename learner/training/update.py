@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from learner.data.packing import SampleCost, TrainingSample, balance_samples
+from learner.data.micro_batches import SampleCost, TrainingSample
+from learner.data.packing import balance_samples
 from learner.losses.corrections import second_moment_mask
 from learner.losses.metrics import MetricSums, logprob_parity_metrics, summarise_metrics
 from learner.losses.policy_loss import LossResult, policy_loss

@@ -13,8 +13,7 @@ How nothing grows: credit is an absolute offset (bytes answered in this epoch pl
 ``Welcome`` and ``State``, so a lost message cannot leak any.  A sender holds data back until credit covers it.
 
 Who may send: beyond loopback the keys of the run (:mod:`protocol.stream.keys`).  Whoever is turned away, before the
-handshake or after, is counted and named (:mod:`protocol.stream.connections`).  With several receivers each has the
-groups of its shard (:mod:`protocol.stream.sharded`).
+handshake or after, is counted and named (:mod:`protocol.stream.connections`).
 
 How it ends: :meth:`TrajectorySender.drain` waits for what is on its way, sends that were cancelled included, and says
 what is not acknowledged.  Leaving ``async with`` cancels the tasks inside, says ``Bye`` and closes the socket, which
@@ -26,18 +25,10 @@ from __future__ import annotations
 
 from protocol.stream.errors import MessageRefusedError, NotAcknowledgedError, SenderClosedError, StreamError
 from protocol.stream.keys import CurveClient, CurveServer, RunKeys, make_run_keys
-from protocol.stream.receiver import (
-    DEFAULT_BATCH_BYTES,
-    AppendTrajectories,
-    OnDisconnected,
-    OnRefused,
-    OnUnroutable,
-    ReceivedTrajectory,
-    ReceiverStatistics,
-    TrajectoryReceiver,
-)
+from protocol.stream.message_handler import ReceivedTrajectory
+from protocol.stream.notices import OnDisconnected, OnRefused, OnUnroutable
+from protocol.stream.receiver import DEFAULT_BATCH_BYTES, AppendTrajectories, ReceiverStatistics, TrajectoryReceiver
 from protocol.stream.sender import SenderStatistics, TrajectorySender
-from protocol.stream.sharded import ShardedSender, shard_of
 
 __all__ = [
     "DEFAULT_BATCH_BYTES",
@@ -54,10 +45,8 @@ __all__ = [
     "RunKeys",
     "SenderClosedError",
     "SenderStatistics",
-    "ShardedSender",
     "StreamError",
     "TrajectoryReceiver",
     "TrajectorySender",
     "make_run_keys",
-    "shard_of",
 ]

@@ -44,7 +44,8 @@ class StreamInbox:
     """The receiver's half of the protocol: who sends, from where each counts, and how far credit reaches."""
 
     def __init__(self, run_id: str, window_bytes: int, max_bytes: int, all_windows_bytes: int) -> None:
-        self._run_id, self._window, self._max_bytes = run_id, window_bytes, max_bytes
+        self.run_id, self.max_bytes = run_id, max_bytes
+        self._window = window_bytes
         self._all_windows = all_windows_bytes
         self.peers: dict[bytes, SenderEpoch] = {}
         """By ZeroMQ's identity of the connection."""
@@ -53,22 +54,25 @@ class StreamInbox:
         """Offset up to which the sender may send in this epoch: a window beyond what was answered.  Windows shrink as
         senders come, but each has room for one trajectory."""
         share = self._all_windows // max(1, len(self.peers))
-        peer.credit = max(peer.credit, peer.done + max(self._max_bytes, min(self._window, share)))
+        peer.credit = max(peer.credit, peer.done + max(self.max_bytes, min(self._window, share)))
         return peer.credit
 
     def handle_hello(self, identity: bytes, hello: StreamHello, now: float) -> StreamMessage | StreamRefusal:
         if hello.protocol != STREAM_PROTOCOL_VERSION:
-            detail = f"it speaks protocol {hello.protocol}, the buffer {STREAM_PROTOCOL_VERSION}: run one longshore version on all nodes"
+            detail = (
+                f"it speaks protocol {hello.protocol}, the buffer {STREAM_PROTOCOL_VERSION}: run one longshore version on "
+                "all nodes"
+            )
             return StreamRefusal(RefusalReason.PROTOCOL_VERSION, detail)
-        if hello.run_id != self._run_id:
+        if hello.run_id != self.run_id:
             return StreamRefusal(
-                RefusalReason.FOREIGN_RUN, f"it belongs to run {hello.run_id!r}, this buffer to {self._run_id!r}"
+                RefusalReason.FOREIGN_RUN, f"it belongs to run {hello.run_id!r}, this buffer to {self.run_id!r}"
             )
         self.peers = {key: peer for key, peer in self.peers.items() if now - peer.last_heard < _FORGET_PEER_S}
         peer = self.peers.get(identity)
         if peer is None or hello.epoch > peer.epoch:
             peer = self.peers[identity] = SenderEpoch(hello.sender, hello.epoch, now)
-        return StreamWelcome(peer.epoch, self.grant_credit(peer), self._max_bytes)
+        return StreamWelcome(peer.epoch, self.grant_credit(peer), self.max_bytes)
 
     def handle_ping(self, identity: bytes, ping: StreamPing) -> StreamMessage:
         peer = self.peers.get(identity)
@@ -87,11 +91,11 @@ class StreamInbox:
             return None
         over_credit = peer.received + size > peer.credit
         peer.received += size
-        if size <= self._max_bytes and not over_credit:
+        if size <= self.max_bytes and not over_credit:
             return peer
         peer.done += size
-        if size > self._max_bytes:
-            return StreamRefusal(RefusalReason.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")
+        if size > self.max_bytes:
+            return StreamRefusal(RefusalReason.OVERSIZED, f"{size} bytes are above the limit of {self.max_bytes}")
         return StreamRefusal(RefusalReason.OVER_CREDIT, f"{size} bytes are above the credit")
 
     def handle_bye(self, identity: bytes) -> None:

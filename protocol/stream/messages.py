@@ -133,6 +133,11 @@ _MAX_BYTES = 16384
 _ENCODER, _DECODER = msgspec.json.Encoder(), msgspec.json.Decoder(StreamMessage)
 
 
+def message_kind(message: StreamMessage) -> str:
+    """The kind of a message as the wire names it."""
+    return type(message).__name__.removeprefix("Stream").lower()
+
+
 def encode_message(message: StreamMessage) -> bytes:
     return _ENCODER.encode(message)
 

@@ -54,8 +54,8 @@ class StreamOutbox:
         self.bytes = 0
         """Of parcels that are not answered."""
         self.sent_messages = 0
-        self._pending: dict[int, PendingTrajectory] = {}
-        self._unsent: OrderedDict[int, PendingTrajectory] = OrderedDict()
+        self.pending: dict[int, PendingTrajectory] = {}
+        self.unsent: OrderedDict[int, PendingTrajectory] = OrderedDict()
         """Of those pending the ones that were not sent in this epoch, oldest first."""
         self._seq = self._sent = self._credit = self._max_bytes = 0
         self._refused: MessageRefusedError | None = None
@@ -63,10 +63,10 @@ class StreamOutbox:
     @property
     def unacknowledged_ids(self) -> list[str]:
         """Of parcels that are not answered, oldest first."""
-        return [parcel.request.trajectory_id for parcel in self._pending.values()]
+        return [parcel.request.trajectory_id for parcel in self.pending.values()]
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return len(self.pending)
 
     def add(self, ticket: RolloutRequest, frames: Sequence[Frame]) -> PendingTrajectory:
         """Raises MessageRefused where it is known to be."""
@@ -76,15 +76,15 @@ class StreamOutbox:
         if self.welcomed and size > self._max_bytes:
             raise self._oversized(size)
         self._seq += 1
-        parcel = self._pending[self._seq] = PendingTrajectory(self._seq, ticket, frames, size)
+        parcel = self.pending[self._seq] = PendingTrajectory(self._seq, ticket, frames, size)
         self.bytes += size
-        self._unsent[parcel.seq] = parcel
+        self.unsent[parcel.seq] = parcel
         return parcel
 
     def abandon(self, parcel: PendingTrajectory) -> None:
         """Nobody waits for it any more; an answer that still comes is overlooked."""
-        if self._pending.pop(parcel.seq, None) is not None:
-            self._unsent.pop(parcel.seq, None)
+        if self.pending.pop(parcel.seq, None) is not None:
+            self.unsent.pop(parcel.seq, None)
             self.bytes -= parcel.size
 
     def heartbeat_message(self) -> StreamMessage:
@@ -95,12 +95,12 @@ class StreamOutbox:
 
     def next_to_send(self) -> PendingTrajectory | None:
         """The parcel to send now; it counts as sent."""
-        if not self.welcomed or not self._unsent:
+        if not self.welcomed or not self.unsent:
             return None
-        parcel = next(iter(self._unsent.values()))
+        parcel = next(iter(self.unsent.values()))
         if self._sent + parcel.size > self._credit:
             return None
-        del self._unsent[parcel.seq]
+        del self.unsent[parcel.seq]
         self._sent += parcel.size
         self.sent_messages += 1
         return parcel
@@ -116,11 +116,11 @@ class StreamOutbox:
             case StreamWelcome() if message.epoch == self.epoch:
                 self.welcomed, self._max_bytes = True, message.max_bytes
                 self._credit = max(self._credit, message.credit)
-                large = [parcel for parcel in self._pending.values() if parcel.size > self._max_bytes]
+                large = [parcel for parcel in self.pending.values() if parcel.size > self._max_bytes]
                 return self._answered({parcel.seq: self._oversized(parcel.size) for parcel in large})
             case StreamState() if message.epoch == self.epoch:
                 self._credit = max(self._credit, message.credit)
-                if message.done == self._sent and len(self._pending) > len(self._unsent):
+                if message.done == self._sent and len(self.pending) > len(self.unsent):
                     self._start_epoch()
             case StreamResync() if message.epoch == self.epoch:
                 self._start_epoch()
@@ -130,7 +130,7 @@ class StreamOutbox:
                 refusal = MessageRefusedError(RefusalReason(message.reason), message.detail)
                 if message.seq == 0:
                     self._refused = refusal
-                return self._answered(dict.fromkeys(self._pending if message.seq == 0 else [message.seq], refusal))
+                return self._answered(dict.fromkeys(self.pending if message.seq == 0 else [message.seq], refusal))
             case _:
                 pass
         return []
@@ -138,7 +138,7 @@ class StreamOutbox:
     def _answered(self, answers: dict[int, AppendOutcome | MessageRefusedError]) -> list[PendingTrajectoryAnswer]:
         found: list[PendingTrajectoryAnswer] = []
         for seq, answer in answers.items():
-            if (parcel := self._pending.get(seq)) is not None:
+            if (parcel := self.pending.get(seq)) is not None:
                 self.abandon(parcel)
                 found.append(PendingTrajectoryAnswer(parcel, answer))
         return found
@@ -147,7 +147,7 @@ class StreamOutbox:
         self.epoch += 1
         self.welcomed = False
         self._sent = self._credit = 0
-        self._unsent = OrderedDict(self._pending)
+        self.unsent = OrderedDict(self.pending)
 
     def _oversized(self, size: int) -> MessageRefusedError:
         return MessageRefusedError(RefusalReason.OVERSIZED, f"{size} bytes are above the limit of {self._max_bytes}")

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from launch.bench.learner.workload import LearnerWorkload, build_samples
-from learner.data.packing import TrainingSample
+from learner.data.micro_batches import TrainingSample
 from learner.models.logprobs import token_logprobs
 from learner.tensors import from_numpy
 

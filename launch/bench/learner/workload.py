@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 
 from learner.data.batch import read_batch
-from learner.data.packing import TrainingSample
+from learner.data.micro_batches import TrainingSample
 from learner.spec import LearnerSpec
 from protocol.codec import pack_trajectory
 from protocol.trajectory import EpisodeStatus, GroupId, Reward, RolloutRequest, Segment, Trajectory

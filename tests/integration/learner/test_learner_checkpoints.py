@@ -155,7 +155,7 @@ def test_checkpoint_loads_into_another_layout(ranks, settings, tmp_path, source,
 
     def run(layout: str, name: str, *then) -> list:
         options, world = LAYOUTS[layout]
-        made = settings(eps=1e-4, **changes, **options)
+        made = settings(adam_eps=1e-4, **changes, **options)
         publish = ("publish", WeightVersion(1), 1, WeightVersion(0), str(tmp_path / name))
         return ranks.learner(made, *then, *(("sft", batch) for batch in rest), publish, world=world)
 
@@ -249,7 +249,7 @@ def test_a_disk_that_is_full_for_one_rank_is_an_error_of_all_and_none_waits(rank
     made = settings(tp=2)
     found = ranks.run("saves_without_space", 2, settings=made, full=full, folder=folder, again=again, then=steps(1, 2))
     for message, *_ in found:
-        assert message.startswith("SaveError: ")
+        assert message.startswith("CheckpointSaveError: ")
         assert folder in message
         assert f"rank {full}" in message
         assert "File too large" in message

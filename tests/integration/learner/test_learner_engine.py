@@ -60,7 +60,9 @@ def test_sglang_serves_what_was_trained(ranks, settings, tmp_path, shape):
     """Its log-probabilities are those that transformers computes from the same folder."""
     source, out = tmp_path / "source", tmp_path / "out"
     ranks.run("make_model", folder=str(source), shape=MODELS[shape])
-    made = replace(settings(tp=2, shard_bytes=60_000), model_path=str(source))
+    made = settings(tp=2)
+    small_shards = made.trainer.model_copy(update={"shard_mb": 60_000 / (1 << 20)})
+    made = replace(made, model_path=str(source), trainer=small_shards)
     then = (
         ("step", 1, payload(), lineage(), WeightVersion(4)),
         ("publish", WeightVersion(5), 1, WeightVersion(4), str(out)),

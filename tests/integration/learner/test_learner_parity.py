@@ -97,7 +97,7 @@ def reference(ranks, models, tmp_path_factory):
     def of(shape, settings):
         key, adapter = (shape, settings.lora), None
         if key not in made:
-            if settings.lora is not None:
+            if settings.lora.enabled:
                 adapter = str(tmp_path_factory.mktemp("adapters") / "first")
                 alone = make_spec(models[shape], lora=settings.lora, threads=1)
                 ranks.learner(alone, ("publish_adapter", WeightVersion(0), 0, WeightVersion(0), adapter))

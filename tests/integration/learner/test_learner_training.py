@@ -44,7 +44,7 @@ def test_weighted_sequences_equal_hugging_face(ranks, settings, world, changes):
 
 def test_weights_after_a_step_equal_hugging_face(ranks, settings, tmp_path):
     """Loss and norm see nothing of a wrong update."""
-    made, batches = settings(lr=1e-3, eps=1e-3), sft_batches(2, lr=1e-3)
+    made, batches = settings(lr=1e-3, adam_eps=1e-3), sft_batches(2, lr=1e-3)
     ranks.learner(made, ("sft_run", batches), ("publish", WeightVersion(1), 1, WeightVersion(0), str(tmp_path / "out")))
     ((_, expected),) = ranks.run("reference_sft", folder=made.model_path, batches=batches, settings=made)
     (found,) = ranks.run("read_weights", folder=str(tmp_path / "out"))

@@ -53,7 +53,7 @@ def test_a_pass_before_the_step_equals_the_steps_own(ranks, settings):
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_decoupled_updates_equal_hugging_face(ranks, settings, tmp_path, layout):
     """Proximal policy, batch-wide mask, penalty to frozen weights and two updates a batch, in two steps."""
-    made = settings(objective=EVERYTHING, lr=1e-2, eps=1e-3, **LAYOUTS[layout])
+    made = settings(objective=EVERYTHING, lr=1e-2, adam_eps=1e-3, **LAYOUTS[layout])
     batches = [payload(seed=n) for n in range(2)]
     out = str(tmp_path / "out")
     first, second = ranks.learner(

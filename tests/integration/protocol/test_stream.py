@@ -19,6 +19,7 @@ import zmq.asyncio
 from receiver_process import open_journal
 
 from protocol import codec
+from protocol.codec import Frame
 from protocol.errors import InfraError, UserError
 from protocol.journal import AppendOutcome
 from protocol.stream import (
@@ -28,12 +29,11 @@ from protocol.stream import (
     NotAcknowledgedError,
     ReceivedTrajectory,
     SenderClosedError,
-    ShardedSender,
     TrajectoryReceiver,
     TrajectorySender,
     make_run_keys,
-    shard_of,
 )
+from protocol.stream.message_handler import StreamMessageHandler
 from protocol.stream.messages import (
     STREAM_PROTOCOL_VERSION,
     RefusalReason,
@@ -49,7 +49,8 @@ from protocol.stream.messages import (
     decode_message,
     encode_message,
 )
-from protocol.trajectory import GroupId, RolloutRequest
+from protocol.stream.zmq_sockets import AsyncSocket
+from protocol.trajectory import RolloutRequest
 from tests.support.trajectories import RUN, make_segment, make_trajectory
 
 SOON_S = 30.0
@@ -230,7 +231,7 @@ async def test_what_the_network_swallows_is_sent_again(
     """A receiver that never saw a message asks for a new epoch; an acknowledgement that never came is missed."""
     store, swallowed = Store(), list[StreamMessage]()
     async with receiver_for(store) as receiver, sender_to(receiver) as sender:
-        take, reply = receiver._handle_message, receiver._reply
+        handle_message, send_now = StreamMessageHandler.handle_message, AsyncSocket.send_now
 
         def swallows(message: StreamMessage) -> bool:
             if swallowed or not isinstance(message, lost):
@@ -238,16 +239,15 @@ async def test_what_the_network_swallows_is_sent_again(
             swallowed.append(message)
             return True
 
-        def take_most(identity: bytes, frames: list[memoryview], now: float) -> None:
+        def handle_most(handler: StreamMessageHandler, identity: bytes, frames: list[memoryview], now: float) -> None:
             if not swallows(decode_message(frames[0])):
-                take(identity, frames, now)
+                handle_message(handler, identity, frames, now)
 
-        def reply_mostly(identity: bytes, message: StreamMessage) -> None:
-            if not swallows(message):
-                reply(identity, message)
+        def send_most(socket: AsyncSocket, frames: Sequence[Frame]) -> bool:
+            return swallows(decode_message(frames[-1])) or send_now(socket, frames)
 
-        monkeypatch.setattr(receiver, "_take", take_most)
-        monkeypatch.setattr(receiver, "_reply", reply_mostly)
+        monkeypatch.setattr(StreamMessageHandler, "handle_message", handle_most)
+        monkeypatch.setattr(AsyncSocket, "send_now", send_most)
         outcome = await sender.send(make_trajectory(), SOON_S)
     assert outcome is (AppendOutcome.APPENDED if lost is StreamData else AppendOutcome.DUPLICATE)
     assert len(swallowed) == len(store.items) == 1
@@ -631,24 +631,3 @@ async def test_a_send_that_is_cancelled_still_arrives_and_draining_waits_for_it(
     assert told == [(trajectory.request, AppendOutcome.APPENDED)]
     assert len(store.items) == 1
     assert sender.unacknowledged == []
-
-
-async def test_groups_are_shared_out_between_receivers_and_stay_whole() -> None:
-    """Three workers, two receivers: every sample of a group is at the receiver that can close it, once."""
-    stores = [Store(), Store()]
-    async with contextlib.AsyncExitStack() as stack:
-        receivers = [await stack.enter_async_context(receiver_for(store)) for store in stores]
-        endpoints = [receiver.endpoint for receiver in receivers]
-        workers = [
-            await stack.enter_async_context(ShardedSender(endpoints, RUN, f"worker-{index}", heartbeat_s=BEAT_S))
-            for index in range(3)
-        ]
-        async with asyncio.TaskGroup() as group:
-            for number in range(7 * 4):
-                trajectory = make_trajectory(*divmod(number, 4))
-                group.create_task(workers[number % 3].send(trajectory, SOON_S))
-        assert [await worker.drain(SOON_S) for worker in workers] == [[], [], []]
-    for shard, store in enumerate(stores):
-        tickets = [(item.summary.request.group, item.summary.request.sample) for item in store.items]
-        assert sorted(tickets) == [(g, s) for g in range(7) if shard_of(GroupId(g), 2) == shard for s in range(4)]
-        assert {item.sender for item in store.items} == {"worker-0", "worker-1", "worker-2"}

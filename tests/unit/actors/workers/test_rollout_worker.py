@@ -142,12 +142,12 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     POOLS.clear()
     SENDERS.clear()
     monkeypatch.setattr(sandbox_source, "SandboxPool", FakePool)
-    monkeypatch.setattr(rollout_worker, "ShardedSender", FakeSender)
+    monkeypatch.setattr(rollout_worker, "TrajectorySender", FakeSender)
     monkeypatch.setattr(rollout_worker, "load_chat_format", lambda *_, **__: None)
     settings = WorkerSpec(
         name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="",
-        agent=AgentSettings(prompt=PromptTemplate("")), endpoints=("",),
-        curves=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0,
+        agent=AgentSettings(prompt=PromptTemplate("")), endpoint="",
+        curve=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0,
         acquire_timeout_s=1.0, cleanup_timeout_s=0.05,
         command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
         pool=cast("PoolSettings", None),

@@ -246,7 +246,7 @@ def test_a_buffer_that_others_can_reach_lets_in_the_runs_own_workers(directory: 
         for name, home in homes.items()
     ]
     assert (buffer.host, buffer.curve) == ("10.0.0.0", keys.server)
-    assert {key.public for worker in told for key in worker.curves or ()} == keys.server.clients
+    assert {worker.curve.public for worker in told if worker.curve is not None} == keys.server.clients
 
 
 def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given_up(directory: RunDirectory) -> None:
@@ -255,7 +255,7 @@ def test_a_worker_keeps_its_own_containers_and_has_ended_them_before_it_is_given
         load_recipe("demo"), directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
     )
     assert (told.episodes, told.pool.capacity, told.pool.start_concurrency) == (5, 5, 2)
-    assert (told.pool.pool, told.pool.run_id, told.curves) == ("mine/worker-0-0", "mine", None)
+    assert (told.pool.pool, told.pool.run_id, told.curve) == ("mine/worker-0-0", "mine", None)
     assert told.pool.drain_s < ACTOR_STOP_S
 
 

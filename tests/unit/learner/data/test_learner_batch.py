@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.data.batch import make_supervised_samples, read_batch
-from learner.data.packing import BadSampleError
+from learner.data.micro_batches import BadSampleError
 from learner.losses.policy_loss import likelihood_loss
 from learner.losses.settings import LossAggregation
 from learner.spec import LearnerSpec

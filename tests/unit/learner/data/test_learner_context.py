@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learner.data.context_parallel import split_micro_batch
-from learner.data.packing import TrainingSample, pack_micro_batch
+from learner.data.micro_batches import TrainingSample
+from learner.data.packing import pack_micro_batch
 from learner.losses.token_columns import make_token_columns
 
 LENGTHS = st.lists(st.integers(2, 40), min_size=1, max_size=8)

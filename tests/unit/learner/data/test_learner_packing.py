@@ -5,15 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.data.packing import (
-    AttentionBucket,
-    BadSampleError,
-    TrainingSample,
-    balance_samples,
-    make_attention_buckets,
-    make_micro_batches,
-    pack_micro_batch,
-)
+from learner.data.micro_batches import AttentionBucket, BadSampleError, TrainingSample
+from learner.data.packing import balance_samples, make_attention_buckets, make_micro_batches, pack_micro_batch
 from learner.data.sample_checks import check_samples
 from learner.losses.token_columns import make_token_columns
 from learner.models.flops import count_training_flops

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from learner.data.packing import TrainingSample
+from learner.data.micro_batches import TrainingSample
 from learner.data.sample_checks import check_samples
 from learner.losses.corrections import second_moment_mask
 from learner.losses.settings import CorrectionSettings, KlPenaltySettings, RewardShapingSettings

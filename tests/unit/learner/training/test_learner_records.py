@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learner.data.packing import TrainingSample
+from learner.data.micro_batches import TrainingSample
 from learner.data.sequences import make_samples
 from learner.training.token_records import pack_token_records
 from learner.training.trainer import TokenResults

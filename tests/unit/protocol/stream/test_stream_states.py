@@ -9,7 +9,7 @@ much of that is answered before the network is mended: the test counts both.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import product
 from typing import ClassVar, TypeVar
@@ -28,8 +28,9 @@ from hypothesis.stateful import (
 
 from protocol import codec
 from protocol.journal import AppendOutcome
-from protocol.stream import MessageRefusedError, ReceivedTrajectory, TrajectoryReceiver, shard_of
+from protocol.stream import DEFAULT_BATCH_BYTES, MessageRefusedError
 from protocol.stream.inbox import StreamInbox
+from protocol.stream.message_handler import StreamMessageHandler
 from protocol.stream.messages import (
     STREAM_PROTOCOL_VERSION,
     RefusalReason,
@@ -45,8 +46,9 @@ from protocol.stream.messages import (
     decode_message,
     encode_message,
 )
+from protocol.stream.notices import PeerNotices
 from protocol.stream.outbox import StreamOutbox
-from protocol.trajectory import GroupId, make_trajectory_id
+from protocol.trajectory import make_trajectory_id
 from tests.support.trajectories import RUN, make_trajectory
 
 SENDERS, SHARDS = ("a", "b", "c"), 2
@@ -74,21 +76,6 @@ class Mishap(StrEnum):
 
 
 mishaps = st.sampled_from([Mishap.DROPPED, *Mishap])
-
-
-class Switch:
-    """What a receiver answers goes to the sender that has the identity, if that is alive."""
-
-    def __init__(self, deliver: Callable[[bytes, bytes], bool]) -> None:
-        self._deliver = deliver
-
-    def send_now(self, frames: Sequence[bytes]) -> bool:
-        identity, head = frames
-        return self._deliver(identity, head)
-
-
-async def nobody(_: Sequence[ReceivedTrajectory]) -> Sequence[AppendOutcome]:
-    raise AssertionError("the machine appends by itself")
 
 
 class Stream(RuleBasedStateMachine):
@@ -120,7 +107,7 @@ class Stream(RuleBasedStateMachine):
         for sender in SENDERS:
             self.be_born(sender)
 
-    def new_receiver(self, shard: int) -> TrajectoryReceiver:
+    def new_receiver(self, shard: int) -> tuple[StreamMessageHandler, PeerNotices]:
         def deliver(identity: bytes, head: bytes) -> bool:
             sender, _, life = identity.decode().partition("/")
             alive = self.lives[sender] == int(life)
@@ -128,10 +115,9 @@ class Stream(RuleBasedStateMachine):
                 self.back[sender, shard].append(head)
             return alive
 
-        receiver = TrajectoryReceiver(RUN, nobody, max_bytes=LARGEST, window_bytes=WINDOW)
-        receiver._inbox = StreamInbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
-        receiver._wire = Switch(deliver)
-        return receiver
+        notices = PeerNotices(lambda: self.now, on_refused=None, on_unroutable=None, on_disconnected=None)
+        inbox = StreamInbox(RUN, WINDOW, LARGEST, ALL_WINDOWS)
+        return StreamMessageHandler(inbox, deliver, notices, batch_bytes=DEFAULT_BATCH_BYTES), notices
 
     def be_born(self, sender: str) -> None:
         for shard in range(SHARDS):
@@ -157,7 +143,7 @@ class Stream(RuleBasedStateMachine):
         trajectory = make_trajectory(len(self.given), sampled=sampled)
         frames, ticket = codec.encode_trajectory(trajectory), trajectory.request
         name, size = ticket.trajectory_id, codec.payload_size(frames)
-        outbox = self.outboxes[sender, shard_of(ticket.group, SHARDS)]
+        outbox = self.outboxes[sender, ticket.group % SHARDS]
         if outbox.welcomed and size > LARGEST:
             with pytest.raises(MessageRefusedError):
                 outbox.add(ticket, frames)
@@ -190,7 +176,7 @@ class Stream(RuleBasedStateMachine):
     def give_up(self, line: Line, index: int) -> None:
         """A deadline has passed: nobody waits for it any more."""
         outbox = self.outboxes[line]
-        pending = list(outbox._pending.values())
+        pending = list(outbox.pending.values())
         if index < len(pending):
             outbox.abandon(pending[index])
             self.given_up.add(pending[index].request.trajectory_id)
@@ -225,7 +211,7 @@ class Stream(RuleBasedStateMachine):
         self.note(mishap, line, spoil(self.back[line], [*self.back[line]], -1 - at, mishap))  # the last is the newest
 
     def note(self, mishap: Mishap, line: Line, heads: Iterable[Head]) -> None:
-        pending = self.outboxes[line]._pending
+        pending = self.outboxes[line].pending
         for message in map(decode_message, heads):
             seqs = (
                 message.seqs
@@ -257,7 +243,7 @@ class Stream(RuleBasedStateMachine):
     ) -> None:
         """A trajectory all the way to the store and its answer all the way back, with one mishap to what its line has
         on it in one direction; then ``beats`` heartbeats without any."""
-        line = sender, shard_of(GroupId(len(self.given)), SHARDS)
+        line = sender, len(self.given) % SHARDS
         if not self.outboxes[line].welcomed:
             self.goes_well(line, 1)
         self.give(sender, sampled)
@@ -267,7 +253,7 @@ class Stream(RuleBasedStateMachine):
             self.befalls(line, at, mishap)
         while self.there[line]:
             self.arrives(line)
-        while self.receivers[line[1]]._waiting:
+        while self.receivers[line[1]][0].waiting:
             self.append(line[1])
         if not there and self.back[line]:
             self.befalls_an_answer(line, at, mishap)
@@ -304,19 +290,19 @@ class Stream(RuleBasedStateMachine):
         sender, shard = line
         identity = f"{sender}/{self.lives[sender]}".encode()
         frames = [memoryview(frame) for frame in self.there[line].popleft()]
-        self.receivers[shard]._handle_message(identity, frames, self.now)
+        self.receivers[shard][0].handle_message(identity, frames, self.now)
 
     @rule(shard=shards)
     def append(self, shard: int) -> None:
-        receiver, store = self.receivers[shard], self.stores[shard]
-        if not receiver._waiting:
+        (receiver, _), store = self.receivers[shard], self.stores[shard]
+        if not receiver.waiting:
             return
-        batch, outcomes = receiver._batch(), list[AppendOutcome]()
+        batch, outcomes = receiver.take_batch(), list[AppendOutcome]()
         for waiting in batch:
             name = waiting.item.summary.request.trajectory_id
             outcomes.append(AppendOutcome.DUPLICATE if name in store else AppendOutcome.APPENDED)
             store.add(name)
-        receiver._acknowledge(batch, outcomes)
+        receiver.acknowledge(batch, outcomes)
 
     @rule(shard=shards, kept=st.booleans())
     def restart_receiver(self, shard: int, kept: bool) -> None:
@@ -369,17 +355,17 @@ class Stream(RuleBasedStateMachine):
     def a_sender_holds_what_it_waits_for_and_nothing_else(self) -> None:
         for outbox in self.outboxes.values():
             assert outbox.bytes == sum(self.given[name] for name in outbox.unacknowledged_ids)
-            assert outbox._unsent.keys() <= outbox._pending.keys()
+            assert outbox.unsent.keys() <= outbox.pending.keys()
 
     @invariant()
     def a_receiver_holds_no_more_than_the_window_of_each_epoch_and_refuses_nothing_for_good(self) -> None:
-        for receiver in self.receivers:
+        for receiver, notices in self.receivers:
             held: dict[int, int] = {}
-            for waiting in receiver._waiting:
+            for waiting in receiver.waiting:
                 held[id(waiting.peer)] = held.get(id(waiting.peer), 0) + waiting.size
             assert all(size <= WINDOW for size in held.values())
-            assert receiver.statistics().pending_bytes == sum(held.values())
-            assert receiver.statistics().refused.keys() <= {RefusalReason.OVER_CREDIT}, "it forgot what it had granted"
+            assert receiver.waiting_bytes == sum(held.values())
+            assert notices.refused.keys() <= {RefusalReason.OVER_CREDIT}, "it forgot what it had granted"
 
     def teardown(self) -> None:
         """From here on nothing is lost: then everything is answered after a few heartbeats."""
@@ -401,7 +387,7 @@ class Stream(RuleBasedStateMachine):
                 while self.there[line]:
                     self.arrives(line)
             for shard in {shard for _, shard in some}:
-                while self.receivers[shard]._waiting:
+                while self.receivers[shard][0].waiting:
                     self.append(shard)
             for line in some:
                 while self.back[line]:
@@ -499,4 +485,6 @@ def test_whatever_befalls_one_message_the_next_heartbeats_mend_it(mishap: Mishap
 def test_nothing_is_lost_or_stored_twice_and_nothing_waits_for_ever() -> None:
     Stream.seen.clear()
     run_state_machine_as_test(Stream, settings=settings(max_examples=60, stateful_step_count=60, deadline=None))
-    assert {(Mishap.DROPPED, "StreamData"), (Mishap.DROPPED, "StreamAck")} <= Stream.seen.keys(), "the network was too kind"
+    assert {(Mishap.DROPPED, "StreamData"), (Mishap.DROPPED, "StreamAck")} <= Stream.seen.keys(), (
+        "the network was too kind"
+    )
