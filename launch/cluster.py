@@ -7,19 +7,18 @@ to :mod:`launch.run.driver`.  Ctrl-C stops cleanly; a second one at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import secrets
-import signal
 import sys
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, cast
 
+from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig, recipe_names, resolve
 from launch.hosts.ray_environment import resolve_ray_environment
+from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
 from launch.run.arguments import ClusterArguments, parse_arguments
 from launch.run.preflight import run_preflight_checks
@@ -33,14 +32,12 @@ from launch.run_records.run_directory import (
     load_resumed_config,
     require_new_run,
 )
-from protocol.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OK, main_guard
+from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.events import JsonValue
 
 if TYPE_CHECKING:  # it loads Ray
     from launch.actor_group.actor_classes import ActorClasses
-
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,7 +61,11 @@ def _main(words: Sequence[str]) -> int:
 
 
 def run_once(
-    arguments: ClusterArguments, *, actor_classes: ActorClasses | None = None, token: str = ""
+    arguments: ClusterArguments,
+    *,
+    actor_classes: ActorClasses | None = None,
+    checkpoint_store: type[CheckpointStore] = CheckpointStore,
+    token: str = "",
 ) -> dict[str, JsonValue]:
     """One run from its arguments to its summary.  Benches have a ``crew`` of their own, and :mod:`launch.bench.chaos`
     knows by which ``token`` its processes are found."""
@@ -81,7 +82,14 @@ def run_once(
         sweep = (sys.executable, "-m", "sandbox.pool.sweep", directory.run_id)
         log = directory.log_place("driver", "node-0")
         with ProcessReaper(token or secrets.token_hex(16), temporary, sweep), log.handler_installed():
-            driver = Driver(config, directory, temporary, console, actor_classes=actor_classes or DEFAULT_ACTOR_CLASSES)
+            driver = Driver(
+                config,
+                directory,
+                temporary,
+                console,
+                actor_classes=actor_classes or DEFAULT_ACTOR_CLASSES,
+                checkpoint_store=checkpoint_store,
+            )
             work = driver.run(resume=arguments.resume is not None)
             summary = asyncio.run(run_interruptible(work, directory.resume_options))
         return driver.write_results(summary)
@@ -129,47 +137,6 @@ def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
     else:
         path = find_newest_run(run.dir, "", None, arguments.overrides)
     return path, load_resumed_config(path, arguments.overrides)
-
-
-async def run_interruptible(
-    work: Coroutine[object, object, dict[str, JsonValue]], resume_options: str
-) -> dict[str, JsonValue]:
-    """Run ``work``; SIGINT or SIGTERM cancels it once, and ends the process at once when it comes again.
-
-    Raises KeyboardInterrupt after an orderly stop.
-    """
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101  # we are in it
-    asked = False
-
-    def stop() -> None:
-        nonlocal asked
-        asked = True
-        for number in _STOP_SIGNALS:  # to the end of the process: also while it waits for a thread
-            loop.remove_signal_handler(number)
-            signal.signal(number, _stop_at_once)
-        task.cancel()
-        with contextlib.suppress(OSError):  # an interrupt ends who reads it too: `… 2>&1 | tee log`
-            sys.stderr.write(f"\nstopping; once more to stop at once. To go on later: {resume_options}\n")
-
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, stop)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if asked:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        if not asked:
-            for number in _STOP_SIGNALS:
-                loop.remove_signal_handler(number)
-
-
-def _stop_at_once(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    JsonOutput.end_process(EXIT_INTERRUPTED, "interrupted")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""The classes of a run's actors and of its checkpoints: the real ones, unless a bench (:mod:`launch.bench`) puts its
-own in their place."""
+"""The classes that a run's actors are started from: the real ones, unless a bench (:mod:`launch.bench`) substitutes its own."""
 
 from __future__ import annotations
 
@@ -9,20 +8,18 @@ from actors.buffer.trajectory_buffer import TrajectoryBuffer
 from actors.engines.engine import Engine
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.workers.rollout_worker import RolloutWorker
-from launch.checkpoints.store import CheckpointStore
 from learner.rank import LearnerRank
 
 
 @dataclass(frozen=True, slots=True)
 class ActorClasses:
-    """The actors are imported by name in their own processes; the checkpoints are the driver's."""
+    """Each actor's process imports its class by name."""
 
     buffer: type[TrajectoryBuffer] = TrajectoryBuffer
     scheduler: type[RolloutScheduler] = RolloutScheduler
     engine: type[Engine] = Engine
     worker: type[RolloutWorker] = RolloutWorker
     learner: type[LearnerRank] = LearnerRank
-    checkpoints: type[CheckpointStore] = CheckpointStore
 
 
 DEFAULT_ACTOR_CLASSES = ActorClasses()

@@ -37,21 +37,12 @@ from actors.workers.rollout_worker import RolloutWorker
 from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
 from launch.actor_group.actor_settings import (
     ACTOR_STOP_S,
-    actor_run_dir,
     buffer_settings,
-    engine_gpus,
     engine_settings,
     evaluation_engine_settings,
     evaluation_worker_settings,
-    expected_workers,
-    has_evaluation_engine,
-    place_engines,
-    place_evaluation_engine,
-    place_weight_copies,
-    place_workers,
+    rollout_request_deadline_s,
     scheduler_settings,
-    share_docker_engine,
-    worker_names,
     worker_settings,
 )
 from launch.actor_group.engine_statistics import SampledTokenCounter, query_engine_loads
@@ -59,15 +50,25 @@ from launch.actor_group.health_monitor import ACTOR_START_S, HealthMonitor
 from launch.actor_group.learner_group import LearnerGroup, learner_spec, spawn_learner_group
 from launch.config import RunConfig
 from launch.config.rollout import WeightTransferMode
-from launch.data.preparation import PreparedRun
-from launch.evaluation.online.schedule import EVALUATION_ENGINE, EVALUATION_WORKER
 from launch.hosts.cluster_nodes import ClusterNode
 from launch.hosts.membership import NodeMembership
 from launch.hosts.membership_watch import watch_membership
 from launch.hosts.node_checks import FindingsByNode, check_nodes, require_worker_role
 from launch.hosts.node_requirements import NodeRequirements
-from launch.hosts.placement import LEARNER_ROLE, plan_slots, reserve_slots
+from launch.hosts.placement import (
+    actor_run_dir,
+    engine_gpus,
+    expected_workers,
+    has_evaluation_engine,
+    place_engines,
+    place_evaluation_engine,
+    place_weight_copies,
+    place_workers,
+    share_docker_engine,
+    worker_names,
+)
 from launch.hosts.remote_hosts import RemoteHosts
+from launch.hosts.slot_reservation import LEARNER_ROLE, plan_slots, reserve_slots
 from launch.processes.background_tasks import background_services
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE, host_token
 from launch.run_records.run_directory import RunDirectory
@@ -80,9 +81,11 @@ from protocol.errors import InfraError, LongshoreError, UserError
 from protocol.events import EventLog
 from protocol.processes.loopback import find_free_port, is_loopback
 from protocol.processes.task_groups import task_group
+from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.stream import RunKeys, make_run_keys
 from protocol.weights import WeightManifest
 from sandbox.pool.sweep import SETTLE_S, sweep_run
+from sandbox.tasks.task import Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,18 +123,27 @@ class ActorGroup:
         self,
         config: RunConfig,
         directory: RunDirectory,
-        prepared: PreparedRun,
         nodes: Sequence[ClusterNode],
         events: EventLog,
         *,
+        model_path: Path,
+        tasks: Mapping[str, Task],
+        training_ids: tuple[str, ...],
         actor_classes: ActorClasses = DEFAULT_ACTOR_CLASSES,
         cluster: ClusterContext = LOCAL_CLUSTER,
     ) -> None:
-        self._config, self._directory, self._prepared, self._nodes = config, directory, prepared, nodes
+        self._config, self._directory, self._nodes = config, directory, nodes
+        self._model_path, self._task_by_id, self._training_ids = model_path, tasks, training_ids
         self._events, self._actor_classes, self._cluster = events, actor_classes, cluster
         self._token = os.environ.get(RUN_TOKEN_VARIABLE, "")
         self._remote_hosts = RemoteHosts(
-            config, directory, events, model=prepared.model_path, spawn_on=self._spawn_on, token=self._token
+            config,
+            directory,
+            events,
+            model=model_path,
+            spawn_on=self._spawn_on,
+            token=self._token,
+            settled_s=rollout_request_deadline_s(config),
         )
         self._placements: dict[str, PlacementBundle] = {}
         """What is held of the cluster: actor → its place."""
@@ -184,7 +196,7 @@ class ActorGroup:
         config, directory, crew, head = self._config, self._directory, self._actor_classes, self._nodes[0]
         self._endpoint = await self._start_buffer(self._keys)
         await self._remote_hosts.prepare_nodes(self._nodes, copies)
-        told = scheduler_settings(config, directory, head, self._prepared.training_ids)
+        told = scheduler_settings(config, directory, head, self._training_ids)
         self.scheduler = self._spawn_on(head, "scheduler", crew.scheduler, told, self.buffer)
         sender = self._start_sender()
         self.engines = tuple(
@@ -297,7 +309,7 @@ class ActorGroup:
             kill_actor(rank)
         self._generation += 1
         started = spawn_learner_group(
-            replace(learner_spec(self._config, self._prepared.model_path), lr_changes=self._lr_changes),
+            replace(learner_spec(self._config, self._model_path), lr_changes=self._lr_changes),
             self._directory,
             self._nodes[0],
             generation=self._generation,
@@ -372,7 +384,7 @@ class ActorGroup:
                 self._supervise_on_node(group, engine, self._health_monitor.keep_engine_serving(engine, newest))
             for worker in self.workers:
                 self._supervise_on_node(
-                    group, worker, self._health_monitor.keep_worker_running(worker, self._prepared.tasks)
+                    group, worker, self._health_monitor.keep_worker_running(worker, self._task_by_id)
                 )
             group.create_task(self._follow_nodes(group, lose_engine))
 
@@ -445,9 +457,7 @@ class ActorGroup:
             worker = self._spawn_worker(name, able)
             self.workers = (*self.workers, worker)
             self._supervise_on_node(group, worker, self._health_monitor.watch_liveness(worker))
-            self._supervise_on_node(
-                group, worker, self._health_monitor.keep_worker_running(worker, self._prepared.tasks)
-            )
+            self._supervise_on_node(group, worker, self._health_monitor.keep_worker_running(worker, self._task_by_id))
 
     async def _check_joining_node(self, node: ClusterNode) -> ClusterNode:
         """The node with the roles that it can have.  Raises UserError where it can have no agents."""
@@ -519,7 +529,7 @@ class ActorGroup:
                 *(self._fail_when_node_gone(self._node_of_actor[actor.name]) for actor in (worker, *own))
             ):
                 await self._start_evaluation_engine(own, manifest)
-                async with background_services(self._health_monitor.keep_worker_running(worker, self._prepared.tasks)):
+                async with background_services(self._health_monitor.keep_worker_running(worker, self._task_by_id)):
                     try:
                         async with background_services(  # not while they are stopped: who looks after an engine starts it again
                             *(self._health_monitor.watch_liveness(actor) for actor in (worker, *own)),

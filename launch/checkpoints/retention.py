@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from launch.config import RunConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Retention:
@@ -40,3 +42,10 @@ class Retention:
 def best_step(steps: Iterable[int], scores: Mapping[int, float]) -> int | None:
     """Of ``steps`` that have a score, the one with the highest, the later of equals."""
     return max((step for step in steps if step in scores), key=lambda step: (scores[step], step), default=None)
+
+
+def checkpoint_retention(config: RunConfig) -> Retention:
+    checkpoint = config.checkpoint
+    return Retention(
+        checkpoint.keep, checkpoint.keep_first, every_steps=checkpoint.keep_every_steps, keep_best=checkpoint.keep_best
+    )

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
+from actors.scheduler.admission import RolloutTuning
 from actors.workers.provider_settings import ENVIRONMENT
 from launch.config.metrics import MetricsSection
 from launch.config.policy import (
@@ -222,6 +223,12 @@ class RunConfig(ConfigSection):
     def publish_every(self) -> int:
         """Optimizer steps from one set of weights that the engines get to the next."""
         return self.run.mode.publish_every(self.learner.publish_every)
+
+    @property
+    def rollout_tuning(self) -> RolloutTuning:
+        """The values of admission that may change during a run."""
+        rollout = self.rollout
+        return RolloutTuning(self.in_flight, rollout.lead, rollout.slack, self.publish_every)
 
     @property
     def parity_limit(self) -> float:

@@ -9,6 +9,7 @@ from actors.agents.registry import make_agent
 from actors.tokens.chat_format import load_chat_format
 from launch.config import RunConfig
 from launch.data.task_split import split_tasks
+from launch.data.warm_start_cache import find_cached_model
 from launch.demo.model import build_demo_model
 from learner.models.qwen import CONFIG_FILE, WEIGHTS_FILE, WEIGHTS_INDEX_FILE, read_qwen_config
 from protocol.errors import UserError
@@ -66,8 +67,6 @@ def _write_and_reload(parent: Path, tasks: list[Task]) -> list[Task]:
 
 
 def _model(config: RunConfig, run_dir: Path) -> tuple[Path, bool]:
-    from launch.data.warm_start import find_cached_model
-
     if config.model.path is not None:
         require_model_files(config.model.path)
     if config.warm_start.enabled and (found := find_cached_model(config)) is not None:

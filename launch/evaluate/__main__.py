@@ -78,7 +78,7 @@ def _would_run(evaluation: StandaloneEvaluation) -> dict[str, JsonValue]:
 
 
 def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
-    from launch.cluster import run_interruptible
+    from launch.processes.interruption import run_interruptible
 
     console, chosen, plan = error_console(), evaluation.task_selection, evaluation.plan
     for line in chosen.left_out:

@@ -13,18 +13,14 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from actors.runtime.remote import Remote
-from actors.weight_transport.host_cache import HostWeightCache
+from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
 from actors.weight_transport.source import RemoteWeightSource, WeightSource
-from launch.actor_group.actor_settings import (
-    actor_run_dir,
-    first_node_by_address,
-    rollout_request_deadline_s,
-    weight_copies_settings,
-)
 from launch.config import RunConfig
+from launch.config.rollout import WeightTransferMode
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole
 from launch.hosts.file_sync import FileSync
 from launch.hosts.node_agent import LogSync, NodeAgent, NodeAgentSettings
+from launch.hosts.placement import actor_run_dir, first_node_by_address
 from launch.processes.process_reaper import host_token
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import InfraError, LongshoreError
@@ -55,6 +51,18 @@ class RemoteHost:
     """The run's model folder there."""
 
 
+def weight_cache_settings(config: RunConfig, directory: RunDirectory, node: ClusterNode) -> HostWeightCacheSettings:
+    """Settings of the weight cache on the machine of ``node``."""
+    folder = actor_run_dir(config, directory, node)
+    return HostWeightCacheSettings(
+        name=f"copies-{node.name.removeprefix('node-')}",
+        run_dir=folder,
+        node=node.name,
+        folder=folder / "copies" / node.name,
+        broadcast=config.engine.weights is WeightTransferMode.BROADCAST,
+    )
+
+
 class RemoteHosts:
     def __init__(
         self,
@@ -65,10 +73,12 @@ class RemoteHosts:
         model: Path,
         spawn_on: ActorSpawner,
         token: str,
+        settled_s: float,
     ) -> None:
-        """``model``: the run's folder here.  ``token``: of its processes on this machine."""
+        """``model`` is the run's model folder here, ``token`` marks the run's processes on this machine, and no episode
+        takes longer than ``settled_s``."""
         self._config, self._directory, self._model, self._events = config, directory, model, events
-        self._spawn_on, self._token = spawn_on, token
+        self._spawn_on, self._token, self._settled_s = spawn_on, token, settled_s
         self._source: Remote[WeightSource] | None = None
         self.hosts: dict[str, RemoteHost] = {}
         """By address."""
@@ -89,7 +99,7 @@ class RemoteHosts:
             self._source = self._spawn_on(nodes[0], "weights", WeightSource, len(homes), nodes[0].address)
         for home in (*homes.values(), *fresh):
             if home.name not in self.copies:
-                told = weight_copies_settings(self._config, self._directory, home)
+                told = weight_cache_settings(self._config, self._directory, home)
                 self.copies[home.name] = self._spawn_on(
                     home, told.name, HostWeightCache, told, RemoteWeightSource(self._source)
                 )
@@ -111,7 +121,7 @@ class RemoteHosts:
                 run_id=self._directory.run_id,
                 token=host_token(self._token, home.address),
                 has_sandboxes=sweeps,
-                settled_s=rollout_request_deadline_s(config),
+                settled_s=self._settled_s,
             ),
         )
         model = await copies.call(HostWeightCache.fetch_model, str(self._model))

@@ -148,7 +148,7 @@ def _generated(run_dir: Path, name: str) -> Task:
 
 
 def run_replays(subject: ReplaySubject, times: int, at_once: int) -> ReplayComparison:
-    from launch.cluster import run_interruptible
+    from launch.processes.interruption import run_interruptible
 
     found: list[ReplayComparison] = []
 

@@ -24,11 +24,13 @@ from actors.scheduler.admission import RolloutFlow
 from actors.scheduler.evaluation import EvaluationAttempt, EvaluationPlan
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from launch.actor_group.actor_classes import DEFAULT_ACTOR_CLASSES, ActorClasses
-from launch.actor_group.actor_settings import checkpoint_retention
 from launch.actor_group.group import LOCAL_CLUSTER, ActorGroup
 from launch.alerts.alert_watch import AlertWatch, silenced_alerts
 from launch.checkpoints.best_checkpoint import BestCheckpoint, export_best_checkpoint
+from launch.checkpoints.retention import checkpoint_retention
+from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig
+from launch.control.actions import ControlActions
 from launch.control.pause_state import is_paused
 from launch.control.run_state import RunStatePublisher
 from launch.control.server import ControlServer
@@ -89,9 +91,10 @@ class Driver:
         console: Console,
         *,
         actor_classes: ActorClasses = DEFAULT_ACTOR_CLASSES,
+        checkpoint_store: type[CheckpointStore] = CheckpointStore,
     ) -> None:
         self._config, self._directory, self._temporary, self._console = config, directory, temporary, console
-        self._actor_classes, self._cluster = actor_classes, LOCAL_CLUSTER
+        self._actor_classes, self._checkpoint_store, self._cluster = actor_classes, checkpoint_store, LOCAL_CLUSTER
         self._events = EventLog(directory.path, f"driver-{directory.attempt}", "node-0")
         self._since = time.time()
         self._finished = False
@@ -177,7 +180,7 @@ class Driver:
         """All of the run on ``nodes``; where its trajectories ended."""
         config, run_dir = self._config, self._directory.path
         self._offer_stacks()
-        checkpoints = self._actor_classes.checkpoints(run_dir, checkpoint_retention(config))
+        checkpoints = self._checkpoint_store(run_dir, checkpoint_retention(config))
         checkpoint = (
             await asyncio.to_thread(checkpoints.newest_intact, self._report_torn_checkpoint) if resume else None
         )
@@ -193,9 +196,11 @@ class Driver:
         fleet = ActorGroup(
             config,
             self._directory,
-            prepared,
             nodes,
             self._events,
+            model_path=prepared.model_path,
+            tasks=prepared.tasks,
+            training_ids=prepared.training_ids,
             actor_classes=self._actor_classes,
             cluster=self._cluster,
         )
@@ -312,7 +317,7 @@ class Driver:
             self._config = config
             training.settings = self._training_settings()
 
-        return ControlServer(
+        actions = ControlActions(
             run_dir=self._directory.path,
             events=self._events,
             run_state=training.weight_sync.run_state,
@@ -324,6 +329,11 @@ class Driver:
             cancel_episodes=fleet.cancel_trajectories,
             drain_engine=fleet.drain_engine,
             evaluate=lambda reason: training.online_evaluation.request_evaluation(reason),  # noqa: PLW0108  they are there once training begins
+        )
+        return ControlServer(
+            run_dir=self._directory.path,
+            events=self._events,
+            execute=actions.execute,
             attempt_started_at=self._since,
         )
 

@@ -18,12 +18,12 @@ from launch.actor_group.reward_settings import make_reward_settings
 from launch.actor_group.sandbox_providers import check_provider
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
+from launch.data.sft_examples import check_sources
 from launch.data.task_split import load_usable_tasks
 from launch.demo.model import CONTEXT_TOKENS
 from launch.doctor.host_checks import require_host
 from launch.doctor.requirements import host_requirements
 from launch.exporters.metric_exporter import check_exporters
-from launch.sft.examples import check_sources
 from learner.models.qwen import read_qwen_config
 from learner.settings import TrainerSettings
 from protocol.errors import UserError

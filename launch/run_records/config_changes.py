@@ -11,7 +11,6 @@ import orjson
 from pydantic import TypeAdapter
 
 from launch.config import RunConfig
-from launch.control.requests import ControlRequest
 from launch.run_records.retunable_keys import KeyChange, RetunableValue
 from launch.run_records.run_directory import CONFIG_FILE, config_tables, directory_error, write_json
 from protocol.events import JsonValue
@@ -36,17 +35,22 @@ class ConfigChange:
 
 
 def record_changes(
-    run_dir: Path, config: RunConfig, changed: Sequence[KeyChange], request: ControlRequest, *, first_step: int
+    run_dir: Path,
+    config: RunConfig,
+    changed: Sequence[KeyChange],
+    *,
+    first_step: int,
+    t: float,
+    by: str,
+    reason: str,
 ) -> None:
-    """Raises RunDirectoryError."""
+    """Write the new configuration and its changes to the run's record.  ``t`` is the Unix time of the request.  Raises
+    RunDirectoryError."""
     path = run_dir / CONFIG_FILE
     try:
         record: dict[str, JsonValue] = orjson.loads(path.read_bytes())
         attempt = cast("int", record["attempt"])
-        new = [
-            ConfigChange(attempt, first_step, each.key, each.before, each.after, request.t, request.by, request.reason)
-            for each in changed
-        ]
+        new = [ConfigChange(attempt, first_step, each.key, each.before, each.after, t, by, reason) for each in changed]
         record["config"] = cast("JsonValue", config_tables(config))
         record[CHANGES_KEY] = [
             *cast("list[JsonValue]", record.get(CHANGES_KEY, [])),

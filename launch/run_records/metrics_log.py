@@ -3,77 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import orjson
 
-from launch.evaluation.scores import OnlineEvaluationScore
-from launch.training.budget import BudgetUsage
-from launch.training.logprob_parity import LogprobParity
+from launch.run_records.step_facts import BudgetUsage, StepFacts, TokensByLength, sum_counts
 from learner.data.token_account import MASKED_REASON
-from learner.messages import TokenAccount
 from protocol.events import JsonValue
 from protocol.files.filesystem import append_atomically, cut_torn_line
-
-TokensByLength = Mapping[str, Mapping[str, int]]
-"""Reason → bucket of length → tokens."""
-
-
-def count_increase(before: TokensByLength, now: TokensByLength) -> dict[str, dict[str, int]]:
-    """What was counted between two readings."""
-    found: dict[str, dict[str, int]] = {}
-    for reason, buckets in now.items():
-        for bucket, tokens in buckets.items():
-            if new := tokens - before.get(reason, {}).get(bucket, 0):
-                found.setdefault(reason, {})[bucket] = new
-    return found
-
-
-def sum_counts(*counts: TokensByLength) -> dict[str, dict[str, int]]:
-    found: dict[str, Counter[str]] = {}
-    for each in counts:
-        for reason, buckets in each.items():
-            found.setdefault(reason, Counter()).update(buckets)
-    return {reason: dict(buckets) for reason, buckets in found.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class StepFacts:
-    """What the driver knows of a step; the learner's own metrics come beside it."""
-
-    step: int
-    rewards: Sequence[float]
-    """Of every trajectory whose group closed since the last step, trained or dropped: the policy's reward."""
-    passed: int
-    """Of these, those whose tests all passed."""
-    zero_variance_groups: int
-    groups: int
-    trained: int
-    """Trajectories of the batch that were trained."""
-    dropped: Mapping[str, int]
-    """Those that were not, by reason."""
-    ages: Sequence[int]
-    """Tokens with loss, by age in steps."""
-    sampled_tokens: int
-    """By all engines since the last step, for whatever they were."""
-    wait_s: float
-    """The learner stood idle for so long before this step."""
-    step_s: float
-    pause_ms: float
-    """An engine's last pause."""
-    token_account: TokenAccount = field(default_factory=TokenAccount)
-    """Where the batch's tokens went."""
-    dropped_tokens: TokensByLength = field(default_factory=dict[str, dict[str, int]])
-    """Of trajectories that were dropped since the last step, by it or before it: by reason and bucket of length."""
-    parity: LogprobParity | None = None
-    """Of a probe that was made since the last step, by the weights that this one began with."""
-    evaluation: OnlineEvaluationScore | None = None
-    """Of an evaluation beside training that ended since the last step."""
 
 
 class MetricsLog:
@@ -122,8 +62,8 @@ class MetricsLog:
             line["pass_rate"] = round(facts.passed / len(rewards), 6)
         if facts.parity is not None:
             line["parity_probe_k3"], line["parity_probe_tokens"] = facts.parity.rounded_k3, facts.parity.tokens
-        if facts.evaluation is not None:
-            line |= {"eval_step": facts.evaluation.step, "eval_pass_at_1": round(facts.evaluation.score.pass_at_1, 6)}
+        if facts.evaluated_step is not None:
+            line |= {"eval_step": facts.evaluated_step, "eval_pass_at_1": round(facts.evaluation_pass_at_1, 6)}
         append_atomically(self._path, orjson.dumps(line) + b"\n")
         return line
 

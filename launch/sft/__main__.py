@@ -19,9 +19,9 @@ import orjson
 from rich.console import Console
 
 from launch.checkpoints.retention import Retention
-from launch.cluster import run_interruptible
 from launch.config import SftConfig
 from launch.hosts.ray_environment import resolve_ray_environment
+from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
 from launch.run_records.reproducibility import write_record
 from launch.run_records.run_directory import SUMMARY_FILE, RunDirectory, RunDirectoryError, config_tables

@@ -8,10 +8,10 @@ from pathlib import Path
 from actors.tokens.chat_format import load_tokenizer
 from launch.config import SftConfig
 from launch.data.preparation import require_model_files
+from launch.data.sft_examples import SequenceSelection, SftDataset, read_examples
 from launch.doctor.host_checks import require_host
 from launch.doctor.requirements import sft_host_requirements
 from launch.run.preflight import check_parallel_layout
-from launch.sft.examples import SequenceSelection, SftDataset, read_examples
 from learner.models.qwen import read_qwen_config
 from protocol.errors import UserError
 

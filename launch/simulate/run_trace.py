@@ -230,16 +230,13 @@ def extract_trace(run_dir: Path, steps: int | None = None) -> TraceFile:
 
 def _in_flight(run_dir: Path, config: RunConfig) -> int:
     """Episodes at once: as many as the engines are to hold, and at most as many as the workers have places for."""
-    from launch.actor_group.actor_settings import (  # it knows all rooms, and so loads Ray
-        default_in_flight,
-        share_docker_engine,
-    )
+    from launch.hosts.placement import share_docker_engine
 
     addresses = {str(event["name"]): str(event.get("address", "")) for event in _events(run_dir, "node.up")}
     names = [f"node-{index}" for index in range(config.cluster.nodes)]
     nodes = [ClusterNode(name, "", addresses.get(name, "")) for name in names]
     places = len(nodes) * config.rollout.workers_per_node * share_docker_engine(config, nodes).episodes
-    return min(default_in_flight(config), places)
+    return min(config.in_flight, places)
 
 
 def _whole_groups(run_dir: Path, size: int) -> Iterator[tuple[float, list[TraceEpisode]]]:

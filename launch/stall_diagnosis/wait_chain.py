@@ -101,7 +101,7 @@ def _describe_episodes(evidence: StallEvidence) -> tuple[str, str]:
     if not running:
         asking = [name for name, tasks in evidence.tasks.items() if any(_asks(task) for task in tasks)]
         if asking:
-            return f"no episode runs: {len(asking)} workers wait for tickets of the conductor", ""
+            return f"no episode runs: {len(asking)} workers wait for rollout requests of the scheduler", ""
         return "no episode runs", ""
     found = Counter(task.waits_for or task.innermost_frame for task in running)
     ((most, count),) = found.most_common(1)

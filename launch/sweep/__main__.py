@@ -93,7 +93,7 @@ def _would_run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[Swee
 
 
 def _run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint]) -> SweepTable:
-    from launch.cluster import run_interruptible
+    from launch.processes.interruption import run_interruptible
 
     console = error_console()
     with open_sweep_folder(wanted.output, wanted.sweep) as folder:

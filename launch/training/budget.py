@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-
-@dataclass(frozen=True, slots=True)
-class BudgetUsage:
-    """By training, over all attempts, with steps that were taken back and taken again."""
-
-    tokens: int = 0
-    """Sampled by the engines."""
-    seconds: float = 0.0
+from launch.run_records.step_facts import BudgetUsage
 
 
 @dataclass(frozen=True, slots=True)

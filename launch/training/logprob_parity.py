@@ -9,27 +9,16 @@ is a word of advice, said once of either kind.  Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from launch.run_records.step_facts import LogprobParity
 from protocol.errors import UserError
 
 _LEAST_TOKENS = 32
 """Of a step's own; a mean over fewer says nothing."""
 _LARGEST_LOG_RATIO = 20.0
-
-
-class LogprobParity(NamedTuple):
-    k3: float
-    """Mean of r − 1 − log r, r = π ÷ μ: what the learner makes of a token over what the engine made of it."""
-    tokens: int
-
-    @property
-    def rounded_k3(self) -> float | None:
-        """``k3`` as it is written down; None where it is no number."""
-        return float(f"{self.k3:.4g}") if np.isfinite(self.k3) else None
 
 
 def measure_parity(

@@ -38,16 +38,10 @@ from launch.checkpoints.store import Checkpoint, CheckpointStore, LedgerLine, re
 from launch.control.step_hooks import StepHooks, TrainingEnding
 from launch.evaluation.online.online_evaluator import EvaluationHooks, NoOnlineEvaluation
 from launch.processes.background_tasks import BackgroundSlot
-from launch.run_records.metrics_log import (
-    MetricsLog,
-    StepFacts,
-    TokensByLength,
-    count_increase,
-    read_budget_usage,
-    read_dropped_tokens,
-)
+from launch.run_records.metrics_log import MetricsLog, read_budget_usage, read_dropped_tokens
+from launch.run_records.step_facts import BudgetUsage, StepFacts, TokensByLength, count_increase
 from launch.training.batch_fill import BatchFill
-from launch.training.budget import Budget, BudgetUsage
+from launch.training.budget import Budget
 from launch.training.nonfinite_batches import NonfiniteLimit, save_nonfinite_batch
 from launch.training.parity_checker import ParityChecker
 from launch.weight_sync.colocation import ColocationManager
@@ -591,6 +585,7 @@ class TrainingLoop:
         sampled, before = await self.sampled_tokens(), self._sampled
         dropped_since = count_increase(self._dropped_tokens, dropped_tokens)
         self._dropped_tokens, self._sampled = dropped_tokens, sampled
+        score = self.online_evaluation.take_score()
         facts = StepFacts(
             step=self.step,
             rewards=self._rewards,
@@ -607,7 +602,8 @@ class TrainingLoop:
             step_s=step_s,
             pause_ms=self.weight_sync.pause_ms,
             parity=self.parity.take_result(),
-            evaluation=self.online_evaluation.take_score(),
+            evaluated_step=score.step if score is not None else None,
+            evaluation_pass_at_1=score.score.pass_at_1 if score is not None else 0.0,
         )
         self._rewards, self._passed, self._zero_variance = [], 0, 0
         self.events.emit("learner.step", **self.metrics.append_step(facts, report.metrics))

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from actors.engines.engine import Engine
 from actors.runtime.remote import Remote
-from launch.training.logprob_parity import LogprobParity, ParityMonitor, measure_parity
+from launch.run_records.step_facts import LogprobParity
+from launch.training.logprob_parity import ParityMonitor, measure_parity
 from launch.training.parity_probe import ParityProbeError, ParityProbeSettings, ProbeSamples, sample_probe
 from protocol.events import EventLog
 from protocol.trajectory import Float32Array, Int32Array, Uint8Array

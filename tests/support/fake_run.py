@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.run_records.metrics_log import MetricsLog, StepFacts
+from launch.run_records.metrics_log import MetricsLog
+from launch.run_records.step_facts import StepFacts
 from protocol import codec
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launch.run_records.metrics_log import StepFacts
+from launch.run_records.step_facts import StepFacts
 from learner.messages import TokenAccount
 
 

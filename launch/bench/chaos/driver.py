@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from launch.bench.chaos.killable_actors import CHAOS_ACTOR_CLASSES
+from launch.bench.chaos.killable_actors import CHAOS_ACTOR_CLASSES, KillableCheckpointStore
 from launch.cluster import run_once
 from launch.run.arguments import parse_arguments
 from protocol.cli.exit_codes import EXIT_OK, main_guard
@@ -12,7 +12,7 @@ from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 def main() -> int:
     token, *words = sys.argv[1:]
-    run_once(parse_arguments(words), actor_classes=CHAOS_ACTOR_CLASSES, token=token)
+    run_once(parse_arguments(words), actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token)
     return EXIT_OK
 
 

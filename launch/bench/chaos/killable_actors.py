@@ -61,9 +61,7 @@ class KillableCheckpointStore(CheckpointStore):
         return super().prune()
 
 
-CHAOS_ACTOR_CLASSES = ActorClasses(
-    buffer=KillableBuffer, engine=FakeEngine, learner=KillableLearnerRank, checkpoints=KillableCheckpointStore
-)
+CHAOS_ACTOR_CLASSES = ActorClasses(buffer=KillableBuffer, engine=FakeEngine, learner=KillableLearnerRank)
 RAY_CLASS_NAMES = {
     KilledProcess.WORKER: CHAOS_ACTOR_CLASSES.worker.__name__,
     KilledProcess.BUFFER: CHAOS_ACTOR_CLASSES.buffer.__name__,

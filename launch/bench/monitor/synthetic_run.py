@@ -11,7 +11,8 @@ from typing import TypeAlias
 import numpy as np
 import orjson
 
-from launch.run_records.metrics_log import MetricsLog, StepFacts
+from launch.run_records.metrics_log import MetricsLog
+from launch.run_records.step_facts import StepFacts
 from protocol import codec
 from protocol.activity import ActivityLog
 from protocol.events import EventLog

@@ -10,9 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-EVALUATION_WORKER, EVALUATION_ENGINE = "evaluation-worker", "evaluation-engine"
-"""Who does it: a worker, and its engine."""
-
 
 class ScheduleDecision(StrEnum):
     NOT_DUE = "not_due"

@@ -10,11 +10,12 @@ from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
 from actors.rewards.composite import open_reward
 from actors.workers.rollout_worker import WorkerSpec
-from launch.actor_group.actor_settings import WorkerShare, worker_settings
+from launch.actor_group.actor_settings import worker_settings
 from launch.config import RunConfig
 from launch.evaluation.solvers.solver import Solver
 from launch.evaluation.standalone.attempt_runner import EvaluationContext
 from launch.hosts.cluster_nodes import ClusterNode
+from launch.hosts.placement import WorkerShare
 from launch.run_records.run_directory import RunDirectory
 from sandbox.host_record import current_host, require_answering_engine
 from sandbox.pool.sandbox_pool import SandboxPool

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from launch.evaluation.online.schedule import EVALUATION_ENGINE, EVALUATION_WORKER
 from launch.monitor.run_state.event_text import describe_event
 from launch.monitor.run_state.model import (
     EvaluationProgress,
@@ -22,6 +21,7 @@ from launch.monitor.run_state.model import (
 )
 from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.groups import OUTCOME_DROP_REASONS
+from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.run_directory.jsonl_tail import (
     Event,
     get_integer,

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from actors.runtime.remote import ActorOptions, Remote, spawn_actor
-from launch.actor_group.actor_settings import actor_run_dir
 from launch.config import load_recipe
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole, join_cluster_nodes
 from launch.hosts.node_checks import check_nodes, restrict_roles
 from launch.hosts.node_requirements import make_node_requirements
-from launch.hosts.placement import plan_slots, reserve_slots
+from launch.hosts.placement import actor_run_dir
 from launch.hosts.remote_hosts import RemoteHosts
+from launch.hosts.slot_reservation import plan_slots, reserve_slots
 from launch.processes.process_reaper import RUN_TOKEN_VARIABLE, host_token
 from launch.run_records.run_directory import RunDirectory
 from protocol.events import EventLog

@@ -13,11 +13,11 @@ from urllib.request import urlopen
 import pytest
 
 from actors.tokens.chat_format import ChatFormat, load_tokenizer
+from launch.data.sft_examples import SequenceSelection, read_examples
 from launch.monitor.archive.activity import read_activity
 from launch.monitor.archive.query import PageRequest, TrajectoryFilter, list_trajectories
 from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.run_follower import RunFollower
-from launch.sft.examples import SequenceSelection, read_examples
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.trajectory import is_training_trajectory
 from tests.support.books import assert_books_balance, last_checkpoint, ledger, read_json, read_lines, token_ages

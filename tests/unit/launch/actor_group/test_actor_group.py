@@ -25,16 +25,15 @@ from actors.weight_transport.source import WeightSource
 from actors.workers.rollout_worker import RolloutWorker, WorkerSpec
 from launch.actor_group import group as group_module
 from launch.actor_group import health_monitor
-from launch.actor_group.actor_settings import expected_workers
 from launch.actor_group.group import ActorGroup
 from launch.actor_group.learner_group import LearnerGroup
 from launch.config import load_recipe
-from launch.data.preparation import PreparedRun
 from launch.doctor.finding import CheckName, Finding, failed, warning
 from launch.hosts.cluster_nodes import ClusterNode, NodeRole, RayNode
 from launch.hosts.membership import NodeMembership
 from launch.hosts.node_agent import LogSync
 from launch.hosts.node_checks import FindingsByNode
+from launch.hosts.placement import expected_workers
 from launch.hosts.remote_hosts import RemoteHost, RemoteHosts
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import InfraError, UserError
@@ -48,9 +47,8 @@ from tests.support.remotes import LocalRemote
 @contextmanager
 def a_fleet(folder: Path) -> Generator[ActorGroup]:
     with RunDirectory.create(folder, "demo", "mine") as directory:
-        prepared = PreparedRun(folder, warm_started=True, tasks={}, training_ids=(), held_out_ids=())
         events = EventLog(directory.path, "driver", "node-0")
-        yield ActorGroup(load_recipe("demo"), directory, prepared, [], events)
+        yield ActorGroup(load_recipe("demo"), directory, [], events, model_path=folder, tasks={}, training_ids=())
         events.close()
 
 
@@ -122,10 +120,11 @@ def examiners(
         group_module, "kill_actor", lambda actor: told.append(f"{short_actor_name(actor.name)} is killed")
     )
     with RunDirectory.create(folder, "demo", "mine") as directory:
-        prepared = PreparedRun(folder, warm_started=True, tasks={}, training_ids=(), held_out_ids=())
         events = EventLog(directory.path, "driver", "node-0")
         node = ClusterNode("node-0", "ray-0", "127.0.0.1")
-        made = ActorGroup(load_recipe("demo", overrides), directory, prepared, [node], events)
+        made = ActorGroup(
+            load_recipe("demo", overrides), directory, [node], events, model_path=folder, tasks={}, training_ids=()
+        )
         made._endpoint, made.engines = "tcp://127.0.0.1:1", (cast("Remote[Engine]", Examined("engine-0", told)),)
         made.scheduler = cast("Remote[RolloutScheduler]", Examined("scheduler", told))
         made.workers, made._keys = (cast("Remote[RolloutWorker]", Examined("worker-0-0", told)),), None
@@ -299,7 +298,7 @@ async def test_no_broadcast_waits_for_a_machine_that_is_gone(tmp_path: Path) -> 
     source = Source()
     with a_fleet(tmp_path) as made:
         abroad = RemoteHosts(
-            made._config, made._directory, made._events, model=tmp_path, spawn_on=on, token=made._token
+            made._config, made._directory, made._events, model=tmp_path, spawn_on=on, token=made._token, settled_s=60.0
         )
         await abroad.prepare_nodes([HEAD, SECOND, THIRD], {"engine-0": SECOND, "engine-1": HEAD})
         await abroad.exclude_from_broadcast(THIRD)

@@ -14,30 +14,31 @@ from actors.rollout.harness import HarnessSettings
 from actors.workers.rollout_worker import REQUEST_POLL_S
 from launch.actor_group.actor_settings import (
     ACTOR_STOP_S,
-    WorkerShare,
-    actor_run_dir,
     buffer_settings,
-    default_in_flight,
-    engine_gpus,
     engine_settings,
     evaluation_engine_settings,
     evaluation_worker_settings,
+    rollout_request_deadline_s,
+    worker_settings,
+)
+from launch.actor_group.learner_group import learner_environment, learner_spec
+from launch.config import RunConfig, load_recipe
+from launch.hosts.cluster_nodes import ClusterNode, NodeRole
+from launch.hosts.placement import (
+    WorkerShare,
+    actor_run_dir,
+    engine_gpus,
     expected_workers,
     place_engines,
     place_evaluation_engine,
     place_weight_copies,
     place_workers,
-    rollout_request_deadline_s,
     share_docker_engine,
-    weight_copies_settings,
-    worker_settings,
 )
-from launch.actor_group.learner_group import learner_environment, learner_spec
-from launch.config import RunConfig, load_recipe
-from launch.evaluation.online.schedule import EVALUATION_WORKER
-from launch.hosts.cluster_nodes import ClusterNode, NodeRole
+from launch.hosts.remote_hosts import weight_cache_settings
 from launch.run_records.run_directory import RunDirectory
 from protocol.errors import UserError
+from protocol.run_directory.actor_names import EVALUATION_WORKER
 from protocol.stream import make_run_keys
 
 MODEL = Path("model")
@@ -91,7 +92,7 @@ def test_what_actors_on_another_machine_write_is_apart_for_each_attempt(director
     assert actor_run_dir(config, directory, head) == directory.path
     assert actor_run_dir(config, directory, other) == Path("/scratch/mine-1")
     assert engine_settings(config, directory, MODEL, "engine-0", other).run_dir == Path("/scratch/mine-1")
-    assert weight_copies_settings(config, directory, other).folder == Path("/scratch/mine-1/copies/node-1")
+    assert weight_cache_settings(config, directory, other).folder == Path("/scratch/mine-1/copies/node-1")
 
 
 def test_nodes_get_what_their_roles_allow() -> None:
@@ -309,8 +310,8 @@ def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: 
 
 
 def test_the_engines_bound_what_is_in_flight() -> None:
-    assert default_in_flight(RunConfig()) == 64
-    assert default_in_flight(load_recipe("demo", ["rollout.in_flight=5"])) == 5
+    assert RunConfig().in_flight == 64
+    assert load_recipe("demo", ["rollout.in_flight=5"]).in_flight == 5
 
 
 @pytest.mark.parametrize(("device", "hidden"), [("cpu", {"CUDA_VISIBLE_DEVICES": ""}), ("cuda", {})])

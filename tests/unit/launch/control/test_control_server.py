@@ -13,9 +13,10 @@ import pytest
 from actors.runtime.remote_errors import ActorUnavailable
 from actors.scheduler.admission import RolloutFlow
 from actors.scheduler.settings import SchedulerRunState
-from launch.actor_group.actor_settings import admission_tuning
 from launch.config import RunConfig
-from launch.control import server as desk_module
+from launch.control import actions as actions_module
+from launch.control import server as server_module
+from launch.control.actions import CancelTarget, ControlActions, parse_cancel_target
 from launch.control.pause_state import is_paused
 from launch.control.requests import (
     REQUEST_ANSWERED_EVENT,
@@ -27,7 +28,7 @@ from launch.control.requests import (
     submit_request,
 )
 from launch.control.run_state import RunStatePublisher
-from launch.control.server import CancelTarget, ControlServer, parse_cancel_target
+from launch.control.server import ControlServer
 from launch.control.step_hooks import StepHooks, TrainingEnding
 from launch.run.summary import read_run_events
 from launch.run_records.config_changes import read_changes
@@ -94,9 +95,10 @@ class Scene:
         self.evaluated: list[str] = []
         """Why each was asked for."""
         self.stand = RunStatePublisher(LocalRemote(self.conductor))
-        self.desk = ControlServer(
+        events = EventLog(run_dir, "driver-1", "node-0")
+        self.actions = ControlActions(
             run_dir=run_dir,
-            events=EventLog(run_dir, "driver-1", "node-0"),
+            events=events,
             run_state=self.stand,
             scheduler=LocalRemote(self.conductor),
             training=self.training,
@@ -107,6 +109,7 @@ class Scene:
             drain_engine=self.drain_engine,
             evaluate=self.evaluate,
         )
+        self.desk = ControlServer(run_dir=run_dir, events=events, execute=self.actions.execute)
 
     async def learn_from(self, step: int, lr: float) -> None:
         self.learned.append((step, lr))
@@ -152,8 +155,8 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    monkeypatch.setattr(desk_module, "_LOOK_S", 0.0)
-    monkeypatch.setattr(desk_module, "_RETRY_S", 0.0)
+    monkeypatch.setattr(server_module, "_LOOK_S", 0.0)
+    monkeypatch.setattr(actions_module, "_RETRY_S", 0.0)
     return Scene(tmp_path)
 
 
@@ -168,7 +171,7 @@ async def test_a_pause_is_confirmed_once_the_learner_stands_and_outlives_the_att
             running = group.create_task(scene.training.run())
             ok, text = await scene.answer_to(request)
             running.cancel()
-    assert (ok, text) == (True, "no rollout begins, and the learner stands behind step 4")
+    assert (ok, text) == (True, "no rollout begins, and the learner waits after step 4")
     assert scene.conductor.told[-1].flow is RolloutFlow.PAUSE
     assert is_paused(scene.run_dir)
     (taken,) = scene.events(REQUEST_TAKEN_EVENT)
@@ -180,7 +183,7 @@ async def test_a_paused_run_goes_on_when_it_is_told_to(scene: Scene) -> None:
     async with scene.open():
         assert (await scene.answer(make_request(ControlAction.PAUSE)))[0]
         ok, text = await scene.answer(make_request(ControlAction.RESUME))
-    assert (ok, text) == (True, "the run goes on behind step 4")
+    assert (ok, text) == (True, "the run continues after step 4")
     assert [standing.flow for standing in scene.conductor.told] == [RolloutFlow.PAUSE, RolloutFlow.RUN]
     assert not scene.training.step_hooks.paused
     assert not is_paused(scene.run_dir)
@@ -205,7 +208,7 @@ async def test_a_run_that_is_to_end_opens_no_group_and_stands_no_longer(
         assert (await scene.answer(make_request(action)))[0]
         assert (await scene.answer(make_request(ControlAction.PAUSE))) == (
             False,
-            "the run is coming to its end already, as it was asked to",
+            "the run is already ending, because that was requested",
         )
     assert scene.conductor.told[-1].flow is RolloutFlow.DRAIN
     assert scene.training.step_hooks.ending is how
@@ -216,7 +219,7 @@ async def test_an_engine_that_is_drained_ends_no_run(scene: Scene) -> None:
     async with scene.open():
         ok, text = await scene.answer(make_request(ControlAction.DRAIN, target="engine-0"))
     assert ok
-    assert "another server is in its place" in text
+    assert "another server takes its place" in text
     assert scene.drained == ["engine-0"]
     assert scene.training.step_hooks.ending is None
 
@@ -231,7 +234,7 @@ async def test_what_is_retuned_holds_for_the_run_its_record_and_the_learner(scen
     assert (after.rollout.in_flight, after.learner.lr, after.checkpoint.every_steps) == (8, 1e-5, 2)
     assert scene.adopted == [after]
     assert scene.learned == [(5, 1e-5)]
-    assert scene.conductor.told[-1].tuning == admission_tuning(after)
+    assert scene.conductor.told[-1].tuning == after.rollout_tuning
     assert [event["key"] for event in scene.events("run.config_changed")] == list(changes)
     first = read_changes(scene.run_dir)[0]
     assert (first.key, first.before, first.after, first.first_step, first.reason) == (
@@ -243,7 +246,7 @@ async def test_what_counts_only_for_tickets_waits_for_no_step(scene: Scene) -> N
     """A person who halves what is in flight because a step takes for ever would wait for ever."""
     async with scene.open(trains=False):
         assert (await scene.answer(make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "8"})))[0]
-    assert scene.conductor.told[-1].tuning == admission_tuning(load_stored_config(scene.run_dir))
+    assert scene.conductor.told[-1].tuning == load_stored_config(scene.run_dir).rollout_tuning
 
 
 @pytest.mark.parametrize(
@@ -251,7 +254,7 @@ async def test_what_counts_only_for_tickets_waits_for_no_step(scene: Scene) -> N
     [
         (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "-3"}), "rollout.in_flight"),
         (make_request(ControlAction.RETUNE, changes={"staleness.eta": "3"}), "staleness.eta cannot be changed"),
-        (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "0"}), "goes by already"),
+        (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "0"}), "already uses these values"),
         (make_request(ControlAction.CANCEL, target="before-g000001-s00"), "neither a group nor a trajectory"),
         (make_request(ControlAction.CANCEL, target="13"), "group 13 is not open"),
     ],
@@ -333,7 +336,7 @@ async def test_a_defect_costs_one_request_and_not_the_run(scene: Scene) -> None:
     async def broken(_: Sequence[str]) -> None:
         raise ZeroDivisionError("division by zero")
 
-    scene.desk.cancel_episodes = broken
+    scene.actions.cancel_episodes = broken
     async with scene.open():
         assert await scene.answer(make_request(ControlAction.CANCEL, target="12")) == (
             False,

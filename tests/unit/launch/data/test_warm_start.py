@@ -10,7 +10,8 @@ import pytest
 
 from launch.config import load_recipe
 from launch.data.preparation import _model
-from launch.data.warm_start import _delete_partial_models, _folder, _plan_batches, warm_start_cache_key
+from launch.data.warm_start import _plan_batches
+from launch.data.warm_start_cache import delete_partial_models, warm_start_cache_key, warm_start_folder
 from launch.demo.model import build_demo_model
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
@@ -42,7 +43,7 @@ def test_what_a_killed_run_left_half_written_is_removed_and_what_a_living_one_wr
     for name in (f"warm-start-ab.{dead}.partial", f"warm-start-ab.{os.getpid()}.partial", "warm-start-ab"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").touch()
-    _delete_partial_models(tmp_path)
+    delete_partial_models(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"warm-start-ab", f"warm-start-ab.{os.getpid()}.partial"}
 
 
@@ -110,7 +111,7 @@ def test_a_model_of_ones_own_is_warmed_up_on_data_and_on_nothing_else(tmp_path: 
     config = load_recipe("demo", [*asked, f'warm_start.data=["{data}"]'])
     assert _model(config, tmp_path / "run") == (model, False)
     assert _model(load_recipe("demo", [*asked, "warm_start.enabled=false"]), tmp_path / "run") == (model, True)
-    kept = _folder(config)
+    kept = warm_start_folder(config)
     kept.mkdir(parents=True)
     (kept / "model.safetensors").touch()
     assert _model(config, tmp_path / "run") == (kept, True)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from launch.config import OverlongAction
+from launch.data.sft_examples import SequenceSelection, read_examples
 from launch.export.__main__ import main
 from launch.export.hugging_face import COLUMNS
-from launch.sft.examples import SequenceSelection, read_examples
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
 from tests.support.evaluations import write_saved
 from tests.support.recorded import call, config, tokenizer, trajectory, write_run

@@ -9,7 +9,6 @@ from pathlib import Path
 import orjson
 import pytest
 
-from launch.evaluation.online.schedule import EVALUATION_ENGINE, EVALUATION_WORKER
 from launch.monitor.progress import format_step_line
 from launch.monitor.run_state.event_text import describe_event
 from launch.monitor.run_state.model import MAX_GROUPS
@@ -18,6 +17,7 @@ from launch.monitor.run_state.view import encode_run_view
 from launch.run_records.metrics_log import MetricsLog
 from launch.run_records.run_directory import NoSuchRunError
 from protocol.events import EventLog
+from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.run_directory.jsonl_tail import JsonlTail, RunTail, format_cursor, parse_cursor
 from tests.support.fake_run import ETA, write_fake_run
 from tests.support.step_facts import facts

@@ -164,7 +164,7 @@ def test_json_with_help_is_the_help_and_no_object() -> None:
 
 STUCK_COMMAND = """
 import asyncio, os, signal
-from launch.cluster import run_interruptible
+from launch.processes.interruption import run_interruptible
 from protocol.cli.output import JsonOutput
 
 async def stuck():
@@ -182,7 +182,7 @@ with JsonOutput(True) as out:
 
 STUCK_THREAD = """
 import asyncio, os, signal, threading, time
-from launch.cluster import run_interruptible
+from launch.processes.interruption import run_interruptible
 
 def busy():
     os.kill(os.getpid(), signal.SIGINT)
@@ -195,7 +195,7 @@ asyncio.run(run_interruptible(asyncio.to_thread(busy), "demo-1"))
 
 UNHEARD = """
 import asyncio, os, signal
-from launch.cluster import run_interruptible
+from launch.processes.interruption import run_interruptible
 from protocol.cli.exit_codes import main_guard
 from protocol.cli.output import error_console
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.run_records.metrics_log import MetricsLog, count_increase, read_dropped_tokens, read_metrics
+from launch.run_records.metrics_log import MetricsLog, read_dropped_tokens, read_metrics
+from launch.run_records.step_facts import count_increase
 from tests.support.step_facts import facts
 
 

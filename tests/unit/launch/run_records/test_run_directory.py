@@ -150,7 +150,7 @@ def test_what_was_changed_while_a_run_went_on_stays_in_its_record(tmp_path: Path
         write_record(run, load_recipe("demo"))
         config = apply_changes(load_stored_config(run.path), {"learner.lr": "1e-5"})
         changed = diff_configs(load_stored_config(run.path), config)
-        record_changes(run.path, config, changed, make_request(ControlAction.RETUNE, reason="too fast"), first_step=7)
+        record_changes(run.path, config, changed, first_step=7, t=1.0, by="me", reason="too fast")
     with RunDirectory.open(run.path) as again:
         write_record(again, load_resumed_config(run.path, ("run.steps=99",)))
     assert (load_stored_config(run.path).learner.lr, load_stored_config(run.path).run.steps) == (1e-5, 99)

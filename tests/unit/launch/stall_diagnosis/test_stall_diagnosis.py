@@ -70,7 +70,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
                     "worker-0-0": [task("tell"), task("w", "scheduler.acquire_requests")],
                 }
             ),
-            "the training waits for buffer (lease); no episode runs: 1 workers wait for tickets of the conductor",
+            "the training waits for buffer (lease); no episode runs: 1 workers wait for rollout requests of the scheduler",
         ),
         (
             StallEvidence({"driver": [training(group=["Task-2"]), task("Task-2", "learner-0")]}, {"learner-0": "gone"}),
@@ -82,7 +82,7 @@ EPISODES = [task(f"train-g00000{number}-s00-a0", "engine-0.generate") for number
         ),
         (
             StallEvidence({"driver": [training("scheduler.stand")], "scheduler": [task("t", "buffer.open_group")]}),
-            "the training waits for conductor (stand); conductor waits for buffer (open_group); no episode runs",
+            "the training waits for scheduler (stand); scheduler waits for buffer (open_group); no episode runs",
         ),
         (
             StallEvidence(

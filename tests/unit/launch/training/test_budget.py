@@ -10,7 +10,8 @@ import pytest
 
 from launch.config.run import StopSection
 from launch.run_records.metrics_log import read_budget_usage
-from launch.training.budget import Budget, BudgetUsage
+from launch.run_records.step_facts import BudgetUsage
+from launch.training.budget import Budget
 
 
 @pytest.mark.parametrize(

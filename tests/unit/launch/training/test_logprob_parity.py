@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launch.config import load_recipe
-from launch.training.logprob_parity import LogprobParity, ParityMonitor, measure_parity
+from launch.run_records.step_facts import LogprobParity
+from launch.training.logprob_parity import ParityMonitor, measure_parity
 from protocol.errors import UserError
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launch.config import load_sft
-from launch.sft.batch_plan import BatchPlan, scheduled_learning_rate
+from launch.data.batch_plan import BatchPlan, scheduled_learning_rate
 
 
 @given(st.integers(1, 30), st.integers(1, 4), st.integers(1, 8), st.integers(0, 3))

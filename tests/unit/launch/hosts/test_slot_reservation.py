@@ -13,11 +13,11 @@ import pytest
 
 from actors.runtime import placement_groups as actor_places
 from actors.runtime.placement_groups import NodeShare, PlacementBundle, PlacementError
-from launch.actor_group.actor_settings import place_engines, place_workers
 from launch.config import load_recipe
-from launch.hosts import placement
+from launch.hosts import slot_reservation
 from launch.hosts.cluster_nodes import ClusterNode
-from launch.hosts.placement import LEARNER_ROLE, plan_slots, reserve_slots, resource_shares
+from launch.hosts.placement import place_engines, place_workers
+from launch.hosts.slot_reservation import LEARNER_ROLE, plan_slots, reserve_slots, resource_shares
 from protocol.errors import UserError
 
 
@@ -76,8 +76,8 @@ async def test_what_was_held_is_given_back_also_where_the_rest_is_not_to_be_had(
     monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     ray, config, there = FakeRay(room), load_recipe("demo"), nodes((8, 0), (8, 0))
-    monkeypatch.setattr(placement, "reserve_bundles", ray.hold)
-    monkeypatch.setattr(placement, "release_bundles", ray.give_back)
+    monkeypatch.setattr(slot_reservation, "reserve_bundles", ray.hold)
+    monkeypatch.setattr(slot_reservation, "release_bundles", ray.give_back)
     asked = plan_slots(config, there[0], place_engines(config, there), place_workers(config, there))
     if room == 3:
         async with reserve_slots("run/1", asked) as got:

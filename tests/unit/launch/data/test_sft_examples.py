@@ -14,9 +14,9 @@ import pytest
 
 from actors.tokens.chat_format import Tokenizer
 from launch.config import OverlongAction
+from launch.data.conversations import TrainingDataError, parse_conversation
+from launch.data.sft_examples import ConversationEncoder, SequenceExclusion, SequenceSelection, read_examples
 from launch.demo.tokenizer import CHAT_TEMPLATE, train_tokenizer
-from launch.sft.conversations import TrainingDataError, parse_conversation
-from launch.sft.examples import ConversationEncoder, SequenceExclusion, SequenceSelection, read_examples
 from protocol.codec import inspect_blob, pack_trajectory
 from protocol.errors import UserError
 from protocol.run_directory.trajectory_export import TrajectoryExporter

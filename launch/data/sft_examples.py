@@ -23,7 +23,7 @@ from jinja2 import TemplateError
 
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
 from launch.config.policy import OverlongAction
-from launch.sft.conversations import Conversation, TrainingDataError, read_conversations
+from launch.data.conversations import Conversation, TrainingDataError, read_conversations
 from learner.data.sequences import join_sequences
 from learner.messages import SftBatch
 from protocol.codec import CodecError

@@ -10,7 +10,7 @@ import pytest
 from actors.agents.agent import AgentToolCall
 from actors.agents.json_action import JsonActionAgent
 from actors.agents.prompt import PromptTemplate
-from launch.sft.conversations import TrainingDataError, parse_conversation, read_conversations
+from launch.data.conversations import TrainingDataError, parse_conversation, read_conversations
 from sandbox.tools import SHELL_ONLY
 
 ASK = {"role": "user", "content": "Go."}
