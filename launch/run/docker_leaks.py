@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels, wait_for_leaks
 from sandbox.host_record import docker_url, is_set_up

@@ -76,7 +76,7 @@ from protocol.journal.repair import require_journal
 from protocol.processes.stack_dumps import register_stack_dump
 from protocol.run_directory.process_log import get_logger
 from protocol.weights import WeightManifest
-from sandbox.docker.engine import DockerInventory
+from sandbox.docker.inventory import DockerInventory
 
 _NO_SPACE_BYTES = 1 << 20
 _log = get_logger(__name__)

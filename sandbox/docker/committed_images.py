@@ -12,12 +12,13 @@ from typing import cast
 import aiodocker
 
 from protocol.processes.cancellation import temporary_resource
-from sandbox.docker.engine import DockerEngine, DockerEngineError, call_with_retries
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL
+from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 _BUSY = frozenset({409, 500, 502, 503})
 COMMIT_TIMEOUT_S = 180.0
-"""A healthy host copies within this what a sandbox may write (:class:`sandbox.docker.engine.ContainerLimits`), busy or not."""
+"""A healthy host copies within this what a sandbox may write (:class:`sandbox.docker.container_spec.ContainerLimits`), busy or not."""
 _NOT_FROZEN = frozenset({500, 503})
 """A busy host may fail to freeze a container; then nothing has been copied."""
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from protocol.errors import UserError
 from sandbox.docker.address import DockerAddress
-from sandbox.docker.engine import DockerEngine, DockerEngineError, Json
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.network_namespace import listen_in_namespace
+from sandbox.docker.retry import DockerEngineError, Json
 
 
 class ContainerProcess(NamedTuple):

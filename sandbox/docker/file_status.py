@@ -6,7 +6,8 @@ import base64
 import json
 from typing import NamedTuple
 
-from sandbox.docker.engine import DockerEngine, DockerEngineError, Json, call_with_retries
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 _GO_LINK = 1 << 27
 _GO_NO_FILE = 1 << 31 | _GO_LINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from sandbox.docker import committed_images, networks
-from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.inventory import DockerInventory
 
 _POLL_S = 0.3
 

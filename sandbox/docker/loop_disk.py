@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import cast
 
 from protocol.processes.cancellation import call_with_undo
-from sandbox.docker.engine import DockerEngine, DockerEngineError, Json, call_with_retries
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 _STEP_S = 60.0
 _SEEN = ".sbx-disk"

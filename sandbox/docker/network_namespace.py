@@ -18,7 +18,7 @@ from pathlib import Path
 
 from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
-from sandbox.docker.engine import DockerEngineError
+from sandbox.docker.retry import DockerEngineError
 
 PROXY_HOST, PROXY_PORT = "127.0.0.1", 3128
 _CLONE_NEWNET = 0x40000000

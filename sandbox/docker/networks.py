@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import aiodocker
 
 from protocol.processes.cancellation import call_with_undo
-from sandbox.docker.engine import DockerEngine, DockerEngineError, Json, call_with_retries
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 MAX_SERVICES = 10
 """As many as a network has addresses for, beside the agent's container and those that its tests run in."""

@@ -8,8 +8,9 @@ daemon's memory.
 
 from __future__ import annotations
 
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.file_status import container_file_status
+from sandbox.docker.retry import DockerEngineError
 
 USER_FILES = ("/etc/passwd", "/etc/group")
 MAX_USER_FILE_BYTES = 1 << 20

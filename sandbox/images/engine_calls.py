@@ -14,7 +14,8 @@ from urllib.parse import quote
 import aiohttp
 
 from protocol.truncation import HeadTailBuffer
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import BuildError, ImageError
 from sandbox.images.build_context import pack_context
 from sandbox.images.image_names import is_reference

@@ -19,8 +19,10 @@ from pathlib import Path
 from protocol.processes.cancellation import call_with_undo
 from sandbox.docker import networks, owner
 from sandbox.docker.container_sockets import container_process
-from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError, Json, call_with_retries
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
+from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.images.store import BuildNetworkAccess
 from sandbox.session.init_command import init_command

@@ -18,19 +18,11 @@ from protocol.errors import UserError
 from protocol.processes.cancellation import call_with_undo
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker import networks
-from sandbox.docker.engine import (
-    PRIVATE_DNS,
-    ContainerLimits,
-    DockerEngine,
-    DockerEngineError,
-    Json,
-    call_with_retries,
-    networking_config,
-    storage_options,
-    ulimits,
-)
+from sandbox.docker.container_spec import PRIVATE_DNS, ContainerLimits, networking_config, storage_options, ulimits
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import NETWORK_LABEL, SERVICE_LABEL
 from sandbox.docker.networks import MAX_SERVICES
+from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 from sandbox.errors import SandboxLost, SandboxStartError, TaskFault
 from sandbox.images.store import ImageStore
 from sandbox.networking.networks import SandboxNetworks

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker import owner
-from sandbox.docker.engine import ContainerLimits, ContainerSpec
+from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, POOL_PROCESS_LABEL, RUN_LABEL
 from sandbox.host_record import SandboxHost
 from sandbox.networking.networks import SHARED_NETWORK

@@ -28,9 +28,11 @@ from protocol.files.filesystem import free_bytes
 from protocol.processes.cancellation import call_with_undo, temporary_resource
 from sandbox.docker import owner
 from sandbox.docker.cgroups import cgroup_procs
-from sandbox.docker.engine import ContainerLimits, ContainerSpec, DockerEngine, DockerEngineError, Json
+from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL
 from sandbox.docker.loop_disk import daemon_sees_loop_disk, find_upper_layer, mount_loop_disk, upper_layer_of
+from sandbox.docker.retry import DockerEngineError, Json
 from sandbox.errors import DestructionCause, SandboxDestroyed
 from sandbox.networking.services import SERVICE_LIMITS, inspect_services
 from sandbox.pool.deleted_files import deleted_file_bytes

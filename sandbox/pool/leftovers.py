@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sandbox.docker import committed_images, networks, owner
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL
+from sandbox.docker.retry import DockerEngineError
 
 _EXPIRY_GRACE_S = 300.0
 

@@ -11,7 +11,8 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError
 from sandbox.pool.leftovers import LabelledResource, ResourceKind, list_resources, remove_resource
 
 LOOK_INTERVAL_S = 20.0

@@ -23,8 +23,9 @@ from typing import Self
 
 from protocol.errors import InfraError, UserError
 from protocol.processes import open_files
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import NETWORK_LABEL, POOL_LABEL, POOL_PROCESS_LABEL
+from sandbox.docker.retry import DockerEngineError
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.host_record import SandboxHost, current_host

@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.pool.settings import PoolSettings
 from sandbox.pool.start_limiter import StartConcurrencyLimit, StartLimiter

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sandbox.capabilities import BASE_CAPABILITIES
-from sandbox.docker.engine import ContainerLimits
+from sandbox.docker.container_spec import ContainerLimits
 from sandbox.networking.networks import NO_NETWORK
 from sandbox.session.sandbox_session import SandboxSession
 

@@ -12,8 +12,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
-from sandbox.docker.engine import DockerEngine, call_with_retries
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
+from sandbox.docker.retry import call_with_retries
 from sandbox.grading.grader import GradeResult, grade_sandbox
 from sandbox.grading.suspicions import command_text
 from sandbox.pool.sandbox_pool import PoolStatistics, SandboxPool

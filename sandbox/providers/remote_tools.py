@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from protocol.errors import UserError
-from sandbox.docker.engine import ContainerLimits
+from sandbox.docker.container_spec import ContainerLimits
 from sandbox.providers.interface import Sandbox
 from sandbox.session.shell import CommandResult
 from sandbox.tools import (

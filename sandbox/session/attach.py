@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import cast
 
 from sandbox.docker.address import DockerAddress
-from sandbox.docker.engine import DockerEngineError
+from sandbox.docker.retry import DockerEngineError
 from sandbox.docker.stream import DockerStreamDemultiplexer, StreamProtocolError
 from sandbox.session.wire import FrameParser, InitMessage
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.session import wire
 from sandbox.session.resumable_stream import ResumableStream

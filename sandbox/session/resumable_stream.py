@@ -13,7 +13,8 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError
 from sandbox.session import wire
 from sandbox.session.attach import AttachStream, attach_to_container
 from sandbox.session.resend_buffer import ResendBuffer

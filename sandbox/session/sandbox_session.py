@@ -17,8 +17,10 @@ from dataclasses import dataclass, replace
 
 from protocol.errors import InfraError
 from protocol.processes.cancellation import call_with_undo
-from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.loop_disk import mount_loop_disk
+from sandbox.docker.retry import DockerEngineError
 from sandbox.docker.user_files import check_user_files
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.session import files, wire

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protocol.events import JsonValue
-from sandbox.docker.engine import DockerInventory
+from sandbox.docker.inventory import DockerInventory
 
 _MOST_PROBLEMS = 20
 """Kept with their words; all are counted."""

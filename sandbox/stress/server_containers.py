@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import POOL_LABEL
 from sandbox.stress.server_metrics import PoolServerMetrics
 

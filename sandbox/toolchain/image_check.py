@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError
 from sandbox.toolchain.in_container.layout import BASH, BUSYBOX, GNU, verify_environment
 from sandbox.toolchain.in_container.pins import TOOL_NAMES
 

@@ -17,7 +17,8 @@ from aiodocker.containers import DockerContainer
 
 from protocol.processes.cancellation import temporary_resource
 from sandbox.docker.cgroups import cgroup_procs
-from sandbox.docker.engine import DockerEngine, DockerEngineError, call_with_retries
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 ARCHIVE_TIMEOUT_S = 180.0
 """A healthy host packs or unpacks within this as much as artifacts may be, busy or not."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 
-from sandbox.docker.engine import Json
+from sandbox.docker.retry import Json
 from sandbox.errors import SandboxStartError
 from sandbox.session.child_process import collect_child_output
 from sandbox.session.sandbox_session import SandboxSession

@@ -29,8 +29,9 @@ from typing import NamedTuple, TypeVar
 
 from protocol.errors import InfraError
 from sandbox.docker.committed_images import COMMIT_TIMEOUT_S, committed_image, writable_layer_bytes
-from sandbox.docker.engine import ContainerSpec, DockerEngineError
+from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.file_status import container_file_status
+from sandbox.docker.retry import DockerEngineError
 from sandbox.docker.user_files import check_user_files
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxStartError
 from sandbox.grading.containers.agent_processes import kill_agent_processes

@@ -13,8 +13,9 @@ from aiodocker.containers import DockerContainer
 
 from sandbox.capabilities import BASE_CAPABILITIES
 from sandbox.docker.cgroups import cgroup_procs
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL, POOL_PROCESS_LABEL
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost
 from sandbox.grading.containers import agent_processes, grading_container
 from sandbox.grading.containers.container_calls import container_pids, main_pid, pause_container

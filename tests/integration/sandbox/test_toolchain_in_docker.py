@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandbox.docker.engine import ContainerLimits, ContainerSpec, DockerEngine
+from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
 from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls

@@ -15,9 +15,11 @@ from pathlib import Path
 import pytest
 import trustme
 
+from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.daemon import engine_answers, has_image
-from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
+from sandbox.docker.retry import DockerEngineError
 from sandbox.host_record import SandboxHost
 from sandbox.images import engine_calls
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits

@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.daemon import engine_answers
-from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from sandbox.docker.engine import DockerEngineError
+from sandbox.docker.retry import DockerEngineError
 from sandbox.egress_proxy.proxy import EgressProxy
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 

@@ -14,7 +14,8 @@ import pytest
 import pytest_asyncio
 
 from protocol.errors import UserError
-from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.labels import POOL_LABEL, RUN_LABEL
 from sandbox.docker.leaks import inventory_of_others, inventory_without_labels
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.docker.engine import ContainerSpec, DockerEngine, DockerEngineError
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import DestructionCause, SandboxDestroyed
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost

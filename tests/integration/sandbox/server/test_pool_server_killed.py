@@ -15,7 +15,8 @@ import pytest
 import pytest_asyncio
 
 from protocol.processes.loopback import find_free_port
-from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import OWNER_LABEL, POOL_LABEL
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.docker.networks import list_networks

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.docker import committed_images, owner
-from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL, RUN_LABEL
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.grader import grade_sandbox

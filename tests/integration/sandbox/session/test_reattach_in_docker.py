@@ -14,7 +14,8 @@ import pytest_asyncio
 
 from protocol.errors import UserError
 from sandbox.docker import daemon
-from sandbox.docker.engine import ContainerSpec, DockerEngine
+from sandbox.docker.container_spec import ContainerSpec
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import POOL_LABEL
 from sandbox.docker.leaks import wait_for_leaks
 from sandbox.errors import SandboxLost, SandboxStartError

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.errors import UserError
-from sandbox.docker.engine import ContainerLimits
+from sandbox.docker.container_spec import ContainerLimits
 
 
 @pytest.mark.parametrize("limit", ["memory_bytes", "pids", "cpus", "file_bytes", "disk_bytes", "open_files"])

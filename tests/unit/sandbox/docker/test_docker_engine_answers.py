@@ -13,14 +13,10 @@ import pytest
 from aiohttp import web
 
 from sandbox.docker import engine as engine_module
-from sandbox.docker.engine import (
-    ContainerEndCause,
-    DockerEngine,
-    DockerEngineError,
-    call_with_retries,
-    container_end_cause,
-)
+from sandbox.docker.container_end import ContainerEndCause, container_end_cause
+from sandbox.docker.engine import DockerEngine
 from sandbox.docker.loop_disk import find_upper_layer
+from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 SAID: dict[str, Any] = {
     "/info": {"LiveRestoreEnabled": True, "Driver": "btrfs"},

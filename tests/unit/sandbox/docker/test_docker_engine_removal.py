@@ -6,7 +6,8 @@ import aiodocker
 import pytest
 
 from sandbox.docker import engine as engine_module
-from sandbox.docker.engine import DockerEngine, DockerEngineError
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.retry import DockerEngineError
 
 GONE, BUSY = aiodocker.DockerError(404, "no such container"), aiodocker.DockerError(409, "removal is in progress")
 

@@ -13,7 +13,7 @@ import pytest
 
 from protocol.processes import open_files
 from sandbox import egress_proxy
-from sandbox.docker.engine import DockerEngineError
+from sandbox.docker.retry import DockerEngineError
 from sandbox.egress_proxy.proxy import EgressProxy
 from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.host_record import SandboxHost

@@ -13,8 +13,9 @@ from typing import IO, Any
 
 import pytest
 
-from sandbox.docker.engine import ContainerSpec, DockerEngineError
+from sandbox.docker.container_spec import ContainerSpec
 from sandbox.docker.file_status import ContainerFileStatus
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.containers import grading_container
 from sandbox.grading.containers.artifacts import ArtifactCopyCancelledError, UnfitArtifactError

@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 
 from protocol.errors import UserError
-from sandbox.docker.engine import DockerEngineError
+from sandbox.docker.retry import DockerEngineError
 from sandbox.networking.networks import SHARED_NETWORK, BuildNetworkContainer, NetworkTamperedError, SandboxNetworks
 from sandbox.tasks.task import NetworkMode
 

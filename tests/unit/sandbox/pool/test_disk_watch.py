@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.docker.engine import ContainerSpec
+from sandbox.docker.container_spec import ContainerSpec
 from sandbox.pool import disk_watch
 from sandbox.pool.disk_watch import (
     MAX_MEASURE_INTERVAL_S,

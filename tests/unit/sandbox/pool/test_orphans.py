@@ -8,8 +8,9 @@ import pytest
 
 from sandbox.docker import committed_images
 from sandbox.docker.committed_images import CommittedImage
-from sandbox.docker.engine import ContainerInfo, DockerEngine, DockerEngineError
+from sandbox.docker.engine import ContainerInfo, DockerEngine
 from sandbox.docker.labels import POOL_PROCESS_LABEL
+from sandbox.docker.retry import DockerEngineError
 from sandbox.pool import orphans
 from sandbox.pool.orphans import LOOK_WINDOW_S, OrphanRemover
 

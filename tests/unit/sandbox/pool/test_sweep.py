@@ -11,8 +11,8 @@ import aiodocker
 import pytest
 
 from sandbox.docker import owner
-from sandbox.docker.engine import DockerEngineError
 from sandbox.docker.labels import EXPIRES_LABEL, OWNER_LABEL, POOL_LABEL
+from sandbox.docker.retry import DockerEngineError
 from sandbox.pool.leftovers import sweep_labelled
 
 POOL = {POOL_LABEL: "p"}
@@ -65,7 +65,7 @@ async def swept(images: FakeImages) -> int:
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandbox.docker.engine._FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("sandbox.docker.retry.FIRST_PAUSE_S", 0.0)
 
 
 async def test_copies_of_the_dead_and_of_the_expired_are_removed_and_no_other_image():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.docker.engine import ContainerLimits, ContainerSpec
+from sandbox.docker.container_spec import ContainerLimits, ContainerSpec
 from sandbox.pool import warm_pool
 from sandbox.pool.heartbeat import SessionHeartbeat
 from sandbox.pool.settings import PoolSettings
@@ -109,7 +109,12 @@ async def test_whoever_waits_warm_and_where_tests_run_outlive_a_restart_of_their
         assert heartbeat.writable_sessions() == (live,)
         with live.watch_verifier(verifier):
             assert heartbeat.writable_sessions() == (live, verifier)
-            assert [each.on_stream_broken is not None for each in (live, verifier, ready, other)] == [True, True, True, False]
+            assert [each.on_stream_broken is not None for each in (live, verifier, ready, other)] == [
+                True,
+                True,
+                True,
+                False,
+            ]
         assert (heartbeat.writable_sessions(), verifier.on_stream_broken) == ((live,), None)
 
 

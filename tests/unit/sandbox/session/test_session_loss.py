@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.docker.engine import ContainerEndCause, DockerEngineError
+from sandbox.docker.container_end import ContainerEndCause
+from sandbox.docker.retry import DockerEngineError
 from sandbox.errors import SandboxDestroyed, SandboxLost, SandboxVanished
 from sandbox.grading.containers import agent_processes
 from sandbox.session import wire

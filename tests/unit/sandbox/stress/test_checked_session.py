@@ -8,7 +8,8 @@ import re
 import pytest
 
 from protocol.errors import UserError, iterate_leaf_errors
-from sandbox.docker.engine import DockerEngine, DockerInventory
+from sandbox.docker.engine import DockerEngine
+from sandbox.docker.inventory import DockerInventory
 from sandbox.docker.leaks import wait_for_leaks
 from sandbox.errors import SandboxLost
 from sandbox.session.shell import CommandResult

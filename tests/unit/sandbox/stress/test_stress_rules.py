@@ -7,7 +7,7 @@ import json
 import pytest
 
 from protocol.errors import UserError
-from sandbox.docker.engine import DockerInventory
+from sandbox.docker.inventory import DockerInventory
 from sandbox.stress import nonces, options
 from sandbox.stress.faults import FAULTS
 from sandbox.stress.nonces import NonceVerdict, check_nonce, find_ledger_problems, make_nonce, mark_command

@@ -1,0 +1,38 @@
+"""Why a container ended, from the Docker daemon's events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sandbox.docker.retry import Json
+
+_OOM_S = 3.0
+"""Longest time between an out-of-memory event and the death that it caused."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEndCause:
+    """What the daemon saw happen to a container whose PID 1 ended without a message."""
+
+    out_of_memory: bool
+    """PID 1 died because memory ran out.  An earlier kill of another process does not count."""
+    killed_by_api: bool
+    """Somebody outside the container asked the daemon to kill or remove it."""
+
+
+def container_end_cause(events: Iterable[Json]) -> ContainerEndCause:
+    """Derive the cause from the daemon's events about one container."""
+    known = tuple(events)
+    times = event_times(known)
+    out_of_memory = any(abs(oom - died) <= _OOM_S for oom in times["oom"] for died in times["die"])
+    return ContainerEndCause(out_of_memory, any(each.get("Action") == "kill" for each in known))
+
+
+def event_times(events: Iterable[Json]) -> defaultdict[str, list[float]]:
+    """Map each action to its times, in Unix seconds."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for each in events:
+        found[str(each.get("Action"))].append(float(each.get("timeNano", 0)) / 1e9 or float(each.get("time", 0)))
+    return found

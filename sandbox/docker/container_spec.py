@@ -1,0 +1,140 @@
+"""How a sandbox's container is created: its limits and its specification, as the body of Docker's create call."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+
+from protocol.errors import UserError
+from sandbox.capabilities import BASE_CAPABILITIES
+from sandbox.docker.retry import Json
+
+PRIVATE_DNS: Json = {"Dns": ["127.0.0.254"], "DnsOptions": ["timeout:1", "attempts:1"]}
+"""DNS options for a private network, where Docker's own resolver knows the other containers and must not ask public
+servers: nobody answers at this address, so that the lookup of any other name fails within seconds."""
+_MAX_PROCESSES = 4096
+"""Process limit per user.  The cgroup's lower limit on pids is the effective one; this one is set because Podman's
+default may exceed what a nested machine allows."""
+_MAX_PENDING_SIGNALS = 4096
+"""Limit on pending signals and timers.  The kernel counts those of root in all containers and on the host together, and
+the host's limit is higher than this."""
+
+
+def networking_config(network: str, aliases: tuple[str, ...]) -> Json:
+    """Build Docker's ``NetworkingConfig`` for a container on one network under these names."""
+    return {"EndpointsConfig": {network: {"Aliases": list(aliases)}}} if aliases else {}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    """Resource limits of one container.  Raises UserError for a limit that is not positive and finite."""
+
+    memory_bytes: int = 256 << 20
+    pids: int = 128
+    cpus: float = 1.0
+    file_bytes: int = 2 << 30
+    """Largest size of one file."""
+    disk_bytes: int = 2 << 30
+    """Limit on all that the container writes, where the host can enforce it (:mod:`sandbox.pool.disk_watch`)."""
+    open_files: int = 16384
+    """Open files of one process.  Podman's own default is a million, which a nested machine may not allow."""
+
+    def __post_init__(self) -> None:
+        if not all(0 < limit < math.inf for limit in astuple(self)):
+            raise UserError(f"a sandbox limit must be positive and finite (Docker takes 0 for no limit): {self}")
+
+
+def ulimits(limits: ContainerLimits) -> list[Json]:
+    """Build Docker's ``Ulimits``, which hold for each process."""
+    most = {
+        "fsize": limits.file_bytes,
+        "core": 0,
+        "nofile": limits.open_files,
+        "nproc": _MAX_PROCESSES,
+        "sigpending": _MAX_PENDING_SIGNALS,
+    }
+    return [{"Name": name, "Soft": limit, "Hard": limit} for name, limit in most.items()]
+
+
+def storage_options(limits: ContainerLimits) -> Json:
+    """Build the storage driver's option for the disk limit."""
+    return {"size": str(limits.disk_bytes)}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """How one sandbox container is created."""
+
+    image: str
+    toolchain: Path
+    """Folder on the daemon's host, mounted read-only at ``/.sbx``."""
+    labels: Mapping[str, str]
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    limits: ContainerLimits = ContainerLimits()
+    hostname: str = "sandbox"
+    auto_remove: bool = True
+    """Whether the daemon removes the container when it ends.  A daemon with live-restore would kill such containers when
+    it restarts, so there the session removes its own."""
+    disk_quota: bool = False
+    """Whether the daemon's storage driver holds the disk limit."""
+    disk_loop: bool = False
+    """Whether the container writes to a file system of its own (:mod:`sandbox.docker.loop_disk`)."""
+    network: str = "none"
+    """Docker's network mode: ``none``, a network's name, or ``container:ID`` for the network of that container."""
+    aliases: tuple[str, ...] = ()
+    """The container's names on that network."""
+    resolves_public_names: bool = False
+    """Whether public names are resolved, and not only those of containers on the same network."""
+    capabilities: tuple[str, ...] = BASE_CAPABILITIES
+    committed_from: str = ""
+    """The task's image if ``image`` was committed from a sandbox; an agent may have changed the files that the daemon
+    reads from such an image (:mod:`sandbox.docker.user_files`)."""
+
+    @property
+    def task_image(self) -> str:
+        """The task's image, also for a copy of a sandbox."""
+        return self.committed_from or self.image
+
+    def create_body(self) -> Json:
+        """Build the body of Docker's ``POST /containers/create``."""
+        limits = self.limits
+        joined = self.network.startswith("container:")
+        return {
+            "Image": self.image,
+            "Entrypoint": [],
+            "Cmd": list(self.command),
+            "Env": [f"{key}={value}" for key, value in self.env.items()],
+            "WorkingDir": "/",
+            "User": "0:0",
+            "Hostname": "" if joined else self.hostname,
+            "Labels": dict(self.labels),
+            "Healthcheck": {"Test": ["NONE"]},  # the image's would run in the container, also while tests do
+            "NetworkDisabled": self.network == "none",
+            "NetworkingConfig": {} if joined else networking_config(self.network, self.aliases),
+            "OpenStdin": True,
+            "StdinOnce": False,
+            "AttachStdin": True,
+            "AttachStdout": True,
+            "AttachStderr": True,
+            "Tty": False,
+            "HostConfig": {
+                "AutoRemove": self.auto_remove,
+                "Init": False,
+                "NetworkMode": self.network,
+                **({} if joined or self.network == "none" or self.resolves_public_names else PRIVATE_DNS),
+                "LogConfig": {"Type": "none", "Config": {}},
+                "CapDrop": ["ALL"],
+                "CapAdd": list(self.capabilities),
+                "SecurityOpt": ["no-new-privileges"],
+                "StorageOpt": storage_options(limits) if self.disk_quota else {},
+                "PidsLimit": limits.pids,
+                "Memory": limits.memory_bytes,
+                "MemorySwap": limits.memory_bytes,
+                "NanoCpus": int(limits.cpus * 1e9),
+                "Ulimits": ulimits(limits),
+                "Mounts": [{"Type": "bind", "Source": str(self.toolchain), "Target": "/.sbx", "ReadOnly": True}],
+            },
+        }

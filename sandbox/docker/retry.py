@@ -1,0 +1,60 @@
+"""Calls of the Docker daemon's API that are repeated when the daemon is busy or cuts the connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias, TypeVar
+
+import aiodocker
+import aiohttp
+
+from protocol.errors import InfraError
+
+T = TypeVar("T")
+Json: TypeAlias = dict[str, Any]
+CALL_TIMEOUT_S = 60.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+RETRIED_STATUS = frozenset({409, 500, 502, 503})
+_ATTEMPTS = 5
+_CONNECTION_CUT = 900
+"""aiodocker's status for a connection that could not be made or was cut."""
+
+
+class DockerEngineError(InfraError):
+    """The Docker daemon refused, failed or could not be reached.  ``status`` is its HTTP status, 0 for no answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+async def call_with_retries(
+    what: str,
+    call: Callable[[], Awaitable[T]],
+    statuses: frozenset[int],
+    *,
+    idempotent: bool = True,
+    within_s: float = CALL_TIMEOUT_S,
+) -> T:
+    """Call, and repeat the call on these HTTP statuses and, if it is idempotent, on a cut connection.
+
+    ``within_s`` limits each attempt; beyond a minute the client's own limit must be lifted too.  Raises
+    DockerEngineError, whose message begins with "could not ``what``".
+    """
+    for attempt in range(_ATTEMPTS):
+        try:
+            async with asyncio.timeout(within_s):
+                return await call()
+        except (aiodocker.DockerError, DockerEngineError) as error:
+            cut = error.status == _CONNECTION_CUT
+            again = idempotent if cut else error.status in statuses
+            if not again or attempt == _ATTEMPTS - 1:
+                raise DockerEngineError(f"could not {what}: {error}", 0 if cut else error.status) from error
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if not idempotent or attempt == _ATTEMPTS - 1:
+                raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
+        except (TimeoutError, OSError, aiohttp.ClientError) as error:
+            raise DockerEngineError(f"could not {what}: {type(error).__name__} {error}") from error
+        await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
+    raise AssertionError("unreachable")
