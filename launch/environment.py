@@ -20,11 +20,12 @@ from actors.environment.service import EnvironmentService, EnvironmentServiceSet
 from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between, number_at_least
 from protocol.cli.parser import CommandLineParser
-from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
 from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.pool.settings import ContainerSettings
 from sandbox.server.journal import StateDirectory
 
 
@@ -91,12 +92,15 @@ def _pool_settings(chosen: argparse.Namespace, service: str) -> PoolSettings:
         run_id=name,
         capacity=chosen.slots + chosen.warm,
         start_concurrency=os.cpu_count() or 2,
-        unattended_s=chosen.unattended_s,
-        session_max_s=chosen.session_max_s,
-        image=chosen.image,
+        containers=settings_from_options(
+            ContainerSettings,
+            chosen,
+            image=chosen.image,
+            deadline_s=chosen.unattended_s,
+            max_s=chosen.session_max_s,
+        ),
         warm=chosen.warm,
         disk_loop=chosen.disk_loop,
-        egress_proxy=egress_proxy_settings(chosen),
         owner=f"server:{name}",
     )
 

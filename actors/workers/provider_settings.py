@@ -5,13 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-POOL = "pool"
-"""Pool servers, or the router before them."""
-ENVIRONMENT = "environment"
-"""Environment services: whole episodes run there."""
-DAYTONA = "daytona"
-"""Daytona's sandboxes, by its SDK."""
-
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:

@@ -42,7 +42,7 @@ from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.tokens.chat_format import load_chat_format
 from actors.workers.environment_runner import EnvironmentRunner
 from actors.workers.harness_runner import HarnessRunner
-from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
+from actors.workers.provider_settings import ProviderSettings
 from actors.workers.sandbox_source import open_sandbox_source, sandbox_group_of
 from protocol.activity import ActivityLog
 from protocol.errors import InfraError
@@ -54,6 +54,7 @@ from protocol.trajectory import TRAIN_PURPOSE, InfraFailure, RolloutRequest, Tra
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.pool.sandbox_pool import PoolSettings
 from sandbox.providers.interface import LocalSandbox, Sandbox, SandboxGroup
+from sandbox.providers.settings import ENVIRONMENT
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
-from actors.workers.provider_settings import DAYTONA, ENVIRONMENT, POOL, ProviderSettings
+from actors.workers.provider_settings import ProviderSettings
 from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
 from sandbox.errors import SandboxStartError
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
@@ -17,6 +17,7 @@ from sandbox.providers.interface import LocalProvider, LocalSandbox, Sandbox, Sa
 from sandbox.providers.plugins import open_plugin_provider
 from sandbox.providers.pool_servers import PoolServers
 from sandbox.providers.remote import RemotePool
+from sandbox.providers.settings import DAYTONA, ENVIRONMENT, POOL
 from sandbox.tasks.task import Task
 
 

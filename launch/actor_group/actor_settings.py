@@ -13,7 +13,7 @@ from actors.engines.weights.adapter_files import AdapterSettings
 from actors.rollout.episode import EpisodeSettings
 from actors.rollout.harness import HarnessSettings
 from actors.scheduler.settings import SchedulerSpec
-from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
+from actors.workers.provider_settings import ProviderSettings
 from actors.workers.rollout_worker import REQUEST_POLL_S, WorkerSpec
 from launch.actor_group.reward_settings import make_reward_settings
 from launch.actor_group.sandbox_providers import callback_address, make_provider_settings
@@ -25,6 +25,7 @@ from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WOR
 from protocol.staleness import AdmissionLimit
 from protocol.stream import RunKeys
 from sandbox.pool.sandbox_pool import PoolSettings
+from sandbox.providers.settings import ENVIRONMENT
 
 ACTOR_STOP_S = 15.0
 """An actor that is told to stop has so long."""
@@ -181,12 +182,8 @@ def worker_settings(
             run_id=directory.run_id,
             capacity=share.episodes,
             start_concurrency=share.starts,
-            unattended_s=sandbox.deadline_s,
-            session_max_s=sandbox.max_s,
-            start_timeout_s=sandbox.start_timeout_s,
-            image=sandbox.image,
+            containers=sandbox,
             drain_s=ACTOR_STOP_S / 2,
-            egress_proxy=sandbox.egress_proxy,
         ),
         provider=_provider(config, node),
         harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,

@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 import orjson
 
 from actors.agents.agent import Agent
-from actors.workers.provider_settings import DAYTONA, ENVIRONMENT, POOL, ProviderSettings
+from actors.workers.provider_settings import ProviderSettings
 from launch.config import RunConfig
-from launch.config.rollout import SandboxSection
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin
 from protocol.processes.loopback import is_loopback
@@ -24,6 +23,7 @@ from sandbox.http.server_urls import worker_urls
 from sandbox.providers.daytona.provider import DaytonaOptions
 from sandbox.providers.daytona.sdk import load_sdk
 from sandbox.providers.remote_tools import local_only_tools
+from sandbox.providers.settings import DAYTONA, ENVIRONMENT, POOL, SandboxSettings
 
 POOL_URLS_VARIABLE = "WORKER_URLS"
 ENVIRONMENT_URLS_VARIABLE = "ENVIRONMENT_URLS"
@@ -31,7 +31,7 @@ _DAYTONA_KEY = "DAYTONA_API_KEY"
 _ANSWER_S = 10.0
 
 
-def make_provider_settings(sandbox: SandboxSection, environment: Mapping[str, str]) -> ProviderSettings | None:
+def make_provider_settings(sandbox: SandboxSettings, environment: Mapping[str, str]) -> ProviderSettings | None:
     """None where workers have pools of their own.  Raises UserError where pool servers are meant, and none is named."""
     if sandbox.uses_worker_pools:
         return None
@@ -54,7 +54,7 @@ def make_provider_settings(sandbox: SandboxSection, environment: Mapping[str, st
     return ProviderSettings(POOL, urls, read_token(None, environment), sandbox.group_slots)
 
 
-def _environment_urls(sandbox: SandboxSection, environment: Mapping[str, str]) -> tuple[str, ...]:
+def _environment_urls(sandbox: SandboxSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
     said = ",".join(sandbox.urls) or environment.get(ENVIRONMENT_URLS_VARIABLE, "")
     if not said.strip(" ,"):
         raise UserError(

@@ -14,14 +14,11 @@ from actors.agents.prompt import PromptTemplate, load_agent_prompt
 from actors.agents.settings import AgentKind, AgentSettings, HistoryMode, ThinkingMode, ToolsetKind
 from actors.rewards.settings import OutcomeSettings
 from actors.scheduler.settings import CurriculumSettings, SchedulerSettings
-from actors.workers.provider_settings import DAYTONA, ENVIRONMENT, POOL
 from actors.workers.settings import WorkerSettings
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
-from sandbox.egress_proxy.settings import EgressProxySettings
-from sandbox.http.server_urls import worker_urls
 from sandbox.tasks.dataset_catalog import CATALOG_FILE as DATASETS
 from sandbox.tasks.formats.registry import TaskFormat
 
@@ -418,133 +415,6 @@ class EngineSection(ConfigSection):
     def _splits_over_gpus(self) -> Self:
         if self.tp > 1 and self.device != "cuda":
             raise ValueError(f"engine.tp = {self.tp} is for GPUs: set engine.device = 'cuda', or engine.tp = 1")
-        return self
-
-
-DOCKER = "docker"
-"""``sandbox.provider``: each worker has a pool of its own on its machine's Docker daemon."""
-_PROVIDERS = (DOCKER, POOL, ENVIRONMENT, DAYTONA)
-_OF_DOCKER = ("image", "allow_hosts", "python_index", "npm_index")
-"""Keys of such pools that have no value unless somebody says one."""
-
-
-class SandboxSection(ConfigSection):
-    provider: str = DOCKER
-    """Where sandboxes come from: ``docker``, each worker's own pool on its machine; ``pool``, pool servers or their
-    router (python -m sandbox.server, sandbox.router); ``environment``, services that run whole episodes on machines of
-    their own (python -m launch.environment); ``daytona``, those of an account there (pip install 'longshore[daytona]');
-    or the name of a provider that a package adds (docs/plugins.md).  Images, networks, capacity and how long containers
-    live are then as these have been told themselves."""
-    urls: tuple[str, ...] = ()
-    """Of the pool servers, or of their router; empty for those of the variable WORKER_URLS.  Of environment services;
-    empty for those of ENVIRONMENT_URLS.  The token that they ask for is the variable LONGSHORE_SANDBOX_TOKEN's.  Of
-    several, each task has one, as long as that has room."""
-    callback: str = ""
-    """Address of this machine at which environment services reach the policy; empty for that of each worker's node in a
-    cluster that was joined, or for loopback where the services are there too."""
-    group_slots: bool = False
-    """Begin a group's first episode when there is a place for each of them (``pool``, one server or a router): its
-    members then run beside each other, and each place is free again as its episode ends."""
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
-    """Keys of ``daytona`` (docs/recipes.md), or of a provider that a package adds."""
-    image: str = ""
-    """Image of tasks that name none; empty for the base image that ``make setup`` leaves."""
-    capacity_per_node: PositiveInt = 24
-    """Most containers alive at once on a node, or on a machine whose nodes are simulated: a run that would need more is
-    refused."""
-    start_concurrency: PositiveInt = 4
-    """Containers that start at once on a node to begin with; how long they take moves it.  Its workers share it, those
-    of simulated nodes too, and each may start one."""
-    start_timeout_s: Seconds = 60.0
-    """Longest start of one container."""
-    command_timeout_s: Seconds = 20.0
-    """Longest command of the agent; one that takes longer is stopped inside the container, or goes on in the background
-    where its tools are SETA's or OpenClaw's."""
-    grade_timeout_s: Seconds = 60.0
-    """Longest run of a task's tests; a task may allow less."""
-    deadline_s: Seconds = 120.0
-    """A container ends itself so long after its owner was last heard of."""
-    max_s: Seconds = 1200.0
-    """Longest life of a container, whatever its owner says."""
-    allow_hosts: tuple[str, ...] = ()
-    """Whom every task in network ``proxy`` may reach beside its own list: ``example.org``, ``*.example.org``."""
-    python_index: str = ""
-    """Package index for pip and uv in network ``proxy``; each file is fetched once for all sandboxes of a machine."""
-    npm_index: str = ""
-    """The same for npm."""
-    proxy_gb: Annotated[float, Field(gt=0)] = 20.0
-    """Most that fetched files may take up on a machine."""
-
-    @property
-    def egress_proxy(self) -> EgressProxySettings:
-        """Raises UserError."""
-        most_bytes = int(self.proxy_gb * (1 << 30))
-        return EgressProxySettings(most_bytes, self.allow_hosts, self.python_index, self.npm_index)
-
-    @property
-    def uses_worker_pools(self) -> bool:
-        """Workers have pools of their own."""
-        return self.provider == DOCKER
-
-    @field_validator("provider")
-    @classmethod
-    def _is_there(cls, provider: str) -> str:
-        if provider not in _PROVIDERS and provider not in (added := plugin_names(PluginGroup.SANDBOX_PROVIDERS)):
-            known = [*_PROVIDERS, *added]
-            raise ValueError(
-                f"sandbox.provider = '{provider}' gives no sandboxes: there are {', '.join(known)}"
-                f"{did_you_mean(provider, known)}"
-            )
-        return provider
-
-    @field_validator("urls", mode="before")
-    @classmethod
-    def _one_by_one(cls, listed: object) -> object:
-        """A text has them with commas between, as WORKER_URLS does."""
-        return tuple(each.strip() for each in listed.split(",") if each.strip()) if isinstance(listed, str) else listed
-
-    @model_validator(mode="after")
-    def _is_read(self) -> Self:
-        """Whoever gives the sandboxes reads what is said of them."""
-        if self.urls and self.provider not in {POOL, ENVIRONMENT}:
-            raise ValueError(
-                f"sandbox.urls are pool servers or environment services, and sandbox.provider = '{self.provider}' asks "
-                "none: set sandbox.provider = 'pool' or 'environment', or remove sandbox.urls"
-            )
-        if self.callback and self.provider != ENVIRONMENT:
-            raise ValueError(
-                "sandbox.callback is for sandbox.provider = 'environment', whose services call the policy back: set "
-                "that, or remove sandbox.callback"
-            )
-        if self.urls:
-            try:
-                worker_urls(",".join(self.urls))
-            except UserError as error:
-                raise ValueError(f"sandbox.urls: {error}") from error
-        if self.group_slots and (self.provider != POOL or len(self.urls) > 1):
-            raise ValueError(
-                "sandbox.group_slots asks one address for the places of a whole group: set sandbox.provider = 'pool' "
-                "and sandbox.urls to one server or router (python -m sandbox.router), or leave sandbox.group_slots out"
-            )
-        if self.options and self.provider in {DOCKER, POOL, ENVIRONMENT}:
-            raise ValueError(
-                "sandbox.options are for daytona and providers that packages add, and sandbox.provider = "
-                f"'{self.provider}' has none: remove {', '.join(self.options)}"
-            )
-        unread = [f"sandbox.{name}" for name in _OF_DOCKER if not self.uses_worker_pools and getattr(self, name)]
-        if unread:
-            raise ValueError(
-                f"{', '.join(unread)}: sandbox.provider = '{self.provider}' has been told such things where it was "
-                "started: remove them here, or set sandbox.provider = 'docker'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_reached(self) -> Self:
-        try:
-            _ = self.egress_proxy
-        except UserError as error:
-            raise ValueError(f"sandbox: {error}") from error
         return self
 
 

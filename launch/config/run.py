@@ -11,7 +11,6 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
 from actors.scheduler.admission import RolloutTuning
-from actors.workers.provider_settings import ENVIRONMENT
 from launch.config.metrics import MetricsSection
 from launch.config.policy import (
     CheckpointSection,
@@ -26,7 +25,6 @@ from launch.config.rollout import (
     EvaluationSection,
     RolloutSection,
     SamplingSection,
-    SandboxSection,
     WeightTransferMode,
 )
 from learner.losses.objective import Objective
@@ -37,6 +35,7 @@ from protocol.run_directory.layout import DEFAULT_RUNS_FOLDER, RUN_ID_PATTERN
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 from protocol.staleness import AdmissionMode
 from sandbox.pool.leases import MAX_GROUP
+from sandbox.providers.settings import ENVIRONMENT, SandboxSettings
 
 BYTES_PER_TOKEN = 13
 """int32 id, uint8 mask, float32 log-probability, int32 version: see :class:`protocol.trajectory.Segment`."""
@@ -193,7 +192,7 @@ class RunConfig(ConfigSection):
     judge: JudgeSection = JudgeSection()
     sampling: SamplingSection = SamplingSection()
     engine: EngineSection = EngineSection()
-    sandbox: SandboxSection = SandboxSection()
+    sandbox: SandboxSettings = SandboxSettings()
     buffer: BufferSection = BufferSection()
     learner: LearnerSettings = LearnerSettings()
     lora: LoraSettings = LoraSettings()

@@ -18,7 +18,6 @@ from actors.rollout.episode import EpisodeObserver
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.workers.rollout_worker import WorkerSpec
 from launch.config import RunConfig
-from launch.config.rollout import DOCKER
 from launch.data.task_split import load_usable_tasks
 from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptVerdict
 from launch.evaluation.solvers.solver import Solver, SolverRun
@@ -32,6 +31,7 @@ from launch.trajectory_reader.lookup import FoundTrajectory
 from launch.trajectory_reader.run_source import RunTrajectories
 from protocol.errors import UserError
 from protocol.events import JsonValue
+from sandbox.providers.settings import DOCKER
 from sandbox.tasks.formats.terminal_bench import load_task
 from sandbox.tasks.task import Task
 

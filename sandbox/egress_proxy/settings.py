@@ -1,12 +1,14 @@
-"""What the gate is told: whom everyone may reach, which package indexes to use, how much to keep."""
+"""The settings of the egress proxy: hosts that every task may reach, package indexes, and the size of the cache."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
-from protocol.errors import UserError
+from pydantic import Field, model_validator
+
+from protocol.settings import ConfigSection
 from sandbox.docker.network_namespace import PROXY_HOST, PROXY_PORT
 from sandbox.egress_proxy.index_links import proxied_path
 from sandbox.egress_proxy.rules import NOT_A_HOST, split_authority
@@ -14,36 +16,47 @@ from sandbox.egress_proxy.rules import NOT_A_HOST, split_authority
 PROXY_ADDRESS = f"http://{PROXY_HOST}:{PROXY_PORT}"
 
 
-@dataclass(frozen=True, slots=True)
-class EgressProxySettings:
-    """Raises UserError for what is no host or no index."""
+class EgressProxySettings(ConfigSection):
+    """What sandboxes in network mode ``proxy`` may reach, and how much of it is cached."""
 
-    max_bytes: int = 20 << 30
-    """Most that fetched files may take up; what is larger than half of it is not kept."""
-    always_allowed: tuple[str, ...] = ()
-    """Hosts that every task in mode ``proxy`` may reach beside its own list and the package indexes."""
+    allow_hosts: tuple[str, ...] = ()
+    """Hosts that every task in network mode ``proxy`` may reach beside its own list: ``example.org``,
+    ``*.example.org``."""
     python_index: str = ""
-    """Address of a package index (``https://host/simple``) that pip and uv are pointed at through the gate."""
+    """Package index for pip and uv in network mode ``proxy``; each file is fetched once for all sandboxes of a
+    machine."""
     npm_index: str = ""
+    """Package index for npm in network mode ``proxy``."""
+    proxy_gb: Annotated[float, Field(gt=0)] = 20.0
+    """Largest size in GiB of the files that the proxy caches on a machine; a file larger than half of it is not
+    cached."""
 
-    def __post_init__(self) -> None:
-        for host in self.always_allowed:
+    @model_validator(mode="after")
+    def _has_valid_hosts_and_indexes(self) -> Self:
+        for host in self.allow_hosts:
             if split_authority(host.removeprefix("*."), 0) is None:
-                raise UserError(f"'{host}' {NOT_A_HOST}")
+                raise ValueError(f"'{host}' {NOT_A_HOST}")
         for index in self._indexes:
             if urlsplit(index).scheme not in {"http", "https"}:
-                raise UserError(f"'{index}' is no package index: write its address, https://host/simple for example")
+                raise ValueError(f"'{index}' is no package index: write its address, https://host/simple for example")
+        return self
 
     @property
     def _indexes(self) -> tuple[str, ...]:
         return tuple(filter(None, (self.python_index, self.npm_index)))
 
     @property
+    def max_bytes(self) -> int:
+        """The size of the cache in bytes."""
+        return int(self.proxy_gb * (1 << 30))
+
+    @property
     def always_allowed_hosts(self) -> tuple[str, ...]:
-        return (*self.always_allowed, *(urlsplit(index).netloc for index in self._indexes))
+        """The hosts that every task may reach, those of the package indexes included."""
+        return (*self.allow_hosts, *(urlsplit(index).netloc for index in self._indexes))
 
     def environment(self, service_names: Iterable[str] = ()) -> dict[str, str]:
-        """For programs behind the open gate; ``beside`` are the hosts of their own network."""
+        """Build the variables that point programs at the proxy; ``service_names`` are reached without it."""
         env: dict[str, str] = {}
         for lower in ("http_proxy", "https_proxy"):
             env[lower] = env[lower.upper()] = PROXY_ADDRESS

@@ -92,7 +92,7 @@ async def open_tunnel(vetted: VettedHost) -> tuple[asyncio.StreamReader, asyncio
     raise UpstreamError(f"{vetted.host}:{vetted.port} cannot be reached: {problem}")
 
 
-class _Pinned(AbstractResolver):
+class PinnedResolver(AbstractResolver):
     """Answers with what was vetted, so that a name cannot lead elsewhere a moment later.  A pin is for the connection
     that is about to be made: of as many names as agents care to think of, the latest are known."""
 
@@ -121,6 +121,10 @@ class _Pinned(AbstractResolver):
             for address in self._known.get((host, port), ())
         ]
 
+    def __len__(self) -> int:
+        """Number of pinned names."""
+        return len(self._known)
+
     async def close(self) -> None:
         self._known.clear()
 
@@ -130,7 +134,7 @@ class UpstreamClient:
 
     def __init__(self, cache: FileCache) -> None:
         self._cache = cache
-        self._pinned = _Pinned()
+        self._pinned = PinnedResolver()
         self._session: aiohttp.ClientSession | None = None
         self._fetching: dict[str, asyncio.Lock] = {}
         self._tasks = asyncio.TaskGroup()

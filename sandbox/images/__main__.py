@@ -21,7 +21,7 @@ from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
-from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
 from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.errors import ImageError
 from sandbox.host_record import HostSettings, current_host
@@ -74,7 +74,10 @@ def _parser() -> CommandLineParser:
 
 
 async def _run(chosen: argparse.Namespace) -> CommandReport:
-    async with _store(getattr(chosen, "concurrency", 1), egress_proxy_settings(chosen)) as (engine, store):
+    async with _store(getattr(chosen, "concurrency", 1), settings_from_options(EgressProxySettings, chosen)) as (
+        engine,
+        store,
+    ):
         match chosen.command:
             case "build" | "prefetch":
                 return await _make(store, _wanted(chosen.paths, builds_only=chosen.command == "build"))
@@ -92,7 +95,7 @@ async def _run(chosen: argparse.Namespace) -> CommandReport:
 async def _store(concurrency: int, gate: EgressProxySettings) -> AsyncGenerator[tuple[DockerEngine, ImageStore]]:
     home = HostSettings.from_environment().home
     host = current_host()
-    async with DockerEngine(host.docker_url) as engine, LazyEgressProxy(home / "gate", gate) as opened:
+    async with DockerEngine(host.docker_url) as engine, LazyEgressProxy(home / "egress_proxy", gate) as opened:
         networks = await SandboxNetworks.open(engine, opened, BuildNetworkContainer(host.base_image, host.toolchain))
         settings = ImageSettings(home, host.base_image, concurrency=concurrency)
         yield engine, await ImageStore.open(engine, settings, networks.build_network)

@@ -30,7 +30,7 @@ class ContainerTemplate:
         self._owner = settings.owner or owner.owner_of_this_process()
         self.process_id = uuid.uuid4().hex
         """On everything that this process makes for the pool."""
-        self.default_image = settings.image or host.base_image
+        self.default_image = settings.containers.image or host.base_image
         self.disk_bound = DiskBound.FILE_SIZE
         self.live_restore = False
         """Containers outlive their daemon, which therefore does not remove what has ended."""

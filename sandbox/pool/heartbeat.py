@@ -17,8 +17,8 @@ from sandbox.session.sandbox_session import SandboxSession
 class SessionHeartbeat:
     """Of the sessions that were handed out, and of those that wait in ``supply``."""
 
-    def __init__(self, unattended_s: float, warm_pool: WarmPool) -> None:
-        self._unattended_s, self._warm_pool = unattended_s, warm_pool
+    def __init__(self, deadline_s: float, warm_pool: WarmPool) -> None:
+        self._deadline_s, self._warm_pool = deadline_s, warm_pool
         self._ends_at: dict[SandboxSession, float] = {}
         """On the monotonic clock."""
         self._verifiers: set[SandboxSession] = set()
@@ -83,7 +83,7 @@ class SessionHeartbeat:
     async def _beat(self) -> None:
         """Extend every session's life, three times within the time that one would survive alone."""
         while True:
-            await asyncio.sleep(self._unattended_s / 3)
+            await asyncio.sleep(self._deadline_s / 3)
             for session in self._ends_at:
                 self._extend(session)
             self._warm_pool.maintain()
@@ -91,7 +91,7 @@ class SessionHeartbeat:
     def _extend(self, session: SandboxSession) -> None:
         """Never past its own end: a warm container's maximum is not its task's."""
         left = self._ends_at[session] - time.monotonic()
-        session.extend(min(self._unattended_s, max(left, 0.001)))
+        session.extend(min(self._deadline_s, max(left, 0.001)))
 
     def _revive(self, session: SandboxSession) -> None:
         if self._tasks is not None:

@@ -57,11 +57,11 @@ class SandboxPool:
         self.settings = settings
         self.host = host or current_host()
         self.engine = DockerEngine(self.host.docker_url)
-        self.egress_proxy = LazyEgressProxy(self.host.home / "gate", settings.egress_proxy)
+        self.egress_proxy = LazyEgressProxy(self.host.home / "egress_proxy", settings.containers)
         self._now = now
         self._template = ContainerTemplate(settings, self.host, now)
         self._warm_pool = WarmPool(self.engine, settings, self._template.container_spec)
-        self._heartbeat = SessionHeartbeat(settings.unattended_s, self._warm_pool)
+        self._heartbeat = SessionHeartbeat(settings.containers.deadline_s, self._warm_pool)
         self._warm_pool.on_warm_started = self._heartbeat.resume_when_broken
         self._sessions: dict[SandboxSession, AsyncExitStack] = {}
         """Handed out → what ends with it: its container and everything around that."""
@@ -79,7 +79,7 @@ class SandboxPool:
             await self.sweep()
             blueprint.live_restore = await self.engine.has_live_restore()
             await stack.enter_async_context(self.egress_proxy)
-            labels = blueprint.labels(self.settings.session_max_s)
+            labels = blueprint.labels(self.settings.containers.max_s)
             networks = await SandboxNetworks.open(
                 self.engine, self.egress_proxy, BuildNetworkContainer(self.host.base_image, self.host.toolchain, labels)
             )
@@ -87,7 +87,7 @@ class SandboxPool:
             self._images = await ImageStore.open(self.engine, settings, networks.build_network)
             self._task_services = TaskServices(self.engine, self._images, networks, blueprint.service_settings)
             probed = blueprint.container_kind(Task("probe", ""), blueprint.default_image)
-            like = blueprint.container_spec(probed, self.settings.start_timeout_s)
+            like = blueprint.container_spec(probed, self.settings.containers.start_timeout_s)
             blueprint.disk_bound = await probe_disk_bound(self.engine, like, loop=self.settings.disk_loop)
             stack.push_async_callback(self._drained)
             await stack.enter_async_context(self._warm_pool)
@@ -95,7 +95,9 @@ class SandboxPool:
             stack.callback(self._end_all)
             others = [
                 OrphanRemover(
-                    self.engine, {POOL_PROCESS_LABEL: blueprint.process_id}, self.settings.start_timeout_s + _CLAIM_S
+                    self.engine,
+                    {POOL_PROCESS_LABEL: blueprint.process_id},
+                    self.settings.containers.start_timeout_s + _CLAIM_S,
                 ).run()
             ]
             if blueprint.disk_bound is not DiskBound.FILE_SIZE:
@@ -131,7 +133,7 @@ class SandboxPool:
         """:meth:`acquire` without the context: whoever calls must :meth:`close`."""
         try:
             async with AsyncExitStack() as stack:
-                session, kind = await self._opened(task, deadline_s or self.settings.session_max_s, stack)
+                session, kind = await self._opened(task, deadline_s or self.settings.containers.max_s, stack)
                 self._sessions[session] = stack.pop_all()
         except DockerEngineError as error:
             raise SandboxStartError(f"no sandbox for task {task.id}: {error}") from error
@@ -166,7 +168,7 @@ class SandboxPool:
         """
         if self._warm_pool.is_full:
             raise SandboxLost(f"container {container[:12]} has no place in a pool of {self.settings.capacity}")
-        max_s = deadline_s or self.settings.session_max_s
+        max_s = deadline_s or self.settings.containers.max_s
         try:
             async with AsyncExitStack() as stack:
                 await self._warm_pool.acquire_slot()
@@ -189,7 +191,7 @@ class SandboxPool:
 
         Raises UserError for a sandbox that has a network, SandboxLost where it cannot be copied, SandboxStartError.
         """
-        spec, max_s = session.spec, deadline_s or self.settings.session_max_s
+        spec, max_s = session.spec, deadline_s or self.settings.containers.max_s
         if spec is None or spec.network != NO_NETWORK:
             raise UserError("a sandbox with services or a network of its own cannot be forked: open another one")
         async with AsyncExitStack() as stack:
@@ -197,7 +199,7 @@ class SandboxPool:
             stack.callback(self._warm_pool.release_slot)
             image = await stack.enter_async_context(snapshot(session))
             like = replace(spec, image=image, committed_from=spec.task_image, labels=self._template.labels(max_s))
-            limits = SessionLimits(min(self.settings.unattended_s, max_s), max_s)
+            limits = SessionLimits(min(self.settings.containers.deadline_s, max_s), max_s)
             copy = await SandboxSession.start(self.engine, like, session.shell.cwd, limits)
             stack.push_async_callback(self.engine.remove, copy.container)  # an image in use cannot be removed
             copy.workdir = session.workdir

@@ -41,7 +41,7 @@ class WarmPool:
         first = settings.start_concurrency
         most, least = max(first, settings.start_concurrency_max), min(first, settings.start_concurrency_min)
         self.start_limiter = StartLimiter(StartConcurrencyLimit(first, most, least))
-        self._warm = WarmSandboxes(settings.warm, settings.warm_max_age_s, settings.warm_forget_s)
+        self._warm = WarmSandboxes(settings.warm, settings.warm_max_age_s, settings.warm_demand_window_s)
         self.on_warm_started: Callable[[SandboxSession], None] = lambda _: None
         """Called with each that begins to wait."""
         self._tasks = asyncio.TaskGroup()
@@ -123,13 +123,13 @@ class WarmPool:
 
     async def start_sandbox(self, kind: ContainerKind, max_s: float, *, urgent: bool = True) -> SandboxSession:
         """For a place that has been taken.  Raises SandboxStartError."""
-        limits = SessionLimits(min(self._settings.unattended_s, max_s), max_s)
+        limits = SessionLimits(min(self._settings.containers.deadline_s, max_s), max_s)
         try:
             async with self.start_limiter.start_slot(urgent=urgent):
                 began = time.perf_counter()
                 self.starting += 1
                 try:
-                    async with asyncio.timeout(self._settings.start_timeout_s):
+                    async with asyncio.timeout(self._settings.containers.start_timeout_s):
                         spec = self._spec(kind, max_s)
                         session = await SandboxSession.start(self._engine, spec, kind.workdir, limits)
                 finally:
@@ -137,7 +137,7 @@ class WarmPool:
         except TimeoutError as error:
             self.failed += 1
             raise SandboxStartError(
-                f"no sandbox within start_timeout_s = {self._settings.start_timeout_s:g}: lower start_concurrency, "
+                f"no sandbox within start_timeout_s = {self._settings.containers.start_timeout_s:g}: lower start_concurrency, "
                 "or look at the daemon's log"
             ) from error
         except SandboxStartError:
@@ -165,7 +165,7 @@ class WarmPool:
             self._warm.count_start(gone.kind, +1)
             self._tasks.create_task(self._replace(gone))
         for session in self._warm:
-            session.extend(self._settings.unattended_s)
+            session.extend(self._settings.containers.deadline_s)
 
     async def _replace(self, gone: WarmSandbox) -> None:
         try:
@@ -187,7 +187,7 @@ class WarmPool:
                 return
             await self._slots.acquire()
             try:
-                max_s = self._settings.session_max_s + self._settings.warm_max_age_s
+                max_s = self._settings.containers.max_s + self._settings.warm_max_age_s
                 session = await self.start_sandbox(kind, max_s, urgent=False)
             except BaseException as error:
                 self.release_slot()
@@ -204,4 +204,4 @@ class WarmPool:
 
     def _still(self, request: int) -> bytes:
         """PID 1's answer to this shows that it is there."""
-        return wire.extend_frame(request, round(self._settings.unattended_s * 1000))
+        return wire.extend_frame(request, round(self._settings.containers.deadline_s * 1000))

@@ -10,6 +10,7 @@ from typing import Protocol
 from protocol.errors import UserError
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.pool.settings import ContainerSettings
 from sandbox.providers.remote import RemotePool, RemoteSandbox
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import CommandResult
@@ -20,6 +21,7 @@ RUNS_PER_TASK = 8
 """Leases of one task key: what the pool server gives unless it is told otherwise."""
 FAULT_TASK = Task(id="stress-struck", instruction="")
 """Of the sessions that faults strike."""
+_SESSION_S = 3600.0
 _ACQUIRE_S = 120.0
 _UNREACHABLE_S = 120.0
 _WARM_S = 60.0
@@ -178,6 +180,7 @@ async def open_pool_source(host: SandboxHost, name: str, capacity: int, starts: 
         start_concurrency=starts,
         start_concurrency_min=starts,
         start_concurrency_max=starts,
+        containers=ContainerSettings(max_s=_SESSION_S),
     )
     async with SandboxPool(settings, host) as pool:
         yield PoolSource(pool)

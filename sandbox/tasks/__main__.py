@@ -24,8 +24,9 @@ from protocol.cli.exit_codes import main_guard
 from protocol.cli.numbers import integer_between
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
-from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.pool.settings import ContainerSettings
 from sandbox.tasks import dataset_catalog
 from sandbox.tasks.dataset import Dataset
 from sandbox.tasks.formats.generated.generator import held_out_tasks, training_tasks
@@ -114,7 +115,10 @@ def _run(chosen: argparse.Namespace) -> CommandOutcome:
     async def proving(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
         run = f"prove-{uuid.uuid4().hex[:8]}"
         settings = PoolSettings(
-            run, run, chosen.at_once, session_max_s=_SESSION_S, egress_proxy=egress_proxy_settings(chosen)
+            run,
+            run,
+            chosen.at_once,
+            containers=settings_from_options(ContainerSettings, chosen, max_s=_SESSION_S),
         )
         async with SandboxPool(settings) as pool:
             return await prove_tasks(found.tasks, pool_proof_environment(pool), chosen.at_once, on_proof)

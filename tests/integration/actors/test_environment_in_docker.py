@@ -21,12 +21,13 @@ from actors.environment.service import EnvironmentServiceSettings
 from actors.rollout.episode import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES
 from actors.workers.environment_runner import EnvironmentRunner
-from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
+from actors.workers.provider_settings import ProviderSettings
 from learner.data.sequences import join_sequences
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
 from sandbox.errors import TaskFault
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.providers.settings import ENVIRONMENT
 from sandbox.tasks.task import Task
 from tests.support.environments import environment_service
 from tests.support.fake_policy import FakeEngine, FakeTokenizer, ids_of

@@ -70,7 +70,7 @@ def test_what_can_be_is_taken_as_it_is():
     assert (number_at_least(1)("1"), number_at_least(0)("0.5")) == (1.0, 0.5)
 
 
-@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"start_concurrency": 0}, {"unattended_s": 0.0}])
+@pytest.mark.parametrize("wrong", [{"capacity": 0}, {"start_concurrency": 0}])
 def test_a_pool_of_the_library_says_so_too(wrong: dict[str, int], tmp_path: Path):
     with pytest.raises(UserError):
         PoolSettings(**{"pool": "p", "run_id": "r", "capacity": 1, **wrong})

@@ -115,7 +115,9 @@ async def curl(pid: int, *arguments: str) -> tuple[int, bytes]:
 
 
 def gate(tmp_path: Path, most_bytes: int = 1 << 30, python_index: str = "") -> EgressProxy:
-    return EgressProxy(tmp_path / "gate", EgressProxySettings(most_bytes, python_index=python_index))
+    return EgressProxy(
+        tmp_path / "egress_proxy", EgressProxySettings(proxy_gb=most_bytes / (1 << 30), python_index=python_index)
+    )
 
 
 async def test_a_package_is_fetched_once_for_all_sandboxes_even_while_it_arrives(tmp_path: Path):
@@ -209,7 +211,7 @@ async def test_a_file_that_breaks_off_is_an_error_for_its_readers_and_is_not_kep
             code, _ = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/cut.whl")
             assert code != 0, "a short file passed for a whole one"
         assert served.asked["/cut.whl"] == 2
-        assert not list((tmp_path / "gate").glob("*.body"))
+        assert not list((tmp_path / "egress_proxy").glob("*.body"))
 
 
 async def test_nonsense_is_answered_and_ends_its_own_connection_only(tmp_path: Path):
@@ -230,7 +232,7 @@ async def test_what_is_kept_stays_within_its_bound(tmp_path: Path):
         async with opened.opened(pid, (served.host,)):
             for n in range(4):
                 await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{n}.whl")
-        assert sum(each.stat().st_size for each in (tmp_path / "gate").glob("*.body")) <= most
+        assert sum(each.stat().st_size for each in (tmp_path / "egress_proxy").glob("*.body")) <= most
 
 
 @pytest.mark.parametrize("path", ["whole.whl", "in-pieces.whl"])
@@ -241,4 +243,4 @@ async def test_a_file_that_is_too_large_to_keep_arrives_whole_and_is_not_kept(tm
                 got = await curl(pid, "--proxy", PROXY_ADDRESS, f"http://{served.host}/{path}")
                 assert got == (0, PACKAGE)
                 assert served.asked[f"/{path}"] == times
-        assert not list((tmp_path / "gate").iterdir())
+        assert not list((tmp_path / "egress_proxy").iterdir())

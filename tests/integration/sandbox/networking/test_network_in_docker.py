@@ -44,7 +44,7 @@ def fetch(host: str, port: int, path: str) -> str:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def gate(tmp_path: Path) -> AsyncGenerator[LazyEgressProxy]:
-    async with LazyEgressProxy(tmp_path / "gate", EgressProxySettings()) as opened:
+    async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as opened:
         yield opened
 
 

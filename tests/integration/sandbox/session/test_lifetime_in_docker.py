@@ -20,6 +20,7 @@ from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.grading.grader import grade_sandbox
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.pool.settings import ContainerSettings
 from sandbox.pool.sweep import sweep_run
 from sandbox.tasks.task import Task
 
@@ -28,12 +29,13 @@ TASK = Task(id="life", instruction="")
 S = 20.0
 ORPHAN_MAKER = """
 import asyncio, sys
-from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
-from sandbox.tasks.task import Service, Task
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.pool.settings import ContainerSettings, PoolSettings
+from sandbox.tasks.task import TaskService, Task
 
 async def main():
-    services = (Service("web", command=("/.sbx/busybox", "sleep", "600")),) if sys.argv[2:] else ()
-    async with SandboxPool(PoolSettings(sys.argv[1], "r", 1, unattended_s=1.5)) as pool:
+    services = (TaskService("web", command=("/.sbx/busybox", "sleep", "600")),) if sys.argv[2:] else ()
+    async with SandboxPool(PoolSettings(sys.argv[1], "r", 1, containers=ContainerSettings(deadline_s=1.5))) as pool:
         async with pool.acquire(Task(id="t", instruction="", services=services)) as session:
             print(session.container, flush=True)
             await asyncio.sleep(600)
@@ -79,7 +81,7 @@ async def test_what_was_around_a_killed_owners_session_is_swept(docker_engine: S
 
 
 async def test_a_heartbeat_keeps_a_session_beyond_its_first_deadline(docker_engine: SandboxHost):
-    settings = PoolSettings(f"beat-{os.getpid()}", "r", 1, unattended_s=1.0)
+    settings = PoolSettings(f"beat-{os.getpid()}", "r", 1, containers=ContainerSettings(deadline_s=1.0))
     async with SandboxPool(settings, docker_engine) as pool, pool.acquire(TASK) as session:
         await session.run("sleep 1.5", S)
         assert (await session.run("echo alive", S)).output == "alive\n"
@@ -253,7 +255,7 @@ async def test_what_fails_before_the_agent_is_infrastructure_and_leaves_nothing(
 
 
 async def test_a_start_that_takes_too_long_is_infrastructure_and_leaves_nothing(docker_engine: SandboxHost):
-    settings = PoolSettings(f"slow-{os.getpid()}", "r", 1, start_timeout_s=0.001)
+    settings = PoolSettings(f"slow-{os.getpid()}", "r", 1, containers=ContainerSettings(start_timeout_s=0.001))
     async with SandboxPool(settings, docker_engine) as slow:
         with pytest.raises(SandboxStartError, match="start_timeout_s"):
             async with slow.acquire(TASK):

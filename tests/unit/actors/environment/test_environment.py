@@ -18,7 +18,7 @@ from actors.environment.service import EnvironmentService, EnvironmentServiceSet
 from actors.rollout.episode import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageOverrun
 from actors.workers.environment_runner import EnvironmentRunner
-from actors.workers.provider_settings import ENVIRONMENT, ProviderSettings
+from actors.workers.provider_settings import ProviderSettings
 from protocol.errors import InfraError, UserError
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
@@ -26,6 +26,7 @@ from sandbox.http.auth import Access
 from sandbox.http.json_client import HttpStatusError, JsonHttpClient
 from sandbox.http.messages import HttpError
 from sandbox.pool.leases import SlotsExhausted
+from sandbox.providers.settings import ENVIRONMENT
 from tests.support.environments import (
     OUTCOME,
     SETTINGS,
@@ -294,7 +295,9 @@ class LostReplies:
             raise TimeoutError
         return given
 
-    async def post_with_retries(self, path: str, body: dict[str, object], deadline_s: float | None = None) -> dict[str, object]:
+    async def post_with_retries(
+        self, path: str, body: dict[str, object], deadline_s: float | None = None
+    ) -> dict[str, object]:
         return await self.inner.post_with_retries(path, body, deadline_s)
 
 

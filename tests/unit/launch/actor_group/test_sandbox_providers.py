@@ -161,7 +161,7 @@ def test_a_run_on_this_machine_alone_says_where_services_elsewhere_call_back() -
         (["agent.history=individual"], "set agent.history = 'whole'"),
         (["agent.harness=x"], "has its sandboxes elsewhere"),
         (["sandbox.options={a=1}"], "are for daytona and providers that packages add"),
-        (["sandbox.image=a:1"], "has been told such things where it was started"),
+        (["sandbox.image=a:1"], "sets them where it is started"),
         (["sandbox.provider=docker", "sandbox.callback=10.0.0.1"], "remove sandbox.callback"),
     ],
 )

@@ -410,7 +410,7 @@ def test_the_rooms_understand_every_choice(key: str) -> None:
     ("override", "says"),
     [
         ("sandbox.urls=a:18081", "write http://host:port"),
-        ("sandbox.image=mine:1", "sandbox.image: sandbox.provider = 'pool' has been told such things where it was"),
+        ("sandbox.image=mine:1", "sandbox.image: sandbox.provider = 'pool' sets them where it is"),
         ("agent.harness=agent", "set sandbox.provider = 'docker', or leave agent.harness out"),
     ],
 )

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from protocol.processes import open_files
-from sandbox import egress_proxy
 from sandbox.docker.retry import DockerEngineError
+from sandbox.egress_proxy import proxy
 from sandbox.egress_proxy.proxy import EgressProxy
 from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.host_record import SandboxHost
@@ -31,15 +31,15 @@ def door(monkeypatch: pytest.MonkeyPatch) -> Generator[socket.socket]:
     async def listening_in(*_: object) -> socket.socket:
         return listener
 
-    monkeypatch.setattr(egress_proxy, "listen_in_namespace", listening_in)
-    monkeypatch.setattr(egress_proxy, "_PAUSE_S", 0.0)
+    monkeypatch.setattr(proxy, "listen_in_namespace", listening_in)
+    monkeypatch.setattr(proxy, "_PAUSE_S", 0.0)
     yield listener
     listener.close()
 
 
 @pytest.fixture
 async def opened(door: socket.socket, tmp_path: Path) -> AsyncGenerator[EgressProxy]:
-    async with EgressProxy(tmp_path / "gate", EgressProxySettings()) as made, made.opened(1, ()):
+    async with EgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as made, made.opened(1, ()):
         yield made
 
 

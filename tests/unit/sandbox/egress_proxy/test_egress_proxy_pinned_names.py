@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from sandbox.egress_proxy.upstream import MAX_PINNED_NAMES, VettedHost, _Pinned
+from sandbox.egress_proxy.upstream import MAX_PINNED_NAMES, PinnedResolver, VettedHost
 
 
-async def addresses(pinned: _Pinned, host: str) -> list[str]:
+async def addresses(pinned: PinnedResolver, host: str) -> list[str]:
     return [each["host"] for each in await pinned.resolve(host, 443)]
 
 
 async def test_the_latest_names_are_known_at_their_vetted_addresses_and_no_others():
-    pinned = _Pinned()
+    pinned = PinnedResolver()
     for number in range(MAX_PINNED_NAMES + 10):
         pinned.pin(VettedHost("often.example", 443, ("192.0.2.1",)))
         pinned.pin(VettedHost(f"{number}.example", 443, ("192.0.2.2", "2001:db8::1")))
     assert await addresses(pinned, "often.example") == ["192.0.2.1"]
     assert await addresses(pinned, f"{MAX_PINNED_NAMES + 9}.example") == ["192.0.2.2", "2001:db8::1"]
     assert await addresses(pinned, "0.example") == []
-    assert len(pinned._known) == MAX_PINNED_NAMES
+    assert len(pinned) == MAX_PINNED_NAMES

@@ -7,14 +7,14 @@ import argparse
 import pytest
 
 from protocol.errors import UserError
-from sandbox.egress_proxy.options import add_egress_proxy_options, egress_proxy_settings
+from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 
 
 def said(*words: str) -> EgressProxySettings:
     parser = argparse.ArgumentParser()
     add_egress_proxy_options(parser)
-    return egress_proxy_settings(parser.parse_args(words))
+    return settings_from_options(EgressProxySettings, parser.parse_args(words))
 
 
 def test_the_command_line_says_all_of_it():

@@ -13,10 +13,10 @@ from sandbox.egress_proxy.settings import EgressProxySettings
 
 
 async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
-    async with LazyEgressProxy(tmp_path / "gate", EgressProxySettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as gates:
         assert gates.statistics() is None
         assert gates.environment()["http_proxy"]
-        assert not (tmp_path / "gate").exists()
+        assert not (tmp_path / "egress_proxy").exists()
         async with asyncio.TaskGroup() as group:
             asked = [group.create_task(gates.get()) for _ in range(3)]
         assert len({each.result() for each in asked}) == 1
@@ -25,14 +25,14 @@ async def test_there_is_none_until_somebody_asks_and_then_one(tmp_path: Path):
 
 async def test_a_gate_that_cannot_keep_its_files_is_an_error_of_who_asks(tmp_path: Path):
     (tmp_path / "file").write_text("")
-    async with LazyEgressProxy(tmp_path / "file" / "gate", EgressProxySettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "file" / "egress_proxy", EgressProxySettings()) as gates:
         for _ in range(2):
             with pytest.raises(UserError, match="cannot be made"):
                 await gates.get()
 
 
 async def test_who_is_cancelled_while_it_opens_does_not_close_it_for_others(tmp_path: Path):
-    async with LazyEgressProxy(tmp_path / "gate", EgressProxySettings()) as gates:
+    async with LazyEgressProxy(tmp_path / "egress_proxy", EgressProxySettings()) as gates:
         async with asyncio.TaskGroup() as group:
             first = group.create_task(gates.get())
             second = group.create_task(gates.get())
