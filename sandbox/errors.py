@@ -1,4 +1,5 @@
-"""What can go wrong with a sandbox.  Cause decides: the daemon's fault is infrastructure, the agent's is an outcome."""
+"""The errors of sandboxes. The cause decides the class: what the daemon or the host did is infrastructure, what the
+agent did is an outcome of its policy."""
 
 from __future__ import annotations
 
@@ -8,50 +9,53 @@ from protocol.errors import InfraError, LongshoreError
 
 
 class SandboxStartError(InfraError):
-    """A container could not be made ready for the agent.  Nothing of the agent's had run."""
+    """A container could not be made ready for the agent, and nothing of the agent had run in it."""
 
 
 class TaskFault(SandboxStartError):
-    """The task's own doing: its build, its setup or one of its services fails, and would fail again."""
+    """The task itself is at fault: its build, its setup script or one of its services fails, and would fail again."""
 
 
 class ImageError(SandboxStartError):
-    """A task's image cannot be had.  The message ends with what was said last."""
+    """A task's image is not available. The message ends with the last lines of the pull or the daemon."""
 
 
 class BuildError(ImageError, TaskFault):
-    """A task's image cannot be built.  The message ends with the build's last lines."""
+    """A task's image cannot be built. The message ends with the last lines of the build."""
 
 
 class SandboxLost(InfraError):
-    """A running container is gone, or does not answer, and nothing proves that the agent did it."""
+    """A running container is gone or does not answer, and nothing proves that the agent caused it."""
 
 
 class ShellBusy(LongshoreError):
-    """The shell still runs a command: one that a tool left to itself, or somebody else's."""
+    """The shell still runs a command, which a tool left running or another caller started."""
 
     def __init__(self, message: str = "the shell still runs a command: wait for it, or end it first") -> None:
         super().__init__(message)
 
 
 class SandboxVanished(SandboxLost):
-    """A running container ended, or its PID 1 fell silent, while daemon, host and pool were healthy, and nothing says
-    why.  Once is bad luck; a sample that it befalls twice did it."""
+    """A running container ended, or its PID 1 fell silent, for no known reason while daemon, host and pool were
+    healthy.
+
+    Once is bad luck; a sample whose sandboxes vanish twice is taken for the cause.
+    """
 
 
 class DestructionCause(StrEnum):
     """How an agent ended its own container."""
 
     MEMORY = "memory"
-    """PID 1 was killed because the container had no memory left."""
+    """PID 1 was killed because the container ran out of memory."""
     DISK = "disk"
-    """It wrote more than its disk limit."""
+    """The agent wrote more than its disk limit."""
     TESTED = "tested"
-    """What ran in it as its tests, or what they left, could not be removed from it."""
+    """Tests, or what they left behind, could not be removed from the agent's container."""
 
 
 class SandboxDestroyed(LongshoreError):
-    """The agent ended its own container while daemon, host and pool were healthy: a policy outcome."""
+    """The agent ended its own container while daemon, host and pool were healthy: an outcome of its policy."""
 
     def __init__(self, message: str, how: DestructionCause = DestructionCause.MEMORY) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
-"""This machine, made ready for sandboxes: ``python -m sandbox.host up | status | down``.
+"""Sets this machine up for sandboxes: ``python -m sandbox.host up | status | down``.
 
-``ensure`` finds or starts a Docker engine, finds or builds the base image, and prepares the kit that is mounted into
-every sandbox.  It records what it found, so that pools and tests use the same.  Idempotent: a second run installs
-nothing.
+``up`` finds or starts a Docker engine, finds or builds the base image, and prepares the toolchain that is mounted into
+every sandbox. It writes what it found to a record (:mod:`sandbox.host_record`), so that pools and tests use the same. A
+second run installs nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from sandbox.toolchain import build as toolchain_build
 
 
 def ensure_host(settings: HostSettings | None = None, say: ReportLine | None = None) -> SandboxHost:
-    """Make this machine ready and return how to use it.  Blocking.  Raises UserError with what to do."""
+    """Set this machine up and return its record; ``say`` receives lines about the progress.
+
+    Blocks. Raises UserError with what to do.
+    """
     settings = settings or HostSettings.from_environment()
     say = say or _nothing
     with _locked(settings.home):
@@ -88,14 +91,13 @@ def _nothing(line: str) -> None:
 
 
 def report_status(settings: HostSettings, say: ReportLine) -> bool:
-    """Say what is set up.  Returns whether sandboxes can start."""
+    """Report what is set up through ``say``. Returns whether sandboxes can start."""
     host = current_host(settings)
     answers = daemon.engine_answers(host.docker_url)
     say(f"docker engine: {host.docker_url} {'answers' if answers else 'DOES NOT ANSWER: python -m sandbox.host up'}")
     image = answers and daemon.has_image(host.docker_url, host.base_image)
-    say(
-        f"base image: {host.base_image}{'' if image else ' MISSING: python -m sandbox.host up'}, toolchain: {host.toolchain}"
-    )
+    missing = "" if image else " MISSING: python -m sandbox.host up"
+    say(f"base image: {host.base_image}{missing}, toolchain: {host.toolchain}")
     if not (image and host.toolchain.exists()):
         return False
     from sandbox.pool import disk_watch  # with the engine's client, which nobody else here needs
@@ -106,7 +108,7 @@ def report_status(settings: HostSettings, say: ReportLine) -> bool:
 
 
 def stop_engine(settings: HostSettings, say: ReportLine) -> None:
-    """Stop the engine, if it is one that we started.  Images and toolchain stay."""
+    """Stop the Docker engine if longshore started it. Images and toolchain stay."""
     host = current_host(settings)
     if not host.engine_owner or owner.is_proved_dead(host.engine_owner):
         say(f"docker engine: {host.docker_url} was not started by us; nothing to stop")
@@ -120,6 +122,7 @@ def stop_engine(settings: HostSettings, say: ReportLine) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
     parser = CommandLineParser(prog="python -m sandbox.host", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("command", choices=("up", "status", "down"))
     chosen = parser.parse_args(arguments).command

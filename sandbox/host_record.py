@@ -1,4 +1,4 @@
-"""How this machine runs sandboxes: the settings of its set-up, and the record that ``python -m sandbox.host up`` writes.
+"""How this machine runs sandboxes: its set-up settings, and the record that ``python -m sandbox.host up`` writes.
 
 Pools, tests and commands read the record, so that all of them use the same Docker engine, base image and toolchain.
 """

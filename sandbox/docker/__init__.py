@@ -1,1 +1,7 @@
-"""The client of one Docker engine and what it holds: addresses, containers, networks, committed images, owners and leftovers. It knows no task, and nothing above it in the room but the errors; layers: address, stream and owner; the engine; what is built on its calls."""
+"""The client of one Docker engine and of what the engine holds: containers, networks, committed images, owners,
+leftovers.
+
+Layers, from below: address, stream, labels and owner; retry; container_spec, container_end and inventory; engine; the
+calls that are built on it (networks, committed_images, leaks, loop_disk, file_status, user_files, network_namespace,
+container_sockets). daemon is the blocking side for set-up. No module knows tasks.
+"""

@@ -1,8 +1,8 @@
-"""Where a Docker engine answers, in one string, and every way to open a connection to it.
+"""The address of a Docker engine as one string, and every way to connect to it.
 
-``unix:///path`` (Docker's socket or Podman's), ``tcp://host:port``, or ``tcp://host:port?certs=/folder`` where the
-engine wants TLS: the folder holds ca.pem, cert.pem and key.pem, the names that Docker's own client uses.  One string,
-so that what was found once can be recorded, compared and handed to other processes.
+The forms are ``unix:///path`` (Docker's socket or Podman's), ``tcp://host:port``, and ``tcp://host:port?certs=/folder``
+for an engine that wants TLS: the folder holds ca.pem, cert.pem and key.pem, as for Docker's own client. One string can
+be recorded, compared and handed to other processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FORMS = "use unix:///path, tcp://host:port, or tcp://host:port?certs=/folder fo
 
 @dataclass(frozen=True, slots=True)
 class DockerAddress:
-    """Made by :meth:`parse`; ``str`` is its way back."""
+    """A parsed address; :meth:`parse` makes it and ``str`` turns it back into its string."""
 
     socket: str = ""
     """Path of a Unix socket; empty for TCP."""
@@ -42,7 +42,7 @@ class DockerAddress:
 
     @classmethod
     def parse(cls, url: str) -> DockerAddress:
-        """Raises UserError for what is no address of an engine."""
+        """Parse an address. Raises UserError for anything else."""
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -58,7 +58,7 @@ class DockerAddress:
 
     @property
     def authority(self) -> str:
-        """The HTTP ``Host`` header's value."""
+        """The value of the HTTP ``Host`` header."""
         if self.socket:
             return "docker"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -69,12 +69,14 @@ class DockerAddress:
         return f"tcp://{self.authority}" + (f"?certs={quote(self.certs)}" if self.certs else "")
 
     def tls(self) -> ssl.SSLContext | None:
-        """Both sides prove who they are.  Raises UserError when the folder does not hold what that needs."""
+        """The context for mutual TLS; None for plain connections. Raises UserError when a certificate is missing."""
         return _tls(self.certs) if self.certs else None
 
     def client(self, timeout_s: float) -> aiodocker.Docker:
-        """An aiodocker client without a limit on connections: the library's default of 100 hangs every call for ever
-        once 100 streams are open."""
+        """Make an aiodocker client without a limit on connections.
+
+        With the library's default of 100, every call would hang once 100 attach streams are open.
+        """
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         if self.socket:
             connector: aiohttp.BaseConnector = aiohttp.UnixConnector(self.socket, limit=0)
@@ -85,14 +87,14 @@ class DockerAddress:
         return aiodocker.Docker(base, connector=connector, timeout=timeout)
 
     async def connect(self, protocol: Callable[[], P]) -> P:
-        """A raw connection, for a stream that is hijacked from HTTP.  Raises OSError."""
+        """Open a raw connection for a stream that is hijacked from HTTP. Raises OSError."""
         loop = asyncio.get_running_loop()
         if self.socket:
             return (await loop.create_unix_connection(protocol, self.socket))[1]
         return (await loop.create_connection(protocol, self.host, self.port, ssl=self.tls()))[1]
 
     def http_connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        """Blocking, for set-up and preflight."""
+        """Make a blocking connection for set-up and preflight checks."""
         if self.socket:
             return UnixHttpConnection(self.socket, timeout_s)
         tls = self.tls()
@@ -102,6 +104,8 @@ class DockerAddress:
 
 
 class UnixHttpConnection(http.client.HTTPConnection):
+    """A blocking HTTP connection over a Unix socket."""
+
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__("docker", timeout=timeout_s)
         self._path = path
@@ -113,7 +117,7 @@ class UnixHttpConnection(http.client.HTTPConnection):
 
 
 def docker_address_from_environment(env: Mapping[str, str]) -> str:
-    """The address that DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name; empty when they name none."""
+    """Return the address that DOCKER_HOST, DOCKER_TLS_VERIFY and DOCKER_CERT_PATH name; empty when they name none."""
     url = env.get("DOCKER_HOST", "")
     if not url or not env.get("DOCKER_TLS_VERIFY") or not url.startswith("tcp://") or "?" in url:
         return url

@@ -1,4 +1,4 @@
-"""A container's processes, as its cgroup on this host names them."""
+"""The processes of a container on this host, found by its cgroup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def cgroup_procs(pid: int, container: str, root: Path = _CGROUPS, proc: Path = Path("/proc")) -> Path | None:
-    """The ``cgroup.procs`` of this container's own cgroup; None when that process here is not this container's."""
+    """Find the ``cgroup.procs`` file of a container's cgroup; None when process ``pid`` on this host is not in that
+    container."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text().splitlines()
     except OSError:

@@ -1,5 +1,7 @@
-"""A container's files as an image: made by the daemon, removed by its id.  What a dead process left is known by its
-labels, which are the container's."""
+"""Images of a container's files: the daemon commits them, and they are removed by their id.
+
+A committed image inherits the container's labels, by which those of a dead process are found.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,19 @@ from sandbox.docker.retry import DockerEngineError, call_with_retries
 
 _BUSY = frozenset({409, 500, 502, 503})
 COMMIT_TIMEOUT_S = 180.0
-"""A healthy host copies within this what a sandbox may write (:class:`sandbox.docker.container_spec.ContainerLimits`), busy or not."""
+"""A healthy host, even a busy one, copies within this time what a sandbox may write
+(:class:`sandbox.docker.container_spec.ContainerLimits`)."""
 _NOT_FROZEN = frozenset({500, 503})
 """A busy host may fail to freeze a container; then nothing has been copied."""
 
 
 @asynccontextmanager
 async def committed_image(engine: DockerEngine, container: str, *, pause: bool) -> AsyncGenerator[str]:
-    """Id of an image of the container's files as they are now; removed at the end.  Raises EngineError.
+    """Commit a container's files as they are now, and yield the image's id; the image is removed at the end of the
+    block.
 
-    ``pause``: the daemon holds the container still while it copies.  The image carries the container's labels.  What
-    lies on volumes is not in it.
+    With ``pause`` the daemon freezes the container while it copies. The image carries the container's labels. Files on
+    volumes are not in it. Raises DockerEngineError.
     """
 
     async def call() -> str:
@@ -54,21 +58,23 @@ async def committed_image(engine: DockerEngine, container: str, *, pause: bool) 
 
 
 async def writable_layer_bytes(engine: DockerEngine, container: str) -> int:
-    """The length of all files that the container has beyond its image's, holes included: what a copy of it takes up.
+    """Return the length of all files that the container has beyond its image's, holes included: the size of a copy.
 
-    Raises EngineError.
+    Raises DockerEngineError.
     """
     return int((await engine.inspect(container, size=True)).get("SizeRw") or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedImage:
+    """An image that was committed from a container."""
+
     image: str
     labels: Mapping[str, str]
 
 
 async def list_committed_images(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[CommittedImage, ...]:
-    """The images of containers that carry all these labels.  Raises EngineError."""
+    """List the committed images that carry all these labels. Raises DockerEngineError."""
     filters = {"label": [OWNER_LABEL, *(f"{key}={value}" for key, value in labels.items())]}
 
     async def call() -> tuple[CommittedImage, ...]:
@@ -79,7 +85,8 @@ async def list_committed_images(engine: DockerEngine, labels: Mapping[str, str])
 
 
 async def remove_committed_image(engine: DockerEngine, image: str) -> None:
-    """Raises EngineError, with status 409 while a container uses it."""
+    """Remove an image; one that is gone is no error. Raises DockerEngineError, with status 409 while a container uses
+    it."""
 
     async def call() -> None:
         try:

@@ -1,7 +1,6 @@
-"""A way into a container that has no network: a server of this process listens on the container's own loopback.
+"""A way into a container without a network: a socket of this process listens on the container's own loopback.
 
-Nothing else becomes reachable by it, for anybody: the socket is in the container's namespace alone, and what answers
-there is the server that it is handed to.
+The socket exists in the container's namespace alone, so nothing else becomes reachable through it.
 """
 
 from __future__ import annotations
@@ -18,16 +17,18 @@ from sandbox.docker.retry import DockerEngineError, Json
 
 
 class ContainerProcess(NamedTuple):
-    """A container's first process, by this host's number."""
+    """A container's first process, by its PID on this host."""
 
     pid: int
     confirm: Callable[[], Awaitable[None]]
-    """Raises EngineError where the number is not the container's any more."""
+    """Raises DockerEngineError when the PID no longer belongs to the container."""
 
 
 def container_process(engine: DockerEngine, container: str, facts: Json) -> ContainerProcess:
-    """Of a running container, by what the engine says of it.  Raises UserError where the engine may be on another
-    machine, whose numbers are not this one's."""
+    """Find the first process of a running container in the daemon's description ``facts`` of it.
+
+    Raises UserError where the engine may be on another machine, whose PIDs mean nothing here.
+    """
     if not DockerAddress.parse(engine.url).socket:
         raise UserError(
             "a door into a sandbox (network `proxy`, agent.harness) is opened in its namespace on this machine, and "
@@ -44,7 +45,10 @@ def container_process(engine: DockerEngine, container: str, facts: Json) -> Cont
 
 
 async def listen_in_container(engine: DockerEngine, container: str, port: int) -> socket.socket:
-    """A socket at 127.0.0.1:``port`` of a running container.  Raises UserError where that cannot be had here, DoorTaken
-    where a program of the container's listens there, EngineError."""
+    """Listen at 127.0.0.1:``port`` of a running container.
+
+    Raises UserError where that is impossible, PortTakenError where a program in the container listens there,
+    DockerEngineError.
+    """
     pid, confirm = container_process(engine, container, await engine.inspect(container))
     return await listen_in_namespace(pid, confirm, port)

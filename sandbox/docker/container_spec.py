@@ -76,8 +76,8 @@ class ContainerSpec:
     limits: ContainerLimits = ContainerLimits()
     hostname: str = "sandbox"
     auto_remove: bool = True
-    """Whether the daemon removes the container when it ends.  A daemon with live-restore would kill such containers when
-    it restarts, so there the session removes its own."""
+    """Whether the daemon removes the container when it ends.  A daemon with live-restore would kill such containers
+    when it restarts, so there the session removes its own."""
     disk_quota: bool = False
     """Whether the daemon's storage driver holds the disk limit."""
     disk_loop: bool = False

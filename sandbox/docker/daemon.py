@@ -1,7 +1,7 @@
-"""The steps behind ``python -m sandbox.host up`` that concern the engine and the machine.  Blocking, idempotent.
+"""The blocking, idempotent steps of ``python -m sandbox.host up`` that concern the Docker engine and the machine.
 
-Nothing outside our own folders is configured: an engine that we start has its own data root, exec root, socket, pid
-file and log, and /etc/docker is never written.
+A dockerd that longshore starts has its own data root, exec root, socket, pid file and log; /etc/docker is never
+written.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ReportLine = Callable[[str], None]
 SYSTEM_SOCKET = "unix:///var/run/docker.sock"
 _ENGINE_PACKAGES = ("docker.io", "iptables")
 _CLIENT_PACKAGES = ("docker-cli",)
-"""Where a release has these, docker.io does not hold the ``docker`` command."""
+"""Installed where the distribution has them; there docker.io does not include the ``docker`` command."""
 _ENGINE_START_S = 90.0
 _ENGINE_PID_S = 10.0
-"""A dockerd that has written no pid file by then has given up."""
+"""A dockerd that has written no pid file within this time has failed."""
 
 
 class DockerAccessDeniedError(UserError):
-    """There is a Docker engine, and this user may not talk to it."""
+    """A Docker engine is running, and this user may not use it."""
 
     def __init__(self, url: str) -> None:
         super().__init__(
@@ -42,7 +42,7 @@ class DockerAccessDeniedError(UserError):
 
 
 def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
-    """Whether a Docker engine answers ``/_ping`` at this address.  Raises :class:`EngineForbidden`."""
+    """Whether a Docker engine answers ``/_ping`` at this address. Raises DockerAccessDeniedError."""
     connection = DockerAddress.parse(url).http_connection(timeout_s)
     try:
         connection.request("GET", "/_ping")
@@ -58,7 +58,7 @@ def engine_answers(url: str, timeout_s: float = 3.0) -> bool:
 def run_program(
     arguments: Sequence[str], what: str, *, env: dict[str, str] | None = None, cwd: Path | None = None
 ) -> str:
-    """Run a program to its end and return its output.  Raises UserError with the end of what it said."""
+    """Run a program to its end and return its output. Raises UserError with the end of its error output."""
     try:
         done = subprocess.run(
             list(arguments), capture_output=True, text=True, check=False, cwd=cwd, env={**os.environ, **(env or {})}
@@ -74,8 +74,10 @@ def run_program(
 def apt_install(
     packages: Sequence[str], say: ReportLine, *, where_known: Sequence[str] = (), otherwise: str = ""
 ) -> None:
-    """Install Debian packages, as root, and of ``where_known`` those that this release has.  Raises UserError that says
-    what to do by hand, or ``otherwise``."""
+    """Install Debian packages as root, and those of ``where_known`` that this release has.
+
+    Raises UserError that says what to do by hand, or suggests ``otherwise``.
+    """
     by_hand = f"apt-get install {' '.join(packages)}"
     needed = f"{' and '.join(packages)} {'are' if len(packages) > 1 else 'is'} needed"
     instead = f", or {otherwise}" if otherwise else ""
@@ -99,8 +101,10 @@ def _apt_knows(package: str) -> bool:
 
 
 def find_answering_engine(addresses: Sequence[str]) -> str | None:
-    """The first address at which an engine answers.  Raises :class:`EngineForbidden` when the only one may not be
-    used."""
+    """Return the first address at which an engine answers; None for none.
+
+    Raises DockerAccessDeniedError when the only engine may not be used.
+    """
     forbidden: DockerAccessDeniedError | None = None
     for url in dict.fromkeys(addresses):
         try:
@@ -114,7 +118,7 @@ def find_answering_engine(addresses: Sequence[str]) -> str | None:
 
 
 def start_engine(root: Path, runtime: Path, say: ReportLine, *, options: Sequence[str] = ()) -> tuple[str, int]:
-    """Start a dockerd of our own in a session of its own.  Returns its address and pid."""
+    """Start a dockerd in a session of its own. Returns its address and pid. Raises UserError."""
     if os.geteuid() != 0:
         raise UserError(
             "no Docker engine answers, and only root can start one: start Docker, or set DOCKER_HOST to a running one"
@@ -147,7 +151,7 @@ def start_engine(root: Path, runtime: Path, say: ReportLine, *, options: Sequenc
 def call_engine_api(
     url: str, method: str, path: str, body: IO[bytes] | None = None, timeout_s: float = 60.0
 ) -> tuple[int, bytes]:
-    """One blocking call of the engine's API: HTTP status and body.  Raises UserError when no answer comes."""
+    """Call the engine's API once. Returns HTTP status and body. Raises UserError when no answer comes."""
     connection = DockerAddress.parse(url).http_connection(timeout_s)
     try:
         connection.request(method, path, body, {"Content-Type": "application/x-tar"} if body else {})
@@ -164,7 +168,7 @@ def call_engine_api(
 def create_image(
     url: str, what: str, *, body: IO[bytes] | None = None, timeout_s: float = 1800.0, **query: str
 ) -> None:
-    """Pull or import, by ``POST /images/create``.  Raises UserError with the engine's own words."""
+    """Pull or import an image with ``POST /images/create``. Raises UserError with the engine's message."""
     status, answer = call_engine_api(url, "POST", f"/images/create?{urlencode(query)}", body, timeout_s)
     problem = find_stream_error(answer) if status == http.HTTPStatus.OK else answer.decode(errors="replace").strip()
     if problem:
@@ -172,13 +176,13 @@ def create_image(
 
 
 def find_stream_error(stream: bytes) -> str:
-    """The error in the engine's stream of JSON lines; empty when there is none."""
+    """Return the error in the engine's stream of JSON lines; empty when there is none."""
     lines = [json.loads(line) for line in stream.splitlines() if line.strip().startswith(b"{")]
     return next((str(each["error"]) for each in lines if "error" in each), "")
 
 
 def image_id(url: str, name: str) -> str:
-    """The image's content id; empty when the engine does not have it."""
+    """Return an image's content id; empty when the engine does not have the image."""
     try:
         status, answer = call_engine_api(url, "GET", f"/images/{quote(name)}/json")
     except UserError:
@@ -187,4 +191,5 @@ def image_id(url: str, name: str) -> str:
 
 
 def has_image(url: str, name: str) -> bool:
+    """Whether the engine has the image."""
     return bool(image_id(url, name))

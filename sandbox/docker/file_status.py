@@ -1,4 +1,4 @@
-"""What a daemon says of a path in a container, without opening what is there."""
+"""The status of a path in a container as the daemon reports it, without opening the file."""
 
 from __future__ import annotations
 
@@ -11,27 +11,30 @@ from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 _GO_LINK = 1 << 27
 _GO_NO_FILE = 1 << 31 | _GO_LINK | 1 << 26 | 1 << 25 | 1 << 24 | 1 << 21 | 1 << 19
-"""The bits of Go's FileMode that say folder, link, device, pipe, socket, character device, anything else."""
+"""The bits of Go's FileMode for folder, link, device, pipe, socket, character device and irregular file."""
 
 
 class ContainerFileStatus(NamedTuple):
+    """Mode (Go's FileMode), size in bytes, and link target of a path."""
+
     mode: int
     size: int
     target: str
-    """Of a link: what it leads to in the container, all links followed."""
+    """For a link: the path in the container that it leads to, all links followed."""
 
     @property
     def is_link(self) -> bool:
+        """Whether it is a symbolic link."""
         return bool(self.mode & _GO_LINK)
 
     @property
     def is_file(self) -> bool:
-        """A regular one."""
+        """Whether it is a regular file."""
         return not self.mode & _GO_NO_FILE
 
 
 async def container_file_status(engine: DockerEngine, container: str, path: str) -> ContainerFileStatus | None:
-    """Without opening it; None where there is nothing.  Raises EngineError."""
+    """Return the status of a path; None where nothing exists. Raises DockerEngineError."""
     docker = engine.docker
 
     async def call() -> ContainerFileStatus | None:

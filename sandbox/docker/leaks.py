@@ -1,4 +1,4 @@
-"""What an engine holds that it did not hold before: by its full lists, not by a label."""
+"""Detects leaks: compares complete inventories of an engine, without trusting labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _POLL_S = 0.3
 
 
 async def inventory_without_labels(engine: DockerEngine, labels: Mapping[str, str]) -> DockerInventory:
-    """What the engine holds, but for containers, networks and copies with all these labels.  Raises EngineError."""
+    """List what the engine holds, except containers, networks and committed images with all these labels.
+
+    Raises DockerEngineError.
+    """
     own = DockerInventory(
         frozenset(each.id for each in await engine.containers(labels)),
         frozenset(each.id for each in await networks.list_networks(engine, labels)),
@@ -26,7 +29,10 @@ async def inventory_without_labels(engine: DockerEngine, labels: Mapping[str, st
 
 
 async def inventory_of_others(engine: DockerEngine, key: str, value: str) -> DockerInventory:
-    """What carries the label ``key`` with another value: somebody else's, who may be at work.  Raises EngineError."""
+    """List what carries the label ``key`` with another value and so belongs to somebody who may still work.
+
+    Raises DockerEngineError.
+    """
 
     def others(labels: Mapping[str, str]) -> bool:
         return labels.get(key, value) != value
@@ -49,10 +55,10 @@ async def wait_for_leaks(
     count_reserved: Callable[[], Awaitable[int]] | None = None,
     list_others: Callable[[], Awaitable[DockerInventory]] | None = None,
 ) -> DockerInventory:
-    """What is new and stays, once the engine has had ``patience_s`` for removals that are under way.
+    """Return what is new and stays for ``patience_s``, within which removals under way may finish.
 
-    ``kept``: how many new containers a server keeps for itself.  ``apart``: what is somebody else's.  Raises
-    EngineError.
+    ``count_reserved`` returns how many new containers a server keeps for itself; ``list_others`` what belongs to
+    others. Raises DockerEngineError.
     """
     give_up = time.monotonic() + patience_s
     while True:

@@ -1,9 +1,9 @@
-"""A file system of its own for what a sandbox writes: an ext4 in a sparse file, mounted where the daemon keeps the
-container's layer, between its creation and its start.
+"""A file system of its own for what a sandbox writes: an ext4 image in a sparse file, mounted over the container's
+layer between its creation and its start.
 
-A write beyond its size fails inside, and so does one file too many.  That needs root on the daemon's own host and
-touches the daemon's folder, so a pool does it only where it is told to.  The file has no name any more once it is
-mounted: it goes with its mount, and that goes when the daemon removes the container.
+A write beyond its size fails inside the container, and so does one file too many. It needs root on the daemon's host
+and works in the daemon's folder, so a pool does it only when told to. The file is unlinked once it is mounted: it
+disappears with the mount, when the daemon removes the container.
 """
 
 from __future__ import annotations
@@ -28,21 +28,24 @@ _MOUNT = ("mount", "-t", "ext4", "-o", "loop,noatime,noinit_itable")
 
 
 async def find_upper_layer(engine: DockerEngine, container: str) -> Path | None:
-    """The folder on the daemon's host with what a container has written; None where the driver has none.
+    """Return the folder on the daemon's host that holds what a container has written; None where the driver has none.
 
-    Raises EngineError.
+    Raises DockerEngineError.
     """
     return upper_layer_of(await engine.inspect(container))
 
 
 def upper_layer_of(shown: Json) -> Path | None:
-    """The same, of what the daemon says of the container."""
+    """Return that folder from the daemon's description of the container."""
     layers = cast("dict[str, str]", shown.get("GraphDriver", {}).get("Data") or {})
     return Path(layers["UpperDir"]) if "UpperDir" in layers else None
 
 
 async def mount_loop_disk(engine: DockerEngine, container: str, size: int) -> None:
-    """To a container that has been created and does not run.  Raises EngineError where it cannot be done here."""
+    """Give a file system of ``size`` bytes to a container that has been created and does not run.
+
+    Raises DockerEngineError where that is impossible.
+    """
     upper = await find_upper_layer(engine, container)
     if upper is None:
         raise DockerEngineError("the engine's storage keeps no layer that a disk could be given to")
@@ -52,7 +55,7 @@ async def mount_loop_disk(engine: DockerEngine, container: str, size: int) -> No
         await asyncio.to_thread(_mount_over, layer, size)
 
     async def keep(_: None) -> None:
-        """It goes with its container, which is not to be removed while it is being mounted."""
+        """Keep the mount: the container removes it, and must not be removed while it is being mounted."""
 
     try:
         await call_with_undo(mount, keep)
@@ -64,8 +67,10 @@ async def mount_loop_disk(engine: DockerEngine, container: str, size: int) -> No
 
 
 async def daemon_sees_loop_disk(engine: DockerEngine, container: str) -> bool:
-    """Whether what the daemon writes into a container is on the disk that it was given: a daemon in a mount namespace
-    of its own does not see that.  Raises EngineError."""
+    """Whether files that the daemon writes into the container land on its own disk.
+
+    A daemon in a mount namespace of its own does not see the mount. Raises DockerEngineError.
+    """
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(tarfile.TarInfo(_SEEN))
@@ -80,7 +85,7 @@ async def daemon_sees_loop_disk(engine: DockerEngine, container: str) -> bool:
 
 
 def _mount_over(layer: Path, size: int) -> None:
-    """Blocks.  What is in the folder is found in the file system again."""
+    """Blocks. Files that are already in the layer are copied to the file system."""
     with tempfile.TemporaryDirectory(prefix="longshore-disk-", dir=layer.parents[1]) as folder:
         disk, filled = Path(folder) / "disk", Path(folder) / "filled"
         filled.mkdir()

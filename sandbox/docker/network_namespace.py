@@ -1,7 +1,7 @@
-"""A listening socket inside another network namespace.
+"""Opens a listening socket inside another network namespace.
 
-The sandbox keeps the network ``none``: nothing leads out of its namespace but what listens on its loopback, and that is
-a socket of ours.  No bridge, no address, no packet filter, and no way from one sandbox to another.
+The sandbox keeps Docker's network ``none``: the only thing reachable in its namespace is this socket on its loopback.
+There is no bridge, no address, no packet filter, and no way from one sandbox to another.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _BACKLOG = 64
 
 
 class PortTakenError(DockerEngineError):
-    """A program in the sandbox listens where the door would be."""
+    """A program in the sandbox already listens on the port."""
 
 
 async def listen_in_namespace(
     pid: int, confirm: Callable[[], Awaitable[None]], port: int = PROXY_PORT
 ) -> socket.socket:
-    """A socket at 127.0.0.1:``port`` of the namespace of a process on this host.
+    """Listen at 127.0.0.1:``port`` in the network namespace of a process on this host.
 
-    ``confirm`` is called with the namespace held and before anything listens there: a process that ended meanwhile may
-    have left its number to another.  Raises UserError where this process may not enter it, DoorTaken, EngineError when
-    it is gone, and what ``confirm`` raises.
+    ``confirm`` is called while the namespace is held and before anything listens there, because a process that has
+    ended may have left its PID to another one. Raises UserError where this process may not enter the namespace,
+    PortTakenError, DockerEngineError when the process is gone, and what ``confirm`` raises.
     """
     try:
         with _held(pid) as namespace:
@@ -54,7 +54,7 @@ async def listen_in_namespace(
 
 @contextmanager
 def _held(pid: int) -> Generator[int]:
-    """A descriptor of the network namespace that a process is in."""
+    """Yield a file descriptor of the network namespace of a process."""
     namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         if os.fstat(namespace).st_ino == Path("/proc/self/ns/net").stat().st_ino:
@@ -69,7 +69,7 @@ async def _close(door: socket.socket) -> None:
 
 
 def _in_own_thread(namespace: int, port: int) -> socket.socket:
-    """In a thread that ends with it: a thread that has changed its namespace serves nothing else."""
+    """Listen in a thread that then ends, because a thread that has changed its namespace cannot serve anything else."""
     made: list[socket.socket] = []
     problems: list[OSError] = []
 

@@ -1,7 +1,7 @@
-"""Private networks: one for the containers of one session, from which nothing leads out.
+"""Private networks: one for the containers of one session, with no route outside.
 
-They are made on a subnet of our own range, because an engine's own ranges end after some thirty networks, and carry the
-labels of whose they are, so that what a dead process left can be told apart and removed (:mod:`sandbox.pool.sweep`).
+Their subnets come from longshore's own range, because Docker's default ranges are exhausted after some thirty networks.
+They carry their owner's labels, so that those of a dead process can be removed (:mod:`sandbox.pool.leftovers`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sandbox.docker.engine import DockerEngine
 from sandbox.docker.retry import DockerEngineError, Json, call_with_retries
 
 MAX_SERVICES = 10
-"""As many as a network has addresses for, beside the agent's container and those that its tests run in."""
+"""Most services of one task: a network has addresses for these, the agent's container and the verifiers."""
 NETWORK_PREFIX = "longshore-"
-"""How the names of all networks of ours begin."""
+"""Prefix of the names of all of longshore's networks."""
 SUBNET_RANGE = "10.213.0.0/16"
-"""Where all of them are."""
+"""The range of all private networks."""
 _FIRST_SUBNET, _SUBNETS, _SUBNET_ADDRESSES = (10 << 24) + (213 << 16), 4096, 16
 _TRIES = 64
 _RETRIED = frozenset({500, 502, 503})
@@ -34,13 +34,15 @@ _LOOK_AGAIN_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class NetworkInfo:
+    """A network in the daemon's list."""
+
     id: str
     name: str
     labels: Mapping[str, str]
 
 
 async def list_networks(engine: DockerEngine, labels: Mapping[str, str]) -> tuple[NetworkInfo, ...]:
-    """Those that carry all these labels.  Raises EngineError."""
+    """List the networks that carry all these labels. Raises DockerEngineError."""
     filters = {"label": [f"{key}={value}" for key, value in labels.items()]}
 
     async def call() -> tuple[NetworkInfo, ...]:
@@ -51,7 +53,7 @@ async def list_networks(engine: DockerEngine, labels: Mapping[str, str]) -> tupl
 
 
 async def create_private_network(engine: DockerEngine, labels: Mapping[str, str]) -> str:
-    """A new network's name.  Cancelled, it leaves none.  Raises EngineError."""
+    """Create a network and return its name. When cancelled it leaves none. Raises DockerEngineError."""
     name = f"{NETWORK_PREFIX}{uuid.uuid4().hex[:16]}"
     first = random.randrange(_SUBNETS)
     for attempt in range(_TRIES):
@@ -77,7 +79,7 @@ async def create_private_network(engine: DockerEngine, labels: Mapping[str, str]
 
 
 async def create_network(engine: DockerEngine, body: Json) -> None:
-    """From the body of Docker's ``POST /networks/create``.  Raises EngineError."""
+    """Create a network from the body of Docker's ``POST /networks/create``. Raises DockerEngineError."""
 
     async def call() -> None:
         await engine.docker.networks.create(body)
@@ -86,9 +88,9 @@ async def create_network(engine: DockerEngine, body: Json) -> None:
 
 
 async def remove_network(engine: DockerEngine, name: str, wait_s: float = _TEARDOWN_S) -> bool:
-    """Until it is gone: the engine refuses while a container that has ended is still being removed.
+    """Remove a network, and repeat that while the engine refuses because an ended container is still being removed.
 
-    False where it is in use and ``wait_s`` is 0.  Raises EngineError.
+    Returns False when the network is in use and ``wait_s`` is 0. Raises DockerEngineError.
     """
     give_up = time.monotonic() + wait_s
     while True:

@@ -1,7 +1,7 @@
-"""Who owns a container, written so that its death can be proved and never guessed.
+"""The owner of a container, written so that its death can be proved.
 
-``boot/pidns/pid/start``: a process of this very boot and PID namespace, by id and start time.  An owner elsewhere
-(another host, another namespace, an earlier boot) is never called dead; the container's own expiry speaks for it.
+``boot/pidns/pid/start`` names a process by boot, PID namespace, PID and start time. An owner elsewhere (another host,
+another namespace, an earlier boot) is never taken for dead; the container's own expiry ends it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ def _place() -> str:
 
 
 def owner_of_process(pid: int) -> str:
-    """The label of a process of this PID namespace."""
+    """Return the owner label for a process of this PID namespace."""
     return f"{_place()}/{pid}/{_start_ticks(pid)}"
 
 
 def owner_of_this_process() -> str:
-    """The label of the process that asks."""
+    """Return the owner label for the calling process."""
     return owner_of_process(os.getpid())
 
 
 def owner_to_file_name(owner: str) -> str:
-    """The label as a part of a file's name, in which are neither dots nor commas."""
+    """Write an owner as part of a file name, without dots and commas."""
     return owner.replace("/", "_")
 
 
 def owner_from_file_name(part: str) -> str:
-    """The label that :func:`file_name` made ``part`` of."""
+    """Reverse :func:`owner_to_file_name`."""
     return part.replace("_", "/")
 
 
 def owner_pid(owner: str) -> int:
+    """Return the PID in an owner label."""
     return int(owner.split("/")[-2])
 
 
 def is_proved_dead(owner: str) -> bool:
-    """Whether the owner was a process of this boot and namespace that runs no more."""
+    """Whether the owner was a process of this boot and namespace that no longer runs."""
     place, _, process = owner.rpartition("/")[0].rpartition("/")
     start = owner.rpartition("/")[2]
     if place != _place() or not process.isdigit():

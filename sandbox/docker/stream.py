@@ -1,4 +1,4 @@
-"""Docker's own framing around the output of a container without a TTY.  Pure: bytes in, values out."""
+"""Docker's framing of the output of a container without a TTY: bytes in, values out, no I/O."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ _MAX_CHUNK_BYTES = 16 << 20
 
 
 class StreamProtocolError(Exception):
-    """The other end does not speak the protocol that it should."""
+    """The other end does not speak the expected protocol."""
 
 
 class StreamChunk(NamedTuple):
+    """One write of the container, to standard output or to standard error."""
+
     stderr: bool
     data: bytes
 
 
 class DockerStreamDemultiplexer:
-    """Undoes the 8-byte headers that Docker puts around each write."""
+    """Removes the 8-byte header that Docker puts before each write."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[StreamChunk]:
-        """Raises WireError."""
+        """Take bytes and yield the chunks that are complete. Raises StreamProtocolError."""
         self._buffer += data
         at = 0
         try:

@@ -1,9 +1,8 @@
-"""The files of a container that its daemon reads on the host: who the user is, when it starts one, and whose a file is,
-when it packs some.
+"""Checks the files of a container that the daemon reads on the host: /etc/passwd and /etc/group.
 
-Of an image those are somebody's who built it.  In a sandbox, and in a copy of one, they are an agent's: a pipe among
-them holds the daemon for ever, and the container with it, which then nobody can remove; a long list is read into the
-daemon's memory.
+The daemon reads them when it starts a container or packs files. In an image their author wrote them; in a sandbox, or
+in an image committed from one, the agent may have changed them: a named pipe blocks the daemon forever, and with it the
+container's removal, and a huge file fills the daemon's memory.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ MAX_USER_FILE_BYTES = 1 << 20
 
 
 async def check_user_files(engine: DockerEngine, container: str) -> None:
-    """Of a container in which nothing runs that could change them.  Raises EngineError where the daemon had better not
-    read them."""
+    """Check the files of a container in which nothing runs that could change them.
+
+    Raises DockerEngineError where the daemon must not read them.
+    """
     for path in USER_FILES:
         found = await container_file_status(engine, container, path)
         if found is not None and found.is_link:

@@ -1,7 +1,7 @@
-"""One file of the store while it is read: complete, on its way, or passed on.
+"""One cached file while it is read: complete, being fetched, or passed through.
 
-What is on disk is read from there, by each reader at its own pace.  The rest of a file that may not be kept goes from
-hand to hand: a piece comes when all readers have had the one before it, and no reader joins any more.
+What is on disk is read from there, by each reader at its own pace. The rest of a file that may not be kept is passed
+through: a piece is fetched when all readers have had the one before it, and no reader joins any more.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class FetchFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """How an answer begins."""
+    """Status and headers of a response."""
 
     status: int
     headers: Headers
 
     @property
     def length(self) -> int | None:
-        """Bytes that follow, if it says so."""
+        """Number of bytes that follow, if the head says so."""
         said = next((value for name, value in self.headers if name.lower() == "content-length"), "")
         return int(said) if said.isdecimal() else None
 
 
 class _Notifier:
-    """Wakes all who wait for something, to look whether it is there."""
+    """Wakes all waiters so that they check their condition."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -54,12 +54,14 @@ class _Notifier:
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class CachedFile:
+    """A file that is being fetched or is complete."""
+
     head: ResponseHead
     path: Path
     fresh_until: float
-    """Unix seconds."""
+    """Unix time in seconds."""
     arrived: int = 0
-    """Bytes, on disk and passed on."""
+    """Bytes received, on disk or passed through."""
     on_disk: int = 0
     granted: int = 0
     """Bytes that it may have on disk."""
@@ -67,18 +69,21 @@ class CachedFile:
     failed: bool = False
     _piece: bytes = b""
     _places: dict[object, int] = field(default_factory=dict[object, int])
-    """Reader → bytes that it has had."""
+    """Reader → bytes that it has read."""
     _news: _Notifier = field(default_factory=_Notifier)
     _had: _Notifier = field(default_factory=_Notifier)
 
     @property
     def is_read(self) -> bool:
+        """Whether it has readers."""
         return bool(self._places)
 
     @asynccontextmanager
     async def open_reader(self) -> AsyncGenerator[AsyncGenerator[bytes]]:
-        """Yields all of its bytes, as they come; those raise FetchFailed.  It is read from the first moment on: nothing
-        is awaited before the block begins."""
+        """Yield all of the file's bytes as they come; iterating raises FetchFailedError.
+
+        The file has this reader from the first moment: nothing is awaited before the block begins.
+        """
         reader = object()
         self._places[reader] = 0
         try:
@@ -105,7 +110,7 @@ class CachedFile:
                 yield data
 
     async def _wait_behind(self, reader: object, at: int) -> None:
-        """Until there is more than this reader has had, or all is there.  Raises FetchFailed."""
+        """Wait until there is more than this reader has read, or the file is complete. Raises FetchFailedError."""
         self._places[reader] = at
         self._had.ring()
         await self._news.until(lambda: at < self.arrived or self.complete or self.failed)
@@ -119,13 +124,16 @@ class CachedFile:
             raise FetchFailedError from error
 
     def record_written(self, count: int) -> None:
-        """So many more bytes are on disk."""
+        """Record that so many more bytes are on disk."""
         self.arrived += count
         self.on_disk += count
         self._news.ring()
 
     async def pass_on(self, piece: bytes) -> None:
-        """Give the readers what is not kept, and take what is on disk away.  Raises FetchFailed when nobody reads."""
+        """Give the readers a piece that is not kept, and remove what is on disk.
+
+        Raises FetchFailedError when there is no reader.
+        """
         await self._had.until(lambda: all(at == self.arrived for at in self._places.values()))
         if not self._places:
             raise FetchFailedError
@@ -135,12 +143,13 @@ class CachedFile:
         self._news.ring()
 
     def discard(self) -> None:
-        """What is on disk, for good: those who have it open hold no room."""
+        """Remove what is on disk; readers that have it open keep no disk space."""
         with suppress(FileNotFoundError):
             os.truncate(self.path, 0)
             self.path.unlink()
         self.on_disk = self.granted = 0
 
     def finish(self, *, failed: bool) -> None:
+        """Record that the fetch has ended."""
         self.failed, self.complete = failed, not failed
         self._news.ring()

@@ -1,6 +1,7 @@
-"""One client's connection to the gate: HTTP/1.1 requests one after the other, or a tunnel.
+"""One client's connection to the proxy: HTTP/1.1 requests one after the other, or a tunnel.
 
-h11 reads and writes the protocol; here is only what to do with a request.  Every wait for the client has a deadline.
+h11 parses and writes the protocol; this module decides what to do with a request. Every wait for the client has a
+deadline.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ _CHUNK_BYTES = 64 << 10
 
 @dataclass(slots=True)
 class ProxyAccess:
-    """One sandbox's permission, and what it made of it."""
+    """What one sandbox may reach, and where its refused requests are counted."""
 
     allowed: AllowList
     address: str
-    """``http://host:port`` at which the sandbox sees the gate."""
+    """``http://host:port`` of the proxy as the sandbox sees it."""
     on_refused: Callable[[str], None]
 
 
 async def serve_connection(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visit: ProxyAccess, upstream: UpstreamClient
 ) -> None:
-    """Until the client or an error ends it.  Raises nothing but cancellation."""
+    """Serve a connection until the client or an error ends it. Raises nothing but cancellation."""
     try:
         await _Connection(reader, writer, visit, upstream).run()
     except (OSError, TimeoutError, h11.ProtocolError, FetchFailedError, UpstreamError):
@@ -101,7 +102,7 @@ class _Connection:
                 await self._writer.drain()
 
     async def _reply(self, status: int, text: str) -> None:
-        """An answer of our own; after it the connection ends."""
+        """Send a reply of the proxy itself; after it the connection ends."""
         if self._http.our_state is not h11.SEND_RESPONSE and self._http.our_state is not h11.IDLE:
             raise UpstreamError(text)
         body = f"longshore gate: {text}\n".encode()
@@ -173,7 +174,7 @@ class _Connection:
 
 
 async def _pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-    """Bytes one way, until that side has said all or breaks off; the other way goes on."""
+    """Copy bytes one way until that side ends or breaks off; the other way goes on."""
     with contextlib.suppress(OSError, TimeoutError):
         while True:
             async with asyncio.timeout(_TUNNEL_S):

@@ -1,12 +1,12 @@
-"""What the gate has fetched, on disk, once per address however many ask at once.
+"""The proxy's cache on disk: each address is fetched once, however many ask at the same time.
 
-A file is read while it still arrives, so that nobody waits for the whole of a large package.  A fetch that fails leaves
-nothing; those who had begun to read it see their connection end, never a short file.  What is on disk, whole or not,
-stays within one bound: a file that is too large for it, or has no room beside what is being read, is passed on to its
-readers and not kept.
+A file can be read while it still arrives, so that nobody waits for the whole of a large package. A fetch that fails
+leaves nothing; clients that had begun to read it see their connection end, never a short file. What is on disk,
+complete or not, stays within one limit: a file that is too large for it, or finds no room beside what is being read, is
+passed through to its readers and not kept.
 
-Processes may share a folder: each writes to files of its own (``*.part``), and what is whole takes its place by a
-rename.  What a process leaves behind when it dies is removed by the next that begins.
+Processes may share a folder: each writes to files of its own (``*.part``), and a complete file is renamed into place.
+What a process leaves when it dies is removed by the next one that starts.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ _SHORT_S = 60.0
 _FOREVER_S = 10 * 365 * 86400.0
 _MOST_FILES = 20_000
 _MOST_UNREAD = 64
-"""Fetches above which none goes on that nobody reads."""
+"""Number of fetches above which a fetch without a reader is stopped."""
 _ABANDONED_S = 86400.0
-"""Whose process cannot be proved dead is taken for dead when nothing has been written for so long."""
+"""A part whose process cannot be proved dead is abandoned when nothing was written to it for this long."""
 _PACKAGE = re.compile(r"\.(whl|tar\.(gz|bz2|xz)|tgz|zip|deb|udeb|metadata|apk|crate|gem)$")
 _MAX_AGE = re.compile(r"(?:^|[,\s])max-age=(\d{1,10})")
 
 
 def cache_lifetime_s(path: str, head: ResponseHead) -> float:
-    """How long an answer may be given again, in seconds; 0 for one that is not to be kept."""
+    """Return for how many seconds a response may be reused; 0 for one that must not be kept."""
     control = ", ".join(value for name, value in head.headers if name.lower() == "cache-control").lower()
     if head.status != 200 or "no-store" in control or "private" in control:
         return 0.0
@@ -51,7 +51,7 @@ def cache_lifetime_s(path: str, head: ResponseHead) -> float:
 
 
 class _Kept(NamedTuple):
-    """What stands beside a complete file."""
+    """The metadata beside a complete file."""
 
     head: ResponseHead
     fresh_until: float
@@ -62,13 +62,16 @@ class _Kept(NamedTuple):
 class _File(NamedTuple):
     used_at: float
     size: int
-    """In bytes, with the facts beside it."""
+    """Bytes, with its metadata."""
     path: Path
 
 
 class FileCache:
-    """Complete files survive a restart; ``most_bytes`` is kept by dropping the least recently read, and by keeping no
-    file of more than half of it."""
+    """The cache. Complete files survive a restart.
+
+    It stays within ``most_bytes`` by dropping the files that were read longest ago, and by keeping no file of more than
+    half of it.
+    """
 
     def __init__(self, folder: Path, most_bytes: int, now: Callable[[], float] = time.time) -> None:
         self._folder, self._most, self._now = folder, most_bytes, now
@@ -82,7 +85,7 @@ class FileCache:
                 part.unlink(missing_ok=True)
 
     def find(self, key: str) -> CachedFile | None:
-        """A fresh file, complete or on its way."""
+        """Return a fresh file, complete or being fetched."""
         entry = self._entries.get(key) or self._load(key)
         if entry is None or entry.failed or (entry.complete and entry.fresh_until < self._now()):
             self._entries.pop(key, None)
@@ -97,10 +100,11 @@ class FileCache:
         return entry
 
     def may_keep(self, head: ResponseHead) -> bool:
-        """Whether a file that begins so is not too large, as far as it says."""
+        """Whether a file with this head is small enough, as far as it says."""
         return head.length is None or head.length <= self._largest
 
     def begin(self, key: str, head: ResponseHead, lifetime: float) -> CachedFile:
+        """Begin a file that is to be fetched and may be reused for ``lifetime`` seconds."""
         entry = CachedFile(head, self._part(key), self._now() + lifetime)
         entry.path.touch(exist_ok=False)
         self._entries[key] = entry
@@ -108,8 +112,11 @@ class FileCache:
         return entry
 
     async def fill(self, key: str, entry: CachedFile, chunks: AsyncGenerator[bytes]) -> None:
-        """Take a file in to its end; what of it has no room is passed on.  Raises what ``chunks`` raises, and
-        FetchFailed when nobody reads what is not kept or may never end, after telling the readers."""
+        """Write a file to its end; what finds no room is passed through.
+
+        Raises what ``chunks`` raises, and FetchFailedError when nobody reads what is not kept or may never end, after
+        telling the readers.
+        """
         failed, kept = True, True
         try:
             with await asyncio.to_thread(entry.path.open, "ab") as sink:
@@ -139,7 +146,7 @@ class FileCache:
         return is_bounded and len(self._entries) <= _MOST_UNREAD
 
     def _forget(self, key: str, entry: CachedFile) -> None:
-        """Nobody finds it any more as a file that is on its way."""
+        """Stop offering a file that is being fetched."""
         if self._entries.get(key) is entry:
             del self._entries[key]
 
@@ -164,7 +171,7 @@ class FileCache:
             part.unlink(missing_ok=True)
 
     async def _has_room(self, entry: CachedFile, more: int) -> bool:
-        """Whether a file may have so many more bytes on disk.  Room is granted twofold: it is seldom looked for."""
+        """Whether a file may have so many more bytes on disk. Room is granted twofold, so that it is seldom looked for."""
         needed = entry.on_disk + more
         if needed <= entry.granted:
             return True
@@ -179,8 +186,8 @@ class FileCache:
         return False
 
     def _make_room(self, files: list[_File], more: int) -> bool:
-        """Drop what was read longest ago, if that gives room for so many more bytes; what is being read would hold its
-        room all the same."""
+        """Drop the files that were read longest ago, if that gives enough room; files being read would keep their
+        space."""
         read = {each.path: each.on_disk for each in self._handed_out if each.is_read}
         arriving = {each.path: each.granted for each in self._entries.values()}
         taken = sum(({each.path: each.size for each in files} | read | arriving).values())
@@ -226,7 +233,7 @@ class FileCache:
         return self._folder / f"{_digest(key)}.json"
 
     def _part(self, key: str) -> Path:
-        """A file of this process alone."""
+        """Return a new path for this process alone."""
         mine = owner.owner_to_file_name(owner.owner_of_this_process())
         return self._folder / f"{_digest(key)}.{secrets.token_hex(8)}.{mine}.part"
 
@@ -244,7 +251,7 @@ def _digest(key: str) -> str:
 
 
 def _by_use(folder: Path) -> list[_File]:
-    """Whole files and those on their way, what was read longest ago first."""
+    """List complete files and parts, those read longest ago first."""
     found: list[_File] = []
     for path in itertools.chain(folder.glob("*.body"), folder.glob("*.part")):
         with contextlib.suppress(FileNotFoundError):  # another process has dropped it
@@ -254,12 +261,12 @@ def _by_use(folder: Path) -> list[_File]:
 
 
 def _beside(body: Path) -> Path:
-    """Where the facts about a file are."""
+    """Return the path of a file's metadata."""
     return body.with_name(f"{body.name.partition('.')[0]}.json")
 
 
 def _size(path: Path) -> int:
-    """In bytes; 0 where there is none."""
+    """Size in bytes; 0 for no file."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

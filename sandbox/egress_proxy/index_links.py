@@ -1,8 +1,8 @@
-"""Package indexes through the gate: paths that name another server, and pages whose links lead back to it.
+"""Package indexes through the proxy: paths that name another server, and pages whose links lead back to the proxy.
 
-A client speaks TLS to an index by itself, and nothing can be kept of that.  So it is pointed at
-``http://127.0.0.1:PORT/~/https/HOST/PATH`` instead: the gate speaks TLS, keeps the answer, and turns the absolute
-links of index pages into paths of this kind, on their way: of a page of any size a piece is held.
+A client speaks TLS to an index itself, and nothing of that can be cached. So it is pointed at
+``http://127.0.0.1:PORT/~/https/HOST/PATH``: the proxy speaks TLS, keeps the response, and rewrites the absolute links
+of index pages to such paths while they pass, holding only a small piece of a page of any size.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ _PAGES = ("text/html", "application/json", "application/vnd.pypi.simple", "appli
 
 
 def proxied_url(path: str) -> URL | None:
-    """What a path of ours stands for; None for another path."""
+    """Return the URL that a proxied path stands for; None for another path."""
     found = _PATH.match(path)
     return URL(f"{found[1]}://{found[2]}{found[3] or '/'}", encoded=True) if found else None
 
 
 def proxied_path(gate: str, url: str) -> str:
-    """The path of ours for an address; ``gate`` is ``http://host:port``."""
+    """Return the proxied path for a URL; ``gate`` is the proxy's ``http://host:port``."""
     return re.sub(r"^(https?)://", rf"{gate}{PROXIED_PATH_PREFIX}\1/", url)
 
 
 def is_index_page(content_type: str) -> bool:
+    """Whether a response of this type may hold links to rewrite."""
     return content_type.lower().startswith(_PAGES)
 
 
 class LinkRewriter:
-    """One page, piece by piece, as if it were rewritten as a whole."""
+    """Rewrites one page piece by piece, with the same result as for the whole."""
 
     def __init__(self, gate: str) -> None:
         self._path = f"{gate}{PROXIED_PATH_PREFIX}".encode()
@@ -43,7 +44,7 @@ class LinkRewriter:
         """What is not given out yet, from ``_at``; the byte before it tells whether a word begins there."""
 
     def feed(self, piece: bytes, *, last: bool = False) -> bytes:
-        """What is known of the page by now and was not given out before; all of it at its end."""
+        """Take a piece and return what is certain of the page by now; all of it with ``last``."""
         held, at = self._held + piece, self._at
         known = len(held) if last else max(at, len(held) - _MOST_LINK_BYTES)
         out: list[bytes] = []
@@ -59,6 +60,7 @@ class LinkRewriter:
 
 
 async def rewrite_links(page: AsyncIterable[bytes], gate: str) -> AsyncGenerator[bytes]:
+    """Rewrite the links of a page."""
     rewriting = LinkRewriter(gate)
     async for piece in page:
         yield rewriting.feed(piece)

@@ -1,7 +1,7 @@
-"""A gate that opens when somebody first asks for it, and closes with its owner.
+"""An egress proxy that starts when it is first needed, and ends with its owner.
 
-``async with GateOnNeed(folder, settings) as gates: gate = await gates.get()``.  However many ask, there is one; where
-nobody does, there is none.
+``async with LazyEgressProxy(folder, settings) as lazy: proxy = await lazy.get()``. There is at most one, and none where
+nobody asks.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from sandbox.egress_proxy.settings import EgressProxySettings
 
 
 class LazyEgressProxy:
+    """The proxy of one machine's sandboxes."""
+
     def __init__(self, folder: Path, settings: EgressProxySettings) -> None:
         self._folder, self._settings = folder, settings
         self._tasks = asyncio.TaskGroup()
@@ -33,12 +35,12 @@ class LazyEgressProxy:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """When nothing that it let out is open any more."""
+        """Waits until everything that the proxy opened is closed."""
         self._closing.set()
         await self._tasks.__aexit__(None, None, None)
 
     async def get(self) -> EgressProxy:
-        """Raises UserError where it cannot keep its files."""
+        """Return the proxy. Raises UserError where it cannot store its files."""
         if self._holder is None:
             self._holder = self._tasks.create_task(self._hold())
         await self._opened.wait()
@@ -47,7 +49,7 @@ class LazyEgressProxy:
         return self._proxy
 
     async def _hold(self) -> None:
-        """In one task from its opening to its end, whichever session was the first to need it."""
+        """Run the proxy in one task from its start to its end, whichever session needed it first."""
         try:
             proxy = EgressProxy(self._folder, self._settings)
         except OSError as error:
@@ -60,9 +62,9 @@ class LazyEgressProxy:
             await self._closing.wait()
 
     def environment(self, service_names: Iterable[str] = ()) -> Mapping[str, str]:
-        """See :meth:`GateSettings.environment`."""
+        """See :meth:`EgressProxySettings.environment`."""
         return self._settings.environment(service_names)
 
     def statistics(self) -> EgressProxyStatistics | None:
-        """None where nobody has needed it."""
+        """Return the proxy's counts; None where nobody has needed it."""
         return self._proxy.statistics() if self._proxy is not None else None

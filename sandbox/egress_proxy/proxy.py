@@ -28,25 +28,27 @@ from sandbox.egress_proxy.upstream import UpstreamClient
 _MOST_CONNECTIONS = 64
 _MOST_NAMED = 1000
 _PAUSE_S = 0.1
-"""Before the next try to take a connection in: the kernel keeps it meanwhile."""
+"""Pause before the next attempt to accept a connection, which the kernel keeps meanwhile."""
 
 
 class EgressProxyStatistics(NamedTuple):
+    """Counts of a proxy at one moment."""
+
     open: int
     fetched: int
-    """Files that were brought in from outside."""
+    """Files that were fetched from outside."""
     served: int
-    """Answers that needed no fetch."""
+    """Responses that needed no fetch."""
     refused: Mapping[str, int]
-    """Why requests were refused → how often."""
+    """Reason → number of refused requests."""
 
 
 async def _no_confirmation() -> None:
-    """Whoever has this number is meant."""
+    """Accept whichever process has the PID."""
 
 
 class EgressProxy:
-    """One for a machine's sandboxes; what it fetches is kept in ``folder``."""
+    """The proxy of one machine's sandboxes; it caches files in ``folder``."""
 
     def __init__(self, folder: Path, settings: EgressProxySettings) -> None:
         self._settings = settings
@@ -81,8 +83,10 @@ class EgressProxy:
         service_names: Iterable[str] = (),
         confirm: Callable[[], Awaitable[None]] = _no_confirmation,
     ) -> AsyncGenerator[Mapping[str, str]]:
-        """Open the gate in the namespace of a process on this host; ``confirm`` as of :func:`listening_in`.  Yields
-        what programs there need in their environment.  Raises UserError, EngineError.
+        """Listen in the namespace of a process on this host until the end of the block.
+
+        ``confirm`` is that of :func:`listen_in_namespace`. Yields the variables that programs there need. Raises
+        UserError, DockerEngineError.
         """
         door = await listen_in_namespace(pid, confirm)
         allowed = AllowList((*hosts, *self._settings.always_allowed_hosts), everywhere)
@@ -133,13 +137,14 @@ class EgressProxy:
             self._refused[why] += 1
 
     def statistics(self) -> EgressProxyStatistics:
+        """Return the proxy's counts."""
         return EgressProxyStatistics(
             len(self._listening), self._upstream.fetched, self._upstream.served, dict(self._refused)
         )
 
 
 async def _accepted(door: socket.socket) -> socket.socket:
-    """The next connection, as soon as this process can open one more file: what has no room waits, and ends nothing."""
+    """Accept the next connection, and wait while this process has no free file descriptor."""
     while True:
         try:
             return (await asyncio.get_running_loop().sock_accept(door))[0]

@@ -1,8 +1,8 @@
-"""Who may be reached: pure rules over host names, ports and addresses.
+"""Which hosts may be reached: pure rules over host names, ports and addresses.
 
-Two checks, and both must pass.  The name: it, or ``*.`` and a name above it, is on the list.  The address that it
-resolves to: public, so that no name on a list leads to this machine or its neighbours.  Only an address that is itself
-on the list may be private; a loopback address is that of the machine where the gate runs.
+Two checks must pass. The name, or ``*.`` and a name above it, is on the list. The address that it resolves to is
+public, so that no name on a list leads to this machine or its neighbours. Only an address that is itself on the list
+may be private; a loopback address is that of the machine where the proxy runs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ _ITSELF = "a sandbox reaches its own loopback without the gate"
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """``example.org``, ``*.example.org`` (all below, not itself), ``name:8080``; without a port 80 and 443."""
+    """The allowed hosts: ``example.org``, ``*.example.org`` (all below, not itself), ``name:8080``; without a port 80
+    and 443."""
 
     entries: tuple[str, ...] = ()
     everywhere: bool = False
-    """Any public host, any port."""
+    """Allow any public host at any port."""
 
     def allows(self, host: str, port: int) -> bool:
+        """Whether a host may be reached at a port."""
         host = host.rstrip(".").lower()
         literal = parse_ip_address(host)
         if self.everywhere and (literal is None or literal.is_global):
@@ -31,7 +33,7 @@ class AllowList:
         return port in self.ports(host)
 
     def ports(self, host: str) -> frozenset[int]:
-        """At which the entries have it."""
+        """Return the ports at which the entries allow a host."""
         host = host.rstrip(".").lower()
         by_suffix = parse_ip_address(host) is None
         return frozenset[int]().union(*(_ports(entry.lower(), host, by_suffix=by_suffix) for entry in self.entries))
@@ -43,7 +45,7 @@ class AllowList:
 
 
 def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host literally is; None for a name."""
+    """Return the address that a host literally is; None for a name."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -53,7 +55,7 @@ def parse_ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 def split_authority(authority: str, default_port: int) -> tuple[str, int] | None:
-    """``host``, ``host:port`` or ``[v6]:port``; None for what is none of these."""
+    """Split ``host``, ``host:port`` or ``[v6]:port``; None for anything else."""
     host, bracket, rest = authority.partition("]")
     if authority.startswith("["):
         host, port = host[1:], rest.removeprefix(":") if bracket else "?"
@@ -65,7 +67,7 @@ def split_authority(authority: str, default_port: int) -> tuple[str, int] | None
 
 
 def explain_unreachable(entry: str) -> str:
-    """Why an entry leads nowhere, or elsewhere than to what it seems to name; empty for one that may be right."""
+    """Explain why an entry leads nowhere, or elsewhere than it seems; empty for one that may be right."""
     parts = split_authority(entry, 0)
     if parts is None:
         return f"which {NOT_A_HOST}"

@@ -1,4 +1,4 @@
-"""The gate's own requests: to allowed hosts at vetted addresses, and what may be kept of them only once."""
+"""The proxy's own requests: to allowed hosts at vetted addresses, and only once for what may be cached."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _CONNECT_S = 20.0
 _SILENCE_S = 60.0
 _CHUNK_BYTES = 256 << 10
 MAX_PINNED_NAMES = 4096
-"""Names whose vetted addresses are known; far more than connections that are being made at once."""
+"""Most names whose vetted addresses are remembered, far more than connections that are being made at once."""
 _HOP = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade",
 })  # fmt: skip
 _ASKED = frozenset({"accept"})
-"""What a kept answer may depend on."""
+"""Request headers that a cached response may depend on."""
 _PERSONAL = frozenset({"authorization", "cookie", "range"})
-"""A request with one of these is answered for itself alone."""
+"""A request with one of these headers gets a response of its own."""
 
 
 class EgressRefusedError(Exception):
-    """This request may not be made.  The message says why."""
+    """The request is not allowed; the message says why."""
 
 
 class UpstreamError(Exception):
@@ -42,7 +42,7 @@ class UpstreamError(Exception):
 
 
 class VettedHost(NamedTuple):
-    """A host that may be reached and the addresses at which."""
+    """A host that may be reached, and its allowed addresses."""
 
     host: str
     port: int
@@ -51,6 +51,8 @@ class VettedHost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRequest:
+    """A request to forward."""
+
     method: str
     url: URL
     headers: Headers
@@ -58,7 +60,7 @@ class UpstreamRequest:
 
 
 async def vet_host(allowed: AllowList, host: str, port: int) -> VettedHost:
-    """Raises Refused, UpstreamError."""
+    """Check and resolve a host. Raises EgressRefusedError, UpstreamError."""
     if not allowed.allows(host, port):
         raise EgressRefusedError(_refusal(allowed, host, port))
     loop = asyncio.get_running_loop()
@@ -81,7 +83,7 @@ def _refusal(allowed: AllowList, host: str, port: int) -> str:
 
 
 async def open_tunnel(vetted: VettedHost) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Raises UpstreamError."""
+    """Connect to a vetted host. Raises UpstreamError."""
     problem: Exception | None = None
     for address in vetted.addresses:
         try:
@@ -93,13 +95,17 @@ async def open_tunnel(vetted: VettedHost) -> tuple[asyncio.StreamReader, asyncio
 
 
 class PinnedResolver(AbstractResolver):
-    """Answers with what was vetted, so that a name cannot lead elsewhere a moment later.  A pin is for the connection
-    that is about to be made: of as many names as agents care to think of, the latest are known."""
+    """Resolves names to their vetted addresses, so that a name cannot lead elsewhere a moment later.
+
+    A pin is for the connection that is about to be made; only the latest names are remembered, however many agents
+    invent.
+    """
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def pin(self, vetted: VettedHost) -> None:
+        """Remember a host's addresses."""
         self._known.pop((vetted.host, vetted.port), None)
         self._known[vetted.host, vetted.port] = vetted.addresses
         if len(self._known) > MAX_PINNED_NAMES:
@@ -130,7 +136,7 @@ class PinnedResolver(AbstractResolver):
 
 
 class UpstreamClient:
-    """``async with Upstream(store) as upstream``."""
+    """``async with UpstreamClient(cache) as upstream``."""
 
     def __init__(self, cache: FileCache) -> None:
         self._cache = cache
@@ -160,7 +166,10 @@ class UpstreamClient:
     async def open_response(
         self, allowed: AllowList, request: UpstreamRequest
     ) -> AsyncGenerator[tuple[ResponseHead, AsyncIterable[bytes]]]:
-        """From the store, through it, or for this client alone.  Raises Refused, UpstreamError, FetchFailed."""
+        """Yield a response from the cache, through it, or for this client alone.
+
+        Raises EgressRefusedError, UpstreamError, FetchFailedError.
+        """
         vetted = await vet_host(allowed, request.url.host or "", request.url.port or 80)
         if request.method != "GET" or {name.lower() for name, _ in request.headers} & _PERSONAL:
             response = await self._send(vetted, request)
@@ -177,7 +186,7 @@ class UpstreamClient:
             response.close()
 
     async def _kept(self, vetted: VettedHost, request: UpstreamRequest) -> CachedFile | aiohttp.ClientResponse:
-        """A file of the store, complete or on its way; or an answer that may not be kept."""
+        """Return a cached file, complete or being fetched; or a response that must not be kept."""
         asked = tuple((name, value) for name, value in request.headers if name.lower() in _ASKED)
         key = f"{request.url} {asked}"
         lock = self._fetching.setdefault(key, asyncio.Lock())
@@ -202,7 +211,7 @@ class UpstreamClient:
                 self._fetching.pop(key, None)
 
     async def _fill(self, key: str, entry: CachedFile, response: aiohttp.ClientResponse) -> None:
-        """See :meth:`FileStore.fill`.  The readers learn of a failure by the entry."""
+        """See :meth:`FileCache.fill`. The readers learn of a failure by the file."""
         try:
             await self._cache.fill(key, entry, _chunks(response))
         except (UpstreamError, OSError, FetchFailedError):
@@ -229,7 +238,7 @@ class UpstreamClient:
 
 
 def response_head(response: aiohttp.ClientResponse) -> ResponseHead:
-    """Without what concerned one connection only."""
+    """Return the response's head without the headers of one connection."""
     kept = [(name, value) for name, value in response.headers.items() if name.lower() not in _HOP]
     return ResponseHead(response.status, tuple(kept))
 

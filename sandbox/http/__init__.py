@@ -1,1 +1,5 @@
-"""What pool server and router have in common: who may speak to them, how a request becomes a message, how they end."""
+"""What longshore's HTTP servers and clients share: messages, errors, endpoints, access, serving, and the client.
+
+Layers, from below: messages, server_urls and task_codec; failures and json_client; endpoints and auth; application;
+serving.
+"""

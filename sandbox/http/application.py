@@ -1,4 +1,4 @@
-"""A table of endpoints as an HTTP application, with the document that describes it and its figures."""
+"""Builds an HTTP application from a table of endpoints, with its OpenAPI document and its metrics."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sandbox.http.auth import Access
 from sandbox.http.endpoints import HttpEndpoint, endpoint_route, not_found, openapi_document
 
 Figures = Mapping[str, tuple[str, float]]
-"""Name → what it is about, and its value."""
+"""Name → description and value."""
 
 
 def create_application(
@@ -26,7 +26,10 @@ def create_application(
     metrics: Callable[[], bytes],
     access: Access,
 ) -> Starlette:
-    """``running`` is entered when the server starts and left when it stops; ``metrics`` is asked in between."""
+    """Build the application; ``running`` is entered when the server starts and left when it stops.
+
+    ``metrics`` renders the answer to ``/metrics`` in between.
+    """
     document = openapi_document(title, table)
 
     @asynccontextmanager
@@ -49,7 +52,7 @@ def create_application(
 
 
 def prometheus_exposition(prefix: str, gauges: Figures, counters: Figures) -> bytes:
-    """In Prometheus' text format, from a registry for this one answer: no number is kept twice."""
+    """Render metrics in Prometheus' text format, from a registry made for this one answer."""
     registry = CollectorRegistry()
     for name, (about, value) in gauges.items():
         Gauge(f"{prefix}_{name}", about, registry=registry).set(value)

@@ -1,8 +1,8 @@
-"""Who may speak to a server of ours.
+"""Who may use one of longshore's servers.
 
-On a loopback address nobody needs a token.  Beyond it, a bearer token or an explicit ``--no-auth``: whoever can reach
-this port can run programs on this machine's Docker daemon.  Without a token, a loopback server answers no other host
-name, so that no web page can reach it through a name of its own.
+On a loopback address nobody needs a token. Beyond it, the server needs a bearer token or an explicit ``--no-auth``,
+because whoever can reach the port can run programs on this machine's Docker daemon. Without a token, a loopback server
+answers to no other host name, so that no web page can reach it through a name of its own.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from sandbox.http.messages import HttpError
 
 TOKEN_VARIABLE = "LONGSHORE_SANDBOX_TOKEN"  # noqa: S105  a variable's name
 _OPEN_PATHS = frozenset({"/healthz"})
-"""For load balancers; they say nothing."""
+"""Paths without a token, for load balancers; they reveal nothing."""
 _MIN_TOKEN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """``token``: empty where none is asked for."""
+    """The address that a server listens on, and its token; empty for none."""
 
     host: str
     token: str = ""
 
     @property
     def loopback(self) -> bool:
+        """Whether only this machine can reach the server."""
         return is_loopback(self.host)
 
     def middleware(self) -> list[Middleware]:
+        """Return the middleware that enforces this."""
         if self.token:
             return [Middleware(BearerToken, token=self.token)]
         if self.loopback:
@@ -46,7 +48,7 @@ class Access:
 
 
 def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
-    """Raises UserError where a server would stand open to a network."""
+    """Check the options of a server. Raises UserError where it would be open to a network."""
     if token and no_auth:
         raise UserError("a token and --no-auth contradict each other: leave one out")
     if token and len(token) < _MIN_TOKEN:
@@ -60,7 +62,7 @@ def check_access(host: str, token: str, *, no_auth: bool, name: str) -> Access:
 
 
 def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
-    """From a file, else from the environment.  Raises UserError."""
+    """Read the token from a file, else from the environment; empty for none. Raises UserError."""
     if file is None:
         return environment.get(TOKEN_VARIABLE, "").strip()
     try:
@@ -73,7 +75,7 @@ def read_token(file: Path | None, environment: Mapping[str, str]) -> str:
 
 
 class BearerToken:
-    """Refuses every request without the token."""
+    """Middleware that refuses every request without the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._expected = app, token.encode()

@@ -1,7 +1,7 @@
-"""One table of endpoints makes the routes and the OpenAPI document, so that neither can say what the other does not.
+"""Builds the routes and the OpenAPI document from one table of endpoints, so that they agree.
 
-A request's body is JSON, at most :data:`MAX_BODY_BYTES`, and is checked against its model before anything else sees it.
-Every reply is a model too; a failure is :class:`~sandbox.http.messages.Failed`.
+A request's body is JSON of at most :data:`MAX_BODY_BYTES` and is checked against its model before anything else sees
+it. Every reply is a model too; a failure is an :class:`~sandbox.http.messages.ErrorReply`.
 """
 
 from __future__ import annotations
@@ -23,28 +23,30 @@ from sandbox.http import failures
 from sandbox.http.messages import ApiMessage, ErrorReply, HttpError, HttpReply
 
 MAX_BODY_BYTES = 96 << 20
-"""A 64 MiB file in base64, and its request around it."""
+"""Room for a 64 MiB file in base64 and its request."""
 _log = logging.getLogger(__name__)
 Body = TypeVar("Body", bound=ApiMessage)
 
 
 @dataclass(frozen=True, slots=True)
 class HttpCall(Generic[Body]):
-    """One request, checked."""
+    """One request whose body is valid."""
 
     body: Body
     digest: str
-    """Of what was asked: equal for a request and its repetition, however long its client still waits."""
+    """Hash of the body: equal for a request and its repetition, whatever its deadline and request id."""
     request: Request
 
     async def wait_until_gone(self) -> None:
-        """Return when the client has gone."""
+        """Return when the client has disconnected."""
         while (await self.request.receive())["type"] != "http.disconnect":
             continue
 
 
 @dataclass(frozen=True, slots=True)
 class HttpEndpoint(Generic[Body]):
+    """One row of the table."""
+
     path: str
     summary: str
     body: type[Body] | None
@@ -72,6 +74,8 @@ _STATUS = {
 
 
 def endpoint_route(endpoint: HttpEndpoint[Any]) -> Route:
+    """Make the route of an endpoint; every failure of its handler becomes a reply."""
+
     async def handle(request: Request) -> Response:
         try:
             reply = await endpoint.handler(await _call(endpoint, request))
@@ -88,6 +92,7 @@ def endpoint_route(endpoint: HttpEndpoint[Any]) -> Route:
 
 
 def as_response(reply: HttpReply) -> Response:
+    """Make a Starlette response of a reply."""
     headers = {"retry-after": str(max(1, round(reply.retry_after_s)))} if reply.retry_after_s else {}
     return Response(reply.body, reply.status, headers, media_type="application/json")
 
@@ -110,7 +115,7 @@ async def _call(endpoint: HttpEndpoint[Any], request: Request) -> HttpCall[Any]:
 
 
 async def read_body(request: Request) -> bytes:
-    """Raises WireError for one that is too large, before it is all here."""
+    """Read a request's body. Raises HttpError as soon as it is too large."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -120,7 +125,7 @@ async def read_body(request: Request) -> bytes:
 
 
 def openapi_document(title: str, endpoints: Sequence[HttpEndpoint[Any]]) -> bytes:
-    """The document that describes the table."""
+    """Render the OpenAPI document of the table."""
     models: set[type[BaseModel]] = {ErrorReply}
     for each in endpoints:
         models |= {each.reply} | ({each.body} if each.body else set())
@@ -159,7 +164,7 @@ def _content(model: type[ApiMessage]) -> dict[str, object]:
 
 
 async def not_found(request: Request, _: Exception) -> Response:
-    """A path or a method that does not exist."""
+    """Answer a path or a method that does not exist."""
     return as_response(
         HttpError(
             404, "NO_SUCH_ENDPOINT", f"there is no {request.method} {request.url.path}; see /openapi.json"

@@ -1,4 +1,4 @@
-"""What went wrong, as a status and a code.  The client turns the codes back into the same exceptions."""
+"""Maps exceptions to HTTP statuses and codes; the client maps the codes back to the same exceptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ INTERNAL, DRAINING, GROUP_TOO_LARGE = "INTERNAL", "DRAINING", "GROUP_TOO_LARGE"
 NOT_BEGUN, INFRA_FAILED = "NOT_BEGUN", "INFRA_FAILED"
 BUILD_FAILED, TASK_FAULT = "BUILD_FAILED", "TASK_FAULT"
 UNCERTAIN_CODES = frozenset({UNKNOWN_OUTCOME, DEADLINE, INTERNAL, LOST})
-"""Of what may have been done all the same, in whole or in part, in a sandbox that may still be there."""
+"""Codes of failures after which the operation may have been done, in whole or in part, in a sandbox that may still
+exist."""
 LEASE_ERROR_STATUSES = (401, 404, 409, 410, 422, 503, 504)
 """The error statuses of a request about a lease."""
 _RETRY_S = 2.0
@@ -44,11 +45,11 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
     (OSError, 422, FILE_ERROR),
     (ValueError, 400, BAD_REQUEST),
 )
-"""The first that fits."""
+"""The first class that fits counts."""
 
 
 def to_http_error(error: Exception) -> HttpError:
-    """The reply to a request that failed.  An error that nobody raised on purpose is INTERNAL."""
+    """Make the reply to a request that failed. An unexpected exception is INTERNAL."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, SlotsExhausted):

@@ -1,7 +1,7 @@
-"""What goes over the wire: one model for each request and reply.  The OpenAPI document is made of these.
+"""The messages of longshore's HTTP servers: one model for each request and reply. The OpenAPI document is made of them.
 
-Names and shapes of the first eight are OpenClaw's (pool_server.py) and SETA's (slot_pool_service); fields that theirs
-do not have are optional.
+Names and shapes of the first eight are those of OpenClaw (pool_server.py) and SETA (slot_pool_service); fields that
+theirs do not have are optional.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from sandbox.session.files import MAX_FILE_BYTES, MAX_TREE_BYTES
 MAX_COMMAND_S, MAX_S = 3600.0, 86_400.0
 LEAST_DEADLINE_S = 1.0
 ROUTER_SPARE_S, CLIENT_SPARE_S = 5.0, 10.0
-"""Beyond a request's deadline: how much longer than the worker its router and its client wait for the reply, so that
-who is nearest to the work says what became of it."""
+"""How much longer than the worker, beyond a request's deadline, its router and its client wait for the reply, so that
+the one nearest to the work reports what became of it."""
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Seconds = Annotated[float, Field(gt=0, le=MAX_S)]
 RequestId = Annotated[
     str | None,
-    Field(max_length=200, description="Repeat a request with the same id, and it is done once; the reply comes again."),
+    Field(
+        max_length=200, description="A request that is repeated with the same id is done once, and gets the same reply."
+    ),
 ]
 
 
 class _Base64(Base64Encoder):
-    """The standard alphabet's, padded: nothing is left out of what a client sent."""
+    """Padded standard base64; any other character is an error."""
 
     @classmethod
     def decode(cls, data: bytes) -> bytes:
@@ -42,6 +44,8 @@ class _Base64(Base64Encoder):
 
 
 class ApiMessage(BaseModel):
+    """The base of all messages; unknown fields are ignored."""
+
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
@@ -66,10 +70,10 @@ class AllocateGroupRequest(ApiMessage):
         Field(
             min_length=1,
             max_length=200,
-            description="Give this request one of the slots, and keep the others for those that ask for them so.",
+            description="Give this request one slot, and reserve the others for requests with other ids.",
         ),
     ] = None
-    reserve: Annotated[bool, Field(description="Keep all of them for those that ask so.")] = False
+    reserve: Annotated[bool, Field(description="Reserve all of them for requests with ids.")] = False
     image: Annotated[str, Field(max_length=512)] = ""
 
 
@@ -105,7 +109,7 @@ class TimedLeaseRequest(LeaseRequest):
         Field(
             ge=LEAST_DEADLINE_S,
             le=MAX_S,
-            description="How long the client waits for the reply: what is not done by then is given up, with 504.",
+            description="How long the client waits for the reply; then the request is given up, with 504.",
         ),
     ] = None
 
@@ -154,7 +158,7 @@ class ResetReply(OkReply):
 class ToolCallBody(ApiMessage):
     name: Name
     arguments: Any = None
-    """Whatever a model put there: what is no object is answered to the agent."""
+    """Whatever the model produced; the agent is told when it is not an object."""
 
 
 class ExecToolRequest(OperationRequest):
@@ -173,7 +177,7 @@ class ExecToolReply(EndableReply):
 
 
 class EvaluateRequest(OperationRequest):
-    timeout_s: Annotated[Seconds | None, Field(description="Of the tests alone; else the task's.")] = None
+    timeout_s: Annotated[Seconds | None, Field(description="Time for the tests alone; else the task's.")] = None
 
 
 class EvaluateReply(EndableReply):
@@ -225,7 +229,7 @@ class PoolStatus(ApiMessage):
     pending_closes: int
     tasks: dict[str, TaskRuns]
     groups: Annotated[dict[str, int], Field(description="Slots that each group holds.")]
-    reserved: Annotated[dict[str, int], Field(description="Of these, those that wait for a member to ask for them.")]
+    reserved: Annotated[dict[str, int], Field(description="Those of them that are reserved for later requests.")]
     images: list[str]
     wait_s: float
     draining: bool
@@ -245,7 +249,7 @@ class ErrorReply(ApiMessage):
 
 
 class HttpError(Exception):
-    """A reply that is not a success, before it is one.  ``retry_after_s`` becomes a header."""
+    """An exception that becomes an :class:`ErrorReply`; ``retry_after_s`` becomes a header."""
 
     def __init__(
         self, status: int, code: str, message: str, *, retry_after_s: float = 0.0, errno: int | None = None
@@ -254,6 +258,7 @@ class HttpError(Exception):
         self.status, self.code, self.retry_after_s, self.errno = status, code, retry_after_s, errno
 
     def reply(self) -> HttpReply:
+        """Make the reply."""
         return HttpReply(self.status, ErrorReply(error=str(self), code=self.code, errno=self.errno), self.retry_after_s)
 
 
@@ -267,12 +272,14 @@ class HttpReply:
         self.body = message if isinstance(message, bytes) else message.model_dump_json().encode()
 
     def record(self) -> dict[str, Any]:
-        """For the journal."""
+        """Return it as JSON values for the journal."""
         return {"status": self.status, "body": self.body.decode(), "retry_after_s": self.retry_after_s}
 
     @classmethod
     def recorded(cls, record: dict[str, Any]) -> HttpReply:
+        """Reverse :meth:`record`."""
         return cls(int(record["status"]), str(record["body"]).encode(), float(record["retry_after_s"]))
 
     def value(self) -> dict[str, Any]:
+        """Decode the body."""
         return json.loads(self.body)

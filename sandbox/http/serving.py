@@ -1,4 +1,4 @@
-"""A server of ours as a process: bound before it says so, one line with its address, ended by a signal."""
+"""Runs a server as a process: it binds first, prints one line with its address, and ends on a signal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from protocol.errors import UserError
 from protocol.processes import open_files
 
 STOP_TIMEOUT_S = 10
-"""How long requests that run may go on after the signal."""
+"""Seconds that running requests have after the signal."""
 DrainCallback = Callable[[float], Awaitable[None]]
-"""Begin nothing new, and end what runs within so many seconds."""
+"""Stops accepting work, and ends what still runs after the given number of seconds."""
 
 
 def bind_listener(host: str, port: int) -> socket.socket:
-    """Port 0 takes a free one.  Raises UserError."""
+    """Bind a socket; port 0 takes a free one. Raises UserError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -38,14 +38,17 @@ def bind_listener(host: str, port: int) -> socket.socket:
 
 
 def listener_url(listener: socket.socket) -> str:
+    """Return the URL of a bound socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def run_server(app: Starlette, listener: socket.socket, drain: DrainCallback | None = None) -> int:
-    """Until SIGINT or SIGTERM, then 0.  The address goes to stdout once it answers.  It answers until ``drain`` has
-    ended, so that who waits is told.  Raises what the application raises when it starts or stops: it is entered and
-    left here, and not where the server would log its error and go on."""
+    """Serve until SIGINT or SIGTERM, then return 0. The address goes to standard output once the server answers.
+
+    The server answers until ``drain`` has ended, so that waiting clients get a reply. Exceptions that the application
+    raises when it starts or stops are raised here; the server itself would only log them.
+    """
     open_files.raise_open_file_limit()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     config = uvicorn.Config(

@@ -1,6 +1,6 @@
-"""A task as JSON, for clients that hold the task themselves; and what a task from outside must keep to.
+"""Encodes tasks as JSON for clients that hold the tasks themselves, and checks tasks that come from outside.
 
-Bytes are URL-safe base64.  Everything that a task can ask of the host is bounded here, before anything is done with it.
+Bytes are URL-safe base64. Everything that a task can ask of the host is bounded here, before anything is done with it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _ALLOWED_HOST = re.compile(r"(\*\.)?[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-
 MAX_MEMORY_MB, MAX_PIDS, MAX_CPUS, MAX_SECONDS = 1 << 20, 1 << 16, 1024.0, 86_400.0
 MAX_STORAGE_MB = 1 << 24
 MAX_FILES, MAX_CONTEXT_BYTES, MAX_TEXT, MAX_NAMES = 10_000, 512 << 20, 1 << 20, 1000
-"""Files of a build context, their bytes together, characters of a text, entries of a list or mapping."""
+"""Most files of a build context, their bytes together, characters of a text, and entries of a list or mapping."""
 
 
 class TaskRefused(UserError):
-    """A task from outside that asks for what it may not have, or is no task."""
+    """A task from outside is invalid or asks for more than it may have."""
 
 
 class _Carrier(BaseModel):
@@ -38,12 +38,12 @@ class _Carrier(BaseModel):
 
 
 def encode_task(task: Task) -> dict[str, Any]:
-    """JSON values that :func:`decode_task` makes an equal task of."""
+    """Encode a task as JSON values, which :func:`decode_task` decodes to an equal task."""
     return cast("dict[str, Any]", json.loads(_Carrier(task=task).model_dump_json())["task"])
 
 
 def decode_task(value: object) -> Task:
-    """Raises TaskRefused, which names the first thing that is wrong."""
+    """Decode and check a task. Raises TaskRefused, which names the first error."""
     try:
         task = _Carrier.model_validate_json(json.dumps({"task": value})).task
     except ValidationError as error:
@@ -53,7 +53,7 @@ def decode_task(value: object) -> Task:
 
 
 def check_task_bounds(task: Task) -> Task:
-    """The task itself.  Raises TaskRefused when it is outside what a host gives."""
+    """Return the task. Raises TaskRefused when it is outside what a host gives."""
     own = {
         "id": _ID.fullmatch(task.id),
         "workdir": _absolute(task.workdir),
@@ -88,7 +88,7 @@ def check_task_bounds(task: Task) -> Task:
 
 
 def _build(where: str, build: ImageBuild | None) -> dict[str, object]:
-    """What of a build context → whether it is within bounds."""
+    """Map each property of a build context to whether it is within bounds."""
     if build is None:
         return {}
     return {
@@ -130,7 +130,7 @@ def _differ(names: Iterable[str]) -> bool:
 
 
 def _in_each_other(paths: Collection[str]) -> bool:
-    """Whether one of them is a folder above another."""
+    """Whether one of the paths is a folder above another."""
     return any(str(above) in paths for path in paths for above in PurePosixPath(path).parents)
 
 

@@ -1,5 +1,4 @@
-"""PID 1 as a program, whose name tells its digest and its architecture: the one that the wheel carries, or else
-compiled once, atomically."""
+"""Builds PID 1: the program that the wheel carries, or one that is compiled once and named by digest and architecture."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _FLAGS = ("-static", "-O2", "-Wall", "-Wextra", "-Wno-unused-result")
 
 
 def sources() -> tuple[Path, ...]:
-    """What the compiler gets."""
+    """Return the C files for the compiler."""
     return tuple(sorted(_FOLDER.glob("*.c")))
 
 
@@ -30,11 +29,11 @@ def _digest() -> str:
 
 
 class NoCompiler(UserError):
-    """PID 1 has to be compiled and there is nothing to do it with."""
+    """PID 1 has to be compiled, and there is no C compiler."""
 
 
 def build_init(cache: Path) -> Path:
-    """The compiled init, ours or under ``cache``; compiled now if it is not there.  Raises NoCompiler."""
+    """Return the path of PID 1, from the wheel or from ``cache``, where it is compiled if absent. Raises NoCompiler."""
     name = f"init-{_digest()}-{platform.machine()}"
     target = cache / name
     for each in (_FOLDER / name, target):

@@ -1,1 +1,4 @@
-"""What a sandbox can reach in each phase of its task, and the services that run beside it on a private network. Layers: networks; services and phases; the task's services as one context."""
+"""What a sandbox can reach: its network in each phase of its task, and the task's services beside it.
+
+Layers, from below: networks; services and phases; task_services, which a pool uses.
+"""

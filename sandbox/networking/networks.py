@@ -1,10 +1,11 @@
-"""What a sandbox can reach, phase by phase.
+"""The networks of sandboxes, phase by phase.
 
-``none`` is the container's own namespace with nothing but its loopback.  ``proxy`` is the same with the gate's door in
-it (:mod:`sandbox.egress_proxy`): opened for a phase and closed after it, so that an agent's network is not the tests'.
-``full`` is a bridge that the engine's sandboxes share; where a container is not on it (its agent has less, or the
-engine has no bridge that leads anywhere, as the one that ``python -m sandbox.host up`` starts), ``full`` is the gate to
-every public host.  A session's services have a private network from which nothing leads out, not even to this machine.
+``none`` is the container's own namespace with nothing but its loopback. ``proxy`` adds the egress proxy
+(:mod:`sandbox.egress_proxy`) on that loopback, opened for a phase and closed after it, so that an agent's network is
+not that of the tests. ``full`` is a bridge that the engine's sandboxes share. Where a container is not on the bridge
+(its agent has less, or the engine has no bridge to the outside, as the one that ``python -m sandbox.host up`` starts),
+``full`` is the proxy with every public host allowed. A session's services have a private network without a route
+outside, not even to this machine.
 """
 
 from __future__ import annotations
@@ -37,34 +38,34 @@ _TABLE_BYTES = 1 << 20
 
 
 class NetworkTamperedError(DockerEngineError):
-    """What a program in the sandbox wrote keeps its container off a network."""
+    """A program in the sandbox wrote something that keeps its container off a network."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildNetworkContainer:
-    """What holds the namespace in which a build's RUN steps run behind the gate."""
+    """How to create the container whose namespace a build's RUN steps use behind the proxy."""
 
     image: str
     toolchain: Path
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Beside the owner's: whose sweep removes it when its process dies."""
+    """Labels beside the owner's; a sweep by them removes the container when its process dies."""
 
 
 class SandboxNetworks:
-    """Of one engine.  Made by :meth:`open`."""
+    """The networks of one engine's sandboxes; :meth:`open` makes it."""
 
     def __init__(
         self, engine: DockerEngine, proxy: LazyEgressProxy, build_host: BuildNetworkContainer, *, has_bridge: bool
     ) -> None:
         self._engine, self._proxy, self._build_host = engine, proxy, build_host
         self.has_bridge = has_bridge
-        """The engine forwards packets of a bridge to the world."""
+        """Whether the engine forwards packets of a bridge to the outside."""
 
     @classmethod
     async def open(
         cls, engine: DockerEngine, proxy: LazyEgressProxy, build_host: BuildNetworkContainer
     ) -> SandboxNetworks:
-        """Raises EngineError."""
+        """Ask the engine for its networks. Raises DockerEngineError."""
 
         async def call() -> bool:
             return any(each["Name"] in ("bridge", "podman") for each in await engine.docker.networks.list())
@@ -72,9 +73,9 @@ class SandboxNetworks:
         return cls(engine, proxy, build_host, has_bridge=await call_with_retries("list the networks", call, _RETRIED))
 
     async def container_network(self, network: TaskNetwork, private: str) -> str:
-        """The network on which a session's container is created; ``private`` is its services', if it has any.
+        """Return the network on which to create a session's container; ``private`` is that of its services, if any.
 
-        On :data:`SHARED` the container is to be created with ``resolves``.
+        On :data:`SHARED_NETWORK` the container must be created with ``resolves_public_names``.
         """
         if private or network.agent is not NetworkMode.FULL or not self.has_bridge:
             return private or NO_NETWORK
@@ -84,7 +85,7 @@ class SandboxNetworks:
     def proxy_environment(
         self, network: TaskNetwork, private: str, service_names: Iterable[str] = ()
     ) -> Mapping[str, str]:
-        """What the agent's shell needs in its environment; ``beside`` are its services' names."""
+        """Return the variables that the agent's shell needs; ``service_names`` are reached without the proxy."""
         direct = network.agent is NetworkMode.FULL and self.has_bridge and not private
         return {} if network.agent is NetworkMode.NONE or direct else self._proxy.environment(service_names)
 
@@ -92,9 +93,10 @@ class SandboxNetworks:
     async def phase(
         self, container: str, mode: NetworkMode, hosts: tuple[str, ...] = (), service_names: Iterable[str] = ()
     ) -> AsyncGenerator[Mapping[str, str]]:
-        """Give a running container this phase's network.  Yields what its programs need in their environment.
+        """Give a running container the network of a phase; yields the variables that its programs need.
 
-        Raises UserError where ``proxy`` cannot be had, NetworkSpoilt where the agent keeps it away, EngineError.
+        Raises UserError where ``proxy`` is impossible, NetworkTamperedError where the agent prevents it,
+        DockerEngineError.
         """
         facts = await self._engine.inspect(container)
         is_on_it = SHARED_NETWORK in (facts["NetworkSettings"]["Networks"] or {})
@@ -113,7 +115,7 @@ class SandboxNetworks:
 
     @asynccontextmanager
     async def build_network(self, mode: NetworkMode, hosts: tuple[str, ...]) -> AsyncGenerator[BuildNetworkAccess]:
-        """Where the RUN steps of a build run; an :data:`~sandbox.images.store.BuildNetwork`."""
+        """Yield where the RUN steps of a build run; a :data:`~sandbox.images.store.BuildNetwork`."""
         if mode is NetworkMode.NONE or (mode is NetworkMode.FULL and self.has_bridge):
             yield BuildNetworkAccess(NO_NETWORK if mode is NetworkMode.NONE else "default", {})
             return
@@ -134,7 +136,7 @@ class SandboxNetworks:
 
     @asynccontextmanager
     async def private_network(self, labels: Mapping[str, str]) -> AsyncGenerator[str]:
-        """A network for one session, removed at the end.  Yields its name.  Raises EngineError."""
+        """Create a network for one session, removed at the end; yields its name. Raises DockerEngineError."""
         name = await networks.create_private_network(
             self._engine, {OWNER_LABEL: owner.owner_of_this_process(), **labels}
         )
@@ -153,7 +155,7 @@ class SandboxNetworks:
                 raise
 
     async def _attach(self, container: str, *, on: bool) -> None:
-        """Put a container on the shared bridge, or take it off."""
+        """Connect a container to the shared bridge, or disconnect it."""
 
         async def call() -> None:
             network = await self._engine.docker.networks.get(SHARED_NETWORK)
@@ -166,8 +168,11 @@ class SandboxNetworks:
 
 
 def _check_tables(facts: Json) -> None:
-    """Of a container whose network is changed: the daemon reads these files of its own, which are mounted into it.
-    Raises NetworkSpoilt; not for what this process may not see."""
+    """Check the daemon's own files that are mounted into a container and that the daemon reads when its network
+    changes.
+
+    Raises NetworkTamperedError; files that this process may not see are not checked.
+    """
     for path in (Path(facts[name]) for name in _TABLES if facts.get(name)):
         size = 0
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Which network a session has at a time: its agent's; while tests run, theirs; then its agent's again.
+"""Switches a session's network: the agent's, while tests run theirs, then the agent's again.
 
-Only what the two phases differ in is changed, in the running container: its shells notice nothing.
+Only the difference between the two phases is changed, in the running container; its shells notice nothing.
 """
 
 from __future__ import annotations
@@ -19,39 +19,40 @@ from sandbox.tasks.task import Task
 
 
 class NetworkPhases:
-    """Of one session; :attr:`SandboxSession.verifying` is its :meth:`verifying`."""
+    """The phases of one session; its :meth:`verification_network` is the session's."""
 
     def __init__(self, networks: SandboxNetworks, session: SandboxSession, task: Task) -> None:
         self._networks, self._session, self._network = networks, session, task.network
-        self._beside = tuple(service.name for service in task.services)
-        self._agents = AsyncExitStack()
+        self._service_names = tuple(service.name for service in task.services)
+        self._agent_network = AsyncExitStack()
         self._env: Mapping[str, str] = {}
         self._closed = False
 
     async def enter_agent_network(self) -> None:
-        """The agent's.  Raises UserError where it cannot be had, EngineError."""
+        """Give the session the agent's network. Raises UserError where it is impossible, DockerEngineError."""
         network = self._network
-        self._env = await self._agents.enter_async_context(
-            self._networks.phase(self._session.container, network.agent, network.allowed_hosts, self._beside)
+        self._env = await self._agent_network.enter_async_context(
+            self._networks.phase(self._session.container, network.agent, network.allowed_hosts, self._service_names)
         )
 
     async def close(self) -> None:
+        """Close the agent's network."""
         self._closed = True
-        await self._agents.aclose()
+        await self._agent_network.aclose()
 
     @asynccontextmanager
-    async def verification_network(self, bench: SandboxSession) -> AsyncGenerator[Mapping[str, str]]:
-        """``bench`` has the tests' network.  Yields what they need in their environment.
+    async def verification_network(self, verifier: SandboxSession) -> AsyncGenerator[Mapping[str, str]]:
+        """Give ``verifier`` the network of the tests; yields the variables that they need.
 
-        Raises UserError where it cannot be had, SandboxDestroyed where the agent prevents it, EngineError.
+        Raises UserError where it is impossible, SandboxDestroyed where the agent prevents it, DockerEngineError.
         """
-        if not self._is_agents(bench):
-            async with self._verify(bench.container) as env:
+        if not self._shares_agent_network(verifier):
+            async with self._verify(verifier.container) as env:
                 yield env
         elif self._network.agent is self._network.verify:
             yield self._env
         else:
-            await self._agents.aclose()
+            await self._agent_network.aclose()
             try:
                 async with AsyncExitStack() as stack:
                     try:
@@ -60,19 +61,20 @@ class NetworkPhases:
                         raise SandboxDestroyed(f"the agent keeps its tests from their network: {error}") from error
                     yield env
             finally:
-                await asyncio.shield(self._again())
+                await asyncio.shield(self._restore_agent_network())
 
-    def _is_agents(self, bench: SandboxSession) -> bool:
-        """Whether it runs in the network of the agent's container."""
-        joined = bench.spec is not None and bench.spec.network == f"container:{self._session.container}"
-        return joined or bench is self._session
+    def _shares_agent_network(self, verifier: SandboxSession) -> bool:
+        """Whether the verifier runs in the network of the agent's container."""
+        joined = verifier.spec is not None and verifier.spec.network == f"container:{self._session.container}"
+        return joined or verifier is self._session
 
     def _verify(self, container: str) -> contextlib.AbstractAsyncContextManager[Mapping[str, str]]:
         network = self._network
-        return self._networks.phase(container, network.verify, network.allowed_hosts, self._beside)
+        return self._networks.phase(container, network.verify, network.allowed_hosts, self._service_names)
 
-    async def _again(self) -> None:
-        """The agent's network, for one that goes on after its tests; without it where it cannot be had."""
+    async def _restore_agent_network(self) -> None:
+        """Return to the agent's network for a session that goes on after its tests, or to none where that is
+        impossible."""
         if self._session.alive and not self._closed:
             with contextlib.suppress(InfraError):
                 await self.enter_agent_network()

@@ -1,8 +1,8 @@
-"""A task's other containers: a database, a web server, beside the agent's on a private network under their own names.
+"""A task's other containers (a database, a web server), beside the agent's on a private network under their own names.
 
-They start before the agent and are removed after it with their network.  If everyone who knew of them dies, a service
-ends by itself after the session's maximum, and a sweep removes its network later; or another process takes both over
-(:func:`services_adopted`).  A task without services has no network object at all.
+They start before the agent and are removed after it with their network. If every process that knows them dies, a
+service ends by itself after the session's maximum, and a later sweep removes its network; or another process takes both
+over (:func:`adopt_services`). A task without services has no network object.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ from sandbox.networking.networks import SandboxNetworks
 from sandbox.tasks.task import TaskService
 
 SERVICE_LIMITS = ContainerLimits(pids=256)
-"""Of each service, where the task says nothing else."""
+"""Limits of each service, where the task sets none."""
 _INTERVAL_S = 0.25
 _RETRIED = frozenset({500, 502, 503})
 
 
 @dataclass(frozen=True, slots=True)
 class TaskServiceSettings:
+    """How services are created and how long they live."""
+
     toolchain: Path
     labels: Mapping[str, str]
     max_s: float = 3600.0
     """A service ends after this long, whatever happens."""
     ready_s: float = 120.0
-    """Longest wait for a service's health."""
+    """Longest wait for a service's health check."""
     auto_remove: bool = True
-    """See :attr:`sandbox.engine.ContainerSpec.auto_remove`."""
+    """See :attr:`sandbox.docker.container_spec.ContainerSpec.auto_remove`."""
     disk_quota: bool = False
-    """See :attr:`sandbox.engine.ContainerSpec.disk_quota`."""
+    """See :attr:`sandbox.docker.container_spec.ContainerSpec.disk_quota`."""
 
 
 @asynccontextmanager
@@ -56,9 +58,9 @@ async def start_services(
     services: Sequence[TaskService],
     settings: TaskServiceSettings,
 ) -> AsyncGenerator[str]:
-    """Yields the name of the private network on which the services answer; empty when there are none.
+    """Start the services; yields the name of their private network, empty when there are none.
 
-    Raises UserError for more services than a network has room for, SandboxStartError, EngineError.
+    Raises UserError for more services than a network has room for, SandboxStartError, DockerEngineError.
     """
     if not services:
         yield ""
@@ -82,9 +84,9 @@ async def start_services(
 async def adopt_services(
     engine: DockerEngine, images: ImageStore, services: Sequence[TaskService], container: str
 ) -> AsyncGenerator[str]:
-    """The services that run beside a container that an earlier process left: from here on all of it is ours to remove.
+    """Take over the services beside a container that an earlier process left, and remove all of them at the end.
 
-    Yields the name of their network, empty for none.  Raises SandboxLost when one of them is gone, EngineError.
+    Yields the name of their network, empty for none. Raises SandboxLost when one of them is gone, DockerEngineError.
     """
     if not services:
         yield ""
@@ -105,7 +107,7 @@ async def adopt_services(
 
 
 async def inspect_services(engine: DockerEngine, shown: Json) -> list[Json]:
-    """The services that run beside a container, each as the daemon shows it.  Raises EngineError."""
+    """Return the daemon's description of each service beside a container. Raises DockerEngineError."""
     network = _network_of(shown)
     there = await engine.containers({NETWORK_LABEL: network}) if network else ()
     return [await engine.inspect(each.id) for each in there]
@@ -127,7 +129,7 @@ async def _removed(engine: DockerEngine, containers: Sequence[str], network: str
 def _request(
     service: TaskService, image: str, network: str, settings: TaskServiceSettings, command: Sequence[str]
 ) -> Json:
-    """The body of Docker's ``POST /containers/create``."""
+    """Build the body of Docker's ``POST /containers/create``."""
     check: Json = {"Test": ["NONE"]}
     if service.healthcheck:
         check = {"Test": ["CMD-SHELL", service.healthcheck], "Interval": int(_INTERVAL_S * 1e9), "Retries": 1 << 20}
@@ -162,7 +164,7 @@ def _request(
 
 
 async def _command_of(engine: DockerEngine, service: TaskService, image: str) -> Sequence[str]:
-    """The image's entry point and the service's command, else the image's."""
+    """Return the image's entry point with the service's command, or with the image's where the service has none."""
 
     async def call() -> Mapping[str, Any]:
         return (await engine.docker.images.inspect(image))["Config"]

@@ -1,7 +1,6 @@
 """What a session has around its container: services on a private network, and a network for each phase.
 
-A task that wants neither has nothing around it, and costs the daemon no call more.  Everything here is a context, and
-gone at its end.
+A task that wants neither costs the daemon no extra call. Everything here is a context manager and is gone at its end.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from sandbox.tasks.task import Task
 
 @dataclass(frozen=True, slots=True)
 class ContainerNetwork:
-    """How a container is to be made so that it belongs there."""
+    """Network and variables with which a container must be created to belong to its services."""
 
     network: str = NO_NETWORK
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def is_single_container(task: Task) -> bool:
-    """Nothing is around it: one container, and no network for the agent or the tests."""
+    """Whether a task needs one container only: no services, and no network for the agent or the tests."""
     return not task.services and task.network.is_offline
 
 
 class TaskServices:
-    """Of one pool."""
+    """The surroundings of one pool's sandboxes."""
 
     def __init__(
         self,
@@ -42,15 +41,15 @@ class TaskServices:
         networks: SandboxNetworks,
         service_settings: Callable[[float], TaskServiceSettings],
     ) -> None:
-        """``service_settings`` are those of services that end by themselves after so many seconds."""
+        """``service_settings(max_s)`` returns the settings of services that end by themselves after ``max_s`` seconds."""
         self._engine, self._images, self._networks = engine, images, networks
         self._service_settings = service_settings
 
     @asynccontextmanager
     async def started_for(self, task: Task, max_s: float) -> AsyncGenerator[ContainerNetwork]:
-        """What is there before the task's container is, and after it.
+        """Start what must exist before the task's container and outlive it.
 
-        Raises SandboxStartError (TaskFault for a service that does not run), UserError, EngineError.
+        Raises SandboxStartError (TaskFault for a service that does not run), UserError, DockerEngineError.
         """
         if is_single_container(task):
             yield ContainerNetwork()
@@ -61,7 +60,7 @@ class TaskServices:
 
     @asynccontextmanager
     async def adopted_for(self, task: Task, container: str) -> AsyncGenerator[ContainerNetwork]:
-        """The same around a container of an earlier process's.  Raises SandboxLost, EngineError."""
+        """Take over the same around a container of an earlier process. Raises SandboxLost, DockerEngineError."""
         if is_single_container(task):
             yield ContainerNetwork()
             return
@@ -69,14 +68,14 @@ class TaskServices:
             yield self._around(task, await self._networks.container_network(task.network, private), private)
 
     def _around(self, task: Task, network: str, private: str) -> ContainerNetwork:
-        beside = (service.name for service in task.services)
-        return ContainerNetwork(network, self._networks.proxy_environment(task.network, private, beside))
+        service_names = (service.name for service in task.services)
+        return ContainerNetwork(network, self._networks.proxy_environment(task.network, private, service_names))
 
     @asynccontextmanager
     async def network_phases(self, task: Task, session: SandboxSession) -> AsyncGenerator[None]:
-        """The session has its agent's network, and its tests', when they run, have theirs.
+        """Give the session the agent's network, and let its tests have theirs when they run.
 
-        Raises UserError where a network cannot be had, EngineError.
+        Raises UserError where a network is impossible, DockerEngineError.
         """
         if task.network.is_offline:
             yield

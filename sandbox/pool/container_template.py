@@ -1,4 +1,4 @@
-"""How a pool's containers are made, and the labels by which they and their networks are known to be its own."""
+"""How a pool's containers are created, and the labels by which they and their networks are recognised."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ _ALONE = ContainerNetwork()
 
 
 class ContainerTemplate:
-    """Of one pool in one process."""
+    """The template of one pool in one process."""
 
     def __init__(self, settings: PoolSettings, host: SandboxHost, now: Callable[[], float] = time.time) -> None:
         self._settings, self._host, self._now = settings, host, now
         self._owner = settings.owner or owner.owner_of_this_process()
         self.process_id = uuid.uuid4().hex
-        """On everything that this process makes for the pool."""
+        """Label value on everything that this process makes for the pool."""
         self.default_image = settings.containers.image or host.base_image
         self.disk_bound = DiskBound.FILE_SIZE
         self.live_restore = False
-        """Containers outlive their daemon, which therefore does not remove what has ended."""
+        """Whether containers outlive their daemon, which then does not remove ended ones."""
 
     def container_kind(self, task: Task, image: str, around: ContainerNetwork = _ALONE) -> ContainerKind:
+        """Return the kind of container that a task needs."""
         return ContainerKind(
             image,
             task.workdir,
@@ -46,7 +47,7 @@ class ContainerTemplate:
         )
 
     def container_spec(self, kind: ContainerKind, max_s: float) -> ContainerSpec:
-        """For a container that lives for ``max_s`` at most."""
+        """Return the specification of a container of this kind that lives for at most ``max_s`` seconds."""
         return ContainerSpec(
             image=kind.image,
             toolchain=self._host.toolchain,
@@ -62,6 +63,7 @@ class ContainerTemplate:
         )
 
     def labels(self, max_s: float) -> Mapping[str, str]:
+        """Return the labels of a container that lives for at most ``max_s`` seconds."""
         return {
             RUN_LABEL: self._settings.run_id,
             POOL_LABEL: self._settings.pool,
@@ -71,6 +73,7 @@ class ContainerTemplate:
         }
 
     def service_settings(self, max_s: float) -> TaskServiceSettings:
+        """Return the settings of task services that live for at most ``max_s`` seconds."""
         return TaskServiceSettings(
             self._host.toolchain,
             self.labels(max_s),

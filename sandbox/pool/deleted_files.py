@@ -1,4 +1,4 @@
-"""Files that have no name any more and are held open: they take room on the disk, and no ``du`` finds them."""
+"""Finds deleted files that are still open: they take up disk space, and ``du`` does not see them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _BLOCK = 512
 
 
 def deleted_file_bytes(processes: Path, places: Sequence[Path], enough: int, proc: Path = Path("/proc")) -> int:
-    """Bytes on disk of the nameless files that these processes (a ``cgroup.procs``) hold open or mapped, on their root
-    file system or on those of ``places``; in memory (``/dev/shm``, memfd) they count there.  Ends beyond ``enough``.
+    """Count the bytes on disk of deleted files that these processes (of a ``cgroup.procs`` file) hold open or mapped.
 
-    Blocks, for use in a thread.
+    Only files on their root file system or on those of ``places`` count; files in memory (``/dev/shm``, memfd) count as
+    memory. Stops once the sum exceeds ``enough``. Blocks, for use in a thread.
     """
     disks = {each.stat().st_dev for each in places if each.exists()}
     found: dict[tuple[int, int], int] = {}

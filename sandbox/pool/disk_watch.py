@@ -1,13 +1,14 @@
-"""How much disk an agent may fill, held by the best means that the host has.
+"""Limits how much disk an agent may fill, by the best means that the host has.
 
-In order: a quota of the storage driver (overlay2 on XFS with project quotas, or btrfs with quotas), where a write fails
-inside; else, where a pool is told to, a file system of each sandbox's own (:mod:`sandbox.docker.loop_disk`), with the same
-effect; else a watch on the container's upper layer, from the daemon's own host as root, that ends the session; else
-only the limit on a single file, which every container has.  Which one it is, is found by trying, once.
+In order of preference: a quota of the storage driver (overlay2 on XFS with project quotas, or btrfs with quotas), where
+a write fails inside; if the pool is configured so, a file system of its own for each sandbox
+(:mod:`sandbox.docker.loop_disk`), with the same effect; a watch on the container's upper layer, as root on the daemon's
+host, which ends the session; and otherwise only the limit on a single file, which every container has. Which one works
+is found by one trial.
 
-Whichever it is, the files that the daemon mounts into a container (``/etc/hostname`` and its like) and the volumes that
-its image declares lie in no layer, and are watched; so is what a task's services write, where no quota holds them.
-What is measured has a name, or has none any more but is held open (:mod:`sandbox.pool.deleted_files`).
+In any case the files that the daemon mounts into a container (``/etc/hostname`` and the like) and the volumes that its
+image declares are in no layer, and are watched; so is what a task's services write, where no quota limits them. Deleted
+files that are still open are counted too (:mod:`sandbox.pool.deleted_files`).
 """
 
 from __future__ import annotations
@@ -40,34 +41,34 @@ from sandbox.session.sandbox_session import SandboxSession
 
 MEASURE_INTERVAL_S = 1.0
 MAX_MEASURE_INTERVAL_S = 15.0
-"""A layer is measured at least so often, while others may free what it fills."""
+"""Longest time between two measurements of a layer, since others may free what it fills."""
 MIN_BYTES_PER_FILE = 4096
-"""What a file counts for at least: a block, which an empty one does not take, though it takes as long to copy and to
-remove."""
+"""Least size that a file counts for: an empty file takes no block, but as long to copy and remove."""
 _DU_S = 60.0
 _TOGETHER = 64
-"""Layers that one process measures."""
+"""Most layers that one ``du`` process measures."""
 _PROBE_BYTES = 1 << 30
 _MOUNTED = ("HostnamePath", "HostsPath", "ResolvConfPath")
-"""Files of the daemon's that it mounts into a container, where root may write to them, by their names in the API."""
+"""Names in Docker's API of the daemon's files that it mounts into a container, where root may write to them."""
 
 
 class DiskBound(StrEnum):
-    """What holds the disk limit."""
+    """What enforces the disk limit."""
 
     XFS_QUOTA = "xfs quota"
     """Writes beyond it fail."""
     BTRFS_QUOTA = "btrfs quota"
     """Writes beyond it fail; the image counts too."""
     LOOP = "ext4 loop"
-    """Writes beyond it fail, and files beyond one for each 8 KiB."""
+    """Writes beyond it fail, and so do files beyond one for each 8 KiB."""
     WATCH = "watch"
-    """A session that goes beyond it is ended, within seconds; files count too."""
+    """A session beyond it is ended within seconds; the number of files counts too."""
     FILE_SIZE = "file size"
-    """Only a single file is bounded."""
+    """Only the size of a single file is limited."""
 
     @property
     def by_daemon(self) -> bool:
+        """Whether the daemon's storage driver enforces it."""
         return self in (DiskBound.XFS_QUOTA, DiskBound.BTRFS_QUOTA)
 
 
@@ -79,11 +80,11 @@ DISK_BOUND_DESCRIPTIONS: Mapping[DiskBound, str] = {
     DiskBound.FILE_SIZE: "NOT HELD, only a single file is bounded: run as root on the engine's host, or keep the "
     "engine's data on XFS mounted with pquota",
 }
-"""What becomes of one who goes beyond the limit."""
+"""What happens to a sandbox beyond its limit."""
 
 
 async def probe_disk_bound(engine: DockerEngine, spec: ContainerSpec, *, loop: bool = False) -> DiskBound:
-    """Try them in order, on a container like ``spec`` that never runs.  Raises EngineError."""
+    """Try the means in order, on a container like ``spec`` that never runs. Raises DockerEngineError."""
     limited = replace(spec, limits=replace(spec.limits, disk_bytes=_PROBE_BYTES), disk_quota=True)
     if await _can_create(engine, limited):
         driver = (await engine.info()).get("Driver")
@@ -93,7 +94,7 @@ async def probe_disk_bound(engine: DockerEngine, spec: ContainerSpec, *, loop: b
 
 
 async def _can_create(engine: DockerEngine, spec: ContainerSpec) -> bool:
-    """Tried, and taken back."""
+    """Create a container and remove it again."""
     try:
         container = await call_with_undo(lambda: engine.create(spec), engine.remove)
     except DockerEngineError:
@@ -115,7 +116,7 @@ async def _without_quota(engine: DockerEngine, container: str, *, loop: bool) ->
 
 
 async def probe_engine_disk_bound(url: str, image: str, kit: Path) -> DiskBound:
-    """Of the engine at this address.  Raises EngineError."""
+    """Try the means on the engine at this address. Raises DockerEngineError."""
     async with DockerEngine(url) as engine:
         return await probe_disk_bound(
             engine, ContainerSpec(image, kit, {OWNER_LABEL: owner.owner_of_this_process()}, ("/.sbx/init",))
@@ -124,22 +125,25 @@ async def probe_engine_disk_bound(url: str, image: str, kit: Path) -> DiskBound:
 
 @dataclass(slots=True)
 class MeasuredLayer:
-    """A layer, when it was last measured."""
+    """A container's writable places and their last measurement."""
 
     paths: tuple[Path, ...]
-    """On the daemon's host; none where they cannot be seen from here."""
+    """Paths on the daemon's host; none where this process cannot see them."""
     processes: Path | None
-    """The container's ``cgroup.procs``; None where that cannot be seen from here."""
+    """The container's ``cgroup.procs`` file; None where this process cannot see it."""
     limit_bytes: int
     used_bytes: int
     free_disk_bytes: int
-    """Of the disk that it lies on."""
+    """Free space of the disk that holds the layer."""
     measured_at_s: float
 
 
 def is_measurement_due(seen: MeasuredLayer, free: int, now_s: float) -> bool:
-    """Whether a layer could be beyond its limit since it was measured: it cannot have grown by more than the disk has
-    lost, unless others have freed some."""
+    """Whether a layer could exceed its limit by now.
+
+    It cannot have grown by more than the free space has shrunk, unless others have freed some; hence also the longest
+    interval.
+    """
     return (
         seen.used_bytes + max(0, seen.free_disk_bytes - free) > seen.limit_bytes
         or now_s - seen.measured_at_s > MAX_MEASURE_INTERVAL_S
@@ -147,16 +151,16 @@ def is_measurement_due(seen: MeasuredLayer, free: int, now_s: float) -> bool:
 
 
 class DiskWatch:
-    """Ends the sessions that go beyond their limit (``spec.limits.disk_bytes``), or whose services go beyond theirs."""
+    """Ends the sessions that exceed their disk limit (``spec.limits.disk_bytes``), or whose services exceed theirs."""
 
     def __init__(self, sessions: Callable[[], Iterable[SandboxSession]], bound: DiskBound) -> None:
-        """What ``bound`` holds is not watched, but only what lies beside it."""
+        """``bound`` is what enforces the limit; what it covers is not watched."""
         self._sessions, self._bound = sessions, bound
         self._seen: WeakKeyDictionary[SandboxSession, tuple[MeasuredLayer, ...]] = WeakKeyDictionary()
-        """Of its own container and of its services'."""
+        """The layers of a session's own container and of its services."""
 
     async def run(self) -> None:
-        """For ever."""
+        """Watch for ever."""
         while True:
             for session in tuple(self._sessions()):
                 with contextlib.suppress(
@@ -181,7 +185,7 @@ class DiskWatch:
         )
 
     async def _measure(self, due: Sequence[tuple[SandboxSession, MeasuredLayer]]) -> None:
-        """One process for many layers: one for each would keep a core busy where there are hundreds."""
+        """Measure many layers with one process; one process for each would keep a core busy with hundreds of sandboxes."""
         watched = [seen for _, seen in due]
         free = free_bytes(watched[0].paths[0])
         used = await asyncio.to_thread(_used, [each for seen in watched for each in seen.paths])
@@ -192,7 +196,8 @@ class DiskWatch:
                 break  # gone, or so slow that those behind it have no answer either: they come first the next time
             seen.used_bytes, seen.free_disk_bytes = sum(used[each] for each in seen.paths) + more, free
             if seen.used_bytes > seen.limit_bytes:
-                what = f"the agent wrote {seen.used_bytes >> 20} MiB, more than its disk limit of {seen.limit_bytes >> 20} MiB"
+                used_mib, limit_mib = seen.used_bytes >> 20, seen.limit_bytes >> 20
+                what = f"the agent wrote {used_mib} MiB, more than its disk limit of {limit_mib} MiB"
                 note = f" (each file counts for {MIN_BYTES_PER_FILE >> 10} KiB or more)"
                 await session.destroy(SandboxDestroyed(what + note, DestructionCause.DISK))
 
@@ -213,7 +218,7 @@ def _first_look(shown: Json, limits: ContainerLimits, *, layer: bool) -> Measure
 
 
 def writable_paths(shown: Json, *, layer: bool) -> tuple[Path, ...]:
-    """Where a container writes on its daemon's host, by what the daemon says of it."""
+    """Return where a container writes on its daemon's host, from the daemon's description of it."""
     upper = upper_layer_of(shown) if layer else None
     mounted = (shown.get(each) for each in _MOUNTED)
     volumes = (each.get("Source") for each in shown.get("Mounts") or () if each.get("Type") == "volume")
@@ -221,24 +226,27 @@ def writable_paths(shown: Json, *, layer: bool) -> tuple[Path, ...]:
 
 
 def _deleted_bytes(watched: Sequence[MeasuredLayer]) -> list[int]:
-    """Bytes of files without a name, for each.  Blocks, for use in a thread."""
+    """Bytes of deleted files for each layer. Blocks, for use in a thread."""
     return [
         deleted_file_bytes(seen.processes, seen.paths, seen.limit_bytes) if seen.processes else 0 for seen in watched
     ]
 
 
 def _used(places: Sequence[Path]) -> dict[Path, int]:
-    """What each takes up: its bytes on disk, or :data:`FILE_BYTES` for each of its files where that is more.  What has
-    not been measured in time is left out.  Blocks, for use in a thread."""
+    """Return the size of each place: its bytes on disk, or :data:`MIN_BYTES_PER_FILE` for each of its files if that is
+    more.
+
+    What was not measured in time is left out. Blocks, for use in a thread.
+    """
     sizes, files = _du("-B1", places), _du("--inodes", places)
     return {place: max(size, MIN_BYTES_PER_FILE * files.get(place, 0)) for place, size in sizes.items()}
 
 
 def _du(what: str, places: Sequence[Path]) -> dict[Path, int]:
-    """By du: it follows no link, and no depth of folders is too much for it.
+    """Run ``du``, which follows no link and handles any depth of folders.
 
-    The standard library starts processes by vfork.  uvloop, which runs Ray's actors, runs the fork handlers of gRPC and
-    jemalloc, and was seen to hang there for ever.
+    The standard library starts it by vfork. uvloop, which runs Ray's actors, would run the fork handlers of gRPC and
+    jemalloc, which was seen to hang forever.
     """
     command, none = ("du", "-s", "-x", what, "--", *map(str, places)), subprocess.DEVNULL
     try:

@@ -1,6 +1,6 @@
-"""What keeps a pool's sessions going: a heartbeat, an eye on their disks, and a new stream where one broke.
+"""Keeps a pool's sessions going: a heartbeat, and a new stream where one broke.
 
-Containers beside a session, in which its tests run, live by a deadline of their own; of all else they have the same.
+Containers in which a session's tests run have a deadline of their own; otherwise they are treated like the session.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from sandbox.session.sandbox_session import SandboxSession
 
 
 class SessionHeartbeat:
-    """Of the sessions that were handed out, and of those that wait in ``supply``."""
+    """The heartbeat of the sessions that were handed out, and of the warm ones in ``warm_pool``."""
 
     def __init__(self, deadline_s: float, warm_pool: WarmPool) -> None:
         self._deadline_s, self._warm_pool = deadline_s, warm_pool
         self._ends_at: dict[SandboxSession, float] = {}
-        """On the monotonic clock."""
+        """Each session's end on the monotonic clock."""
         self._verifiers: set[SandboxSession] = set()
         self._tasks: asyncio.TaskGroup | None = None
         self._running: set[asyncio.Task[None]] = set()
@@ -32,38 +32,39 @@ class SessionHeartbeat:
         return len(self._ends_at)
 
     def watch(self, session: SandboxSession, max_s: float) -> None:
-        """It lives for ``max_s`` from now at most."""
+        """Keep a session alive for ``max_s`` from now at most."""
         self._ends_at[session] = time.monotonic() + max_s
         self._extend(session)
         self.resume_when_broken(session)
         session.watch_verifier = self._watched
 
     def unwatch(self, session: SandboxSession) -> None:
+        """Stop keeping a session alive."""
         session.on_stream_broken = None
         del self._ends_at[session]
 
     def resume_when_broken(self, session: SandboxSession) -> None:
-        """From here on a stream of its that breaks is followed by another."""
+        """Replace the session's stream when it breaks, if the container outlives its daemon."""
         if session.spec is not None and not session.spec.auto_remove:  # it outlives its daemon
             session.on_stream_broken = lambda: self._revive(session)
 
     def writable_sessions(self) -> tuple[SandboxSession, ...]:
-        """All in which somebody may write."""
+        """All sessions in which somebody may write, verifiers included."""
         return (*self._ends_at, *self._verifiers)
 
     @contextmanager
-    def _watched(self, bench: SandboxSession) -> Generator[None]:
-        self._verifiers.add(bench)
-        self.resume_when_broken(bench)
+    def _watched(self, verifier: SandboxSession) -> Generator[None]:
+        self._verifiers.add(verifier)
+        self.resume_when_broken(verifier)
         try:
             yield
         finally:
-            bench.on_stream_broken = None
-            self._verifiers.discard(bench)
+            verifier.on_stream_broken = None
+            self._verifiers.discard(verifier)
 
     @asynccontextmanager
     async def running(self, *others: Coroutine[None, None, None]) -> AsyncGenerator[None]:
-        """With ``others``, which go on as long."""
+        """Run the heartbeat and ``others`` until the end of the block."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             for each in (self._beat(), *others):
@@ -81,7 +82,7 @@ class SessionHeartbeat:
         task.add_done_callback(self._running.discard)
 
     async def _beat(self) -> None:
-        """Extend every session's life, three times within the time that one would survive alone."""
+        """Extend every session's life, three times within the time that one survives alone."""
         while True:
             await asyncio.sleep(self._deadline_s / 3)
             for session in self._ends_at:
@@ -89,7 +90,7 @@ class SessionHeartbeat:
             self._warm_pool.maintain()
 
     def _extend(self, session: SandboxSession) -> None:
-        """Never past its own end: a warm container's maximum is not its task's."""
+        """Extend a session's life, but not beyond its own end: a warm container's maximum is not that of its task."""
         left = self._ends_at[session] - time.monotonic()
         session.extend(min(self._deadline_s, max(left, 0.001)))
 

@@ -1,16 +1,16 @@
-"""Who may use which sandbox slot, and until when: the pool server's rules, without I/O or clock.
+"""Which client may use which sandbox slot, and until when: the pool server's rules, without I/O or clock.
 
-A lease ends at a deadline.  Every sign of life moves it: allocation, heartbeat, the start and the end of an operation.
-A lease with an operation under way never expires, however long that takes.  Nothing here waits and nothing locks, so a
-heartbeat cannot be held up by the operation that it keeps alive.
+A lease ends at a deadline, which every sign of life moves: allocation, heartbeat, the start and the end of an
+operation. A lease with an operation under way never expires. Nothing here waits or locks, so an operation cannot hold
+up the heartbeat that keeps its lease alive.
 
-Slots are OpenClaw's: at most ``tasks`` different task keys at once, at most ``runs_per_task`` leases for each.  A group
-(SETA's) is one task key, gets all of its slots or none, and is bounded by all that are free.  An allocation that is
+Slots follow OpenClaw: at most ``tasks`` different task keys at once, and at most ``runs_per_task`` leases for each. A
+group (as in SETA) is one task key, gets all of its slots or none, and may use all that are free. An allocation that is
 repeated with its request id gets the same lease.
 
-A group's slots may also be taken one by one, each by a request id: the first that asks holds all of them for the
-others, so that no two groups ever wait for each other's, each holding some.  A slot that nobody has taken yet lives as
-long as those beside it.
+A group's slots may also be allocated one by one, each with a request id: the first request reserves all of them for the
+others, so that no two groups wait for each other's slots while each holds some. A reserved slot lives as long as the
+allocated ones of its group.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from dataclasses import dataclass, field
 from protocol.errors import LongshoreError
 
 MAX_GROUP = 16
-"""Most slots of one group, as SETA has it."""
+"""Most slots of one group, as in SETA."""
 _SOON_S = 1.0
 _MAX_RETRY_S = 30.0
 _SMOOTHING = 0.3
 
 
 class UnknownLease(LongshoreError):
-    """There is no such lease: never given, closed, or expired."""
+    """There is no such lease: it was never given, was closed, or has expired."""
 
     def __init__(self, lease_id: str) -> None:
         super().__init__(f"Unknown lease {lease_id}: it was closed, it expired, or another server gave it")
 
 
 class SlotsExhausted(LongshoreError):
-    """No free slot: come back in ``retry_after_s``."""
+    """No slot is free; try again after ``retry_after_s``."""
 
     def __init__(self, code: str, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -46,55 +46,61 @@ class SlotsExhausted(LongshoreError):
 
 
 class GroupConflict(LongshoreError):
-    """A group of that name is held, with another number of slots."""
+    """A group of that name holds another number of slots."""
 
     def __init__(self, group: str, held: int, asked: int) -> None:
         super().__init__(f"group {group} holds {held} slots, not {asked}: release it first")
 
 
 class GroupTooLarge(LongshoreError):
-    """There will never be so many free slots."""
+    """The group has more slots than there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseLimits:
+    """How many leases there may be and how long they live."""
+
     tasks: int = 16
     runs_per_task: int = 8
     ttl_s: float = 600.0
-    """How long a lease lives without a sign of life."""
+    """Seconds that a lease lives without a sign of life."""
     remember_s: float = 300.0
-    """How long an allocation's request id is remembered."""
+    """Seconds for which an allocation's request id is remembered."""
 
     @property
     def slots(self) -> int:
-        """All that there are."""
+        """Number of all slots."""
         return self.tasks * self.runs_per_task
 
 
 @dataclass(slots=True)
 class SlotLease:
+    """One allocated or reserved slot."""
+
     id: str
     task_key: str
     deadline: float
     request_id: str = ""
     group: str = ""
     busy: int = 0
-    """Operations under way."""
+    """Number of operations under way."""
     given_at: float = 0.0
     reserved: bool = False
-    """A group's, for a member that has not asked for it yet."""
+    """Whether it is reserved for a member of its group that has not asked for it yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseAllocation:
+    """The leases given to one request."""
+
     leases: tuple[SlotLease, ...]
     reused: bool
-    """It had been made before, with the same request id or group."""
+    """Whether they had been given before, to the same request id or group."""
 
 
 @dataclass(slots=True)
 class LeaseTable:
-    """All leases of one server.  Every method is synchronous: what it does, nobody sees half done."""
+    """All leases of one server. Every method is synchronous, so that nobody sees it half done."""
 
     limits: LeaseLimits
     now: Callable[[], float]
@@ -104,7 +110,7 @@ class LeaseTable:
     """Smoothed."""
 
     def allocate(self, task_key: str, request_id: str = "") -> LeaseAllocation:
-        """One slot.  Raises SlotsExhausted."""
+        """Allocate one slot. Raises SlotsExhausted."""
         if request_id:
             again = [
                 lease
@@ -119,8 +125,10 @@ class LeaseTable:
         return LeaseAllocation(self._give(task_key, 1, request_id=request_id), reused=False)
 
     def allocate_group(self, group: str, slots: int, *, reserve: bool = False) -> LeaseAllocation:
-        """``slots`` slots of one task, or none; to ``keep`` for those that take them one by one.  Raises
-        SlotsExhausted, GroupConflict, GroupTooLarge."""
+        """Allocate all slots of a group or none; with ``reserve`` they wait for requests that ask for them one by one.
+
+        Raises SlotsExhausted, GroupConflict, GroupTooLarge.
+        """
         if slots > self.limits.slots:
             raise GroupTooLarge(f"a group of {slots} slots has no place where there are {self.limits.slots}")
         held = self.group(group)
@@ -134,8 +142,11 @@ class LeaseTable:
         return LeaseAllocation(given, reused=bool(held))
 
     def allocate_from_group(self, group: str, slots: int, request_id: str) -> LeaseAllocation:
-        """One slot of a group's, of which there are none before there are ``slots``.  A request that comes when all are
-        taken, another attempt of a member's say, gets one more.  Raises SlotsExhausted, GroupTooLarge."""
+        """Allocate one slot of a group; the group's first request reserves all ``slots``.
+
+        A request that comes when all are allocated, for example another attempt of a member, gets one more. Raises
+        SlotsExhausted, GroupTooLarge.
+        """
         held = self.group(group)
         for lease in held:
             if lease.request_id == request_id:
@@ -172,7 +183,7 @@ class LeaseTable:
         return given
 
     def _retry_s(self) -> float:
-        """As long as it took, lately, from one slot that fell free to the next."""
+        """The recent average time from one freed slot to the next."""
         return min(max(self._freed_every_s, _SOON_S), _MAX_RETRY_S)
 
     def _freed(self) -> None:
@@ -182,21 +193,20 @@ class LeaseTable:
         self._freed_at = now
 
     def restore(self, lease: SlotLease) -> None:
-        """Take over a lease that an earlier server gave, as if it had been given now; it counts even beyond the
-        limits."""
+        """Take over a lease of an earlier server as if it had been given now; it counts even beyond the limits."""
         lease.given_at = self.now()
         lease.deadline = lease.given_at + self.limits.ttl_s
         self._leases[lease.id] = lease
 
     def get(self, lease_id: str) -> SlotLease:
-        """Raises UnknownLease; a lease whose time is over is unknown, whether or not it was reaped."""
+        """Return a lease. Raises UnknownLease, also for an expired lease that was not reaped yet."""
         lease = self._leases.get(lease_id)
         if lease is None or self._over(lease):
             raise UnknownLease(lease_id)
         return lease
 
     def renew(self, lease_id: str) -> SlotLease:
-        """A sign of life.  Raises UnknownLease."""
+        """Record a sign of life. Raises UnknownLease."""
         lease = self.get(lease_id)
         lease.deadline = self.now() + self.limits.ttl_s
         for beside in self.group(lease.group) if lease.group else ():
@@ -206,7 +216,8 @@ class LeaseTable:
 
     @contextmanager
     def operation(self, lease_id: str) -> Generator[SlotLease]:
-        """Renewed at its start and at its end; not reaped between.  Raises UnknownLease."""
+        """Renew a lease at the start and the end of the block, and keep it from expiring in between. Raises
+        UnknownLease."""
         lease = self.renew(lease_id)
         lease.busy += 1
         try:
@@ -219,7 +230,7 @@ class LeaseTable:
         return not lease.busy and self.now() >= lease.deadline
 
     def reap(self) -> tuple[SlotLease, ...]:
-        """Remove the leases whose time is over.  Whoever calls must close what they held."""
+        """Remove the expired leases and return them; the caller must close what they hold."""
         over = tuple(lease for lease in self._leases.values() if self._over(lease))
         for lease in over:
             del self._leases[lease.id]
@@ -227,31 +238,33 @@ class LeaseTable:
         return over
 
     def close(self, lease_id: str) -> SlotLease | None:
-        """Remove a lease; None when there was none."""
+        """Remove a lease; None when there is none."""
         lease = self._leases.pop(lease_id, None)
         if lease is not None:
             self._freed()
         return lease
 
     def group(self, name: str) -> tuple[SlotLease, ...]:
+        """Return a group's leases that have not expired."""
         return tuple(lease for lease in self._leases.values() if lease.group == name and not self._over(lease))
 
     def groups(self) -> dict[str, int]:
-        """Group → leases whose time is not over."""
+        """Count each group's leases that have not expired."""
         return Counter(lease.group for lease in self._leases.values() if lease.group and not self._over(lease))
 
     def reserved_slots(self) -> dict[str, int]:
-        """Group → slots that wait for their members."""
+        """Count each group's reserved slots."""
         return Counter(lease.group for lease in self._leases.values() if lease.reserved and not self._over(lease))
 
     def task_keys(self) -> dict[str, int]:
-        """Task key → leases."""
+        """Count each task key's leases."""
         counts: dict[str, int] = {}
         for lease in self._leases.values():
             counts[lease.task_key] = counts.get(lease.task_key, 0) + 1
         return counts
 
     def all(self) -> Iterable[SlotLease]:
+        """Return all leases."""
         return tuple(self._leases.values())
 
     def __len__(self) -> int:

@@ -1,13 +1,13 @@
 """Sandboxes for many episodes: bounded in number, started as fast as the machine can, kept alive by one heartbeat.
 
-A session is a container and what its task wants around it (:mod:`sandbox.networking.task_services`): all of it is there when
-:meth:`SandboxPool.open` returns, and gone when the session is closed, could not be opened, or its pool ends.  Those
-without surroundings may come from a shelf of warm ones (:mod:`sandbox.pool.warm_pool`).
+A session is a container and what its task needs around it (:mod:`sandbox.networking.task_services`): all of it exists
+when :meth:`SandboxPool.open` returns, and is gone when the session is closed, could not be opened, or its pool ends. A
+task that needs only a container may get a warm one (:mod:`sandbox.pool.warm_pool`).
 
-A container lives on because this process says so every few seconds.  When the process dies its containers end by
-themselves, so nothing at exit has to work; ``sweep`` at start only removes networks, copies and what was created and
-never started, and touches nothing but what carries its own pool name and whose owner is proved dead or expiry long
-past.
+A container lives on because this process extends its deadline every few seconds. When the process dies, its containers
+end by themselves, so that no exit handler is needed; the sweep at start only removes networks, committed images and
+containers that were never started, and only those with the pool's own name whose owner is proved dead or whose expiry
+is long past.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sandbox.session.snapshot import snapshot
 from sandbox.tasks.task import Task
 
 _CLAIM_S = 60.0
-"""Beyond the longest start, before a container that was created and is not started is nobody's."""
+"""Time beyond the longest start after which a created but unstarted container is taken for an orphan."""
 
 
 class SandboxPool:
@@ -64,7 +64,7 @@ class SandboxPool:
         self._heartbeat = SessionHeartbeat(settings.containers.deadline_s, self._warm_pool)
         self._warm_pool.on_warm_started = self._heartbeat.resume_when_broken
         self._sessions: dict[SandboxSession, AsyncExitStack] = {}
-        """Handed out → what ends with it: its container and everything around that."""
+        """Session that was handed out → what ends with it: its container and everything around it."""
         self._closing = asyncio.TaskGroup()
         self._images: ImageStore | None = None
         self._task_services: TaskServices | None = None
@@ -113,15 +113,16 @@ class SandboxPool:
 
     @property
     def disk_bound(self) -> DiskBound:
-        """What holds the disk limit on this host, once the pool is open."""
+        """What enforces the disk limit on this host, once the pool is open."""
         return self._template.disk_bound
 
     @asynccontextmanager
     async def acquire(self, task: Task, deadline_s: float | None = None) -> AsyncGenerator[SandboxSession]:
-        """A fresh sandbox, set up for ``task``; it lives for ``deadline_s`` at most (default: the pool's maximum).
+        """Yield a fresh sandbox that is set up for ``task`` and lives for at most ``deadline_s`` (default: the pool's
+        maximum).
 
-        Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for what the task wants and
-        cannot have here.
+        Raises SandboxStartError (TaskFault for the task's own fault), and UserError for what the task needs and cannot
+        have here.
         """
         session = await self.open(task, deadline_s)
         try:
@@ -130,7 +131,7 @@ class SandboxPool:
             await self.close(session)
 
     async def open(self, task: Task, deadline_s: float | None = None) -> SandboxSession:
-        """:meth:`acquire` without the context: whoever calls must :meth:`close`."""
+        """Like :meth:`acquire` without the context: the caller must :meth:`close` the session."""
         try:
             async with AsyncExitStack() as stack:
                 session, kind = await self._opened(task, deadline_s or self.settings.containers.max_s, stack)
@@ -142,7 +143,7 @@ class SandboxPool:
         return session
 
     async def _opened(self, task: Task, max_s: float, stack: AsyncExitStack) -> tuple[SandboxSession, ContainerKind]:
-        """A session that ends with ``stack``."""
+        """Open a session that ends with ``stack``."""
         image = await stack.enter_async_context(self.images.reserve(task))
         kind = self._template.container_kind(task, image)
         session = await self._warm_pool.take_warm(kind) if is_single_container(task) else None
@@ -163,8 +164,10 @@ class SandboxPool:
         return session, kind
 
     async def adopt(self, container: str, task: Task, deadline_s: float | None = None) -> SandboxSession:
-        """Take over a running container of this pool's whose process has died, with what is around it; what it was
-        doing is killed.  Raises SandboxLost, UserError.
+        """Take over a running container of this pool whose process has died, with its surroundings; its commands are
+        killed.
+
+        Raises SandboxLost, UserError.
         """
         if self._warm_pool.is_full:
             raise SandboxLost(f"container {container[:12]} has no place in a pool of {self.settings.capacity}")
@@ -186,10 +189,10 @@ class SandboxPool:
         return session
 
     async def fork(self, session: SandboxSession, deadline_s: float | None = None) -> SandboxSession:
-        """A second sandbox with the files of one of this pool's as they stand, whose shell stands where that one's
-        does; it takes a place of its own, and whoever calls must :meth:`close` it.
+        """Open a second sandbox with this session's files as they are now, and with its shell's directory.
 
-        Raises UserError for a sandbox that has a network, SandboxLost where it cannot be copied, SandboxStartError.
+        The second one takes a slot of its own, and the caller must :meth:`close` it. Raises UserError for a sandbox
+        that has a network, SandboxLost where it cannot be copied, SandboxStartError.
         """
         spec, max_s = session.spec, deadline_s or self.settings.containers.max_s
         if spec is None or spec.network != NO_NETWORK:
@@ -208,15 +211,17 @@ class SandboxPool:
         return copy
 
     async def _begin(self, session: SandboxSession, task: Task, max_s: float, stack: AsyncExitStack) -> None:
-        """A container that runs becomes a session, which ends with ``stack``."""
+        """Make a running container a session of the pool, which ends with ``stack``."""
         stack.push_async_callback(session.close)
         self._heartbeat.watch(session, max_s)
         stack.callback(self._heartbeat.unwatch, session)
         await stack.enter_async_context(self.task_services.network_phases(task, session))
 
     async def close(self, session: SandboxSession) -> None:
-        """End a session that :meth:`open` or :meth:`adopt` gave; cancelled, it is ended all the same.  Does not raise:
-        what a daemon that does not answer keeps ends at its own deadline or is swept."""
+        """End a session that :meth:`open` or :meth:`adopt` returned, even when this is cancelled.
+
+        Does not raise: what an unresponsive daemon keeps ends at its own deadline or is swept.
+        """
         held = self._sessions.pop(session, None)
         if held is not None:
             await asyncio.shield(self._closing.create_task(self._ended(held)))
@@ -231,8 +236,10 @@ class SandboxPool:
             self._closing.create_task(self._ended(self._sessions.popitem()[1]))
 
     async def prewarm(self, task: Task, count: int) -> None:
-        """Wait until ``count`` sandboxes of the task's kind are ready, or as many as there is room for; none for a task
-        that needs more than a container."""
+        """Wait until ``count`` warm sandboxes of the task's kind exist, or as many as there is room for.
+
+        Does nothing for a task that needs more than a container.
+        """
         if not is_single_container(task):
             return
         async with self.images.reserve(task) as image:
@@ -240,19 +247,25 @@ class SandboxPool:
             await self._warm_pool.wait_until_filled()
 
     def wait_s(self) -> float:
-        """How long one that asks now waits for its start to begin, as starts go at present."""
+        """Estimate how long a new request waits for its start to begin."""
         return self._warm_pool.start_limiter.concurrency_limit.estimate_wait_s(self._warm_pool.queued)
 
     async def sweep(self) -> int:
-        """Remove this pool's containers, copies of them and networks whose owner is proved dead or whose expiry is
-        past.  How many."""
+        """Remove this pool's containers, committed images and networks whose owner is proved dead or whose expiry is
+        long past.
+
+        Returns how many were removed.
+        """
         removed = await sweep_labelled(self.engine, POOL_LABEL, self.settings.pool, self._now)
         self._swept += removed
         return removed
 
     async def remove_strays(self) -> int:
-        """Remove what carries this pool's name and neither this process has made nor :meth:`adopt` taken over: nobody
-        else is to use the name.  How many.  Raises EngineError."""
+        """Remove what carries this pool's name and was neither made by this process nor adopted; nobody else may use
+        the name.
+
+        Returns how many were removed. Raises DockerEngineError.
+        """
         containers = {session.container for session in self._heartbeat}
         own_networks = {session.spec.network for session in self._heartbeat if session.spec is not None}
 
@@ -271,20 +284,20 @@ class SandboxPool:
 
     @property
     def images(self) -> ImageStore:
-        """Where its tasks' images come from, while the pool is open."""
+        """The store of the tasks' images, while the pool is open."""
         if self._images is None:
             raise RuntimeError("use `async with SandboxPool(...)`")
         return self._images
 
     @property
     def task_services(self) -> TaskServices:
-        """What its tasks get around their containers, while the pool is open."""
+        """The surroundings of the tasks' containers, while the pool is open."""
         if self._task_services is None:
             raise RuntimeError("use `async with SandboxPool(...)`")
         return self._task_services
 
     async def _drained(self) -> None:
-        """Wait until the daemon has removed what this pool started; help where it does not."""
+        """Wait until the daemon has removed what this pool started, and remove what it leaves."""
         mine = {POOL_PROCESS_LABEL: self._template.process_id}
         give_up = time.monotonic() + self.settings.drain_s
         over = {"created"}  # one that never ran has no deadline of its own
@@ -299,6 +312,7 @@ class SandboxPool:
                 await asyncio.sleep(0.05)
 
     def statistics(self) -> PoolStatistics:
+        """Return the pool's counts."""
         supply = self._warm_pool
         mean = supply.start_ms / supply.started if supply.started else 0.0
         return PoolStatistics(

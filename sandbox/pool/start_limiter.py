@@ -1,12 +1,12 @@
 """How many sandboxes may start at once, learned from how long starts take.
 
 A daemon that starts one container in 150 ms does not start eight in the same time: beyond what its machine can do in
-parallel, more at once only makes each slower.  So the limit climbs while that brings more starts a second, and comes
-down while it costs none: it stays about the smallest number that keeps the machine busy.  When neither way is worth a
-step it rests there, and looks again now and then.
+parallel, more at once only makes each slower. So the limit climbs while that gives more starts a second, and comes down
+while it costs none: it stays near the smallest number that keeps the machine busy. When neither direction is worth a
+step, it rests there and tries again now and then.
 
-:class:`Pace` is the rule: latencies in, a number out, no clock.  :class:`StartGate` holds starts to it: first come,
-first served, and those that somebody waits for before those that only fill the warm pool.
+:class:`StartConcurrencyLimit` is the rule: latencies in, a number out, no clock. :class:`StartLimiter` applies it:
+first come, first served, and requests before starts that only fill the warm pool.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 GAIN = 1.08
-"""More starts a second by this much are worth a step up, fewer by this much are a step too far down."""
+"""Factor in starts a second that makes a step up worthwhile, or a step down too far."""
 _ROUND = 4
-"""Starts, at least, whose mean is compared with the round before."""
+"""Least number of starts whose mean is compared with the round before."""
 _REST = 24
-"""Rounds at the limit between two looks at its neighbours: what a look at a slower one costs is spread over them."""
+"""Rounds at the limit between two trials of its neighbours, over which the cost of a slower trial is spread."""
 _SMOOTHING = 0.3
 _ASSUMED_S = 10.0
-"""Duration of a start before one has been seen."""
+"""Duration of a start before one has been measured."""
 
 
 class StartConcurrencyLimit:
-    """The rule's state.  ``limit`` starts may be under way; tell it of each that ended."""
+    """The rule's state: at most ``limit`` starts may be under way. Report each start that ended."""
 
     def __init__(self, first: int, most: int, least: int = 1) -> None:
         if not 1 <= least <= first <= most:
             raise ValueError(f"1 <= least <= first <= most, not {least}, {first} and {most}")
         self.limit, self._most, self._least = first, most, least
         self.start_s = 0.0
-        """Of one start, smoothed; 0 before the first."""
+        """Smoothed duration of one start in seconds; 0 before the first."""
         self._best: int = first
         """The limit that is kept until another is better."""
         self._best_rate = 0.0
-        """Its starts a second, when it was measured last."""
+        """Its last measured starts a second."""
         self._way = 1
-        """Up or down (-1): where the next look goes."""
+        """Direction of the next trial: up (1) or down (-1)."""
         self._refused = self._rest = 0
-        """Ways in a row that were not worth it; rounds until the next look."""
+        """Directions in a row that were not worthwhile; ``_rest`` counts rounds until the next trial."""
         self._round: list[float] = []
 
     def record_start(self, seconds: float, at_once: int) -> None:
-        """A start took so long, waiting for its turn not counted, among ``at_once`` that were under way."""
+        """Record the duration of a start, without its wait, and how many were under way."""
         seconds = max(seconds, 1e-6)
         self.start_s = seconds if not self.start_s else self.start_s + _SMOOTHING * (seconds - self.start_s)
         if at_once < self.limit:
@@ -76,7 +76,7 @@ class StartConcurrencyLimit:
         return rate > GAIN * self._best_rate if self.limit > self._best else GAIN * rate >= self._best_rate
 
     def _look(self) -> None:
-        """At the next limit on the way; where the range ends, the way turns."""
+        """Try the next limit in the current direction; at the end of the range, turn around."""
         self.limit = min(max(self._best + self._way * max(1, self._best // 4), self._least), self._most)
         if self.limit == self._best:
             self._turn()
@@ -87,18 +87,18 @@ class StartConcurrencyLimit:
             self._refused, self._rest = 0, _REST
 
     def record_timeout(self) -> None:
-        """A start ran out of its time."""
+        """Record a start that timed out: halve the limit."""
         self.limit = self._best = max(self._least, self.limit // 2)
         self._way, self._refused, self._rest = 1, 0, 0
         self._round.clear()
 
     def estimate_wait_s(self, ahead: int) -> float:
-        """How long one that comes now waits for its turn behind ``ahead`` others."""
+        """Estimate how long a new request waits for its start behind ``ahead`` others."""
         return ahead * (self.start_s or _ASSUMED_S) / self.limit
 
 
 class StartLimiter:
-    """``async with gate.turn(): start()``: at most ``pace.limit`` at once."""
+    """``async with limiter.start_slot(): start()`` allows at most ``limit.limit`` starts at once."""
 
     def __init__(self, limit: StartConcurrencyLimit, now: Callable[[], float] = time.perf_counter) -> None:
         self.concurrency_limit = limit
@@ -109,12 +109,12 @@ class StartLimiter:
 
     @property
     def queued(self) -> int:
-        """Waiting for their turn, with somebody waiting for them."""
+        """Number of urgent starts that wait."""
         return sum(not each.done() for each in self._urgent)
 
     @asynccontextmanager
     async def start_slot(self, *, urgent: bool = True) -> AsyncGenerator[None]:
-        """Wait for a turn; measure what is done in it."""
+        """Wait for a slot, and measure what is done in it."""
         await self._enter(self._urgent if urgent else self._idle)
         began, at_once = self._now(), self.under_way
         try:

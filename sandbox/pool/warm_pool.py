@@ -1,7 +1,7 @@
-"""Started sandboxes for a pool: a place for each, its start when the machine can, and some kept warm.
+"""Starts a pool's sandboxes: a slot for each, its start when the machine can, and some kept warm.
 
-Warm ones are started, checked, and wait for a task of their kind (:mod:`sandbox.pool.warm_sandboxes`).  They count within the capacity
-and make room for a task that needs it.  How many start at once follows from how long starts take
+Warm ones are started, checked, and wait for a task of their kind (:mod:`sandbox.pool.warm_sandboxes`). They count
+within the capacity and make room for a task that needs it. How many start at once follows from how long starts take
 (:mod:`sandbox.pool.start_limiter`).
 """
 
@@ -22,11 +22,11 @@ from sandbox.session import wire
 from sandbox.session.sandbox_session import SandboxSession, SessionLimits
 
 _CHECK_S = 5.0
-"""A warm sandbox that does not answer by then is not handed out."""
+"""A warm sandbox that does not answer within this time is not handed out."""
 
 
 class WarmPool:
-    """``async with Supply(...) as supply``; leaving it ends what is warm."""
+    """``async with WarmPool(...) as warm_pool``; leaving it ends the warm sandboxes."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class WarmPool:
         spec: Callable[[ContainerKind, float], ContainerSpec],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``spec`` is how a container of a kind is made that lives for so many seconds at most."""
+        """``spec(kind, max_s)`` returns how to create a container that lives for at most ``max_s`` seconds."""
         self._engine, self._settings, self._spec, self._now = engine, settings, spec, now
         self._slots = asyncio.Semaphore(settings.capacity)
         first = settings.start_concurrency
@@ -43,7 +43,7 @@ class WarmPool:
         self.start_limiter = StartLimiter(StartConcurrencyLimit(first, most, least))
         self._warm = WarmSandboxes(settings.warm, settings.warm_max_age_s, settings.warm_demand_window_s)
         self.on_warm_started: Callable[[SandboxSession], None] = lambda _: None
-        """Called with each that begins to wait."""
+        """Called with each sandbox that becomes warm."""
         self._tasks = asyncio.TaskGroup()
         self._fills: set[asyncio.Task[None]] = set()
         self._ending = False
@@ -65,11 +65,12 @@ class WarmPool:
 
     @property
     def is_full(self) -> bool:
+        """Whether every slot is taken."""
         return self._slots.locked()
 
     @property
     def queued(self) -> int:
-        """Who waits for a place or for a turn to start."""
+        """Number of requests that wait for a slot or for their start."""
         return self.waiting + self.start_limiter.queued
 
     @property
@@ -82,11 +83,11 @@ class WarmPool:
         return len(self._warm)
 
     def __iter__(self) -> Iterator[SandboxSession]:
-        """The warm ones."""
+        """Iterate over the warm sandboxes."""
         return iter(self._warm)
 
     async def take_warm(self, kind: ContainerKind) -> SandboxSession | None:
-        """A warm sandbox that answers; its place comes with it."""
+        """Return a warm sandbox that answers, with its slot; None when there is none."""
         while (session := self._warm.pop_of_kind(kind)) is not None:
             try:
                 await session.answered(session.request(self._still), _CHECK_S)
@@ -101,7 +102,7 @@ class WarmPool:
         return None
 
     async def acquire_slot(self) -> None:
-        """Take a place; a warm sandbox gives its own up."""
+        """Wait for a slot; a warm sandbox gives up its own."""
         if self._slots.locked() and (spare := self._warm.pop_oldest()) is not None:
             await self.discard(spare)
         self.waiting += 1
@@ -111,18 +112,19 @@ class WarmPool:
             self.waiting -= 1
 
     def release_slot(self) -> None:
-        """Give a place back."""
+        """Give a slot back."""
         self._slots.release()
 
     async def discard(self, session: SandboxSession) -> None:
-        """End one and free its place, even when the daemon does not answer: it ends at its own deadline."""
+        """End a sandbox and free its slot, even when the daemon does not answer: the container ends at its own
+        deadline."""
         try:
             await session.close()
         finally:
             self.release_slot()
 
     async def start_sandbox(self, kind: ContainerKind, max_s: float, *, urgent: bool = True) -> SandboxSession:
-        """For a place that has been taken.  Raises SandboxStartError."""
+        """Start a sandbox in a slot that was acquired. Raises SandboxStartError."""
         limits = SessionLimits(min(self._settings.containers.deadline_s, max_s), max_s)
         try:
             async with self.start_limiter.start_slot(urgent=urgent):
@@ -148,19 +150,21 @@ class WarmPool:
         return session
 
     def refill(self, kind: ContainerKind, wanted: int | None = None) -> None:
-        """Start what the shelf lacks, where nobody waits for the room."""
+        """Start the warm sandboxes of this kind that are missing, if nobody waits for the room."""
         self._warm.record_demand(kind, self._now())
         for _ in range(self._warm.count_missing(kind, wanted)):
             self._begin_fill(kind)
 
     async def wait_until_filled(self) -> None:
-        """Until every start for the shelf that is under way has ended."""
+        """Wait until every start of a warm sandbox that is under way has ended."""
         for fill in tuple(self._fills):
             await asyncio.shield(fill)
 
     def maintain(self) -> None:
-        """Keep the warm ones alive, and replace those that have died or become too old.  Waits for nothing: one that
-        ends slowly keeps nobody from living."""
+        """Extend the warm sandboxes, and replace those that have died or become too old.
+
+        Does not wait, so that one that ends slowly holds up no other.
+        """
         for gone in self._warm.pop_unfit(self._now()):
             self._warm.count_start(gone.kind, +1)
             self._tasks.create_task(self._replace(gone))
@@ -203,5 +207,5 @@ class WarmPool:
             self._warm.count_start(kind, -1)
 
     def _still(self, request: int) -> bytes:
-        """PID 1's answer to this shows that it is there."""
+        """A frame whose answer shows that PID 1 is alive."""
         return wire.extend_frame(request, round(self._settings.containers.deadline_s * 1000))

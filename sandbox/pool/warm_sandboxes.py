@@ -1,7 +1,7 @@
 """Sandboxes that have started and wait for a task: which kind, how many, how old.
 
-Two tasks can use the same warm sandbox when everything that is settled at a container's creation is equal: that is its
-:class:`Kind`.  The shelf is a plain data structure; the pool starts, checks and ends what is on it.
+Two tasks can use the same warm sandbox when everything that is fixed at a container's creation is equal: its
+:class:`ContainerKind`. This is a plain data structure; the pool starts, checks and ends the sandboxes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandbox.session.sandbox_session import SandboxSession
 
 @dataclass(frozen=True, slots=True)
 class ContainerKind:
-    """What a container cannot change once it exists."""
+    """What cannot change once a container exists."""
 
     image: str
     workdir: str
@@ -29,6 +29,8 @@ class ContainerKind:
 
 
 class WarmSandbox(NamedTuple):
+    """A warm sandbox, and since when it waits."""
+
     kind: ContainerKind
     session: SandboxSession
     since: float
@@ -36,8 +38,8 @@ class WarmSandbox(NamedTuple):
 
 @dataclass(slots=True)
 class WarmSandboxes:
-    """``wanted`` sandboxes of each kind that was asked for; the oldest goes first.  Times are the pool's monotonic
-    clock's."""
+    """``wanted`` sandboxes of each kind that was asked for; the oldest goes first. Times are of the pool's monotonic
+    clock."""
 
     wanted: int
     max_age_s: float
@@ -48,10 +50,11 @@ class WarmSandboxes:
     """When each kind was last asked for."""
 
     def add(self, kind: ContainerKind, session: SandboxSession, now: float) -> None:
+        """Add a sandbox."""
         self._kept.append(WarmSandbox(kind, session, now))
 
     def pop_of_kind(self, kind: ContainerKind) -> SandboxSession | None:
-        """The oldest of this kind."""
+        """Remove and return the oldest of this kind."""
         for each in self._kept:
             if each.kind == kind:
                 self._kept.remove(each)
@@ -59,31 +62,31 @@ class WarmSandboxes:
         return None
 
     def pop_oldest(self) -> SandboxSession | None:
-        """The oldest of any kind: its place is needed."""
+        """Remove and return the oldest of any kind, whose slot is needed."""
         return self._kept.pop(0).session if self._kept else None
 
     def record_demand(self, kind: ContainerKind, now: float) -> None:
-        """Somebody wants sandboxes of this kind ready."""
+        """Record that a task asked for this kind."""
         self._asked[kind] = now
 
     def pop_unfit(self, now: float) -> list[WarmSandbox]:
-        """Those that have died or become too old; they leave the shelf."""
+        """Remove and return those that have died or become too old."""
         gone = [each for each in self._kept if not each.session.alive or now - each.since > self.max_age_s]
         self._kept = [each for each in self._kept if each not in gone]
         return gone
 
     def is_wanted(self, kind: ContainerKind, now: float) -> bool:
-        """Whether one of this kind that is gone is to be replaced: it was asked for within ``forget_s``."""
+        """Whether a lost sandbox of this kind is to be replaced: it was asked for within ``forget_s``."""
         self._asked = {each: at for each, at in self._asked.items() if now - at <= self.forget_s}
         return kind in self._asked
 
     def count_missing(self, kind: ContainerKind, wanted: int | None = None) -> int:
-        """How many starts would fill the shelf for this kind, those under way counted as done."""
+        """Count the starts that are needed for this kind; starts under way count as done."""
         there = sum(each.kind == kind for each in self._kept) + self._filling.get(kind, 0)
         return max(0, (self.wanted if wanted is None else wanted) - there)
 
     def count_start(self, kind: ContainerKind, change: int) -> None:
-        """A start for this kind has begun (+1) or ended (-1)."""
+        """Record that a start for this kind has begun (+1) or ended (-1)."""
         left = self._filling.get(kind, 0) + change
         if left:
             self._filling[kind] = left

@@ -1,7 +1,7 @@
-"""One interface to sandboxes, wherever they are: in this process (the library), behind a pool server, behind a router.
+"""The interface to sandboxes, and its implementation by a pool in this process.
 
-:class:`LocalProvider` is the library's; :class:`sandbox.providers.remote.RemotePool` speaks to a server.  What one does the other
-does: the conformance suite (tests/integration/sandbox) runs the same cases on all.
+:class:`LocalProvider` uses a pool in this process; :class:`sandbox.providers.remote.RemotePool` speaks to a server.
+Both behave alike: the conformance suite (tests/integration/sandbox) runs the same cases on all.
 """
 
 from __future__ import annotations
@@ -25,61 +25,74 @@ from sandbox.tasks.task import Task
 from sandbox.tools import ToolContext, ToolResult, call_tool
 
 COMMAND_TIMEOUT_S = 20.0
-"""How long an agent's blocking command may take: SETA's and OpenClaw's limit."""
+"""Longest blocking command of an agent, as in SETA and OpenClaw."""
 
 
 class Sandbox(Protocol):
-    """One session.  Every method raises SandboxLost (infrastructure) or SandboxDestroyed (the agent's doing) when the
+    """One session. Every method raises SandboxLost (infrastructure) or SandboxDestroyed (the agent's doing) when the
     container is gone."""
 
     @property
-    def alive(self) -> bool: ...
+    def alive(self) -> bool:
+        """Whether the sandbox still exists, as far as is known."""
+        ...
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
-        """Evaluate in the persistent shell.  Raises ShellBusy while a command that a tool has left to itself is there,
-        ValueError for a command with NUL bytes or of more than 1 MiB."""
+        """Evaluate a command in the persistent shell.
+
+        Raises ShellBusy while a command that a tool left running is there, and ValueError for a command with NUL bytes
+        or of more than 1 MiB.
+        """
         ...
 
     async def write_files(self, files: Mapping[str, bytes], *, mode: int = 0o644) -> None:
-        """Absolute path → content; folders are made.  Raises OSError, ValueError for a path that is not absolute."""
+        """Write files, by absolute path, and the folders above them. Raises OSError, and ValueError for a relative
+        path."""
         ...
 
     async def read_file(self, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-        """A regular file.  Raises OSError: ENOENT, EISDIR, ELOOP for a link, EINVAL for anything else, EFBIG."""
+        """Read a regular file. Raises OSError: ENOENT, EISDIR, ELOOP for a link, EINVAL for anything else, EFBIG."""
         ...
 
     async def read_tree(self, path: str, max_bytes: int = MAX_TREE_BYTES) -> Mapping[str, bytes]:
-        """The regular files below a folder, by their relative paths.  Raises OSError: ENOENT, EFBIG, EBUSY while tests
-        run, EINTR where they begin meanwhile, ETIME for what takes too long."""
+        """Read the regular files below a folder, by their relative paths.
+
+        Raises OSError: ENOENT, EFBIG, EBUSY while tests run, EINTR when they begin meanwhile, ETIME when it takes too
+        long.
+        """
         ...
 
     async def call_tool(self, name: str, arguments: object) -> ToolResult:
-        """One of SETA's six tools, of which OpenClaw's four are some: its errors are text, also over ``arguments`` that
-        are no object with a name for each."""
+        """Call one of SETA's six tools, which include OpenClaw's four. Errors are text for the agent, also for invalid
+        ``arguments``."""
         ...
 
     async def grade(self, timeout_s: float | None = None) -> GradeResult:
-        """Run the task's hidden tests, at its level.  The shell does not survive this, except at ``sibling``."""
+        """Run the task's hidden tests at the task's grading level. The shell survives this only at ``sibling``."""
         ...
 
     async def close(self) -> None:
-        """End it.  Never raises, and may be called twice."""
+        """End the sandbox. Never raises, and may be called twice."""
         ...
 
 
 @runtime_checkable
 class SandboxProvider(Protocol):
+    """Gives sandboxes."""
+
     async def open(self, task: Task, deadline_s: float | None = None) -> Sandbox:
-        """A sandbox for ``task``, which the caller closes.  Raises SandboxStartError, and UserError where
-        the task needs what cannot be given."""
+        """Open a sandbox for ``task``, which the caller closes.
+
+        Raises SandboxStartError, and UserError where the task needs what the provider does not have.
+        """
         ...
 
 
 class SandboxGroup(NamedTuple):
-    """Of sandboxes that are of use together alone: none of them is begun before there is a place for all."""
+    """A group of sandboxes that are only useful together: none starts before there is a slot for all."""
 
     name: str
-    """Names them, wherever they are asked for."""
+    """Its name for all requests."""
     size: int
 
 
@@ -87,7 +100,7 @@ class SandboxGroup(NamedTuple):
 async def open_sandbox(
     provider: SandboxProvider, task: Task, deadline_s: float | None = None
 ) -> AsyncGenerator[Sandbox]:
-    """``async with acquired(provider, task) as sandbox: ...``"""
+    """``async with open_sandbox(provider, task) as sandbox: ...``"""
     sandbox = await provider.open(task, deadline_s)
     try:
         yield sandbox
@@ -96,7 +109,7 @@ async def open_sandbox(
 
 
 class LocalSandbox:
-    """A session of a pool in this process, with the task it was opened for."""
+    """A session of a pool in this process, with the task that it was opened for."""
 
     def __init__(
         self,
@@ -106,11 +119,11 @@ class LocalSandbox:
         command_timeout_s: float,
         commands: Sequence[str] = (),
     ) -> None:
-        """``commands``: what the agent has asked for in it before."""
+        """``commands`` are what the agent has run in it before."""
         self._pool, self._session, self._task = pool, session, task
         self._tools = ToolContext(session, command_timeout_s)
         self._commands = [*commands]
-        """What the agent asked for, as far as it asked this process."""
+        """What the agent has run, as far as it asked this process."""
         self._closed = False
 
     @property
@@ -123,7 +136,7 @@ class LocalSandbox:
 
     @property
     def session(self) -> SandboxSession:
-        """For who is in this process and wants more than any provider's sandbox does."""
+        """The session itself, for callers in this process that need more than the interface."""
         return self._session
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
@@ -146,8 +159,7 @@ class LocalSandbox:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path) from error
 
     async def fork(self, deadline_s: float | None = None) -> LocalSandbox:
-        """A second one with this one's files, for who wants to go on from here in two ways: see
-        :meth:`SandboxPool.fork`."""
+        """Open a second sandbox with this one's files; see :meth:`SandboxPool.fork`."""
         copy = await self._pool.fork(self._session, deadline_s)
         return LocalSandbox(self._pool, copy, self._task, self._tools.command_timeout_s, self._commands)
 
@@ -165,41 +177,46 @@ class LocalSandbox:
 
 
 class LocalProvider:
-    """The library: sandboxes of a pool in this process."""
+    """Sandboxes of a pool in this process."""
 
     def __init__(self, pool: SandboxPool, command_timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self.pool, self._command_timeout_s = pool, command_timeout_s
 
     async def open(self, task: Task, deadline_s: float | None = None) -> LocalSandbox:
+        """Open a sandbox; see :class:`SandboxProvider`."""
         session = await self.pool.open(task, deadline_s)
         return LocalSandbox(self.pool, session, task, self._command_timeout_s)
 
     async def adopt(self, container: str, task: Task) -> LocalSandbox:
-        """A container that an earlier process of this pool left running.  Raises SandboxLost."""
+        """Take over a container that an earlier process of this pool left running. Raises SandboxLost."""
         session = await self.pool.adopt(container, task)
         return LocalSandbox(self.pool, session, task, self._command_timeout_s)
 
     async def containers(self) -> frozenset[str]:
-        """Ids of this pool's containers, in any state, whoever started them."""
+        """Return the ids of this pool's containers, in any state, whoever started them."""
         found = await self.pool.engine.containers({POOL_LABEL: self.pool.settings.pool})
         return frozenset(each.id for each in found)
 
     async def remove_strays(self) -> int:
-        """See :meth:`SandboxPool.remove_strays`."""
+        """Remove what this pool does not use; see :meth:`SandboxPool.remove_strays`."""
         return await self.pool.remove_strays()
 
     async def images(self) -> tuple[str, ...]:
-        """Names of the images that the daemon has.  Raises EngineError."""
+        """Return the names of the images that the daemon has. Raises DockerEngineError."""
         return await list_image_names(self.pool.engine)
 
     def wait_s(self) -> float:
+        """Estimate how long a new start would wait."""
         return self.pool.wait_s()
 
     def statistics(self) -> PoolStatistics:
+        """Return the pool's counts."""
         return self.pool.statistics()
 
 
 async def list_image_names(engine: DockerEngine) -> tuple[str, ...]:
+    """List the names of the images that the daemon has. Raises DockerEngineError."""
+
     async def call() -> tuple[str, ...]:
         found: list[dict[str, Any]] = await engine.docker.images.list()  # pyright: ignore[reportUnknownMemberType]  untyped in aiodocker
         return tuple(sorted({name for image in found for name in cast("list[str]", image.get("RepoTags") or [])}))

@@ -1,7 +1,7 @@
 """Providers of sandboxes that other packages add, by name.
 
-One is an entry point of the group ``longshore.sandbox_providers``: a callable that takes the options that its user gave
-and gives an asynchronous context manager of a :class:`~sandbox.providers.interface.Provider`, open for as long as that is.
+A provider is an entry point of the group ``longshore.sandbox_providers``: a callable that takes the user's options and
+returns an asynchronous context manager of a :class:`~sandbox.providers.interface.SandboxProvider`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ _Open: TypeAlias = Callable[[ProviderOptions], AbstractAsyncContextManager[objec
 
 @asynccontextmanager
 async def open_plugin_provider(name: str, options: ProviderOptions) -> AsyncGenerator[SandboxProvider]:
-    """``async with added_provider("lab", {"url": …}) as provider``.  Raises UserError for one that is not there, or
-    that is none."""
+    """``async with open_plugin_provider("lab", {"url": …}) as provider``.
+
+    Raises UserError for a provider that does not exist or is not one.
+    """
     made = load_plugin(PluginGroup.SANDBOX_PROVIDERS, name)
     opening = cast("_Open", made)(options) if callable(made) else None
     if not isinstance(opening, AbstractAsyncContextManager):

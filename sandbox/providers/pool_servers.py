@@ -1,8 +1,8 @@
-"""Several pool servers without a router between: each task has its own order of them.
+"""Several pool servers without a router in front of them: each task has its own order of them.
 
-By rendezvous hashing a task's sandboxes, and so a group's, are on one server as long as that gives them, and the order
-outlives a restart of either side.  A server that gives none in its share of the time is passed over; what is the task's
-own fault is nobody else's, and is raised at once.  A router knows how full each is, and does this better.
+By rendezvous hashing the sandboxes of a task, and so of a group, are on one server as long as that has room, and the
+order survives a restart of either side. A server that gives no sandbox within its share of the time is skipped; the
+task's own fault is raised at once. A router knows how full each server is, and does this better.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PoolServers:
     """``async with PoolServers(urls) as servers: sandbox = await servers.open(task)``."""
 
     def __init__(self, urls: Sequence[str], token: str = "", *, acquire_s: float = 600.0) -> None:
-        """``acquire_s``: longest wait for a sandbox, over all servers."""
+        """``acquire_s`` is the longest wait for a sandbox, over all servers."""
         share_s = acquire_s / len(urls)
         self._pools = {
             url: RemotePool(url, token, acquire_s=share_s, unreachable_s=min(_UNREACHABLE_S, share_s)) for url in urls
@@ -44,8 +44,11 @@ class PoolServers:
         await self._open.aclose()
 
     async def open(self, task: Task, deadline_s: float | None = None) -> RemoteSandbox:
-        """Raises SandboxStartError with what each server said (TaskFault for what is the task's own doing), and
-        UserError for a task that a server refuses."""
+        """Open a sandbox.
+
+        Raises SandboxStartError with each server's message (TaskFault for the task's own fault), and UserError for a
+        task that a server refuses.
+        """
         said: list[str] = []
         for url in rank_urls(task.id, self._pools):
             try:

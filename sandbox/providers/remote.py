@@ -1,7 +1,7 @@
-"""Sandboxes behind a pool server or a router, with the library's interface (:mod:`sandbox.providers.interface`).
+"""Sandboxes behind a pool server or a router (:mod:`sandbox.providers.interface`).
 
-Every request that does something carries a request id, so that a lost reply is asked for again and nothing is done
-twice.  A full server is asked again when it says (Retry-After).  A background heartbeat keeps all leases alive, also
+Every request that does something carries a request id, so that a lost reply can be requested again and nothing is done
+twice. A full server is asked again when it says (Retry-After). A background heartbeat keeps all leases alive, also
 while an operation runs; when the client dies, the server ends them at their deadline.
 """
 
@@ -44,10 +44,10 @@ from sandbox.tools import ToolArguments, ToolResult
 
 _COMMAND, _GRADE = TypeAdapter(CommandResult), TypeAdapter(GradeResult)
 _GIVE_BACK_S = 10.0
-"""How long a cancelled request for a slot waits for its answer: a slot that nobody gives back is held for its time to
-live."""
+"""How long a cancelled request for a slot waits for its answer, so that the slot can be given back and is not held
+until it expires."""
 _SLACK_S = 60.0
-"""Beyond a command's own time."""
+"""Time beyond a command's own."""
 
 _KINDS: Mapping[str, type[Exception]] = {
     failures.BAD_REQUEST: ValueError,
@@ -57,7 +57,7 @@ _KINDS: Mapping[str, type[Exception]] = {
     failures.TASK_FAULT: TaskFault,
     failures.TASK_REFUSED: UserError,
 }
-"""Code → what the library raises.  None of them says that a sandbox is gone."""
+"""Code → exception, for errors that do not mean that the sandbox is gone."""
 
 
 class RemotePool:
@@ -72,8 +72,8 @@ class RemotePool:
         request_s: float = 660.0,
         unreachable_s: float = 30.0,
     ) -> None:
-        """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply whose time is not known;
-        ``unreachable_s``: for a server that does not answer at all, before its sandboxes count as lost."""
+        """``acquire_s``: longest wait for a sandbox; ``request_s``: for a reply of unknown duration; ``unreachable_s``:
+        for a server that does not answer, before its sandboxes count as lost."""
         self._server = JsonHttpClient(url, token, request_s=request_s, unreachable_s=unreachable_s)
         self._url, self._acquire_s, self.request_s = self._server.url, acquire_s, request_s
         self._leases: dict[str, float] = {}
@@ -100,9 +100,10 @@ class RemotePool:
     async def open(
         self, task: Task, deadline_s: float | None = None, group: SandboxGroup | None = None
     ) -> RemoteSandbox:
-        """A sandbox for ``task``; waits while the server is full, or has not room for all that are to be there
-        ``together``.  Raises SandboxStartError (TaskFault for what is the task's own doing), and UserError for a task
-        that the server refuses."""
+        """Open a sandbox for ``task``; waits while the server is full, or has no room for all of ``group``.
+
+        Raises SandboxStartError (TaskFault for the task's own fault), and UserError for a task that the server refuses.
+        """
         give_up = time.monotonic() + self._acquire_s
         request = {"request_id": uuid.uuid4().hex, "image": image_for(task)}
         request |= {"task_key": task.id} if group is None else {"task_id": group.name, "n_slots": group.size}
@@ -124,7 +125,7 @@ class RemotePool:
         return sandbox
 
     async def _slot(self, request: dict[str, Any], give_up: float) -> dict[str, Any]:
-        """Waits while the server is full.  When this is cancelled, a slot that is on its way is given back."""
+        """Wait while the server is full. When this is cancelled, a slot that is on its way is given back."""
         while True:
             try:
                 return await call_with_undo(lambda: self._allocated(request), self._give_back, _GIVE_BACK_S)
@@ -145,7 +146,7 @@ class RemotePool:
     async def post_with_retries(
         self, path: str, body: dict[str, Any], deadline_s: float | None = None
     ) -> dict[str, Any]:
-        """See :meth:`sandbox.http.json_client.Caller.ask`."""
+        """See :meth:`sandbox.http.json_client.JsonHttpClient.post_with_retries`."""
         return await self._server.post_with_retries(path, body, deadline_s)
 
     async def _beat(self) -> None:
@@ -164,23 +165,24 @@ class RemotePool:
             return  # the next one may be heard; the operation on a lost lease says what happened
 
     def forget(self, lease_id: str) -> None:
+        """Stop renewing a lease."""
         self._leases.pop(lease_id, None)
 
 
 class RemoteSandbox:
-    """A lease.  See :class:`sandbox.providers.interface.Sandbox`."""
+    """A lease of a remote pool; see :class:`sandbox.providers.interface.Sandbox`."""
 
     def __init__(
         self, pool: RemotePool, lease_id: str, deadline_s: float | None = None, task: Task | None = None
     ) -> None:
-        """``task`` is None where another client has opened it."""
+        """``task`` is None where another client has opened the sandbox."""
         self._pool, self.lease_id, self._task = pool, lease_id, task
         self._ends_at = time.monotonic() + deadline_s if deadline_s else None
         self._gone = self._closed = False
 
     @property
     def alive(self) -> bool:
-        """As far as the last reply told."""
+        """Whether the sandbox existed at the last reply."""
         return not (self._gone or self._closed)
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
@@ -237,7 +239,10 @@ class RemoteSandbox:
             await self._pool.post_with_retries("/close", {"lease_id": self.lease_id})
 
     async def post(self, endpoint: str, deadline_s: float, **fields: object) -> dict[str, Any]:
-        """``deadline_s``: every hop gives the request up in its turn then.  Raises what the library raises."""
+        """Send a request about the lease; every hop gives up in its turn after ``deadline_s``.
+
+        Raises what the interface raises.
+        """
         if self._closed:
             raise SandboxLost("the session was closed")
         left_s = self._ends_at - time.monotonic() if self._ends_at else None

@@ -1,8 +1,8 @@
-"""An agent's tools in a sandbox that is not of this process's pool: a pool server's, or another provider's.
+"""An agent's tools in a sandbox of another process or provider.
 
-A plain tool acts on the sandbox's commands and files, with the limits of its caller.  SETA's six, of which OpenClaw's
-four are some, hold shells and processes between calls: they are called where those are, with the limits of that place.
-Nothing else can be called elsewhere.
+A portable tool uses the sandbox's commands and files, with its caller's limits. SETA's six tools, which include
+OpenClaw's four, keep shells and processes between calls: they run where the sandbox is, with the limits of that place.
+No other tool can be called remotely.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from sandbox.tools import (
 
 
 def local_only_tools(tools: Toolset) -> tuple[str, ...]:
-    """Names of those that cannot be called elsewhere."""
+    """Return the names of the tools that cannot be called remotely."""
     return tuple(name for name, tool in tools.items() if not (isinstance(tool, PortableTool) or SETA.get(name) is tool))
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderToolTarget:
-    """A provider's sandbox as plain tools see it.  Output comes when its command has ended."""
+    """A provider's sandbox as portable tools see it. Output comes when its command has ended."""
 
     sandbox: Sandbox
     workdir: str
 
     @property
     def memory_bytes(self) -> int | None:
-        """What a pool gives that is told nothing else."""
+        """The memory limit of a pool without other settings."""
         return ContainerLimits().memory_bytes
 
     async def run(
@@ -58,8 +58,10 @@ class ProviderToolTarget:
 async def call_remote_tool(
     sandbox: Sandbox, context: PortableToolContext, name: str, arguments: object, tools: Toolset
 ) -> ToolResult:
-    """:func:`sandbox.tools.call_tool`, for ``context`` that acts on ``sandbox``.  Raises UserError for a tool that is
-    bound to a pool's own process."""
+    """Call a tool as :func:`sandbox.tools.call_tool` does, for a ``context`` that acts on ``sandbox``.
+
+    Raises UserError for a tool that needs a pool in this process.
+    """
 
     async def do(tool: SandboxTool, said: ToolArguments) -> ToolResult:
         if isinstance(tool, PortableTool):

@@ -17,6 +17,7 @@ from sandbox.router.workers import RouterWorkers
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
     parser = CommandLineParser(prog="python -m sandbox.router", description=(__doc__ or "").split(": ", 1)[-1])
     add, environment = parser.add_argument, os.environ
     add("--workers", default=environment.get("WORKER_URLS", ""), metavar="URL,…", help="or WORKER_URLS")

@@ -1,4 +1,4 @@
-"""The router's HTTP side: a slot is looked for, everything else goes to its lease's worker."""
+"""The router's HTTP side: it looks for a slot, and forwards every other request to its lease's worker."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ _ALL_FULL_RETRY_S = 2.0
 
 
 class RouterStatus(m.OkReply):
+    """The status of every worker."""
+
     num_workers: int
     workers: list[dict[str, Any]]
 
 
 def create_app(open_workers: Callable[[], RouterWorkers], access: Access) -> Starlette:
+    """Build the application; ``open_workers`` is called when the server starts."""
     handlers = _Handlers()
 
     @asynccontextmanager
@@ -50,18 +53,31 @@ class _Handlers:
 
     def __init__(self) -> None:
         self.gave: dict[tuple[str, str], str] = {}
-        """Task key and request id of an allocation → url of the worker that gave the slot."""
+        """Task key and request id of an allocation → URL of the worker that gave the slot."""
 
     def table(self) -> list[HttpEndpoint[Any]]:
         return [
             HttpEndpoint("/healthz", "whether it answers", None, m.OkReply, self.health),
             HttpEndpoint("/status", "every worker's", None, RouterStatus, self.status, (401,)),
-            HttpEndpoint("/allocate", "a slot", m.AllocateRequest, m.AllocateReply, self.allocate, (401, 429, 502, 503)),
             HttpEndpoint(
-                "/allocate_group", "slots, all or none", m.AllocateGroupRequest, m.AllocateGroupReply, self.allocate_group,
+                "/allocate", "a slot", m.AllocateRequest, m.AllocateReply, self.allocate, (401, 429, 502, 503)
+            ),
+            HttpEndpoint(
+                "/allocate_group",
+                "slots, all or none",
+                m.AllocateGroupRequest,
+                m.AllocateGroupReply,
+                self.allocate_group,
                 (401, 409, 422, 502, 503),
             ),
-            HttpEndpoint("/release_group", "end a group", m.ReleaseGroupRequest, m.ReleaseGroupReply, self.release_group, (401, 502)),
+            HttpEndpoint(
+                "/release_group",
+                "end a group",
+                m.ReleaseGroupRequest,
+                m.ReleaseGroupReply,
+                self.release_group,
+                (401, 502),
+            ),
             self._on_lease("/heartbeat", "renew a lease", m.HeartbeatRequest, m.OkReply),
             self._on_lease("/reset", "a fresh sandbox for the lease", m.ResetRequest, m.ResetReply),
             self._on_lease("/exec_tool", "call a tool", m.ExecToolRequest, m.ExecToolReply),
@@ -71,7 +87,7 @@ class _Handlers:
             self._on_lease("/write_files", "files in", m.WriteFilesRequest, m.OkReply),
             self._on_lease("/read_file", "a file out", m.ReadFileRequest, m.ReadFileReply),
             self._on_lease("/read_tree", "a folder's files out", m.ReadTreeRequest, m.ReadTreeReply),
-        ]  # fmt: skip
+        ]
 
     def _on_lease(
         self, path: str, summary: str, body: type[m.LeaseRequest], reply: type[m.ApiMessage]
@@ -103,8 +119,11 @@ class _Handlers:
         return await _UntilClientGone(call).run(lambda: self._place(call.body))
 
     async def _place(self, asked: m.AllocateRequest) -> HttpReply:
-        """The first worker that has room.  A request that may have arrived somewhere is not sent to another.  Who
-        gave a slot for it before is asked first: a repeated request gets that one again."""
+        """Ask the workers in order for a slot.
+
+        A request that may have arrived at one worker is not sent to another. The worker that gave a slot for the same
+        request before is asked first and gives that one again.
+        """
         request = asked.model_dump(mode="json")
         full: list[WorkerReply] = []
         for node in self._ordered(asked):
@@ -149,7 +168,7 @@ class _Handlers:
 
 
 class _UntilClientGone(Generic[Body]):
-    """Work that ends when its client goes: the worker then knows that nobody got its reply."""
+    """Cancels work when its client disconnects, so that the worker knows that nobody gets its reply."""
 
     def __init__(self, call: HttpCall[Body]) -> None:
         self._call = call

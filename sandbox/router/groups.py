@@ -1,11 +1,11 @@
-"""A group of slots, all or none, on one worker if one has the room, else over several.
+"""Groups of slots, all or none, on one worker if one has the room, else over several.
 
-A repeated request gets the same slots.  Which those are, the workers say: the router remembers only whom to ask.  A
-worker that does not answer counts for none.  A group of which a part was refused is released as a whole; a part that
-could not be released ends at its deadline.
+A repeated request gets the same slots. The workers hold that information; the router remembers only which worker to
+ask. A worker that does not answer counts as full. When a part of a group is refused, the whole group is released; a
+part that could not be released ends at its deadline.
 
-Slots that are taken one by one are asked of the workers that hold the group; where none does, of one that gives it all
-of them, or of several that do together.
+Slots that are allocated one by one are requested from the workers that hold the group; if none does, from one that
+reserves all of them, or from several that do so together.
 """
 
 from __future__ import annotations
@@ -34,26 +34,32 @@ from sandbox.router.workers import RouterWorkers, WorkerUnreachable
 
 _RETRY_S = 2.0
 _ANSWER_S = 10.0
-"""A worker gives and takes slots without waiting for anything: one that does not answer by then holds up no group."""
+"""A worker gives and takes slots without waiting; one that does not answer within this time is skipped."""
 
 
 class GroupSlots(NamedTuple):
+    """Lease ids of a group's slots and their time to live."""
+
     ids: tuple[str, ...]
     ttl_s: float
 
 
 class SlotGroups:
+    """The groups on all workers."""
+
     def __init__(self, workers: RouterWorkers) -> None:
         self._workers = workers
         self._where: dict[str, frozenset[str]] = {}
-        """Group → urls of the workers that gave it."""
+        """Group → URLs of the workers that gave it."""
         self._took: dict[tuple[str, str], str] = {}
-        """Group and request id → url of the worker that gave one of its slots."""
+        """Group and request id → URL of the worker that gave one of its slots."""
         self._one_at_a_time = asyncio.Lock()
 
     async def allocate(self, asked: m.AllocateGroupRequest) -> GroupSlots:
-        """Raises GroupConflict, and WireError: 503 when there are not enough free slots, 422 when there never will
-        be."""
+        """Allocate all slots of a group.
+
+        Raises GroupConflict, and HttpError: 503 when there are not enough free slots, 422 when there never will be.
+        """
         async with self._one_at_a_time:  # two groups must not each take half of what is left
             shares = await self._held(asked.task_id)
             if shares:
@@ -65,7 +71,7 @@ class SlotGroups:
             return await self._placed(asked)
 
     async def allocate_member(self, asked: m.AllocateGroupRequest) -> GroupSlots:
-        """One of its slots, for the request id.  Raises WireError as :meth:`allocate` does."""
+        """Allocate one slot of a group for the request id. Raises HttpError as :meth:`allocate` does."""
         mine = (asked.task_id, asked.request_id or "")
         async with self._one_at_a_time:
             gave, shares = self._took.get(mine), await self._held(asked.task_id)
@@ -84,7 +90,7 @@ class SlotGroups:
         return slots
 
     async def _placed(self, asked: m.AllocateGroupRequest) -> GroupSlots:
-        """Of a group that no worker holds."""
+        """Allocate a group that no worker holds."""
         for node in rank_nodes(asked.task_id, asked.image, self._workers.nodes):
             with suppress(_NotEnoughSlotsError):
                 return await self._take(asked, {node: asked.n_slots})
@@ -99,13 +105,14 @@ class SlotGroups:
         raise _exhausted(asked)
 
     async def _held(self, group: str) -> dict[WorkerNode, int]:
-        """As its workers say now."""
+        """Ask the workers which of the group's slots they hold."""
         gave = self._where.get(group, frozenset())
         await self._workers.refresh([node for node in self._workers.nodes if node.url in gave or group in node.groups])
         return group_shares(group, self._workers.nodes)
 
     async def _take(self, asked: m.AllocateGroupRequest, shares: dict[WorkerNode, int]) -> GroupSlots:
-        """Raises _Short, and WireError where a worker holds another group of that name; then it holds nothing."""
+        """Take these shares. Raises _NotEnoughSlotsError, and HttpError where a worker holds another group of that
+        name; then nothing is held."""
         taken: list[str] = []
         asking: list[WorkerNode] = []
         ttl_s = 0.0
@@ -131,8 +138,10 @@ class SlotGroups:
     async def _given(
         self, node: WorkerNode, asked: m.AllocateGroupRequest, slots: int, *, reserve: bool = False
     ) -> dict[str, Any]:
-        """``reserve``: of slots that are taken one by one, none yet.  Raises _Short, WireError for another group of that
-        name, WorkerUnreachable."""
+        """Ask one worker. With ``reserve`` the slots wait for requests with ids.
+
+        Raises _NotEnoughSlotsError, HttpError for another group of that name, WorkerUnreachable.
+        """
         one = {"reserve": True} if reserve else {"request_id": asked.request_id}
         body = {"task_id": asked.task_id, "n_slots": slots, **(one if asked.request_id else {})}
         answer = await self._workers.post(node, "/allocate_group", body, _ANSWER_S)
@@ -143,12 +152,13 @@ class SlotGroups:
         return answer.body
 
     async def release(self, group: str) -> int:
-        """Everywhere: a router that was restarted does not know where it is."""
+        """Release a group on all workers, since a restarted router does not know where it is. Returns the number of
+        slots."""
         self._where.pop(group, None)
         return await self._released(group, self._workers.nodes)
 
     async def _released(self, group: str, nodes: Iterable[WorkerNode]) -> int:
-        """How many slots; those of a worker that does not answer end at their deadline."""
+        """Release a group on these workers; the slots of one that does not answer end at their deadline."""
         released: list[int] = []
 
         async def one(node: WorkerNode) -> None:
@@ -169,7 +179,7 @@ def _slots(node: WorkerNode, given: dict[str, Any]) -> GroupSlots:
 
 
 class _NotEnoughSlotsError(Exception):
-    """A worker does not have what was asked of it."""
+    """A worker does not have enough free slots."""
 
 
 def _exhausted(asked: m.AllocateGroupRequest) -> HttpError:

@@ -1,4 +1,4 @@
-"""Which worker: pure rules over what is known of them."""
+"""Which worker gets a request: pure rules over what is known of the workers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 REPEATABLE_PATHS = frozenset({"/heartbeat", "/close", "/read_file", "/read_tree", "/allocate_group", "/release_group"})
-"""Paths whose request does the same when it comes twice."""
+"""Paths whose requests are idempotent."""
 _REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerNode:
-    """A worker, as its last status told."""
+    """A worker according to its last status."""
 
     url: str
     reachable: bool = True
@@ -28,17 +28,17 @@ class WorkerNode:
     """Slots that are not leased."""
     images: frozenset[str] = frozenset()
     slots: int = 0
-    """All that it has; 0 while it has not told."""
+    """All slots; 0 while unknown."""
     new_tasks: bool = True
-    """It takes a task key, and so a group, that it does not have yet."""
+    """Whether it takes a task key, and so a group, that it does not have yet."""
     groups: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
     """Group → slots that it holds."""
     reserved: Mapping[str, int] = field(default_factory=dict[str, int], compare=False)
-    """Group → those of them that wait for their members."""
+    """Group → those of them that are reserved for later requests."""
 
     @property
     def key(self) -> str:
-        """Names it in lease ids: the same in every order of the list, and after a restart."""
+        """Its name in lease ids: the same in every order of the workers, and after a restart."""
         return hashlib.sha1(self.url.encode(), usedforsecurity=False).hexdigest()[:8]
 
 
@@ -51,7 +51,7 @@ def rank_nodes(task_key: str, image: str, nodes: Iterable[WorkerNode]) -> list[W
 
 
 def split_slots(slots: int, nodes: Sequence[WorkerNode]) -> dict[WorkerNode, int] | None:
-    """``slots`` over as few nodes as their free slots allow, the emptiest first; None when there are not enough."""
+    """Spread ``slots`` over as few nodes as possible, the emptiest first; None when there are not enough."""
     shares: dict[WorkerNode, int] = {}
     for node in sorted((each for each in nodes if each.reachable and each.new_tasks), key=lambda node: -node.free):
         share = min(slots - sum(shares.values()), node.free)
@@ -61,19 +61,19 @@ def split_slots(slots: int, nodes: Sequence[WorkerNode]) -> dict[WorkerNode, int
 
 
 def group_shares(group: str, nodes: Iterable[WorkerNode]) -> dict[WorkerNode, int]:
-    """Where its slots are."""
+    """Return the nodes that hold a group, with their numbers of slots."""
     return {node: node.groups[group] for node in nodes if node.groups.get(group)}
 
 
 def remember_bounded(memory: dict[K, V], key: K, value: V) -> None:
-    """The oldest of so many goes."""
+    """Add an entry; the oldest is dropped when there are too many."""
     if len(memory) >= _REMEMBERED:
         memory.pop(next(iter(memory)))
     memory[key] = value
 
 
 def can_never_fit(slots: int, nodes: Sequence[WorkerNode]) -> bool:
-    """Whether these nodes, with nothing on them, do not have so many."""
+    """Whether these nodes would not have so many slots even if they were empty."""
     return all(each.slots for each in nodes) and sum(each.slots for each in nodes) < slots
 
 
@@ -83,12 +83,12 @@ def is_repeatable(path: str, body: Mapping[str, Any]) -> bool:
 
 
 def router_lease_id(node: WorkerNode, lease: str) -> str:
-    """The router's name for a worker's lease."""
+    """Return the router's name for a worker's lease."""
     return f"{node.key}:{lease}"
 
 
 def parse_router_lease_id(lease: str, nodes: Iterable[WorkerNode]) -> tuple[WorkerNode, str] | None:
-    """The worker of a lease and its name there; None when it is no lease of these workers."""
+    """Return the worker of a lease and its name there; None when it is no lease of these workers."""
     key, colon, rest = lease.partition(":")
     found = next((node for node in nodes if colon and node.key == key), None)
     return (found, rest) if found and rest else None

@@ -1,7 +1,7 @@
-"""``python -m sandbox.server [--port 18081] [--dataset DIR] …``: this machine's sandboxes over HTTP.
+"""``python -m sandbox.server [--port 18081] [--dataset DIR] …``: serve this machine's sandboxes over HTTP.
 
-Stopped by SIGTERM or Ctrl-C, it begins nothing more, waits a little for what runs, and ends its sandboxes.  Killed, it
-leaves them: the same command with the same ``--state`` takes them over, if it comes before their own deadline
+On SIGTERM or Ctrl-C the server starts nothing more, waits a little for what runs, and ends its sandboxes. If it is
+killed, its sandboxes live on: the same command with the same ``--state`` takes them over before their own deadline
 (``--unattended-s``).
 """
 
@@ -32,7 +32,7 @@ from sandbox.server.task_source import TaskSource
 
 
 def build_parser(environment: Mapping[str, str]) -> CommandLineParser:
-    """The environment's names are those of OpenClaw's server."""
+    """Build the parser; the variables for its defaults are named as those of OpenClaw's server."""
     made = CommandLineParser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
     add = made.add_argument
 
@@ -68,6 +68,7 @@ def build_parser(environment: Mapping[str, str]) -> CommandLineParser:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Run the command."""
     chosen = build_parser(os.environ).parse_args(arguments)
     token = read_token(chosen.token_file, os.environ)
     allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
@@ -96,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
-    """``server``: which one it is, also after its restart, and on whatever machine: an engine may serve several."""
+    """``server`` identifies the server, also after its restart and on any machine, since an engine may serve several."""
     name = f"server-{server}"
     return PoolSettings(
         pool=name,

@@ -1,4 +1,4 @@
-"""The pool server's HTTP side: one endpoint for each message, and nothing decided here."""
+"""The pool server's HTTP side: one endpoint for each message; it decides nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Op = TypeVar("Op", m.ResetRequest, m.ExecToolRequest, m.EvaluateRequest, m.RunCo
 
 
 def create_app(open_service: Callable[[], AbstractAsyncContextManager[PoolService]], access: Access) -> Starlette:
-    """``open_service`` is entered when the server starts and left when it stops."""
+    """Build the application; ``open_service`` is entered when the server starts and left when it stops."""
     handlers = _Handlers()
 
     @asynccontextmanager
@@ -55,20 +55,60 @@ class _Handlers:
             HttpEndpoint("/status", "slots, tasks, images", None, m.PoolStatusReply, self.status, (401,)),
             HttpEndpoint("/allocate", "a slot", m.AllocateRequest, m.AllocateReply, self.allocate, (401, 429, 503)),
             HttpEndpoint(
-                "/allocate_group", "slots, all or none", m.AllocateGroupRequest, m.AllocateGroupReply, self.allocate_group,
+                "/allocate_group",
+                "slots, all or none",
+                m.AllocateGroupRequest,
+                m.AllocateGroupReply,
+                self.allocate_group,
                 (401, 409, 422, 503),
             ),
-            HttpEndpoint("/release_group", "end a group", m.ReleaseGroupRequest, m.ReleaseGroupReply, self.release_group, (401,)),
+            HttpEndpoint(
+                "/release_group", "end a group", m.ReleaseGroupRequest, m.ReleaseGroupReply, self.release_group, (401,)
+            ),
             HttpEndpoint("/heartbeat", "renew a lease", m.HeartbeatRequest, m.OkReply, self.heartbeat, (401, 404)),
-            HttpEndpoint("/reset", "a fresh sandbox for the lease", m.ResetRequest, m.ResetReply, self.reset, LEASE_ERROR_STATUSES),
-            HttpEndpoint("/exec_tool", "call a tool", m.ExecToolRequest, m.ExecToolReply, self.exec_tool, LEASE_ERROR_STATUSES),
-            HttpEndpoint("/evaluate", "run the hidden tests", m.EvaluateRequest, m.EvaluateReply, self.evaluate, LEASE_ERROR_STATUSES),
+            HttpEndpoint(
+                "/reset",
+                "a fresh sandbox for the lease",
+                m.ResetRequest,
+                m.ResetReply,
+                self.reset,
+                LEASE_ERROR_STATUSES,
+            ),
+            HttpEndpoint(
+                "/exec_tool", "call a tool", m.ExecToolRequest, m.ExecToolReply, self.exec_tool, LEASE_ERROR_STATUSES
+            ),
+            HttpEndpoint(
+                "/evaluate",
+                "run the hidden tests",
+                m.EvaluateRequest,
+                m.EvaluateReply,
+                self.evaluate,
+                LEASE_ERROR_STATUSES,
+            ),
             HttpEndpoint("/close", "end a lease", m.CloseRequest, m.CloseReply, self.close, (401,)),
-            HttpEndpoint("/run", "a command in the lease's shell", m.RunCommandRequest, m.RunCommandReply, self.run, LEASE_ERROR_STATUSES),
-            HttpEndpoint("/write_files", "files in", m.WriteFilesRequest, m.OkReply, self.write_files, LEASE_ERROR_STATUSES),
-            HttpEndpoint("/read_file", "a file out", m.ReadFileRequest, m.ReadFileReply, self.read_file, LEASE_ERROR_STATUSES),
-            HttpEndpoint("/read_tree", "a folder's files out", m.ReadTreeRequest, m.ReadTreeReply, self.read_tree, LEASE_ERROR_STATUSES),
-        ]  # fmt: skip
+            HttpEndpoint(
+                "/run",
+                "a command in the lease's shell",
+                m.RunCommandRequest,
+                m.RunCommandReply,
+                self.run,
+                LEASE_ERROR_STATUSES,
+            ),
+            HttpEndpoint(
+                "/write_files", "files in", m.WriteFilesRequest, m.OkReply, self.write_files, LEASE_ERROR_STATUSES
+            ),
+            HttpEndpoint(
+                "/read_file", "a file out", m.ReadFileRequest, m.ReadFileReply, self.read_file, LEASE_ERROR_STATUSES
+            ),
+            HttpEndpoint(
+                "/read_tree",
+                "a folder's files out",
+                m.ReadTreeRequest,
+                m.ReadTreeReply,
+                self.read_tree,
+                LEASE_ERROR_STATUSES,
+            ),
+        ]
 
     async def health(self, _: HttpCall[m.ApiMessage]) -> HttpReply:
         return HttpReply(200, m.OkReply())
@@ -97,7 +137,7 @@ class _Handlers:
         return HttpReply(200, m.AllocateReply(lease_id=given.leases[0].id, reused=given.reused, ttl_s=ttl_s))
 
     async def allocate_group(self, call: HttpCall[m.AllocateGroupRequest]) -> HttpReply:
-        """SETA's clients know 503, where OpenClaw's know 429."""
+        """Answer a full server with 503, as SETA's clients expect; OpenClaw's expect 429."""
         try:
             given = self.service.allocate_group(
                 call.body.task_id, call.body.n_slots, call.body.request_id or "", reserve=call.body.reserve
@@ -208,7 +248,7 @@ class _Handlers:
 
     @asynccontextmanager
     async def _reading(self, body: m.TimedLeaseRequest) -> AsyncGenerator[Sandbox]:
-        """Reading changes nothing: it is neither recorded nor queued behind an operation."""
+        """Yield the lease's sandbox for reading, which is neither recorded nor queued behind an operation."""
         with self.service.table.operation(body.lease_id):
             sandbox, _ = self.service.require_sandbox(self.service.lease_state(body.lease_id))
             async with asyncio.timeout(body.deadline_s):
@@ -216,10 +256,10 @@ class _Handlers:
 
 
 def _text(path: str) -> str:
-    """A file's name, with replacement characters for what is not UTF-8."""
+    """Replace what is not UTF-8 in a file's name."""
     return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _values(result: CommandResult | GradeResult) -> dict[str, Any]:
-    """A result as JSON values; text that is not Unicode (lone surrogates) is made so."""
+    """Convert a result to JSON values; lone surrogates are escaped."""
     return json.loads(json.dumps(asdict(result)))

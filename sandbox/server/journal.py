@@ -1,8 +1,8 @@
-"""What a pool server must still know after its own death: one small file for each lease.
+"""What a pool server must know after its own death: one small file for each lease.
 
-Lines of JSON, appended before what they announce and after what they report; removed with the lease.  They are for the
-death of the process, not of the machine (then the containers are gone too): nothing is synced to the disk.  A last line
-that was cut off did not happen.
+Lines of JSON are appended before what they announce and after what they report; the file is removed with the lease. It
+protects against the death of the process, not of the machine (whose containers are gone too), so nothing is synced to
+disk. An incomplete last line is ignored.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sandbox.pool.leases import SlotLease
 from sandbox.server.operations import KnownOperation
 
 MAX_APPENDED_BYTES = 2 << 20
-"""To one file before it is rewritten with what is still remembered."""
+"""Bytes appended to a file before it is rewritten with what is still needed."""
 
 
 @dataclass(slots=True)
 class RememberedLease:
-    """A lease as its journal tells it."""
+    """A lease as its journal describes it."""
 
     lease: SlotLease
     container: str = ""
@@ -34,12 +34,14 @@ class RememberedLease:
     reset: dict[str, Any] = field(default_factory=dict[str, Any])
     """The request that made the container, as far as it is needed again."""
     operations: dict[str, KnownOperation] = field(default_factory=dict[str, KnownOperation])
-    """By their keys: those that may be asked for again."""
+    """Key → operation, for those that may be requested again."""
 
 
 class LeaseJournal:
-    """The file of one lease.  What writes raises InfraError, and does nothing once the file is removed: an operation
-    may outlast its lease."""
+    """The file of one lease.
+
+    Writing raises InfraError, and does nothing once the file is removed, because an operation may outlast its lease.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -47,26 +49,32 @@ class LeaseJournal:
         self._removed = False
 
     def record_lease(self, lease: SlotLease) -> None:
+        """Append the lease."""
         self._append(_opened(lease))
 
     def record_sandbox(self, container: str, reset: dict[str, Any]) -> None:
+        """Append the lease's container and the reset that made it."""
         self._append({"container": container, "reset": reset})
 
     def begin(self, key: str, digest: str) -> None:
+        """Append that an operation begins."""
         self._append({"begin": key, "digest": digest})
 
     def end(self, key: str, reply: HttpReply) -> None:
+        """Append an operation's reply."""
         self._append({"end": key, "reply": reply.record()})
 
     def delivered(self, key: str) -> None:
+        """Append that an operation's reply was delivered."""
         self._append({"delivered": key})
 
     @property
     def is_long(self) -> bool:
+        """Whether the file should be rewritten."""
         return self._appended > MAX_APPENDED_BYTES
 
     def rewrite(self, known: Iterable[KnownOperation]) -> None:
-        """Of all operations, these alone: a file grows with what is remembered, not with a lease's age."""
+        """Rewrite the file with these operations only, so that it does not grow with the lease's age."""
         if self._removed:
             return
         new = self._path.with_suffix(".new")
@@ -86,6 +94,7 @@ class LeaseJournal:
         self._appended = 0
 
     def remove(self) -> None:
+        """Remove the file."""
         self._removed = True
         self._path.unlink(missing_ok=True)
 
@@ -107,12 +116,12 @@ def _opened(lease: SlotLease) -> dict[str, Any]:
 
 
 def _encoded(line: dict[str, Any]) -> bytes:
-    """On a line of its own, also after one that was cut off."""
+    """Encode a line, with a line break before it in case the last one was incomplete."""
     return b"\n" + json.dumps(line).encode() + b"\n"
 
 
 class StateDirectory:
-    """The folder of one server, which nobody else uses while it holds the lock.  A context manager."""
+    """The folder of one server, which holds its lock. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -135,7 +144,7 @@ class StateDirectory:
 
     @property
     def id(self) -> str:
-        """Of this folder, and of no other: 16 hexadecimal digits, made when it is first asked for."""
+        """The folder's own id: 16 hexadecimal digits, made at the first use."""
         path, making = self._folder / "id", self._folder / ".id"
         if not path.exists():
             making.write_text(secrets.token_hex(8))
@@ -143,10 +152,11 @@ class StateDirectory:
         return path.read_text()
 
     def journal(self, lease_id: str) -> LeaseJournal:
+        """Return the journal of a lease."""
         return LeaseJournal(self._folder / f"{lease_id}.jsonl")
 
     def remembered_leases(self) -> Iterator[RememberedLease]:
-        """The leases of an earlier server; a file that says nothing is removed."""
+        """Yield the leases of an earlier server, and remove files without one."""
         for path in sorted(self._folder.glob("run-*.jsonl")):
             found = _read(path)
             if found is None:

@@ -1,4 +1,4 @@
-"""``/metrics``: the server in Prometheus' text format."""
+"""``/metrics``: the pool server's metrics in Prometheus' text format."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from sandbox.server.service import PoolService
 
 
 def render_metrics(service: PoolService) -> bytes:
+    """Render the metrics."""
     pool, limits = service.provider.statistics(), service.settings.leases
     gauges = {
         "leases": ("leases that are held", len(service.table)),

@@ -1,15 +1,16 @@
-"""Each operation of a lease is done once, whatever its client does.
+"""Runs each operation of a lease exactly once, whatever its client does.
 
-An operation belongs to the server: a client that goes away does not end it.  With a request id, a repeated request gets
-the first one's reply, also while that still runs, and also after the server was killed (the journal has it, or the
-outcome is unknown; it is never done a second time).  Without one, a request that equals an operation whose reply nobody
-has heard yet takes that one's reply: that is what a client's blind retry looks like, whether or not the server has
-noticed that the first connection is dead.  A reply that was sent and then lost on its way cannot be told from one that
-was heard; who needs that too gives a request id.  So does who repeats on purpose what may have been done, and failed:
-without an id such a request takes the failure, heard or not, because clients repeat what fails by themselves.  It is
-done anew after a reset, which may itself be repeated at any time, or when its reply is no longer remembered.
-Operations of one lease run one after the other.  What is kept of them is bounded: replies by their bytes (a request
-whose reply is gone is told so, and not done again), all else by time.
+An operation belongs to the server: a client that disconnects does not end it. With a request id, a repeated request
+gets the first one's reply: while it still runs, and even after the server was killed (from the journal; or the outcome
+is unknown, and it is never done a second time). Without a request id, a request that equals an operation whose reply
+has not been delivered gets that operation's reply, because that is what a client's blind retry looks like, whether or
+not the server has noticed that the first connection is dead. A reply that was sent and then lost cannot be told from
+one that was received; clients that need this give a request id. So do clients that repeat, on purpose, a request that
+failed and may have been done: without an id such a request gets the failure again. It is done anew after a reset, which
+may itself be repeated at any time, or when its reply is no longer remembered.
+
+Operations of one lease run one after the other. What is remembered of them is bounded: replies by their bytes (a
+request whose reply is gone is told so and not done again), everything else by time.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from sandbox.http.messages import HttpError, HttpReply
 
 _log = logging.getLogger(__name__)
 MAX_REPLY_BYTES = 1 << 20
-"""Of the replies of one lease that are kept to be given again."""
+"""Bytes of one lease's replies that are kept for repeated requests."""
 RESET = "reset"
-"""The operation that makes all afresh, however often it is done."""
+"""The operation that starts afresh, however often it is done."""
 
 
 class RequestingClient(Protocol):
-    """The connection that asked."""
+    """The connection of a request."""
 
     async def wait_until_gone(self) -> None:
-        """Return when the client has gone; else never."""
+        """Return when the client has disconnected, else never."""
         ...
 
 
@@ -46,14 +47,14 @@ class RequestedOperation(NamedTuple):
     what: str
     """Name of the operation."""
     digest: str
-    """Of all that was asked: equal for a request and its repetition."""
+    """Hash of the request: equal for a request and its repetition."""
     request_id: str
     """Empty for none."""
     client: RequestingClient
 
 
 class KnownOperation(NamedTuple):
-    """An operation that may be asked for again."""
+    """An operation that may be requested again."""
 
     key: str
     """``exec_tool/<request id>``, or ``exec_tool#<number>`` without one."""
@@ -63,27 +64,27 @@ class KnownOperation(NamedTuple):
 
 
 class OperationRecord(Protocol):
-    """What outlives the server's process."""
+    """What survives the server's process."""
 
     @property
     def is_long(self) -> bool:
-        """It is worth rewriting."""
+        """Whether the record should be rewritten."""
         ...
 
     def begin(self, key: str, digest: str) -> None:
-        """Raises InfraError when it cannot be written."""
+        """Record that an operation begins. Raises InfraError when it cannot be written."""
         ...
 
     def end(self, key: str, reply: HttpReply) -> None:
-        """Raises InfraError."""
+        """Record an operation's reply. Raises InfraError."""
         ...
 
     def delivered(self, key: str) -> None:
-        """Nobody will ask for it again.  Raises InfraError."""
+        """Record that nobody will request the operation again. Raises InfraError."""
         ...
 
     def rewrite(self, known: Iterable[KnownOperation]) -> None:
-        """Of all operations, these alone.  Raises InfraError."""
+        """Keep these operations only. Raises InfraError."""
         ...
 
 
@@ -94,7 +95,7 @@ class _Operation:
     done: asyncio.Event = field(default_factory=asyncio.Event)
     reply: HttpReply | None = None
     waiting: int = 0
-    """Requests that wait for the reply."""
+    """Number of requests that wait for the reply."""
     ended_at: float = 0.0
 
     @property
@@ -107,14 +108,15 @@ class _Operation:
 
     @property
     def is_settled(self) -> bool:
-        """Its end is a success, or leaves nothing done: whoever has heard of it and asks again means another."""
+        """Whether it succeeded or left nothing done, so that a client that got the reply and asks again means a new
+        operation."""
         if self.is_reset or self.reply is None:
             return self.is_reset
         return self.reply.status == 200 or self.reply.value()["code"] not in failures.UNCERTAIN_CODES
 
 
 class IdempotentOperations:
-    """Of one lease."""
+    """The operations of one lease."""
 
     def __init__(
         self,
@@ -123,16 +125,16 @@ class IdempotentOperations:
         remember_s: float,
         now: Callable[[], float],
     ) -> None:
-        """``spawn`` starts what goes on when its request ends; when that is cancelled, its request is told so."""
+        """``spawn`` starts work that outlives its request; when that work is cancelled, the request is told so."""
         self._spawn, self._record, self._remember_s, self._now = spawn, record, remember_s, now
         self._known: dict[str, _Operation] = {}
-        """In their order, which is the order in which they end."""
+        """Operations in the order in which they began, which is also the order in which they end."""
         self._reply_bytes = 0
         self._count = 0
         self._turn = asyncio.Lock()
 
     def restore(self, known: KnownOperation) -> None:
-        """An operation of an earlier server; without a reply, nobody knows whether it was done."""
+        """Take over an operation of an earlier server; without a reply, its outcome is unknown."""
         operation = _Operation(known.key, known.digest, ended_at=self._now())
         unknown = "the server was restarted while this ran; it is not done a second time"
         self._keep(operation, known.reply or _outcome_unknown(unknown))
@@ -142,7 +144,10 @@ class IdempotentOperations:
             self._count = max(self._count, int(known.key.partition("#")[2]))
 
     async def run_once(self, asked: RequestedOperation, do: Callable[[], Awaitable[HttpReply]]) -> HttpReply:
-        """Do it, or join it, or give its reply again.  Raises WireError for a request id of another request."""
+        """Do the operation, or join it, or return its reply again.
+
+        Raises HttpError for a request id that another request has used.
+        """
         self._forget_old()
         operation = self._find(asked)
         if operation is None:
@@ -156,7 +161,7 @@ class IdempotentOperations:
         return operation.reply or HttpError(503, failures.DRAINING, "the server was stopped under this").reply()
 
     async def _waited(self, operation: _Operation, client: RequestingClient) -> bool:
-        """Until its end.  Whether the client is there to hear of it, for all that its connection has told by then."""
+        """Wait for the operation's end. Returns whether the client is still connected then."""
         there = True
 
         async def watch() -> None:
@@ -210,7 +215,7 @@ class IdempotentOperations:
             return failure.reply()
 
     def _keep(self, operation: _Operation, reply: HttpReply) -> None:
-        """With its reply; the oldest that nobody waits for lose theirs where all of them are too much."""
+        """Keep a reply; when all replies are too large, the oldest ones that nobody waits for are dropped."""
         self._set_reply(operation, reply)
         if self._reply_bytes <= MAX_REPLY_BYTES:
             return
@@ -225,13 +230,13 @@ class IdempotentOperations:
         operation.reply = reply
 
     def _begin_afresh(self) -> None:
-        """What was asked without a request id was of the sandbox before."""
+        """Forget the requests without an id that were for the sandbox before the reset."""
         for each in tuple(self._known.values()):
             if each.done.is_set():
                 self._heard(each)
 
     def _heard(self, operation: _Operation) -> None:
-        """Without a request id, a request that equals it is another one from here on."""
+        """Forget a delivered operation without a request id: an equal request is a new one from now on."""
         if operation.is_blind and operation.key in self._known:
             self._forget(operation)
             with contextlib.suppress(InfraError):

@@ -1,8 +1,8 @@
-"""The pool server without HTTP: leases, the sandboxes behind them, and what may be asked of them.
+"""The pool server without HTTP: leases, the sandboxes behind them, and the operations on them.
 
-Allocation gives a slot and starts nothing; a reset starts the lease's sandbox, and ends the one that it had.  Closing
-is answered at once and done behind it, at most :attr:`ServiceSettings.closes` at a time.  What is allocated when the
-server begins again is in the state directory: :meth:`PoolService.recover`.
+An allocation gives a slot and starts nothing; a reset starts the lease's sandbox, and ends the one before. Closing is
+answered at once and done in the background, at most :attr:`PoolServiceSettings.closes` at a time. Leases survive the
+server's death in its state directory (:meth:`PoolService.recover`).
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ _log = logging.getLogger(__name__)
 
 
 class HostSandbox(Sandbox, Protocol):
+    """A sandbox of this machine's pool."""
+
     @property
     def container(self) -> str: ...
 
 
 class HostProvider(Protocol):
-    """This machine's sandboxes; :class:`sandbox.providers.interface.LocalProvider`."""
+    """This machine's sandboxes; see :class:`sandbox.providers.interface.LocalProvider`."""
 
     async def open(self, task: Task, deadline_s: float | None = None) -> HostSandbox: ...
 
@@ -56,27 +58,29 @@ class HostProvider(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolServiceSettings:
+    """Limits and intervals of a pool server."""
+
     leases: LeaseLimits
     reap_s: float = 5.0
-    """How often leases are looked through for those that are over."""
+    """Interval at which expired leases are closed."""
     closes: int = 10
-    """Sandboxes ended at once."""
+    """Sandboxes that are ended at once."""
     adoptions: int = 64
-    """Sandboxes of an earlier server taken over at once: one that does not answer holds up few of the others, whose
-    time without a server is running out."""
+    """Sandboxes of an earlier server that are taken over at once, so that one that does not answer delays few of the
+    others, whose deadline is running out."""
     ensure_image_s: float = 300.0
     reset_s: float = 300.0
     slack_s: float = 60.0
-    """Beyond what an operation takes at most, before a request without a deadline is answered with DEADLINE."""
+    """Time beyond what an operation takes at most, before a request without a deadline is answered with DEADLINE."""
     admit_wait_s: float = 120.0
-    """No slot is given while a start would wait for its turn longer than this."""
+    """No slot is given while a start would wait for longer than this."""
     images_s: float = 10.0
-    """How often the daemon is asked for its images."""
+    """Interval at which the daemon is asked for its images."""
 
 
 @dataclass(slots=True)
 class LeaseState:
-    """What a lease stands for."""
+    """The sandbox and the operations of a lease."""
 
     lease: SlotLease
     journal: LeaseJournal
@@ -87,7 +91,7 @@ class LeaseState:
     """Why there is no sandbox although there was one."""
     closed: bool = False
     evaluate_s: float | None = None
-    """How long an evaluation may take as a whole, where its reset says so."""
+    """Longest evaluation as a whole, if its reset sets one."""
 
 
 class PoolService:
@@ -110,7 +114,7 @@ class PoolService:
         self._working: set[asyncio.Task[None]] = set()
         """Operations under way."""
         self._ended = asyncio.Event()
-        """One of these has."""
+        """Set when one of them has ended."""
         self._closes = asyncio.Semaphore(settings.closes)
         self.pending_closes = 0
         self.draining = False
@@ -134,8 +138,10 @@ class PoolService:
         await self._group.__aexit__(None, None, None)
 
     async def drain(self, within_s: float) -> None:
-        """Begin no operation and give no slot from here on.  Who waits for one that runs longer than ``within_s`` is
-        told that the server was stopped."""
+        """Start no operation and give no slot from now on.
+
+        Requests that wait for an operation that runs longer than ``within_s`` are told that the server was stopped.
+        """
         self.draining = True
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
@@ -157,13 +163,15 @@ class PoolService:
     # ---- leases
 
     def allocate(self, task_key: str, request_id: str) -> LeaseAllocation:
-        """Raises SlotsExhausted, RequestIdReused."""
+        """Allocate a slot. Raises SlotsExhausted, HttpError while draining."""
         self._admit()
         return self._opened(self.table.allocate(task_key, request_id))
 
     def allocate_group(self, group: str, slots: int, request_id: str = "", *, reserve: bool = False) -> LeaseAllocation:
-        """All of its slots, to ``keep`` for those that ask by a request id, or the one that is this request's.  Raises
-        SlotsExhausted, GroupConflict, GroupTooLarge."""
+        """Allocate all slots of a group, to ``reserve`` for requests with ids, or the one for this request id.
+
+        Raises SlotsExhausted, GroupConflict, GroupTooLarge.
+        """
         self._admit()
         if not request_id:
             return self._opened(self.table.allocate_group(group, slots, reserve=reserve))
@@ -180,6 +188,7 @@ class PoolService:
         return taken
 
     def release_group(self, group: str) -> int:
+        """Close all leases of a group. Returns how many."""
         return sum(self.close(lease.id) for lease in self.table.group(group))
 
     def _admit(self) -> None:
@@ -216,15 +225,15 @@ class PoolService:
         return run
 
     def lease_state(self, lease_id: str) -> LeaseState:
-        """Raises UnknownLease."""
+        """Return a lease's state. Raises UnknownLease."""
         return self._runs[self.table.get(lease_id).id]
 
     def heartbeat(self, lease_id: str) -> None:
-        """Raises UnknownLease.  Takes no lock: an operation that runs cannot hold it up."""
+        """Renew a lease. Takes no lock, so that a running operation cannot hold it up. Raises UnknownLease."""
         self.table.renew(lease_id)
 
     def close(self, lease_id: str) -> bool:
-        """End a lease and what runs in it.  Whether there was one."""
+        """End a lease and what runs in it. Returns whether there was one."""
         lease = self.table.close(lease_id)
         run = self._runs.pop(lease_id, None)
         if run is not None:
@@ -269,10 +278,10 @@ class PoolService:
         limit_s: Callable[[LeaseState], float],
         deadline_s: float | None = None,
     ) -> HttpReply:
-        """Do ``do`` once for this request; the lease lives at least until it ends.
+        """Run ``do`` once for this request; the lease lives at least until it ends.
 
-        What has waited for its turn until ``deadline_s`` is not begun.  Without a deadline it may take ``limit_s`` from
-        its turn on.  Raises UnknownLease.
+        An operation whose turn has not come by ``deadline_s`` is not started. Without a deadline it may take
+        ``limit_s`` from its turn on. Raises UnknownLease.
         """
         run, now = self.lease_state(lease_id), asyncio.get_running_loop().time
         ends_at = now() + deadline_s if deadline_s else None
@@ -289,7 +298,8 @@ class PoolService:
         return await run.operations.run_once(asked, bounded)
 
     async def reset(self, run: LeaseState, meta: Mapping[str, Any], evaluate_s: float | None) -> Task:
-        """A fresh sandbox for the lease.  Raises UserError, SandboxStartError, UnknownLease when closed meanwhile."""
+        """Start a fresh sandbox for the lease. Raises UserError, SandboxStartError, UnknownLease when it was closed
+        meanwhile."""
         task = await asyncio.to_thread(self.tasks.resolve, meta)
         before, run.sandbox, run.lost = run.sandbox, None, None
         if before is not None:
@@ -303,7 +313,7 @@ class PoolService:
         return task
 
     def require_sandbox(self, run: LeaseState) -> tuple[HostSandbox, Task]:
-        """The lease's sandbox.  Raises SandboxLost, WireError before the first reset."""
+        """Return the lease's sandbox. Raises SandboxLost, HttpError before the first reset."""
         if run.lost is not None:
             raise run.lost
         if run.closed:
@@ -315,9 +325,9 @@ class PoolService:
     # ---- after a restart
 
     async def recover(self) -> None:
-        """Take over what an earlier server of this state directory left; remove what belongs to no lease.
+        """Take over what an earlier server of this state directory left, and remove what belongs to no lease.
 
-        Raises EngineError when the daemon cannot be asked.
+        Raises DockerEngineError when the daemon cannot be asked.
         """
         there = await self.provider.containers()
         at_once = asyncio.Semaphore(self.settings.adoptions)

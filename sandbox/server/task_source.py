@@ -1,4 +1,4 @@
-"""From a request's ``task_meta`` to a task: one that the client sent whole, or a folder of this server's data set."""
+"""Resolves a request's ``task_meta`` to a task: one that the client sent whole, or a folder of this server's data set."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sandbox.tasks.task import Task
 
 
 class TaskSource:
-    """``dataset``: folder that ``task_path`` is relative to; None where clients send their tasks themselves."""
+    """``dataset`` is the folder that ``task_path`` is relative to; None where clients send their tasks themselves."""
 
     def __init__(self, dataset: Path | None) -> None:
         self._dataset = dataset.resolve() if dataset else None
 
     def resolve(self, meta: Mapping[str, Any]) -> Task:
-        """Blocking.  Raises UserError (TaskRefused, TaskError)."""
+        """Return the task. Blocks. Raises UserError (TaskRefused, TaskError)."""
         if "task" in meta:
             return decode_task(meta["task"])
         if self._dataset is None:

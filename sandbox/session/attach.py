@@ -1,8 +1,8 @@
-"""PID 1's attach stream, hijacked from Docker's HTTP API: one socket, one protocol object, no task.
+"""PID 1's attach stream, hijacked from Docker's HTTP API: one socket and one protocol object, without a task.
 
-Opened between create and start, so that the first frame cannot be missed.  Messages are handed over synchronously as
-their bytes arrive, each with the position after it (:attr:`sandbox.session.wire.FrameParser.position`); ``on_lost`` is called
-exactly once, when the stream has ended for whatever reason.
+It is opened between create and start, so that the first frame is not missed. Messages are passed on synchronously as
+their bytes arrive, each with the position after it (:attr:`sandbox.session.wire.FrameParser.position`); ``on_lost`` is
+called exactly once, when the stream has ended for any reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_HEAD_BYTES = 64 << 10
 
 
 class AttachStream(asyncio.Protocol):
-    """Use :func:`attach`."""
+    """The protocol object of one stream; :func:`attach_to_container` makes it."""
 
     def __init__(
         self,
@@ -42,11 +42,12 @@ class AttachStream(asyncio.Protocol):
         self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def write(self, frames: bytes) -> None:
-        """Queue frames for PID 1.  After the end of the stream this does nothing: ``on_lost`` has told."""
+        """Queue frames for PID 1. After the end of the stream, which ``on_lost`` reports, this does nothing."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(frames)
 
     def close(self) -> None:
+        """Abort the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -99,7 +100,7 @@ class AttachStream(asyncio.Protocol):
 
 
 def _reason(body: bytes) -> str:
-    """What the engine says of its refusal, as far as it came with the head."""
+    """The engine's message about its refusal, as far as it came with the head."""
     found = re.search(rb'"message"\s*:\s*"([^"]*)', body)
     return found[1].decode(errors="replace") if found else ""
 
@@ -112,8 +113,11 @@ async def attach_to_container(
     *,
     marker: bytes = b"",
 ) -> AttachStream:
-    """Attach to a container that has been created.  One that ran before may be in the middle of a frame for somebody
-    else: then ``marker`` says where ours begin (:func:`sandbox.session.wire.sync_marker`).  Raises EngineError."""
+    """Attach to a container that has been created.
+
+    A container that ran before may be in the middle of a frame for another client; then ``marker`` is where this
+    client's frames begin (:func:`sandbox.session.wire.sync_marker`). Raises DockerEngineError.
+    """
     try:
         async with asyncio.timeout(_OPEN_S):
             address = DockerAddress.parse(url)

@@ -1,4 +1,4 @@
-"""One child of PID 1 with exactly the arguments and the environment that it is given, run to its end."""
+"""Runs one child of PID 1 with exactly the given arguments and environment."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class _Listener:
     def __init__(self, take: Callable[[bytes], bool]) -> None:
         self._take = take
         self.number = 0
-        """Of the request that started it."""
+        """Number of the request that started the child."""
         self.enough = False
         self.refused = 0
-        """Why there is none: an errno."""
+        """The errno with which the child could not be started; 0 if it was."""
         self.end: wire.ChildExit | None = None
         self.told, self.ended = asyncio.Event(), asyncio.Event()
 
@@ -50,8 +50,11 @@ async def collect_child_output(
     limit_s: float,
     most_bytes: float = math.inf,
 ) -> tuple[wire.ChildExit | None, bytes]:
-    """How a child ended, as :func:`run_child`, which also says what is raised; and what it printed.  Of more than
-    ``most_bytes`` there is some more than that, and no end."""
+    """Run a child and return how it ended, with its output.
+
+    When it prints more than ``most_bytes``, it is killed, and the output is somewhat longer than that and has no end
+    status. Raises as :func:`run_child_process`.
+    """
     said = bytearray()
 
     def take(data: bytes) -> bool:
@@ -71,10 +74,11 @@ async def run_child_process(
     limit_s: float,
     cwd: str = "/",
 ) -> wire.ChildExit | None:
-    """How it ended.  None when it ran out of ``limit_s``, or when ``take``, which is given its output as that comes,
-    wanted no more: then, and when this is cancelled, the child is dead, and what it started may live.
+    """Run a child and return how it ended.
 
-    A session has one at a time.  Raises OSError with the container's errno when none can be started, SandboxLost,
+    Returns None when it ran out of ``limit_s`` or when ``accept_output``, which receives its output as it comes,
+    returned False. Then, and when this is cancelled, the child is dead, but processes that it started may live. A
+    session has one child at a time. Raises OSError with the container's errno when it cannot be started, SandboxLost,
     SandboxDestroyed.
     """
     child = _Listener(accept_output)
@@ -94,7 +98,7 @@ async def run_child_process(
 
 
 async def _wait_until_told(connection: InitConnection, child: _Listener, limit_s: float) -> None:
-    """Until it has ended, enough of its output has come, or its time is over."""
+    """Wait until the child has ended, enough of its output has come, or its time is over."""
     try:
         await connection.wait_for_event(child.told, limit_s)
     except TimeoutError:

@@ -1,9 +1,9 @@
-"""The line to one container's PID 1: requests, their answers, and why it went dead.
+"""The connection to one container's PID 1: requests, their answers, and why the connection ended.
 
-Messages are handled in the order in which PID 1 spoke, without an await in between.  When the attach stream ends, every
-waiter is woken with the cause: the agent's own doing, or infrastructure.  A stream that broke while its container goes
-on is followed by another (:mod:`sandbox.session.resumable_stream`): by itself, which nobody who waits notices (:meth:`Link.resume`), or
-when somebody asks for it (:meth:`Link.reattach`).
+Messages are handled in PID 1's order, without an await in between. When the attach stream ends, every waiter is woken
+with the cause: the agent's own doing, or infrastructure. If the stream broke while the container goes on, another one
+follows (:mod:`sandbox.session.resumable_stream`): automatically and unnoticed by waiters
+(:meth:`InitConnection.resume`), or on request (:meth:`InitConnection.reattach`).
 """
 
 from __future__ import annotations
@@ -60,18 +60,19 @@ class InitConnection:
         self._gone = _Gone()
         self._child_listener: ChildProcessListener | None = None
         self.on_stream_broken: Callable[[], None] | None = None
-        """Called when a stream breaks for which :meth:`resume` is worth trying; whoever waits goes on waiting for it.
-        None: it is not, and they are told."""
+        """Called when a stream breaks that :meth:`resume` may replace; waiters keep waiting for that. With None, a
+        broken stream ends the connection."""
         self.remaining_s = 0.0
-        """Of the container's life, at PID 1's last answer to an extension."""
+        """Seconds that the container has left to live, at PID 1's last answer to an extension."""
 
     @property
     def alive(self) -> bool:
+        """Whether the connection works."""
         return not self._ended.is_set()
 
     @property
     def greeted(self) -> asyncio.Event:
-        """PID 1 has spoken."""
+        """Set once PID 1 has sent its first message."""
         return self._stream.greeted
 
     def handle(self, message: wire.SlotMessage) -> None:
@@ -79,23 +80,27 @@ class InitConnection:
         raise NotImplementedError
 
     def on_requests_lost(self, after: int, up_to: int) -> None:
-        """Of a subclass: PID 1 has not got the requests of these numbers, and will not."""
+        """Called with numbers of requests, ``after`` (exclusive) to ``up_to``, that never reached PID 1; subclasses
+        implement this."""
         raise NotImplementedError
 
     def number_requests_from(self, first: int) -> None:
+        """Let the next request have the number after ``first``."""
         self._requests = first
 
     def next_request(self) -> int:
+        """Return the number for a new request."""
         self._requests += 1
         return self._requests
 
     def send(self, frame: bytes) -> None:
-        """To PID 1, once, whatever happens to the stream; to nobody when the link is dead."""
+        """Send a frame to PID 1 exactly once, even across a broken stream. After the end of the connection this does
+        nothing."""
         if self.alive:
             self._stream.send(frame)
 
     def request(self, make: Callable[[int], bytes]) -> int:
-        """Send a frame whose answer will be awaited with :meth:`answered`."""
+        """Send a frame whose answer will be awaited with :meth:`answered`. Returns its number."""
         number = self.next_request()
         frame = make(number)
         self._answers[number] = asyncio.get_running_loop().create_future()
@@ -110,7 +115,7 @@ class InitConnection:
 
     @contextlib.contextmanager
     def request_expecting_refusal(self, make: Callable[[int], bytes], refused: Callable[[int], None]) -> Generator[int]:
-        """Send a frame that PID 1 acknowledges only where it does not do it: then ``refused`` gets the errno."""
+        """Send a frame that PID 1 acknowledges only if it refuses it; then ``refused`` gets the errno."""
         number = self.request(make)
 
         def acknowledged(answer: asyncio.Future[wire.InitAck | wire.FileData]) -> None:
@@ -124,14 +129,14 @@ class InitConnection:
             self._answers.pop(number, None)
 
     async def answered(self, request: int, timeout_s: float = ANSWER_S) -> wire.InitAck:
-        """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        """Wait for the acknowledgement of a request. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         answer = await self._answer(request, timeout_s)
         if isinstance(answer, wire.FileData):
             raise wire.StreamProtocolError(f"request {request} was answered with a file")
         return answer
 
     async def read_piece(self, path: str, offset: int, most: int) -> wire.FileData:
-        """A piece of a file.  Raises what :meth:`answered` does, ValueError for a path that cannot be one."""
+        """Read a piece of a file. Raises as :meth:`answered`, and ValueError for an invalid path."""
         request = self.request(lambda n: wire.read_frame(n, path, offset, most))
         answer = await self._answer(request, ANSWER_S)
         if isinstance(answer, wire.InitAck):  # no room for it in PID 1's queue
@@ -151,7 +156,7 @@ class InitConnection:
             self._answers.pop(request, None)
 
     async def wait_for_event(self, event: asyncio.Event, timeout_s: float) -> None:
-        """Wait for an event that a message sets.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        """Wait for an event that a message sets. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         self._events.add(event)
         try:
             if self.alive and not event.is_set():
@@ -169,22 +174,24 @@ class InitConnection:
         self._child_listener = listener
 
     async def open(self) -> None:
-        """Before the container starts.  Raises EngineError."""
+        """Attach before the container starts. Raises DockerEngineError."""
         await self._stream.open()
 
     async def resume(self) -> None:
-        """A new stream in place of one that broke.  Whoever waits notices nothing but the time, or, where there is no
-        container any more, is told why."""
+        """Replace a broken stream. Waiters notice only the delay, or learn why there is no container any more."""
         with contextlib.suppress(SandboxLost, SandboxDestroyed):
             await self._follow()
 
     def give_up(self, why: str) -> None:
-        """In place of :meth:`resume`: whoever waits is told that this is lost."""
+        """End the connection instead of resuming it; waiters get SandboxLost."""
         self._end(ConnectionAbortedError(why))
 
     async def reattach(self) -> None:
-        """A new stream to the same PID 1, which goes on as it was: of a link whose waiters were told that it is lost,
-        or of a new one.  Raises SandboxLost or SandboxDestroyed."""
+        """Open a new stream to the same PID 1, whose processes go on.
+
+        For a connection whose waiters were told that it is lost, or for a new one. Raises SandboxLost or
+        SandboxDestroyed.
+        """
         self.close_stream()
         if self._gone.asked or self._gone.bye is not None or self._gone.destroyed is not None:
             raise await self.explain_end()
@@ -194,7 +201,8 @@ class InitConnection:
         self.on_requests_lost(await self._follow(), asked)
 
     async def _follow(self) -> int:
-        """The last request that PID 1 has taken.  Raises SandboxLost or SandboxDestroyed; then the link is dead."""
+        """Return the last request that PID 1 has received. Raises SandboxLost or SandboxDestroyed; then the connection
+        has ended."""
         try:
             async with asyncio.timeout(REATTACH_S):
                 return await self._stream.reconnect(self._requests)
@@ -209,18 +217,21 @@ class InitConnection:
             raise
 
     def mark_closing(self) -> bool:
-        """From here on the stream's end is nobody's fault.  Returns whether this is the first to say so."""
+        """Record that the session is being closed, so that the stream's end is expected. Returns whether this is the
+        first call."""
         first, self._gone.asked = not self._gone.asked, True
         return first
 
     def mark_destroyed(self, why: SandboxDestroyed) -> None:
-        """From here on the stream's end is the agent's doing."""
+        """Record that the agent ended its container, so that waiters get ``why``."""
         self._gone.destroyed = self._gone.destroyed or why
 
     async def stream_ended(self) -> None:
+        """Wait until the connection has ended."""
         await self._ended.wait()
 
     def close_stream(self) -> None:
+        """Close the stream."""
         self._stream.close()
 
     def _on_message(self, message: wire.InitMessage) -> None:
@@ -251,7 +262,7 @@ class InitConnection:
             self._end(error)
 
     def _end(self, error: Exception | None = None) -> None:
-        """Whoever waits is told."""
+        """End the connection and wake all waiters."""
         self._gone.error = self._gone.error or error
         self._ended.set()
         for event in self._events:
@@ -262,7 +273,7 @@ class InitConnection:
                 future.exception()  # seen: whoever waits gets it, and nobody has to
 
     async def explain_silence(self, asked: str) -> SandboxLost:
-        """Why PID 1 has not answered in time: the daemon's trouble, or nobody knows."""
+        """Say why PID 1 has not answered ``asked`` in time: the daemon's failure, or an unknown reason."""
         try:
             await self.engine.require_running(self.container)
         except DockerEngineError as error:
@@ -270,7 +281,7 @@ class InitConnection:
         return SandboxVanished(f"PID 1 did not answer {asked}, and the Docker daemon is well")
 
     async def explain_end(self) -> SandboxLost | SandboxDestroyed:
-        """Why the line is dead."""
+        """Say why the connection has ended."""
         gone = self._gone
         if gone.destroyed is not None:
             return gone.destroyed.with_traceback(None)  # of whoever was told before

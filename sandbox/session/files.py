@@ -1,8 +1,8 @@
-"""Files into a sandbox and out of it, through PID 1.
+"""Moves files into a sandbox and out of it, through PID 1.
 
-PID 1 sees only the container, so no path leads out of it.  It touches regular files only, follows no link in the last
-place of a path, nothing of /proc or /sys, and waits for no pipe or device.  What comes out is bounded before it is
-read: a file by its size, a tree by its bytes and its number of files.
+PID 1 sees only the container, so no path leads out of it. It touches only regular files, does not follow a link in the
+last component of a path, refuses /proc and /sys, and never blocks on a pipe or device. What is read is bounded
+beforehand: a file by its size, a tree by its bytes and number of files.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MAX_FILE_BYTES = 16 << 20
 MAX_TREE_BYTES = 64 << 20
 MAX_TREE_FILES = 10_000
 CLEAR_TIMEOUT_S = 60.0
-"""For what stands where a file or a folder is to be."""
+"""Longest time to clear what stands where a file or folder is to be."""
 READ_TREE_TIMEOUT_S = 120.0
 _PACK = ("/.sbx/busybox", "sh", "-c", 'exec /.sbx/busybox tar -c -f - -C "$1" . 2>&-', "sh")
 
 
 class FileTooLarge(Exception):
-    """More than the caller takes."""
+    """The file or tree is larger than the caller allows."""
 
 
 def _put(
@@ -41,7 +41,7 @@ def _put(
     mode: int = 0o644,
     flags: wire.WriteFlag = wire.WriteFlag.NONE,
 ) -> list[int]:
-    """Send one file without waiting.  Returns the requests to await with :meth:`Link.answered`."""
+    """Send one file without waiting. Returns the requests to await with :meth:`InitConnection.answered`."""
     requests: list[int] = []
     for at in range(0, max(len(data), 1), wire.FILE_CHUNK_BYTES):
         chunk = data[at : at + wire.FILE_CHUNK_BYTES]
@@ -51,9 +51,9 @@ def _put(
 
 
 async def write_files(connection: InitConnection, contents: Mapping[str, bytes], *, mode: int = 0o644) -> None:
-    """Bring files in, with the folders above them.  A path that ends in ``/`` makes a folder.
+    """Write files and the folders above them. A path that ends in ``/`` makes a folder.
 
-    Raises OSError with the container's errno, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
+    Raises OSError with the container's errno, ValueError for an invalid path, SandboxLost, SandboxDestroyed.
     """
     requests = [(path, _put(connection, path, data, mode=mode)) for path, data in contents.items()]
     failed = [(error, path) for path, sent in requests if (error := await _written(connection, sent))]
@@ -71,8 +71,8 @@ async def replace_path(
 ) -> None:
     """Put a file, or a folder where ``path`` ends in ``/``, in the place of whatever stands there.
 
-    PID 1 clears for a moment at a time, and has time for everything else in between.  Raises OSError with the
-    container's errno, ETIME where there is more than is cleared within :data:`CLEAR_S`, SandboxLost, SandboxDestroyed.
+    PID 1 clears in short steps and does other work in between. Raises OSError with the container's errno, ETIME when
+    clearing takes longer than :data:`CLEAR_TIMEOUT_S`, SandboxLost, SandboxDestroyed.
     """
     give_up = time.monotonic() + CLEAR_TIMEOUT_S
     while error := await _written(connection, _put(connection, path, data, mode=mode, flags=flags)):
@@ -81,7 +81,7 @@ async def replace_path(
 
 
 async def _written(connection: InitConnection, requests: Sequence[int]) -> int:
-    """The first error of these requests, 0 for none.  Raises SandboxLost, SandboxDestroyed."""
+    """Return the first error of these requests, 0 for none. Raises SandboxLost, SandboxDestroyed."""
     try:
         acks = [await connection.answered(request) for request in requests]
     except TimeoutError as error:
@@ -90,10 +90,10 @@ async def _written(connection: InitConnection, requests: Sequence[int]) -> int:
 
 
 async def read_file(connection: InitConnection, path: str, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """A regular file's content.
+    """Read a regular file.
 
     Raises OSError with the container's errno (ELOOP for a link, EISDIR, EINVAL for a device or pipe, EPERM in /proc),
-    FileTooLarge, ValueError for a path that cannot be one, SandboxLost, SandboxDestroyed.
+    FileTooLarge, ValueError for an invalid path, SandboxLost, SandboxDestroyed.
     """
     content = bytearray()
     while True:
@@ -113,13 +113,11 @@ async def read_file(connection: InitConnection, path: str, max_bytes: int = MAX_
 async def read_tree(
     connection: InitConnection, path: str, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
 ) -> dict[str, bytes]:
-    """The regular files under a folder, by their paths relative to it.  Links, devices and pipes are left out.
+    """Read the regular files under a folder, by their paths relative to it. Links, devices and pipes are left out.
 
-    Packed by the kit's own tar in PID 1's grade child, not by a tool that the agent could have replaced.  It looks up
-    whose a file is, and so what the agent made of /etc/passwd can hold it up.
-
-    Raises FileTooLarge, OSError (ETIME for what takes too long, EIO for what cannot be read whole, as /proc),
-    SandboxLost, SandboxDestroyed.
+    The toolchain's own tar packs them in PID 1's child process; the agent cannot have replaced it. It looks up file
+    owners, so the agent's /etc/passwd can delay it. Raises FileTooLarge, OSError (ETIME when it takes too long, EIO for
+    what cannot be read whole, as /proc), SandboxLost, SandboxDestroyed.
     """
     room = max_bytes + max_files * 1024 + (1 << 20)
     end, packed = await collect_child_output(
@@ -142,9 +140,9 @@ async def read_tree(
 def unpack_archive(
     archive: bytes, *, max_bytes: int = MAX_TREE_BYTES, max_files: int = MAX_TREE_FILES
 ) -> dict[str, bytes]:
-    """The regular files of a tar archive that nobody vouches for, by relative path.  Links and devices are left out.
+    """Read the regular files of an untrusted tar archive, by relative path. Links and devices are left out.
 
-    Raises FileTooLarge, ValueError for what is no archive or names a path outside its root.
+    Raises FileTooLarge, and ValueError for an invalid archive or a path outside its root.
     """
     found: dict[str, bytes] = {}
     left = max_bytes

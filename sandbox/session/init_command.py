@@ -1,4 +1,4 @@
-"""PID 1's command line: how long it lives, where its shells begin, and the key that a client of it has."""
+"""PID 1's command line: its lifetime, the directory of its shells, and its clients' key."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ INIT_PROGRAM = "/.sbx/init"
 
 
 def init_command(first_s: float, most_s: float, workdir: str) -> tuple[str, ...]:
-    """A container's ``Cmd``.  PID 1 forgets the key's place before anything else runs beside it: inside, nobody can
-    read it; outside, who may ask the daemon can."""
+    """Build a container's ``Cmd`` for PID 1 with its first deadline and longest life, in seconds.
+
+    PID 1 erases the key from its memory before anything else runs in the container: nobody inside can read it, while
+    anybody who may ask the daemon can.
+    """
     key = "K" + secrets.token_hex(KEY_BYTES // 2)[1:]
     return (INIT_PROGRAM, str(round(first_s * 1000)), str(round(most_s * 1000)), workdir, key)
 
 
 def init_key(made: Sequence[str]) -> bytes:
-    """The key in what :func:`command` gave; empty where it gave something else."""
+    """Return the key in a command line of :func:`init_command`; empty for any other command."""
     last = made[-1].encode() if made else b""
     return last if len(last) == KEY_BYTES else b""

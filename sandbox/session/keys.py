@@ -1,4 +1,4 @@
-"""Key names as tmux has them, and the bytes that a terminal sends for them.  Pure."""
+"""Key names as in tmux, and the bytes that a terminal sends for them."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ _META = re.compile(r"M-(.)", re.DOTALL)
 
 
 def encode_key(key: str) -> bytes:
-    """The bytes of one name (``Enter``, ``C-c``, ``M-x``, ``F5``); anything else is typed as it is, a newline as
-    Enter."""
+    """Encode one key name (``Enter``, ``C-c``, ``M-x``, ``F5``).
+
+    Any other text is typed as it is, with newlines as Enter.
+    """
     if key in _NAMED:
         return _NAMED[key].encode()
     if control := _CONTROL.fullmatch(key):
@@ -45,5 +47,5 @@ def encode_key(key: str) -> bytes:
 
 
 def encode_keys(keys: str | Sequence[str]) -> bytes:
-    """One key or text, or several in turn."""
+    """Encode one key or text, or several in a row."""
     return b"".join(map(encode_key, (keys,) if isinstance(keys, str) else keys))

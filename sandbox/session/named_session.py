@@ -1,4 +1,4 @@
-"""What an agent calls a session: a shell that keeps its state, and at most one background process."""
+"""A session that the agent has named: a shell that keeps its state, and at most one background process."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from sandbox.session.terminal import PseudoTerminal
 
 @dataclass(slots=True)
 class NamedSession:
+    """The shell and the process of one name."""
+
     name: str
     shell: SandboxShell | None = None
     process: PseudoTerminal | None = None
-    """The one that was started last, ended or not."""
+    """The process that was started last, whether or not it has ended."""
     file: str = ""
-    """Where the last command's whole output goes."""
+    """File in the sandbox that receives the last command's whole output."""
 
     @property
     def running(self) -> SandboxShell | PseudoTerminal | None:
-        """What runs, or has ended without being looked at."""
+        """What runs, or has ended without its result having been read."""
         if self.shell is not None and self.shell.busy:
             return self.shell
         return self.process if self.process is not None and self.process.running else None

@@ -1,4 +1,4 @@
-"""Frames that PID 1 may not have got yet, so that a new stream can bring those that the old one lost."""
+"""Keeps the frames that PID 1 may not have received, so that a new stream can send them again."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from sandbox.session import wire
 
 
 class ResendBuffer:
-    """In their order.  Pure.  A client counts its requests upwards, and PID 1 takes them in turn: an answer to one says
-    that all before it have come."""
+    """Unacknowledged frames in their order.
+
+    A client numbers its requests upwards and PID 1 handles them in order, so that an answer to one acknowledges all
+    before it.
+    """
 
     def __init__(self) -> None:
         self._frames: deque[tuple[int, bytes]] = deque()
 
     def add(self, frame: bytes) -> None:
+        """Append a frame."""
         self._frames.append((wire.request_of(frame), frame))
 
     def acknowledge(self, request: int) -> None:
-        """PID 1 has taken this request, and with it those before."""
+        """Drop the frames up to this request: PID 1 has received them."""
         while self._frames and self._frames[0][0] <= request:
             self._frames.popleft()
 
     def clear(self) -> None:
+        """Drop all frames."""
         self._frames.clear()
 
     def __iter__(self) -> Iterator[bytes]:

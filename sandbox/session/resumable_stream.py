@@ -1,8 +1,8 @@
-"""PID 1's stream, and those that follow when it breaks while the container goes on, because its daemon was restarted.
+"""PID 1's stream and its successors, when it breaks while the container goes on because the daemon was restarted.
 
-On the next stream nothing of either side is missing, and nothing comes twice: this side counts the bytes that it has
-heard, PID 1 keeps what follows them, and frames that PID 1 did not get are sent again.  A new client of a container
-that runs is told what each shell does, and nothing of before.
+The next stream loses and repeats nothing on either side: this side counts the bytes that it has received, PID 1 keeps
+what follows them, and frames that PID 1 did not get are sent again. A new client of a running container gets the state
+of each shell, and nothing that was sent before.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sandbox.session.attach import AttachStream, attach_to_container
 from sandbox.session.resend_buffer import ResendBuffer
 
 _HEARD_BYTES = 64 << 10
-"""PID 1 is told as often what it need not keep any more; it keeps, and waits for, eight times as much."""
+"""How often PID 1 is told what it need not keep any more; it keeps, and waits for, eight times as much."""
 _SYNC_S = 1.0
-"""Before the question where the frames begin is asked again."""
+"""Pause before PID 1 is asked again where its frames begin."""
 _FIND_AGAIN_S = 0.2
 
 
 class ResumableStream:
-    """``on_message`` gets what PID 1 says, in its order; ``on_break`` is called whenever the stream has broken, unless
-    it is just being followed by another."""
+    """``on_message`` receives PID 1's messages in order; ``on_break`` is called when the stream has broken, unless it
+    is just being replaced."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class ResumableStream:
         self._on_message, self._on_break = on_message, on_break
         self._attachment: AttachStream | None = None
         self._number = 0
-        """The attachment's: what an earlier one still says is not heard."""
+        """Number of the current attachment; messages of earlier ones are ignored."""
         self._flows = False
-        """Frames go out as they come; else they wait for PID 1 to say what it has."""
+        """Whether frames are sent at once; otherwise they wait until PID 1 has said what it received."""
         self._following = self._broken = False
         self._heard = self._told_heard = 0
         self._taken = 0
@@ -52,29 +52,30 @@ class ResumableStream:
         self.greeted, self._news = asyncio.Event(), asyncio.Event()
 
     async def open(self) -> None:
-        """Before the container starts.  Raises EngineError."""
+        """Attach before the container starts. Raises DockerEngineError."""
         await self._attach(b"")
         self._flows = True
 
     def send(self, frame: bytes) -> None:
-        """To PID 1, once, whatever happens to the stream."""
+        """Send a frame to PID 1 exactly once, whatever happens to the stream."""
         self._outbox.add(frame)
         if self._flows:
             self._write(frame)
 
     def forget_sent(self) -> None:
-        """What PID 1 has not got it shall not get."""
+        """Do not send again what PID 1 has not received."""
         self._outbox.clear()
 
     def close(self) -> None:
+        """Close the current stream."""
         if self._attachment is not None:
             self._attachment.close()
 
     async def reconnect(self, last_request: int) -> int:
-        """A new stream to the same PID 1, as soon as the daemon is back; nobody waits for one that is there.  Returns
-        the last request that PID 1 has taken; those of a new client are beyond ``last_request``.
+        """Open a new stream to the same PID 1 as soon as the daemon is back.
 
-        Raises EngineError when the daemon says that the container is gone.  Has no deadline of its own.
+        Returns the last request that PID 1 has received; a new client's requests are numbered from ``last_request`` on.
+        Has no deadline of its own. Raises DockerEngineError when the daemon says that the container is gone.
         """
         self.close()
         self._following = self._broken = True
@@ -143,7 +144,7 @@ class ResumableStream:
         self._news.set()
 
     def _resume(self, message: wire.StreamResumed) -> None:
-        """The way is open for what has waited."""
+        """Send what has waited: PID 1 is listening."""
         if self._heard and message.position > self._heard:
             raise wire.StreamProtocolError(f"{message.position - self._heard} bytes of PID 1's are missing")
         self._heard = self._told_heard = max(self._heard, message.position)

@@ -121,7 +121,7 @@ class SandboxSession(InitConnection):
         return session
 
     async def setup(self, contents: Mapping[str, bytes], script: str, timeout_s: float) -> None:
-        """Prepare the sandbox for its task.  Raises SandboxStartError; TaskFault when the script exits with an error."""
+        """Prepare the sandbox for its task.  Raises SandboxStartError, and TaskFault when the script fails."""
         await set_up_task(self.write_files, self.run, contents, script, timeout_s)
 
     @property

@@ -1,13 +1,13 @@
-"""One of the agent's persistent shells: one command at a time, its output bounded, its time bounded.
+"""One of the agent's persistent shells: one command at a time, with bounded output and time.
 
-State (directory, variables, functions, background jobs) lasts from command to command.  A command that runs out of its
-time is killed inside the container together with the shell, and the next command gets a new shell in the same
-directory; background jobs of earlier commands go on.  Or it is left to run, and its output is asked for later: a
-command is started, waited for, looked at and interrupted in separate steps, and :meth:`Shell.run` is all of them.
-What jobs print between commands opens the next command's output, as on a terminal.
+The shell's state (directory, variables, functions, background jobs) lasts from command to command. A command that runs
+out of time is killed together with the shell, and the next command gets a new shell in the same directory; background
+jobs of earlier commands go on. Or the command is left running and its output is read later: starting, waiting, reading
+and interrupting are separate steps, and :meth:`SandboxShell.run` does all of them. What jobs print between commands
+comes first in the next command's output, as on a terminal.
 
-The exit code is what the agent's own shell said.  It is for the agent, for people, and for rewards that are
-little and bounded; no verdict may read it.
+The exit code is reported by the agent's own shell. It is for the agent, for people, and for small bounded rewards; no
+verdict may depend on it.
 """
 
 from __future__ import annotations
@@ -24,28 +24,30 @@ from sandbox.errors import SandboxLost, ShellBusy
 from sandbox.session import wire
 
 KEPT_OUTPUT_BYTES = 64 << 10
-"""Of each end of a command's output."""
+"""Bytes kept of each end of a command's output."""
 INTERRUPT_S = 30.0
 """PID 1 answers an interrupt in milliseconds; a host that needs longer than this is not healthy."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
+    """The result of one command."""
+
     output: str
-    """Standard output and error as they came, head and tail when there was too much."""
+    """Standard output and error as they came; head and tail if there was too much."""
     truncated_bytes: int
     exit_code: int | None
     """None when the command was killed for its time or no shell could be started."""
     timed_out: bool
     ms: float
     shell_restarted: bool
-    """Variables and functions are gone; the directory is kept."""
+    """Whether variables and functions are gone; the directory is kept."""
     saved: str = ""
-    """File in the sandbox with the whole output, up to its limit; empty when there was no need for one."""
+    """File in the sandbox with the whole output, up to its limit; empty when the output is complete here."""
 
 
 class SlotConnection(Protocol):
-    """The session, as its shells and terminals see it."""
+    """What shells and terminals need of their session's connection."""
 
     def next_request(self) -> int: ...
 
@@ -54,20 +56,20 @@ class SlotConnection(Protocol):
     def request(self, make: Callable[[int], bytes]) -> int: ...
 
     async def answered(self, request: int, timeout_s: float) -> wire.InitAck:
-        """The acknowledgement of a request.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        """Wait for the acknowledgement of a request. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
     async def wait_for_event(self, event: asyncio.Event, timeout_s: float) -> None:
-        """Wait for an event that a message sets.  Raises SandboxLost, SandboxDestroyed, TimeoutError."""
+        """Wait for an event that a message sets. Raises SandboxLost, SandboxDestroyed, TimeoutError."""
         ...
 
     async def explain_silence(self, asked: str) -> SandboxLost:
-        """Why nothing answers."""
+        """Say why nothing answers."""
         ...
 
 
 async def interrupt_slot(link: SlotConnection, slot: int) -> None:
-    """Kill what runs in a slot.  Raises SandboxLost, SandboxDestroyed."""
+    """Kill what runs in a slot. Raises SandboxLost, SandboxDestroyed."""
     try:
         await link.answered(link.request(lambda n: wire.interrupt_frame(n, slot)), INTERRUPT_S)
     except TimeoutError as error:
@@ -75,14 +77,14 @@ async def interrupt_slot(link: SlotConnection, slot: int) -> None:
 
 
 class SandboxShell:
-    """A session's shell.  Not safe for two commands at once: it says so."""
+    """A shell of a session. It runs one command at a time and raises ShellBusy for a second one."""
 
     def __init__(self, link: SlotConnection, slot: int = wire.MAIN_SLOT, cwd: str = "/") -> None:
         self._link = link
         self.slot = slot
         self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         self.request = 0
-        """The number of the command that has been started and whose result has not been taken; 0 for none."""
+        """Number of the command that was started and whose result has not been read; 0 for none."""
         self._started = 0.0
         self._ended = asyncio.Event()
         self._end: wire.CommandStatus | wire.ProcessDied | None = None
@@ -95,16 +97,16 @@ class SandboxShell:
 
     @property
     def busy(self) -> bool:
-        """Whether a command has been started and its result not been taken."""
+        """Whether a command was started whose result has not been read."""
         return self.request != 0
 
     @property
     def has_result(self) -> bool:
-        """Whether the command's result waits to be taken."""
+        """Whether a result waits to be read."""
         return self.busy and self._end is not None
 
     def handle(self, message: wire.SlotOutput | wire.CommandStatus | wire.ProcessDied | wire.SlotState) -> None:
-        """Called by the session, in the order in which PID 1 spoke."""
+        """Handle a message; the session calls this in PID 1's order."""
         match message:
             case wire.SlotOutput():
                 self._output.feed(message.data)
@@ -132,9 +134,9 @@ class SandboxShell:
     def start(
         self, command: str, on_output: Callable[[str], None] | None = None, spool: wire.Spool | None = None
     ) -> None:
-        """Give the shell a command.  ``on_output`` gets the text as it comes; it must not raise.
+        """Start a command. ``on_output`` receives the text as it comes and must not raise.
 
-        Raises ShellBusy, ValueError for a command with NUL bytes or of more than 1 MiB.
+        Raises ShellBusy, and ValueError for a command with NUL bytes or of more than 1 MiB.
         """
         if self.request:
             raise ShellBusy
@@ -147,7 +149,7 @@ class SandboxShell:
         self._link.send(frame)
 
     async def wait_until_ended(self, timeout_s: float) -> bool:
-        """Whether the command ends within this time.  Raises SandboxLost or SandboxDestroyed."""
+        """Whether the command ends within this time. Raises SandboxLost or SandboxDestroyed."""
         try:
             await self._link.wait_for_event(self._ended, timeout_s)
         except TimeoutError:
@@ -155,16 +157,16 @@ class SandboxShell:
         return True
 
     def new_output(self) -> str:
-        """What came since this was last asked, of a command that was started.  Head and tail, if it was much."""
+        """Return a running command's output since the last call; head and tail if it was much."""
         kept, self._output = self._output, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         return kept.text()
 
     async def interrupt(self) -> None:
-        """Kill the command and the shell; returns when both are dead.  Raises SandboxLost or SandboxDestroyed."""
+        """Kill the command and the shell, and wait until both are dead. Raises SandboxLost or SandboxDestroyed."""
         await interrupt_slot(self._link, self.slot)
 
     def finish(self, *, timed_out: bool = False) -> CommandResult:
-        """The result of a command that has ended, with the output that was not asked for before."""
+        """Return the result of a command that has ended, with the output that was not read before."""
         end, kept, spool = self._end, self._output, self._spool
         self._output = HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         restarted, self._restarted = self._restarted, False
@@ -176,17 +178,17 @@ class SandboxShell:
         return CommandResult(kept.text(), kept.dropped, code, timed_out, ms, restarted, saved)
 
     def release(self) -> None:
-        """Make room for the next command; the output that nobody has asked for opens the next one's."""
+        """Allow the next command; output that nobody has read comes first in its output."""
         self.request, self._live, self._spool = 0, None, None
 
     def lost(self) -> None:
-        """PID 1 never got the command."""
+        """Fail the command, which never reached PID 1."""
         if self.request and self._end is None:
             self._end = wire.ProcessDied(self.slot, self.request, -1, 0, wire.DeathCause.INTERRUPTED)
             self._ended.set()
 
     def abandon(self) -> None:
-        """Kill what runs, without waiting: nobody will ask for its result.  What comes late belongs to no command."""
+        """Kill what runs without waiting; its result and late output are dropped."""
         if self.request and self._end is None:
             self._link.send(wire.interrupt_frame(self._link.next_request(), self.slot))
         self.release()
@@ -196,7 +198,7 @@ class SandboxShell:
     ) -> CommandResult:
         """Evaluate ``command``, and kill it after ``timeout_s``.
 
-        Raises SandboxLost or SandboxDestroyed when the container goes, and what :meth:`start` raises.
+        Raises SandboxLost or SandboxDestroyed when the container ends, and what :meth:`start` raises.
         """
         self.start(command, on_output)
         try:

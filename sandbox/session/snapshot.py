@@ -1,7 +1,8 @@
-"""A sandbox's files as they stand, as an image (:meth:`sandbox.pool.sandbox_pool.SandboxPool.fork` makes a second sandbox of it).
+"""A sandbox's files at one moment, as an image from which :meth:`sandbox.pool.sandbox_pool.SandboxPool.fork` starts a
+second sandbox.
 
-The daemon pauses the container while it copies, so that the copy is of one moment.  Processes, variables and what lies
-in a tmpfs or on a volume are not in it.  It lives as long as its ``async with`` and is removed by its id.
+The daemon pauses the container while it copies. Processes, variables, and files in a tmpfs or on a volume are not
+included. The image exists as long as its ``async with`` block and is removed by its id.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from sandbox.session.sandbox_session import SandboxSession
 
 @asynccontextmanager
 async def snapshot(session: SandboxSession) -> AsyncGenerator[str]:
-    """The id of an image of the session's files.  Raises SandboxLost, also where they are longer than its disk limit:
-    holes take up room in a copy."""
+    """Yield the id of an image of the session's files.
+
+    Raises SandboxLost, also where the files are longer than the disk limit, because holes take up room in a copy.
+    """
     async with AsyncExitStack() as stack:
         try:
             if session.spec is not None:

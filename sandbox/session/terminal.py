@@ -1,8 +1,8 @@
-"""A real terminal: a process on a pseudo-terminal, keys in, a screen out, for vim, less, REPLs and curses programs.
+"""A process on a pseudo-terminal: keys in, a screen out, for vim, less, REPLs and curses programs.
 
-PID 1 holds the other end and sends what is printed on the terminal's own stream.  The screen is computed only when it
-is asked for, from the last :data:`SCREEN_BYTES` since it was asked before: a program that prints without end costs no
-more than that.  A terminal ends with its process; its last screen and output stay.
+PID 1 holds the other end and sends what the program prints. The screen is computed only when it is asked for, from the
+last :data:`SCREEN_BYTES` since then, so that a program that prints without end costs no more than that. A terminal ends
+with its process; its last screen and output stay.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER_S = 60.0
 
 
 class PseudoTerminal:
-    """Made by :meth:`sandbox.session.sandbox_session.SandboxSession.open_terminal`."""
+    """A terminal of a session; :meth:`sandbox.session.sandbox_session.SandboxSession.open_terminal` makes it."""
 
     def __init__(self, link: SlotConnection, slot: int, rows: int, columns: int) -> None:
         self._link = link
@@ -37,16 +37,17 @@ class PseudoTerminal:
         self._news, self._ended = asyncio.Event(), asyncio.Event()
         self._spool: wire.Spool | None = None
         self.exit_code: int | None = None
-        """None while the process runs, and when nobody can say."""
+        """None while the process runs, and when the exit code is unknown."""
         self.saved = ""
-        """File in the sandbox with the whole output, once it has ended and if there was much."""
+        """File in the sandbox with the whole output, once the process has ended and if there was much."""
 
     @property
     def running(self) -> bool:
+        """Whether the process runs."""
         return not self._ended.is_set()
 
     async def start(self, cwd: str, argv: Sequence[str], env: dict[str, str], spool: wire.Spool | None = None) -> None:
-        """Raises OSError with the container's errno, and what :meth:`SlotLink.answered` does."""
+        """Start the process. Raises OSError with the container's errno, and as :meth:`SlotConnection.answered`."""
         self._spool = spool
         rows, columns = self._drawing.size
         await self._ask(
@@ -57,7 +58,7 @@ class PseudoTerminal:
         )
 
     def handle(self, message: wire.SlotOutput | wire.ProcessDied | wire.CommandStatus | wire.SlotState) -> None:
-        """Called by the session, in the order in which PID 1 spoke."""
+        """Handle a message; the session calls this in PID 1's order."""
         match message:
             case wire.SlotOutput():
                 self._unseen.feed(message.data)
@@ -71,34 +72,37 @@ class PseudoTerminal:
         self._news.set()
 
     def lost(self) -> None:
-        """The process ended while nobody listened."""
+        """Record that the process ended while nobody listened."""
         self._ended.set()
         self._news.set()
 
     async def send(self, keys: str | Sequence[str]) -> None:
-        """Type: key names as in tmux, or text.  Raises OSError when the process is gone or takes no more."""
+        """Type key names as in tmux, or text. Raises OSError when the process is gone or its input is full."""
         await self.send_bytes(encode_keys(keys))
 
     async def send_bytes(self, data: bytes) -> None:
+        """Type raw bytes. Raises as :meth:`send`."""
         await self._ask(lambda n: wire.type_frame(n, self.slot, data), "type")
 
     async def resize(self, rows: int, columns: int) -> None:
-        """The program is told as by a window system.  Raises ValueError for more or less than a terminal has."""
+        """Resize the terminal and notify the program, as a window system does. Raises ValueError for an impossible
+        size."""
         self._draw()
         await self._ask(lambda n: wire.resize_frame(n, self.slot, rows, columns), "resize the terminal")
         self._drawing.resize(rows, columns)
 
     def screen(self) -> TerminalScreen:
+        """Return the screen as it is now."""
         self._draw()
         return self._drawing.screen()
 
     def new_output(self) -> str:
-        """The text since this was last asked, escape sequences and all; head and tail, if it was much."""
+        """Return the text since the last call, with its escape sequences; head and tail if it was much."""
         kept, self._unseen = self._unseen, HeadTailBuffer(KEPT_OUTPUT_BYTES, KEPT_OUTPUT_BYTES)
         return kept.text().replace("\r\n", "\n")
 
     async def wait_until_ended(self, timeout_s: float) -> bool:
-        """Whether the process ends within this time.  Raises SandboxLost or SandboxDestroyed."""
+        """Whether the process ends within this time. Raises SandboxLost or SandboxDestroyed."""
         try:
             await self._link.wait_for_event(self._ended, timeout_s)
         except TimeoutError:
@@ -106,7 +110,7 @@ class PseudoTerminal:
         return True
 
     async def wait_until_settled(self, idle_s: float, most_s: float) -> None:
-        """Wait until nothing has been printed for ``idle_s``, the process has ended, or ``most_s`` are over."""
+        """Wait until nothing was printed for ``idle_s``, the process has ended, or ``most_s`` have passed."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(most_s):
                 while self.running:
@@ -114,7 +118,7 @@ class PseudoTerminal:
                     await self._link.wait_for_event(self._news, idle_s)
 
     async def wait_for_screen(self, shows: Callable[[TerminalScreen], bool], timeout_s: float) -> bool:
-        """Whether the screen comes to show something within this time, or before the process ends."""
+        """Whether ``shows`` holds for the screen within this time, before the process ends."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not shows(self.screen()):
@@ -127,7 +131,7 @@ class PseudoTerminal:
         return True
 
     async def kill(self) -> None:
-        """Kill the process and what it started; returns when it is dead.  Raises SandboxLost or SandboxDestroyed."""
+        """Kill the process and its children, and wait until they are dead. Raises SandboxLost or SandboxDestroyed."""
         if self.running:
             await interrupt_slot(self._link, self.slot)
 

@@ -1,8 +1,8 @@
-"""A screen drawn by pyte from what a program prints, at a cost that the program cannot choose.
+"""Draws a program's output on a screen with pyte, at a bounded cost.
 
-pyte follows any program at any price: 64 KiB of marks on one letter, or of orders to invert the screen, take it
-minutes.  Here no byte costs more than a few rows or columns, and nothing grows from one drawing to the next.  A
-screen is characters; who shows it to a person asks for :meth:`Drawing.painted`, which has colours too.
+pyte follows any program at any price: 64 KiB of combining marks on one letter, or of commands to invert the screen,
+take it minutes. Here no byte costs more than a few rows or columns, and nothing grows from one drawing to the next. A
+screen is plain characters; :meth:`TerminalEmulator.styled_row` adds colours for people.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ from pyte import modes
 from pyte.screens import Char
 
 MAX_CELL_CHARS = 5
-"""A character and its marks."""
+"""Most characters of one cell: a character and its combining marks."""
 MAX_SEQUENCE_CHARS = 8 << 10
-"""Characters after which a sequence that has not ended is given up."""
+"""Characters after which an unfinished escape sequence is given up."""
 MAX_SAVED_CURSORS = 16
-"""Cursors that a program has saved and not restored."""
+"""Most cursors that a program may save without restoring them."""
 _BLANK = Char(" ")
 _SEQUENCES = re.compile(r"(?=[\x1b\x9b\x9d])")
 _UNKNOWN = (TypeError, ValueError, LookupError, UnboundLocalError, AssertionError)
-"""What pyte raises over a sequence or a parameter that it does not know."""
+"""What pyte raises for an unknown sequence or parameter."""
 
 
 @dataclass(frozen=True, slots=True)
 class TerminalScreen:
-    """What a person would see."""
+    """The screen as a person would see it."""
 
     lines: tuple[str, ...]
-    """Without the blanks at their ends."""
+    """The lines without trailing blanks."""
     cursor: tuple[int, int]
     """Row and column, from 0."""
 
     @property
     def text(self) -> str:
+        """The screen as one text."""
         return "\n".join(self.lines).rstrip("\n")
 
 
 class StyledText(NamedTuple):
-    """Characters beside each other that look alike."""
+    """A run of characters with the same style."""
 
     text: str
     color: str
@@ -56,7 +57,7 @@ class StyledText(NamedTuple):
 
 
 class TerminalEmulator:
-    """Of one terminal."""
+    """The screen of one terminal."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self._cells = _Cells(columns, rows)
@@ -68,25 +69,28 @@ class TerminalEmulator:
         return self._cells.lines, self._cells.columns
 
     def feed(self, text: str) -> None:
+        """Draw text with its escape sequences."""
         for piece in _SEQUENCES.split(text):
             with contextlib.suppress(*_UNKNOWN):
                 self._parser.feed(piece)
 
     def clear(self) -> None:
-        """Begin anew, also with the sequence that was under way."""
+        """Clear the screen and drop an unfinished escape sequence."""
         self._cells.reset()
         self._parser = _Parser(self._cells)
 
     def resize(self, rows: int, columns: int) -> None:
+        """Change the size."""
         self._cells.resize(rows, columns)
 
     def screen(self) -> TerminalScreen:
+        """Return the screen as it is now."""
         cells, columns = self._cells.buffer, range(self._cells.columns)
         lines = tuple("".join(cells[row][at].data for at in columns).rstrip() for row in range(self._cells.lines))
         return TerminalScreen(lines, (self._cells.cursor.y, self._cells.cursor.x))
 
     def styled_row(self, row: int) -> tuple[StyledText, ...]:
-        """A line of the screen, whole, as it looks."""
+        """Return one row of the screen with its styles."""
         line = self._cells.buffer[row]
         cells = [line[at] for at in range(self._cells.columns)]
         return tuple(
@@ -99,7 +103,7 @@ def _look_of(cell: Char) -> tuple[str, str, bool, bool]:
 
 
 class _Parser(pyte.Stream):
-    """Fed a piece that begins where a sequence may begin."""
+    """A pyte stream that is fed pieces which begin where a sequence may begin."""
 
     def __init__(self, cells: _Cells) -> None:
         super().__init__(cells)
@@ -113,7 +117,7 @@ class _Parser(pyte.Stream):
 
 
 class _Cells(pyte.Screen):
-    """pyte's, without what costs the whole screen for a few bytes."""
+    """pyte's screen without the operations that cost a whole screen for a few bytes."""
 
     @property
     def default_char(self) -> Char:
@@ -130,7 +134,7 @@ class _Cells(pyte.Screen):
                 super().draw(char)
 
     def _mark(self, mark: str) -> None:
-        """Put a mark on the character before the cursor."""
+        """Put a combining mark on the character before the cursor."""
         line, at = self.buffer[self.cursor.y], self.cursor.x - 1
         if at >= 0:
             marked = unicodedata.normalize("NFC", line[at].data + mark)
@@ -152,14 +156,14 @@ class _Cells(pyte.Screen):
         self._shift(-(count or 1))
 
     def _shift(self, by: int) -> None:
-        """Move what is at the cursor and behind it; what leaves that part of the line is gone."""
+        """Move the cells from the cursor on; what leaves the line is gone."""
         line, at, end = self.buffer[self.cursor.y], self.cursor.x, self.columns
         cells = {x if x < at else x + by: cell for x, cell in line.items() if x < at or at <= x + by < end}
         line.clear()
         line.update(cells)
 
     def cursor_to_line(self, line: int | None = None) -> None:
-        """Never off the screen, as pyte's own in origin mode without margins."""
+        """Keep the cursor on the screen, which pyte does not in origin mode without margins."""
         self.cursor_position(line, self.cursor.x + 1)
 
     def save_cursor(self) -> None:
@@ -173,9 +177,9 @@ class _Cells(pyte.Screen):
         super().reset_mode(*_heeded(modes, **kwargs), **kwargs)
 
     def alignment_display(self) -> None:
-        """Nothing: a pattern to adjust a monitor by."""
+        """Ignore the pattern for adjusting a monitor."""
 
 
 def _heeded(chosen: tuple[int, ...], private: bool = False) -> list[int]:
-    """Without inverse video, which no character shows, and 132 columns, which the terminal itself does not have."""
+    """Drop inverse video, which the characters do not show, and 132 columns, which this terminal does not have."""
     return [each for each in chosen if (each << 5 if private else each) not in (modes.DECSCNM, modes.DECCOLM)]

@@ -1,8 +1,8 @@
-"""The frames between a session and PID 1 (``init/main.c`` is the other end).
+"""The frames between a session and PID 1 (``init/main.c`` is the other end): bytes in, values out, no I/O.
 
-A frame is type u8, length u32 LE, payload; one to PID 1 has a CRC-32 of all of that before its payload, and a new
-stream to PID 1 begins with the container's key (:mod:`sandbox.session.init_command`).  Every request's payload begins with its
-id, u32 LE; a request about a shell or a terminal goes on with its slot, u16 LE.  Pure: bytes in, values out, no I/O.
+A frame is type u8, length u32 LE, payload; a frame to PID 1 has a CRC-32 of these before its payload, and a new stream
+to PID 1 begins with the container's key (:mod:`sandbox.session.init_command`). Every request's payload begins with its
+id, u32 LE; a request about a shell or a terminal continues with its slot, u16 LE.
 """
 
 from __future__ import annotations
@@ -17,39 +17,41 @@ from sandbox.docker.stream import StreamProtocolError
 
 PROTOCOL = 6
 SLOTS = 32
-"""Shells and terminals of one session; the first is the shell that is there from the start."""
+"""Most shells and terminals of one session; the first is the shell that exists from the start."""
 MAIN_SLOT = 0
 CHILD_SLOT = 0xFFFF
-"""The grade child, where an interrupt names what it means."""
+"""Stands for the child process in an interrupt."""
 MAX_FRAME_BYTES = 1 << 20
 FILE_CHUNK_BYTES = 256 << 10
 MAX_COMMAND_BYTES = MAX_FRAME_BYTES - 1024
 MAX_ROWS = 1000
-"""And columns, of a terminal."""
+"""Most rows, and most columns, of a terminal."""
 NONCE_BYTES = 16
 KEY_BYTES = 32
 NEW_CLIENT = (1 << 64) - 1
-"""The position of a client that has heard nothing and is to be told of nothing before."""
+"""The position of a client that has received nothing and wants nothing that was sent before."""
 _HEADER = struct.Struct("<cI")
 _SUM = struct.Struct("<I")
 _SYNC = struct.Struct("<BIQ")
 
 
 class WriteFlag(IntFlag):
-    """How a file is written.  Links in the last place of the path are never followed."""
+    """How a file is written. Links in the last component of the path are never followed."""
 
     NONE = 0
     APPEND = 1
     REPLACE = 2
-    """Make room first: what stands there is removed, a folder of whatever size put aside under a name beside its own.
-    One that cannot be (the image's, a mount point) is emptied, for a moment at a time: ETIME until that is done.
-    The folders above are root's from then on, and nobody else may rename in them what is not his."""
+    """Remove what stands there first; a folder of any size is renamed to a name beside its own.
+
+    A folder that cannot be renamed (part of the image, a mount point) is emptied in short steps: ETIME until that is
+    done. The folders above then belong to root, and nobody else may rename files of others in them.
+    """
     CLEAR = 4
-    """With REPLACE: a folder is emptied, never put aside."""
+    """With REPLACE: empty a folder instead of renaming it."""
 
 
 class DeathCause(IntEnum):
-    """Why a shell or a terminal's process ended."""
+    """Why the process of a shell or a terminal ended."""
 
     BY_ITSELF = 0
     INTERRUPTED = 1
@@ -57,31 +59,36 @@ class DeathCause(IntEnum):
     SPURIOUS_STATUS = 2
     """It reported a status that nobody had asked for: the agent wrote to its status pipe."""
     NO_FORK = 3
-    """None could be started: no process or memory left in the container."""
+    """It could not be started: the container had no process or memory left."""
 
 
 class ByeReason(IntEnum):
+    """Why PID 1 exited."""
+
     QUIT = 0
     DEADLINE = 1
     PROTOCOL = 2
-    """It got what is no frame."""
+    """It received an invalid frame."""
 
 
 class SlotKind(IntEnum):
+    """What a slot holds."""
+
     SHELL = 1
     TERMINAL = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Spool:
-    """Where PID 1 keeps the whole of an output.  A file of that name must not exist: none is overwritten."""
+    """A file to which PID 1 writes the whole of an output. An existing file is never overwritten."""
 
     path: str
     after_bytes: int
-    """A file is made only when there are more."""
+    """The file is made only for an output longer than this."""
     most_bytes: int = 64 << 20
 
     def encode(self) -> bytes:
+        """Encode it for a frame. Raises ValueError for an invalid path."""
         name = self.path.encode()
         if b"\0" in name or len(name) > 500 or not self.path.startswith("/"):
             raise ValueError(f"not an absolute path of at most 500 bytes: {self.path!r}")
@@ -122,7 +129,7 @@ def _path(path: str) -> bytes:
 
 
 def run_frame(request: int, command: bytes, slot: int = MAIN_SLOT, spool: Spool | None = None) -> bytes:
-    """Evaluate in a shell, which is opened if it is not there.  No NUL, at most ``MAX_COMMAND_BYTES``."""
+    """Run a command in a shell, which is opened if needed. It has no NUL and at most ``MAX_COMMAND_BYTES``."""
     if b"\0" in command or len(command) > MAX_COMMAND_BYTES:
         raise ValueError("a command has no NUL byte and at most 1 MiB")
     return _slot_frame(b"R", request, slot, (spool.encode() if spool else _NO_SPOOL) + command)
@@ -139,19 +146,20 @@ def terminal_frame(
     columns: int,
     spool: Spool | None = None,
 ) -> bytes:
-    """Start a process on a pseudo-terminal in a free slot; ``env`` is added to the container's own."""
+    """Start a process on a pseudo-terminal in a free slot; ``env`` is added to the container's own variables."""
     size = _size(rows, columns)
     return _slot_frame(b"P", request, slot, size + (spool.encode() if spool else _NO_SPOOL) + _strings(cwd, argv, env))
 
 
 def type_frame(request: int, slot: int, data: bytes) -> bytes:
-    """Keys for a terminal."""
+    """Type bytes into a terminal."""
     if len(data) > MAX_COMMAND_BYTES:
         raise ValueError("at most 1 MiB at once")
     return _slot_frame(b"T", request, slot, data)
 
 
 def resize_frame(request: int, slot: int, rows: int, columns: int) -> bytes:
+    """Resize a terminal."""
     return _slot_frame(b"Z", request, slot, _size(rows, columns))
 
 
@@ -178,7 +186,7 @@ def write_frame(request: int, path: str, data: bytes, *, mode: int = 0o644, flag
 
 
 def read_frame(request: int, path: str, offset: int, most: int) -> bytes:
-    """Ask for a piece of a regular file; a :class:`FileData` answers."""
+    """Ask for a piece of a regular file; :class:`FileData` is the answer."""
     return _frame(b"F", request, struct.pack("<QI", offset, most) + _path(path))
 
 
@@ -198,24 +206,29 @@ def child_frame(request: int, cwd: str, argv: Sequence[str], env: Mapping[str, s
 
 
 def sync_frame(request: int, nonce: bytes, heard: int) -> bytes:
-    """Ask for what comes after the position ``heard``: it follows the :class:`Resumed` that begins with what
-    :func:`sync_marker` gives.  The requests of a new client have greater numbers than ``request``."""
+    """Ask for what follows position ``heard``; it comes after a :class:`StreamResumed`, which begins with
+    :func:`sync_marker`.
+
+    A new client's later requests have greater numbers than ``request``.
+    """
     return _frame(b"Y", request, nonce + struct.pack("<Q", heard))
 
 
 def sync_marker(nonce: bytes) -> bytes:
-    """The bytes before the rest of PID 1's answer to :func:`sync`.  What no program inside could know cannot be
-    imitated by output that an earlier client left behind."""
+    """Return the first bytes of PID 1's answer to :func:`sync_frame`.
+
+    No program inside can know the nonce, so that output for an earlier client cannot imitate them.
+    """
     return _HEADER.pack(b"Y", NONCE_BYTES + _SYNC.size) + nonce
 
 
 def heard_frame(position: int) -> bytes:
-    """Everything before this position has come, and need not be kept."""
+    """Tell PID 1 that everything before this position was received and need not be kept."""
     return _frame(b"N", 0, struct.pack("<Q", position))
 
 
 def request_of(frame: bytes) -> int:
-    """The number of the request that a frame to PID 1 is."""
+    """Return the request number of a frame to PID 1."""
     start = _HEADER.size + _SUM.size
     return int.from_bytes(frame[start : start + 4], "little")
 
@@ -227,28 +240,34 @@ def quit_frame(request: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class InitHello:
+    """PID 1's first message."""
+
     protocol: int
 
 
 @dataclass(frozen=True, slots=True)
 class StreamResumed:
-    """A new stream's beginning."""
+    """The beginning of a new stream."""
 
     protocol: int
     last_request: int
-    """The last that PID 1 has taken of this client's."""
+    """The last request that PID 1 has received from this client."""
     position: int
-    """Of what follows, in bytes of all that PID 1 ever told."""
+    """Position of what follows, in bytes of everything that PID 1 ever sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotOutput:
+    """Output of a shell or a terminal."""
+
     slot: int
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class CommandStatus:
+    """A command in a shell has ended."""
+
     slot: int
     request: int
     code: int
@@ -259,7 +278,7 @@ class CommandStatus:
 
 @dataclass(frozen=True, slots=True)
 class ProcessDied:
-    """A slot's process ended."""
+    """The process of a slot has ended."""
 
     slot: int
     request: int
@@ -271,24 +290,28 @@ class ProcessDied:
 
 @dataclass(frozen=True, slots=True)
 class InitAck:
+    """The acknowledgement of a request."""
+
     request: int
     error: int
-    """errno, 0 for success."""
+    """The errno, 0 for success."""
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class FileData:
+    """A piece of a file, or the errno of why there is none."""
+
     request: int
     error: int
     size: int
-    """Of the whole file."""
+    """Size of the whole file."""
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """What a new client is told of each slot."""
+    """The state of a slot, which a new client receives for each."""
 
     slot: int
     kind: SlotKind
@@ -296,17 +319,21 @@ class SlotState:
     request: int
     """The running command, or the last one."""
     code: int
-    """Of the last command that ended."""
+    """Exit code of the last command that ended."""
     cwd: str
 
 
 @dataclass(frozen=True, slots=True)
 class ChildOutput:
+    """Output of the child process."""
+
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class ChildExit:
+    """The child process has ended."""
+
     request: int
     code: int
     signalled: bool
@@ -314,6 +341,8 @@ class ChildExit:
 
 @dataclass(frozen=True, slots=True)
 class InitBye:
+    """PID 1 is about to exit."""
+
     why: ByeReason
 
 
@@ -371,7 +400,7 @@ _DECODERS: Mapping[bytes, Callable[[bytes], InitMessage]] = {
 
 
 def decode_frame(kind: bytes, payload: bytes) -> InitMessage:
-    """One frame from PID 1.  Raises WireError."""
+    """Decode one frame from PID 1. Raises StreamProtocolError."""
     decoder = _DECODERS.get(kind)
     if decoder is None:
         raise StreamProtocolError(f"unknown frame type {kind!r}")
@@ -382,16 +411,16 @@ def decode_frame(kind: bytes, payload: bytes) -> InitMessage:
 
 
 class FrameParser:
-    """Cuts a byte stream into frames, wherever its chunks were cut.  With a ``marker``, whatever comes before it is
-    not of this client and is skipped."""
+    """Cuts a byte stream into frames. With a ``marker``, everything before it belongs to another client and is skipped."""
 
     def __init__(self, marker: bytes = b"") -> None:
         self._buffer = bytearray()
         self._marker = marker
         self.position = 0
-        """After the last frame that was given, in bytes of all that PID 1 ever told."""
+        """Position after the last frame returned, in bytes of everything that PID 1 ever sent."""
 
     def feed(self, data: bytes) -> Iterator[InitMessage]:
+        """Take bytes and yield the messages that are complete. Raises StreamProtocolError."""
         self._buffer += data
         at = 0
         try:

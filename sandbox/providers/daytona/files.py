@@ -1,4 +1,4 @@
-"""Files into and out of a sandbox of Daytona's, with the errors that they have anywhere."""
+"""Moves files into and out of a Daytona sandbox, with the same errors as for any sandbox."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _AT_ONCE = 100
 
 
 async def write_files(machine: DaytonaHandle, files: Mapping[str, bytes], mode: int) -> None:
-    """Raises OSError, ValueError, SandboxLost."""
+    """Write files with this mode. Raises OSError, ValueError, SandboxLost."""
     for path in files:
         _absolute(path)
     staged = [(machine.staging_path(), path, data) for path, data in files.items()]
@@ -26,13 +26,13 @@ async def write_files(machine: DaytonaHandle, files: Mapping[str, bytes], mode: 
 
 
 async def read_file(machine: DaytonaHandle, path: str, max_bytes: int) -> bytes:
-    """Raises OSError, ValueError, SandboxLost."""
+    """Read a regular file. Raises OSError, ValueError, SandboxLost."""
     _absolute(path)
     return await _taken(machine, "read", path, max_bytes)
 
 
 async def read_tree(machine: DaytonaHandle, path: str, max_bytes: int) -> dict[str, bytes]:
-    """Raises OSError, ValueError, SandboxLost."""
+    """Read the regular files below a folder. Raises OSError, ValueError, SandboxLost."""
     _absolute(path)
     packed = await _taken(machine, "tree", path, max_bytes)
     found: dict[str, bytes] = {}
@@ -52,7 +52,7 @@ async def _taken(machine: DaytonaHandle, verb: str, path: str, max_bytes: int) -
 
 
 def _check(code: int, path: str) -> None:
-    """An exit code is an errno."""
+    """Raise OSError for an exit code that is not 0; it is an errno."""
     if code:
         number = code if code in errno.errorcode else errno.EIO
         raise OSError(number, os.strerror(number), path)

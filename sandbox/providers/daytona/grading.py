@@ -1,8 +1,9 @@
-"""Hidden tests in a sandbox of Daytona's: in the agent's own, by the image's programs.
+"""Runs hidden tests in the agent's own Daytona sandbox, with the image's programs.
 
-Before a byte of a test enters, everything that was not there before the agent is dead.  The tests run in an environment
-that the agent has no hand in, in a shell of their own; the verdict is read from their output and from report files that
-were emptied before.  Nothing keeps a root agent from having replaced the image's programs (:attr:`Isolation.IMAGE`).
+Before any test file is written, every process that did not exist before the agent is killed. The tests run in an
+environment that the agent cannot influence, in a shell of their own; the verdict is read from their output and from
+report files that were removed before. An agent with root may have replaced the image's programs
+(:attr:`Isolation.IMAGE`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _KILLED = 128
 async def grade_daytona_sandbox(
     machine: DaytonaHandle, task: Task, timeout_s: float | None, commands: Sequence[str], spared: Sequence[str]
 ) -> GradeResult:
-    """``spared``: what ran before the agent came.  No shell of the agent's survives this.  Raises SandboxLost."""
+    """Grade the sandbox; ``spared`` are the processes from before the agent. No shell of the agent survives. Raises
+    SandboxLost."""
     began = time.perf_counter()
     await _kill_others(machine, spared)
     note = await _bring_in(machine, task)
@@ -68,7 +70,7 @@ async def _kill_others(machine: DaytonaHandle, spared: Sequence[str]) -> None:
 
 
 async def _bring_in(machine: DaytonaHandle, task: Task) -> str:
-    """Why not, where what the agent left prevents it."""
+    """Write the tests into the sandbox. Returns why that failed, if the agent prevents it."""
     for folder, mode in folders_for_tests(task).items():
         if (await machine.call("folder", f"{mode:o}", folder)).code:
             return f"the tests' folder {folder} cannot be made"
@@ -83,7 +85,7 @@ async def _bring_in(machine: DaytonaHandle, task: Task) -> str:
 
 
 def _command(task: Task) -> str:
-    """In a subshell, so that its shell lives to tell how it ended."""
+    """Build the command in a subshell, so that its shell survives to report how it ended."""
     offline = task.network.verify is NetworkMode.NONE
     env = build_test_environment({}, task.env, {}, Isolation.IMAGE, (task.workdir,), offline=offline)
     first = task.run_tests.split("\n", 1)[0].strip()
@@ -97,7 +99,7 @@ def _command(task: Task) -> str:
 async def _judged(
     machine: DaytonaHandle, task: Task, shell: DaytonaShell, done: CommandResult
 ) -> tuple[str, GradingVerdict | None]:
-    """Why the run proves nothing, or what it proves."""
+    """Return why the run proves nothing, or its verdict."""
     if done.timed_out or done.exit_code is None:
         return "the tests ran out of their time", None
     try:

@@ -1,7 +1,7 @@
-"""One sandbox of Daytona's: calls of ``shell_driver.sh`` in it, bytes in and out, and what their failures mean.
+"""One Daytona sandbox: calls of ``shell_driver.sh`` in it, bytes in and out, and what their failures mean.
 
-A call may be repeated: each does the same when it comes twice.  So a connection that fails is tried again, a few times.
-A sandbox that Daytona does not know any more vanished; a service that does not answer is infrastructure, like any.
+Every call is idempotent, so a connection that fails is retried a few times. A sandbox that Daytona does not know any
+more has vanished; a service that does not answer is an infrastructure failure.
 """
 
 from __future__ import annotations
@@ -18,29 +18,33 @@ from sandbox.errors import SandboxLost, SandboxVanished
 from sandbox.providers.daytona.sdk import DaytonaSdk, DaytonaSdkSandbox
 
 LONGSHORE_FOLDER = "/.longshore"
-"""Ours, in the sandbox: folders of shells, and files on their way."""
+"""longshore's folder in the sandbox: shells' state, and files on their way."""
 _SCRIPT = (Path(__file__).parent / "shell_driver.sh").read_text(encoding="utf-8")
 _TIMES, _AGAIN_S = 3, 1.0
 _SPARE_S = 60.0
-"""Beyond what a call waits for by itself."""
+"""Time beyond what a call waits for by itself."""
 _FILES_S = 600
 T = TypeVar("T")
 
 
 class DaytonaCallReply(NamedTuple):
+    """The result of a call: its exit code, and the words of its answer line."""
+
     code: int
     words: tuple[str, ...]
-    """What the call said in its one line."""
+    """The words of its one answer line."""
 
 
 class DaytonaHandle:
+    """The calls of one sandbox."""
+
     def __init__(self, box: DaytonaSdkSandbox, sdk: DaytonaSdk) -> None:
         self._box, self._sdk = box, sdk
         self.id = box.id
         self.gone: SandboxLost | None = None
 
     async def call(self, verb: str, *arguments: str, wait_s: float = 0.0) -> DaytonaCallReply:
-        """Raises SandboxLost."""
+        """Call a verb of the script, which may wait for ``wait_s`` itself. Raises SandboxLost."""
         command = shlex.join(["bash", "--noprofile", "--norc", "-c", _SCRIPT, "driver", verb, *arguments])
         limit_s = math.ceil(wait_s + _SPARE_S)
         done = await self._tried(lambda: self._box.process.exec(command, "/", None, limit_s), limit_s)
@@ -48,16 +52,16 @@ class DaytonaHandle:
         return DaytonaCallReply(done.exit_code, tuple(said.split()[1:]))
 
     async def upload(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Raises SandboxLost."""
+        """Upload files by path. Raises SandboxLost."""
         made = [self._sdk.FileUpload(source=data, destination=path) for path, data in files]
         await self._tried(lambda: self._box.fs.upload_files(made, _FILES_S), _FILES_S)
 
     async def download(self, path: str) -> bytes:
-        """Raises SandboxLost."""
+        """Download a file. Raises SandboxLost."""
         return await self._tried(lambda: self._box.fs.download_file(path, _FILES_S), _FILES_S)
 
     async def allow(self, block_all: bool, hosts: str) -> None:
-        """What it may reach from here on."""
+        """Set what the sandbox may reach from now on. Raises SandboxLost."""
         await self._tried(
             lambda: self._box.update_network_settings(
                 network_block_all=block_all, domain_allow_list=None if block_all else hosts
@@ -66,16 +70,16 @@ class DaytonaHandle:
         )
 
     async def renew(self) -> None:
-        """It is in use.  Raises SandboxLost."""
+        """Restart the sandbox's idle time. Raises SandboxLost."""
         await self._tried(self._box.refresh_activity, _FILES_S)
 
     async def delete(self) -> None:
-        """Raises SandboxLost."""
+        """Delete the sandbox. Raises SandboxLost."""
         await self._tried(lambda: self._box.delete(_FILES_S), _FILES_S)
 
     @staticmethod
     def staging_path() -> str:
-        """A path for a file on its way."""
+        """Return a new path for a file on its way."""
         return f"{LONGSHORE_FOLDER}/{secrets.token_hex(8)}"
 
     async def _tried(self, do: Callable[[], Awaitable[T]], within_s: float) -> T:

@@ -1,8 +1,8 @@
 """Daytona as a provider of sandboxes: ``async with daytona_provider({"image": "debian:12"}) as provider``.
 
-Options: ``image``, of tasks that name none; ``api_url`` and ``target``, where they are not the account's own;
-``idle_minutes``, after which a sandbox that nobody renews is deleted; ``disk_gb``.  The key is the variable
-DAYTONA_API_KEY's, which the SDK reads.
+Options: ``image`` of tasks that name none; ``api_url`` and ``target`` if they are not the account's own;
+``idle_minutes`` after which a sandbox that was not renewed is deleted; ``disk_gb``. The SDK reads the key from the
+variable DAYTONA_API_KEY.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ _CREATE_S, _SETUP_S = 600.0, 300.0
 _LONGEST_S = 7200.0
 _NO_BASH = 95
 _RENEWALS = 3
-"""Within the time that a sandbox lives unrenewed."""
+"""Renewals within the time that a sandbox lives without one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaytonaOptions:
+    """The keys of ``sandbox.options`` for Daytona."""
+
     image: str = ""
     api_url: str = ""
     target: str = ""
@@ -46,7 +48,7 @@ class DaytonaOptions:
 
     @classmethod
     def parse(cls, options: ProviderOptions) -> DaytonaOptions:
-        """Raises UserError for a key that is none, or a value of another kind."""
+        """Check the options. Raises UserError for an unknown key or a wrong value."""
         known = {"image": str, "api_url": str, "target": str, "idle_minutes": int, "disk_gb": int}
         for name, value in options.items():
             if name not in known:
@@ -61,12 +63,14 @@ class DaytonaOptions:
 
 
 class DaytonaProvider:
+    """Gives sandboxes at Daytona; :func:`daytona_provider` opens it."""
+
     def __init__(self, client: DaytonaClient, sdk: DaytonaSdk, options: DaytonaOptions) -> None:
         self._client, self._sdk, self._options = client, sdk, options
         self._open: set[DaytonaSandbox] = set()
 
     async def open(self, task: Task, deadline_s: float | None = None) -> DaytonaSandbox:
-        """See :class:`sandbox.providers.interface.Provider`."""
+        """Open a sandbox; see :class:`sandbox.providers.interface.SandboxProvider`."""
         self._check(task)
         machine = await call_with_undo(lambda: self._created(task, deadline_s or _LONGEST_S), delete_quietly)
         try:
@@ -83,7 +87,7 @@ class DaytonaProvider:
         return sandbox
 
     def _check(self, task: Task) -> None:
-        """Raises UserError for what a task wants and cannot have there."""
+        """Raises UserError for what a task needs and cannot have at Daytona."""
         wants = {
             "services beside it": bool(task.services),
             f"grading at '{task.grading}'": task.grading is not GradingLevel.SAME,
@@ -137,7 +141,7 @@ class DaytonaProvider:
         return self._sdk.Image.from_dockerfile(folder / build.dockerfile)
 
     async def renew(self) -> None:
-        """All that are open live on."""
+        """Renew all open sandboxes."""
 
         async def one(sandbox: DaytonaSandbox) -> None:
             with suppress(InfraError):  # whoever uses it next is told
@@ -148,20 +152,20 @@ class DaytonaProvider:
                 group.create_task(one(sandbox))
 
     async def keep(self, every_s: float) -> None:
-        """Renew them again and again."""
+        """Renew all open sandboxes for ever."""
         while True:
             await asyncio.sleep(every_s)
             await self.renew()
 
     async def close(self) -> None:
-        """Delete what is open."""
+        """Delete all open sandboxes."""
         async with asyncio.TaskGroup() as group:
             for sandbox in tuple(self._open):
                 group.create_task(sandbox.close())
 
 
 async def _ready(machine: DaytonaHandle, task: Task) -> None:
-    """Raises TaskFault for an image that cannot be worked in, SandboxLost."""
+    """Prepare the sandbox. Raises TaskFault for an unsuitable image, SandboxLost."""
     if (done := await machine.call("ready", LONGSHORE_FOLDER, task.workdir)).code:
         why = "has no bash 5" if done.code == _NO_BASH else f"cannot be prepared: code {done.code}"
         raise TaskFault(f"the image of task {task.id} {why}, and a sandbox of Daytona's needs it")
@@ -175,7 +179,10 @@ async def _set_up(machine: DaytonaHandle, task: Task) -> None:
 
 @asynccontextmanager
 async def daytona_provider(options: ProviderOptions, sdk: DaytonaSdk | None = None) -> AsyncGenerator[DaytonaProvider]:
-    """Leaving it deletes what is open.  Raises UserError where the SDK is not installed, or refuses what it is told."""
+    """Open the provider; leaving it deletes the open sandboxes.
+
+    Raises UserError where the SDK is not installed or refuses its settings.
+    """
     chosen = DaytonaOptions.parse(options)
     package = sdk or load_sdk()
     try:

@@ -1,4 +1,4 @@
-"""A sandbox of Daytona's, as any provider's is: :class:`sandbox.providers.interface.Sandbox`."""
+"""A Daytona sandbox with the common interface (:class:`sandbox.providers.interface.Sandbox`)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ _DELETE_S = 30.0
 
 
 class DaytonaSandbox:
+    """One open sandbox."""
+
     def __init__(
         self, machine: DaytonaHandle, task: Task, spared: Sequence[str], closed: Callable[[DaytonaSandbox], None]
     ) -> None:
-        """``spared``: what ran before the agent came; ``closed`` is told when it ends."""
+        """``spared`` are the processes from before the agent; ``closed`` is called when the sandbox ends."""
         self.handle, self._task, self._spared, self._told = machine, task, tuple(spared), closed
         self._shell = DaytonaShell(machine, task.workdir)
         self._tools = DaytonaTools(machine, task.workdir)
         self._commands: list[str] = []
-        """What the agent asked for."""
+        """What the agent has run."""
         self._closed = False
 
     @property
     def alive(self) -> bool:
+        """Whether the sandbox still exists, as far as is known."""
         return not self._closed and self.handle.gone is None
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
@@ -83,7 +86,7 @@ class DaytonaSandbox:
 
 
 async def delete_quietly(machine: DaytonaHandle) -> None:
-    """One that cannot be deleted ends by itself."""
+    """Delete a sandbox; one that cannot be deleted ends by itself."""
     with contextlib.suppress(InfraError, TimeoutError):
         async with asyncio.timeout(_DELETE_S):
             await machine.delete()

@@ -1,7 +1,6 @@
-"""What we use of Daytona's SDK, by the names and signatures that it has there, as far as they are used.
+"""The part of Daytona's SDK that is used here, typed, with the SDK's own names and signatures.
 
-The one place where the package is imported; a test holds what stands here, and the tests' fake, against the package
-where that is installed.
+Only this module imports the package; where it is installed, a test compares this module and the tests' fake with it.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class DaytonaFileSystem(Protocol):
 
 
 class DaytonaSdkSandbox(Protocol):
-    """``AsyncSandbox``."""
+    """``AsyncSandbox`` of the SDK."""
 
     id: str
 
@@ -57,7 +56,7 @@ class DaytonaSdkSandbox(Protocol):
 
 
 class DaytonaClient(Protocol):
-    """``AsyncDaytona``."""
+    """``AsyncDaytona`` of the SDK."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -121,7 +120,7 @@ class DaytonaSdk(Protocol):
 
 
 def load_sdk() -> DaytonaSdk:
-    """Raises UserError where the package is not installed."""
+    """Import the package. Raises UserError where it is not installed."""
     try:
         return cast("DaytonaSdk", importlib.import_module(PACKAGE))
     except ImportError as error:

@@ -1,7 +1,6 @@
-"""A persistent shell in a sandbox of Daytona's: one command at a time, its output bounded, its time bounded.
+"""A persistent shell in a Daytona sandbox: one command at a time, with bounded output and time.
 
-What :mod:`sandbox.session.shell` promises, but for what needs a PID 1 of ours: what background jobs print between two commands
-is lost.
+It behaves like :mod:`sandbox.session.shell`, except that what background jobs print between two commands is lost.
 """
 
 from __future__ import annotations
@@ -16,38 +15,41 @@ from sandbox.providers.daytona.handle import DaytonaHandle
 from sandbox.session.shell import KEPT_OUTPUT_BYTES, CommandResult
 
 _CHUNK_S = 20.0
-"""Of one call: connections are cut that are silent for longer."""
+"""Longest duration of one call; connections that are silent for longer are cut."""
 MAX_COMMAND_BYTES = 1 << 20
 _WORDS, _KILLED_TIMES = 6, 3
 
 
 class CommandProgress(NamedTuple):
-    """How a command stands."""
+    """The state of a command."""
 
     has_ended: bool
     died: bool
-    """The shell ended with it."""
+    """Whether the shell ended with it."""
     code: int | None
     size: int
-    """Of its whole output."""
+    """Bytes of its whole output."""
     timed_out: bool
     new_output: HeadTailBuffer
 
 
 class DaytonaShell:
+    """One shell, which starts with its first command."""
+
     def __init__(self, machine: DaytonaHandle, workdir: str) -> None:
         self._machine, self._folder, self._workdir = machine, machine.staging_path(), workdir
         self._opened = False
         self._number = 0
         self._input = False
         self._seen = 0
-        """Bytes of the command's output that were shown."""
+        """Bytes of the command's output that were read."""
         self._began = 0.0
         self.running = False
-        """As far as is known."""
+        """Whether a command runs, as far as is known."""
 
     async def start(self, command: str, *, with_input: bool = False) -> None:
-        """Raises ShellBusy, SandboxLost, ValueError for a command with NUL bytes or of more than 1 MiB."""
+        """Start a command. Raises ShellBusy, SandboxLost, and ValueError for a command with NUL bytes or of more than 1
+        MiB."""
         if self.running:
             raise ShellBusy
         encoded = command.encode(errors="surrogateescape")
@@ -65,7 +67,7 @@ class DaytonaShell:
         await self._machine.upload([(f"{self._folder}/{self._number}.command", encoded)])
 
     async def poll(self, wait_s: float, *, kill: bool = False) -> CommandProgress:
-        """Once it is over, or after so long; then it is killed or goes on.  Raises SandboxLost."""
+        """Wait until the command has ended or ``wait_s`` have passed; then it is killed or goes on. Raises SandboxLost."""
         until = time.monotonic() + wait_s
         while True:
             left_s = max(until - time.monotonic(), 0.0)
@@ -94,19 +96,19 @@ class DaytonaShell:
         return CommandProgress(over, how == "died", int(code) if over else None, int(size), timed_out == "1", kept)
 
     def take_output(self, look: CommandProgress) -> str:
-        """Its new output."""
+        """Return the output since the last call."""
         self._seen = look.size
         return look.new_output.text()
 
     async def run(self, command: str, timeout_s: float) -> CommandResult:
-        """Evaluate it, and kill it after ``timeout_s``.  Raises as :meth:`start`."""
+        """Evaluate a command, and kill it after ``timeout_s``. Raises as :meth:`start`."""
         await self.start(command)
         look = await self.poll(timeout_s, kill=True)
         self.running = False
         return self.result(look)
 
     def result(self, look: CommandProgress) -> CommandResult:
-        """Of a command that is over."""
+        """Return the result of a command that has ended."""
         text, kept = self.take_output(look), look.new_output
         ms = (time.perf_counter() - self._began) * 1000
         saved = self.file if kept.dropped else ""
@@ -116,14 +118,14 @@ class DaytonaShell:
 
     @property
     def file(self) -> str:
-        """With its whole output."""
+        """The file with the command's whole output."""
         return f"{self._folder}/{self._number}.output"
 
     async def send(self, text: str) -> bool:
-        """A line for its input; whether it has one.  Raises SandboxLost."""
+        """Send a line to the command's input. Returns whether it has one. Raises SandboxLost."""
         return self._input and not (await self._machine.call("send", self._folder, str(self._number), text)).code
 
     async def kill(self) -> None:
-        """Raises SandboxLost."""
+        """Kill the command. Raises SandboxLost."""
         await self._machine.call("kill", self._folder, str(self._number))
         self.running = False

@@ -1,7 +1,6 @@
-"""SETA's six tools, of which OpenClaw's four are some, in a sandbox of Daytona's: :mod:`sandbox.tools.seta`, with
-shells of another kind.
+"""SETA's six tools, which include OpenClaw's four, in a Daytona sandbox: :mod:`sandbox.tools.seta` with other shells.
 
-What differs: a process that is started with ``block=false`` has an input and no terminal.
+The difference: a process that is started with ``block=false`` has an input and no terminal.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from sandbox.tools.tool import (
 
 _MOST_SHELLS = 8
 _FIRST_S = 0.5
-"""A background process's first output is waited for so long."""
+"""How long to wait for a background process's first output."""
 
 
 @dataclass(slots=True)
 class DaytonaTools:
-    """Of one sandbox: the sessions that its agent has named."""
+    """The tools of one sandbox, with the sessions that its agent has named."""
 
     machine: DaytonaHandle
     workdir: str
     _named: dict[str, DaytonaShell] = field(default_factory=dict[str, DaytonaShell])
 
     async def call(self, name: str, arguments: object) -> ToolResult:
-        """Raises SandboxLost; whatever the agent did wrong is an answer to it."""
+        """Call a tool; the agent's mistakes are answers to it. Raises SandboxLost."""
         calls: Mapping[str, Callable[[ToolArguments], Awaitable[ToolResult]]] = {
             "shell_exec": self._exec,
             "shell_view": partial(self._wait, most_s=0.0),
@@ -82,7 +81,7 @@ class DaytonaTools:
         )
 
     async def _idle(self, name: str) -> DaytonaShell:
-        """Raises ToolError while it runs another command."""
+        """Return the session's shell. Raises ToolError while it runs another command."""
         shell = self._named.get(name)
         if shell is None:
             if len(self._named) >= _MOST_SHELLS:
