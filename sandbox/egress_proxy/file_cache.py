@@ -171,7 +171,8 @@ class FileCache:
             part.unlink(missing_ok=True)
 
     async def _has_room(self, entry: CachedFile, more: int) -> bool:
-        """Whether a file may have so many more bytes on disk. Room is granted twofold, so that it is seldom looked for."""
+        """Whether a file may have so many more bytes on disk. Twice the room is granted, so that it is seldom looked
+        for."""
         needed = entry.on_disk + more
         if needed <= entry.granted:
             return True

@@ -41,7 +41,7 @@ class LinkRewriter:
     def __init__(self, gate: str) -> None:
         self._path = f"{gate}{PROXIED_PATH_PREFIX}".encode()
         self._held, self._at = b"", 0
-        """What is not given out yet, from ``_at``; the byte before it tells whether a word begins there."""
+        """Bytes that are not returned yet start at ``_at``; the byte before tells whether a word begins there."""
 
     def feed(self, piece: bytes, *, last: bool = False) -> bytes:
         """Take a piece and return what is certain of the page by now; all of it with ``last``."""

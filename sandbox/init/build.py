@@ -1,4 +1,4 @@
-"""Builds PID 1: the program that the wheel carries, or one that is compiled once and named by digest and architecture."""
+"""Builds PID 1: the wheel carries it, or it is compiled once and named by digest and architecture."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class TaskServices:
         networks: SandboxNetworks,
         service_settings: Callable[[float], TaskServiceSettings],
     ) -> None:
-        """``service_settings(max_s)`` returns the settings of services that end by themselves after ``max_s`` seconds."""
+        """``service_settings(max_s)`` returns the settings of services that end after ``max_s`` seconds."""
         self._engine, self._images, self._networks = engine, images, networks
         self._service_settings = service_settings
 

@@ -185,7 +185,7 @@ class DiskWatch:
         )
 
     async def _measure(self, due: Sequence[tuple[SandboxSession, MeasuredLayer]]) -> None:
-        """Measure many layers with one process; one process for each would keep a core busy with hundreds of sandboxes."""
+        """Measure many layers with one process; with hundreds of sandboxes, one for each would keep a core busy."""
         watched = [seen for _, seen in due]
         free = free_bytes(watched[0].paths[0])
         used = await asyncio.to_thread(_used, [each for seen in watched for each in seen.paths])

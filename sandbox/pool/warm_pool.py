@@ -139,8 +139,8 @@ class WarmPool:
         except TimeoutError as error:
             self.failed += 1
             raise SandboxStartError(
-                f"no sandbox within start_timeout_s = {self._settings.containers.start_timeout_s:g}: lower start_concurrency, "
-                "or look at the daemon's log"
+                f"no sandbox within start_timeout_s = {self._settings.containers.start_timeout_s:g}: lower "
+                "start_concurrency, or look at the daemon's log"
             ) from error
         except SandboxStartError:
             self.failed += 1

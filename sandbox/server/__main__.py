@@ -97,7 +97,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
-    """``server`` identifies the server, also after its restart and on any machine, since an engine may serve several."""
+    """``server`` identifies the server, also after its restart, since an engine may serve several."""
     name = f"server-{server}"
     return PoolSettings(
         pool=name,

@@ -1,4 +1,4 @@
-"""Resolves a request's ``task_meta`` to a task: one that the client sent whole, or a folder of this server's data set."""
+"""Resolves a request's ``task_meta`` to a task: one sent by the client, or a folder of this server's data set."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ def decode_frame(kind: bytes, payload: bytes) -> InitMessage:
 
 
 class FrameParser:
-    """Cuts a byte stream into frames. With a ``marker``, everything before it belongs to another client and is skipped."""
+    """Cuts a byte stream into frames. With a ``marker``, everything before it is for another client and is skipped."""
 
     def __init__(self, marker: bytes = b"") -> None:
         self._buffer = bytearray()

@@ -48,8 +48,10 @@ class DaytonaShell:
         """Whether a command runs, as far as is known."""
 
     async def start(self, command: str, *, with_input: bool = False) -> None:
-        """Start a command. Raises ShellBusy, SandboxLost, and ValueError for a command with NUL bytes or of more than 1
-        MiB."""
+        """Start a command.
+
+        Raises ShellBusy, SandboxLost, and ValueError for a command with NUL bytes or of more than 1 MiB.
+        """
         if self.running:
             raise ShellBusy
         encoded = command.encode(errors="surrogateescape")
@@ -67,7 +69,7 @@ class DaytonaShell:
         await self._machine.upload([(f"{self._folder}/{self._number}.command", encoded)])
 
     async def poll(self, wait_s: float, *, kill: bool = False) -> CommandProgress:
-        """Wait until the command has ended or ``wait_s`` have passed; then it is killed or goes on. Raises SandboxLost."""
+        """Wait for the command's end or for ``wait_s``; then it is killed or goes on.  Raises SandboxLost."""
         until = time.monotonic() + wait_s
         while True:
             left_s = max(until - time.monotonic(), 0.0)
