@@ -1,4 +1,4 @@
-"""What other Python packages add: agents, rewards, task formats, sandbox providers and metric sinks, each by an entry
+"""What other Python packages add: agents, rewards, task formats, sandbox providers and metric exporters, each by an entry
 point.
 
 A package's metadata says it, ``[project.entry-points."longshore.agents"]`` with ``name = "package.module:object"``, and
@@ -20,7 +20,7 @@ class PluginGroup(StrEnum):
     REWARDS = "longshore.rewards"
     TASK_FORMATS = "longshore.task_formats"
     SANDBOX_PROVIDERS = "longshore.sandbox_providers"
-    METRIC_SINKS = "longshore.metric_sinks"
+    METRIC_EXPORTERS = "longshore.metric_exporters"
 
 
 def plugin_names(group: PluginGroup) -> list[str]:

@@ -19,7 +19,9 @@ from launch.run_records.metrics_log import read_metrics
 from learner.losses.settings import LossType
 from protocol.events import EventLog
 from protocol.files.filesystem import free_bytes
-from protocol.run_directory.jsonl_tail import Event, RunTail, cursor_at_end
+from protocol.run_directory.cursors import cursor_at_end
+from protocol.run_directory.json_fields import Event
+from protocol.run_directory.run_tail import RunTail
 
 _EVENTS, _METRICS = "events/*.jsonl", "metrics"
 _LOOK_S = 5.0

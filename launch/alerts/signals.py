@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from protocol.groups import GroupOutcome
-from protocol.run_directory.jsonl_tail import Event, get_integer, get_number, get_numbers, get_text
+from protocol.run_directory.json_fields import Event, get_integer, get_number, get_numbers, get_text
 from protocol.trajectory import EpisodeStatus, InfraFailure, is_training_trajectory
 
 STEPS, GROUPS, EPISODES, ENGINE_CHECKS = 16, 64, 256, 60

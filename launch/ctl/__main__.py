@@ -19,12 +19,13 @@ from launch.control.requests import ControlAction, ControlRequest, make_request
 from launch.ctl.request_client import submit_and_wait
 from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status
 from launch.run_records.retunable_keys import RETUNABLE_KEYS, parse_change
-from launch.run_records.run_directory import NoSuchRunError, is_running
+from launch.run_records.run_directory import NoSuchRunError
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 from protocol.cli.numbers import number_at_least
 from protocol.cli.output import JsonOutput, error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
+from protocol.run_directory.run_status import is_running
 
 _STATUS, _LIST = "status", "list"
 _PATIENCE_S = 120.0

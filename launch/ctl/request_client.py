@@ -12,17 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.control.requests import REQUEST_ANSWERED_EVENT, ControlRequest, submit_request, withdraw_request
-from launch.run_records.run_directory import (
-    find_resume_command,
-    has_ended,
-    is_running,
-    load_stored_config,
-    load_stored_tables,
-)
+from launch.run_records.run_directory import find_resume_command, has_ended, load_stored_config, load_stored_tables
 from protocol.cli.output import display_path
 from protocol.errors import UserError
-from protocol.run_directory.jsonl_tail import RunTail, cursor_at_end, get_text
+from protocol.run_directory.cursors import cursor_at_end
+from protocol.run_directory.json_fields import get_text
 from protocol.run_directory.layout import SFT_TABLE
+from protocol.run_directory.run_status import is_running
+from protocol.run_directory.run_tail import RunTail
 
 _DRIVERS = ("events/driver-*.jsonl",)
 _LOOK_S = 0.2

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from launch.config import RunConfig
 from launch.control.requests import list_request_files, read_request
-from launch.monitor.api_types import RunStatus
 from launch.monitor.archive.run_cards import read_run_card
 from launch.monitor.run_state.event_text import RUN_FLOWS
 from launch.monitor.run_state.model import EpisodeProgress, MonitorState, OpenAlert
@@ -20,9 +19,10 @@ from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import EngineSummary
 from launch.run_records.config_changes import ConfigChange, read_changes
 from launch.run_records.retunable_keys import RetunableValue, retunable_values
-from launch.run_records.run_directory import find_resume_command, is_running, load_stored_config
+from launch.run_records.run_directory import find_resume_command, load_stored_config
 from protocol.errors import UserError
 from protocol.run_directory.layout import NoSuchRunError, is_run_directory
+from protocol.run_directory.run_status import RunStatus, is_running
 
 _SHOWN = (
     "reward_mean",
@@ -107,7 +107,7 @@ def read_status(run_dir: Path) -> RunOverview:
     store = _read(run_dir)
     view = store.view()
     alive, config, card = is_running(run_dir), _config(run_dir), read_run_card(run_dir)
-    ended = card.status is RunStatus.FINISHED
+    ended = card.status in {RunStatus.FINISHED, RunStatus.FAILED}
     return RunOverview(
         run=view.run.id,
         as_of=view.last_event_at,

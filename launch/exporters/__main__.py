@@ -1,6 +1,6 @@
 """``python -m launch.exporters RUN …``: hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.
 
-A run does so itself where ``metrics.prometheus`` or ``metrics.sinks`` say so, by this command with ``--follow``; by
+A run does so itself where ``metrics.prometheus`` or ``metrics.exporters`` say so, by this command with ``--follow``; by
 hand it sends what a run has written, for example where a tracker was not to be reached.  With ``--follow`` or
 ``--prometheus`` one line on standard output says where the figures are, once all are opened.
 """
@@ -15,9 +15,10 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import cast
 
-from launch.config.metrics import BUILTIN_SINKS
+from launch.config.metrics import BUILTIN_EXPORTERS
+from launch.exporters.exporter_registry import open_exporter
 from launch.exporters.exporter_thread import POLL_INTERVAL_S, ExporterThread
-from launch.exporters.metric_exporter import ExporterSettings, open_exporter
+from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.prometheus import PrometheusServer
 from launch.exporters.step_metrics import STEP_FILES
 from launch.run_records.run_directory import load_stored_tables
@@ -27,7 +28,7 @@ from protocol.cli.output import error_console
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
-from protocol.run_directory.jsonl_tail import Cursor
+from protocol.run_directory.cursors import Cursor
 
 _PATIENCE_S = 8.0
 """With takers, at the end of a run."""
@@ -43,7 +44,7 @@ def parser() -> CommandLineParser:
     )
     add = made.add_argument
     add("run", type=Path, metavar="RUN", help="the run's directory")
-    names = ", ".join(BUILTIN_SINKS)
+    names = ", ".join(BUILTIN_EXPORTERS)
     add(
         "--to",
         action="append",
@@ -85,7 +86,7 @@ def main() -> int:
         result: dict[str, JsonValue] = {
             each.name: {"sent": each.sent_steps, "failed": each.failed_calls} for each in followers
         }
-        out.set_result({"run": settings.run_id, "sinks": result})
+        out.set_result({"run": settings.run_id, "exporters": result})
         for each in followers:
             error_console().print(f"{each.name}: {each.sent_steps} steps sent, {each.failed_calls} calls failed")
         return EXIT_FAILED if any(each.failed_calls for each in followers) else EXIT_OK
@@ -134,7 +135,7 @@ def _followers(names: Sequence[str], settings: ExporterSettings, begin: Cursor) 
 
 def _say(settings: ExporterSettings, name: str, why: str) -> None:
     """Once for each taker, where the run's panel and page find it."""
-    log = EventLog(settings.run_dir, f"fanout-{name}", "node-0")
+    log = EventLog(settings.run_dir, f"exporter-{name}", "node-0")
     text = (
         f"{name} did not take a step ({why}): the run goes on, and metrics.jsonl has all; later failures are only "
         f"counted. To send them again: python -m launch.exporters {settings.run_dir} --to {name}"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from launch.exporters.metric_exporter import MetricExporter
 from launch.exporters.step_metrics import STEP_FILES, read_new_steps
-from protocol.run_directory.jsonl_tail import Cursor, RunTail
+from protocol.run_directory.cursors import Cursor
+from protocol.run_directory.run_tail import RunTail
 
 POLL_INTERVAL_S = 2.0
 
@@ -30,7 +31,7 @@ class ExporterThread:
 
     def start(self) -> None:
         """A daemon: a process that ends waits for it no longer than :meth:`stop` does."""
-        self._thread = threading.Thread(target=self.run, name=f"fanout-{self.name}", daemon=True)
+        self._thread = threading.Thread(target=self.run, name=f"exporter-{self.name}", daemon=True)
         self._thread.start()
 
     def run(self) -> None:
@@ -49,7 +50,7 @@ class ExporterThread:
     def _send_new(self, reader: RunTail) -> None:
         """What is new."""
         for step, values in read_new_steps(reader):
-            if self._guarded(lambda step=step, values=values: self.exporter.step(step, values)):
+            if self._guarded(lambda step=step, values=values: self.exporter.log_step(step, values)):
                 self.sent_steps += 1
 
     def request_stop(self) -> None:

@@ -52,7 +52,7 @@ async def run_exporters_process(
 
 
 def _command(run_dir: Path, metrics: MetricsSection) -> list[str]:
-    to = [word for name in metrics.sinks for word in ("--to", name)]
+    to = [word for name in metrics.exporters for word in ("--to", name)]
     port = ["--prometheus", str(metrics.port)] if metrics.prometheus else []
     command = [sys.executable, "-m", "launch.exporters", str(run_dir), "--follow", "--project", metrics.project]
     return [*command, *to, *port]
@@ -77,7 +77,9 @@ def _why(log: Path, code: int | None) -> str:
     if code is not None and lines and lines[-1].startswith("error: "):
         return lines[-1].removeprefix("error: ")
     how = f"ended with exit code {code}" if code is not None else f"did not open within {_OPEN_S:g} s"
-    return f"metrics: what hands them on {how}: {log} says why; mend that, or leave metrics.sinks and prometheus out"
+    return (
+        f"metrics: what hands them on {how}: {log} says why; mend that, or leave metrics.exporters and prometheus out"
+    )
 
 
 async def _watch(process: asyncio.subprocess.Process, log: Path, say: Callable[[str], None]) -> None:

@@ -20,7 +20,9 @@ from prometheus_client.registry import Collector
 
 from launch.exporters.step_metrics import numeric_metrics
 from protocol.errors import UserError
-from protocol.run_directory.jsonl_tail import Cursor, Event, RunTail, get_list, get_mapping, get_number, get_text
+from protocol.run_directory.cursors import Cursor
+from protocol.run_directory.json_fields import Event, get_list, get_mapping, get_number, get_text
+from protocol.run_directory.run_tail import RunTail
 
 PREFIX = "longshore_"
 _FILES = ("events/*.jsonl",)

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from protocol.events import JsonValue
-from protocol.run_directory.jsonl_tail import Event, RunTail, get_number
+from protocol.run_directory.json_fields import Event, get_number
+from protocol.run_directory.run_tail import RunTail
 
 STEP_FILES = ("metrics.jsonl",)
 _NOT_FIGURES = frozenset({"step", "t"})

@@ -14,8 +14,8 @@ class TensorBoardExporter:
         summary: Any = importlib.import_module("tensorboard.summary")
         self._writer: Any = summary.Writer(str(settings.run_dir / "tensorboard"))
 
-    def step(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
+    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 

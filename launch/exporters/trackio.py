@@ -16,8 +16,8 @@ class TrackioExporter:
             project=settings.project, name=settings.run_id, config=dict(settings.config), resume="allow"
         )
 
-    def step(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
+    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
         self._run.finish()

@@ -24,8 +24,8 @@ class WandbExporter:
         )
         self._run.define_metric("*", step_metric="step")  # steps come again after a resume
 
-    def step(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log({**values, "step": step})
+    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._run.log({**metrics, "step": step})
 
     def close(self) -> None:
         self._run.finish()

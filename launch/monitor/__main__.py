@@ -14,13 +14,13 @@ from pathlib import Path
 import orjson
 import uvicorn
 
-from launch.monitor.archive.run_cards import is_running
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import as_stopped, encode_run_view
 from launch.monitor.web.app import create_monitor_app
 from protocol.cli.exit_codes import EXIT_OK, main_guard
 from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
+from protocol.run_directory.run_status import is_running
 
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _LAST_PORT = 65_535
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if asked.json:
             store = RunStore(asked.run_dir)
             store.catch_up()
-            view = store.view() if is_running(asked.run_dir) else as_stopped(store.view())
+            view = store.view() if is_running(asked.run_dir, look_only=True) else as_stopped(store.view())
             out.set_result(orjson.loads(encode_run_view(view)))
             return EXIT_OK
     with contextlib.suppress(KeyboardInterrupt):  # how watching ends

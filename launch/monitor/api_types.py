@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeAlias, TypeVar
 
+from protocol.run_directory.run_status import RunStatus
+
 T = TypeVar("T")
 Number: TypeAlias = "float | None"
 
@@ -23,16 +25,6 @@ class TrajectoryState(StrEnum):
     TRAINED = "trained"
     DROPPED = "dropped"
     """For good; the row's ``reason`` says why."""
-
-
-class RunStatus(StrEnum):
-    """Whether a run goes on."""
-
-    RUNNING = "running"
-    """A driver has its lock."""
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    """It ended early, or was killed."""
 
 
 class TokenFate(StrEnum):

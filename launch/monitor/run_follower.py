@@ -14,11 +14,10 @@ from typing import TypeVar
 
 import orjson
 
-from launch.monitor.api_types import GroupDetail, RunProgress, RunStatus
+from launch.monitor.api_types import GroupDetail, RunProgress
 from launch.monitor.archive import query
 from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.query import build_trajectory_row, newest_step
-from launch.monitor.archive.run_cards import read_run_status
 from launch.monitor.archive.trajectory_details import read_group_member
 from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext
 from launch.monitor.archive.vocabulary import EMPTY_VOCABULARY, TokenVocabulary, read_vocabulary
@@ -26,9 +25,11 @@ from launch.monitor.run_state.event_text import RUN_FLOWS
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import RunView, as_stopped, encode_run_view
 from protocol.cli.output import display_path
-from protocol.run_directory.jsonl_tail import Cursor, get_mapping, get_text
+from protocol.run_directory.cursors import Cursor
+from protocol.run_directory.json_fields import get_mapping, get_text
 from protocol.run_directory.layout import CONFIG_FILE, SFT_TABLE, resume_command
 from protocol.run_directory.lineage_log import LineageLog
+from protocol.run_directory.run_status import RunStatus, read_run_status
 from protocol.weights import Lineage
 
 T = TypeVar("T")
@@ -37,8 +38,8 @@ _LINES = 5_000
 """Of events, that are taken in while others wait."""
 _MOST = 1 << 12
 """Samples of a group that are named as missing; a damaged line may say any size."""
-_STANDING_S = 2.0
-"""For so long it is not looked again whether the driver lives."""
+_STATUS_INTERVAL_S = 2.0
+"""Seconds between two looks at whether the driver lives."""
 
 
 class RunFollower:
@@ -94,8 +95,8 @@ class RunFollower:
         return self.is_gone
 
     def _refresh_status(self) -> None:
-        if time.monotonic() - self._looked_at > _STANDING_S:
-            self._status, self._looked_at = read_run_status(self.run_dir), time.monotonic()
+        if time.monotonic() - self._looked_at > _STATUS_INTERVAL_S:
+            self._status, self._looked_at = read_run_status(self.run_dir, look_only=True), time.monotonic()
 
     # -- what is asked ---------------------------------------------------------------------------------------------
 

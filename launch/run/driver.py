@@ -115,7 +115,7 @@ class Driver:
             async with (
                 background_services(show_progress(RunStore(path), self._console)),
                 run_exporters_process(
-                    path, self._config.metrics, self._directory.logs / "fanout.log", self._emit_metrics_alert
+                    path, self._config.metrics, self._directory.logs / "exporters.log", self._emit_metrics_alert
                 ) as figures,
             ):
                 if figures:

@@ -23,7 +23,7 @@ from launch.data.task_split import load_usable_tasks
 from launch.demo.model import CONTEXT_TOKENS
 from launch.doctor.host_checks import require_host
 from launch.doctor.requirements import host_requirements
-from launch.exporters.metric_exporter import check_exporters
+from launch.exporters.exporter_registry import check_exporters
 from learner.models.qwen import read_qwen_config
 from learner.settings import TrainerSettings
 from protocol.errors import UserError
@@ -46,7 +46,7 @@ def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
         lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
         lambda: training_families(config.data.held_out_family) if config.data.generated else load_usable_tasks(config),
         lambda: check_memory_saver(config),
-        lambda: check_exporters(config.metrics.sinks),
+        lambda: check_exporters(config.metrics.exporters),
         lambda: None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(settings), os.environ),
     )
 

@@ -22,7 +22,7 @@ from launch.evaluation.scores import (
 from launch.run_records.metrics_log import read_metrics
 from protocol.events import JsonValue
 from protocol.journal import JournalAccounting
-from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.json_fields import parse_json_object
 from protocol.trajectory import is_training_trajectory
 
 

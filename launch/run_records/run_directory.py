@@ -260,21 +260,6 @@ def is_fixed_key(key: str) -> bool:
     return any(key.startswith(fixed) if fixed.endswith(".") else key == fixed for fixed in _FIXED)
 
 
-def is_running(run_dir: Path) -> bool:
-    """Whether a driver has the run."""
-    try:
-        fd = os.open(run_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
 @contextlib.contextmanager
 def hold_run_lock(run_dir: Path) -> Generator[None]:
     """Keep drivers from a run meanwhile.  Raises RunDirectoryError where one has it, or it is somebody else's."""

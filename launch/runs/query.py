@@ -22,14 +22,13 @@ from pathlib import Path
 import orjson
 
 from launch.evaluation.online.run_evaluations import list_evaluation_files
-from launch.monitor.run_state.store import read_json_object
 from launch.run.summary import read_run_events
 from launch.run_records.metrics_log import read_metrics
 from launch.runs.duckdb_session import DuckDbSession
 from launch.runs.run_list import read_run_row
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.run_directory.jsonl_tail import get_list
+from protocol.run_directory.json_fields import get_list, read_json_object
 from protocol.run_directory.trajectory_export import read_export_index
 
 TableRow = Mapping[str, object]
@@ -129,7 +128,7 @@ def _evaluations(run_dir: Path, now: float) -> Iterator[TableRow]:
         found = read_json_object(path) or {}
         for attempt in get_list(found, "attempts"):
             if isinstance(attempt, dict):
-                yield {"run": run_dir.name, "evaluation": name, "step": found.get("step"), **attempt}
+                yield {"run": run_dir.name, "name": name, "step": found.get("step"), **attempt}
 
 
 def _events(run_dir: Path, now: float) -> Iterator[TableRow]:

@@ -8,35 +8,21 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import cast
 
-from launch.monitor.run_state.store import read_json_object
 from launch.run_records.metrics_log import read_metrics
-from launch.run_records.run_directory import CONFIG_FILE, SUMMARY_FILE, is_running, list_runs, load_stored_tables
+from launch.run_records.run_directory import CONFIG_FILE, SUMMARY_FILE, list_runs, load_stored_tables
 from protocol.errors import UserError
-from protocol.run_directory.jsonl_tail import Event, get_integer, get_mapping, get_number, get_text
-
-
-class RunListStatus(StrEnum):
-    RUNNING = "running"
-    """A driver has it."""
-    DONE = "done"
-    """It came to its end."""
-    FAILED = "failed"
-    """It came to its end, and a check of its own did not hold."""
-    STOPPED = "stopped"
-    """Nobody has it, and it can be gone on with."""
-    DAMAGED = "damaged"
-    """Its record cannot be read."""
+from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_number, get_text, read_json_object
+from protocol.run_directory.run_status import RunStatus, read_run_status
 
 
 @dataclass(frozen=True, slots=True)
 class RunListRow:
     run: str
     recipe: str
-    state: RunListStatus
+    status: RunStatus
     step: int
     steps: int
     pass_rate: float | None
@@ -67,7 +53,7 @@ def read_run_row(run_dir: Path, now: float) -> RunListRow:
     return RunListRow(
         run=run_dir.name,
         recipe=get_text(section, "name"),
-        state=_state(run_dir, config, summary),
+        status=read_run_status(run_dir),
         step=int(steps[-1]["step"]) if steps else 0,
         steps=get_integer(section, "steps"),
         pass_rate=rates[-1] if rates else None,
@@ -76,16 +62,6 @@ def read_run_row(run_dir: Path, now: float) -> RunListRow:
         bytes=folder_bytes(run_dir),
         age_s=max(0.0, round(now - _begun(run_dir), 1)),
     )
-
-
-def _state(run_dir: Path, config: Event, summary: Event | None) -> RunListStatus:
-    if is_running(run_dir):
-        return RunListStatus.RUNNING
-    if not config:
-        return RunListStatus.DAMAGED
-    if summary is None:
-        return RunListStatus.STOPPED
-    return RunListStatus.DONE if summary.get("ok") is not False else RunListStatus.FAILED
 
 
 def _begun(run_dir: Path) -> float:
@@ -106,14 +82,14 @@ def folder_bytes(folder: Path) -> int:
     return total
 
 
-RUN_COLUMNS = ("run", "state", "steps", "pass", "before", "after", "size", "age")
+RUN_COLUMNS = ("run", "status", "steps", "pass", "before", "after", "size", "age")
 
 
 def format_run_row(line: RunListRow) -> tuple[str, ...]:
     """For a person."""
     of = f"{line.step}/{line.steps}" if line.steps else str(line.step)
     rates = [_percent(value) for value in (line.pass_rate, line.before, line.after)]
-    return (line.run, line.state.value, of, *rates, format_bytes(line.bytes), format_age(line.age_s))
+    return (line.run, line.status.value, of, *rates, format_bytes(line.bytes), format_age(line.age_s))
 
 
 def format_bytes(count: float) -> str:

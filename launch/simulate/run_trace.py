@@ -25,7 +25,7 @@ from launch.simulate.scenario import Scenario
 from launch.simulate.simulated_cluster import ReplayOverrides, SimulationSettings
 from protocol.codec import CodecError
 from protocol.errors import UserError
-from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.trajectory_export import read_export_index, read_exported_trajectory
 from protocol.settings import CountInt, PositiveInt
 from protocol.staleness import AdmissionMode, StaleTokenPolicy

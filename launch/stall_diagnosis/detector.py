@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from protocol.events import EventLog
-from protocol.run_directory.jsonl_tail import Event, get_text
+from protocol.run_directory.json_fields import Event, get_text
 
 PROGRESS_EVENTS = frozenset({
     "run.phase", "warm_start.progress", "node.up", "worker.started", "engine.started", "engine.restarted",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from launch.trace.trace_events import TraceSpan, TraceTrack, assign_tracks
 from protocol.events import JsonValue
-from protocol.run_directory.jsonl_tail import Event, get_integer, get_mapping, get_number, get_text
+from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_number, get_text
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ from launch.trace.episode_spans import EpisodeSpans
 from launch.trace.trace_events import TraceCounter, TraceEvent, TraceInstant, TraceSpan, TraceTrack, nest_spans
 from protocol.errors import UserError
 from protocol.events import JsonValue
-from protocol.run_directory.jsonl_tail import Event, RunTail, get_integer, get_mapping, get_number, get_text
+from protocol.run_directory.json_fields import Event, get_integer, get_mapping, get_number, get_text
+from protocol.run_directory.run_tail import RunTail
 
 _ACTIVITY = "activity/"
 """Files of running sums of how long each process was at what."""

@@ -1,1 +1,6 @@
-"""The files of a run's directory: how they are called, who writes them, and how readers follow them while they grow. Writers (export, trained tokens, recordings, logs, segments) stand above the segment files; followers (line_tail, jsonl_tail, recording_reader) import no writer, and nobody here imports another room."""
+"""The files of a run's directory: their names, their writers, and the readers that follow them while they grow.
+
+Layers, low to high: ``layout``, ``json_fields``, ``cursors``, ``blob_files``; the followers ``file_tail``, ``run_tail``
+and ``recording_reader``; the writers (export, trained tokens, recordings, logs, lineage).  Nothing here imports another
+room.
+"""

@@ -9,7 +9,7 @@ from typing import TypeAlias, cast
 
 import orjson
 
-from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.json_fields import parse_json_object
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 RecordingEvent: TypeAlias = tuple[float, str]

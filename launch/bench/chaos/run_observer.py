@@ -13,7 +13,8 @@ from pathlib import Path
 
 from launch.bench.chaos.kill_points import Kill, KilledProcess
 from launch.monitor.run_state.store import EVENT_FILES
-from protocol.run_directory.jsonl_tail import Event, RunTail
+from protocol.run_directory.json_fields import Event
+from protocol.run_directory.run_tail import RunTail
 
 
 def trajectory_of_event(event: Event) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import aiohttp
 import orjson
 
-from protocol.run_directory.jsonl_tail import Event
+from protocol.run_directory.json_fields import Event
 
 EventKey: TypeAlias = tuple[object, ...]
 _CUT_S = 1.6

@@ -22,7 +22,7 @@ from msgspec import Meta
 from launch.monitor.archive.step_table import StepTable
 from launch.monitor.archive.trajectory_table import TrajectoryTable, TrajectoryUse
 from protocol.groups import OUTCOME_DROP_REASONS, GroupOutcome
-from protocol.run_directory.line_tail import AppendedLines, LineTail
+from protocol.run_directory.file_tail import AppendedLines, FileTail
 from protocol.run_directory.trained_log import (
     TRAINED_FOLDER,
     RewindEntry,
@@ -90,10 +90,10 @@ class RunCatalog:
         """Lines that were left out."""
         self._uses_before_index: dict[str, TrajectoryUse] = {}
         """Of trajectories that are not in the index yet."""
-        self._index = LineTail(self.run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
-        self._trained = LineTail(self.run_dir / TRAINED_FOLDER / EXPORT_INDEX)
-        self._buffer = LineTail(self.run_dir / "events" / "buffer.jsonl")
-        self._metrics = LineTail(self.run_dir / "metrics.jsonl")
+        self._index = FileTail(self.run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
+        self._trained = FileTail(self.run_dir / TRAINED_FOLDER / EXPORT_INDEX)
+        self._buffer = FileTail(self.run_dir / "events" / "buffer.jsonl")
+        self._metrics = FileTail(self.run_dir / "metrics.jsonl")
         self._files = (self._index, self._trained, self._buffer, self._metrics)
         self._ledger_read = False
 
@@ -104,11 +104,11 @@ class RunCatalog:
 
     def poll(self) -> bool:
         """Take in what was appended, some megabytes at most; whether there may be more."""
-        index = self._index.read(_CHUNK_BYTES)
+        index = self._index.read_lines(_CHUNK_BYTES)
         self._add(index)
         if self._index.unread_bytes and index.lines:  # what others say of trajectories comes when these are listed
             return self._note_news([index])
-        trained, buffer, metrics = (file.read(_CHUNK_BYTES) for file in self._files[1:])
+        trained, buffer, metrics = (file.read_lines(_CHUNK_BYTES) for file in self._files[1:])
         found = [index, trained, buffer, metrics]
         if not any(fresh.replaced for fresh in found):
             self._read_ledger()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_text
-from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.terminal_recordings import turn_marker_label
 
 MAX_BYTES = 8 << 20

@@ -7,8 +7,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from protocol.run_directory.jsonl_tail import Event, get_integer, get_mapping, parse_json_object
-from protocol.run_directory.line_tail import AppendedLines
+from protocol.run_directory.file_tail import AppendedLines
+from protocol.run_directory.json_fields import Event, get_integer, get_mapping, parse_json_object
 
 
 class StepTable:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from launch.monitor.run_state.model import EvaluationScore
 from launch.monitor.run_state.view import RunView
 from protocol.journal import TrajectoryAccounting
-from protocol.run_directory.jsonl_tail import (
+from protocol.run_directory.json_fields import (
     Event,
     get_integer,
     get_list,

@@ -22,7 +22,7 @@ from launch.monitor.run_state.model import (
 from launch.monitor.run_state.sanitize import sanitize_text
 from protocol.groups import OUTCOME_DROP_REASONS
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
-from protocol.run_directory.jsonl_tail import (
+from protocol.run_directory.json_fields import (
     Event,
     get_integer,
     get_list,
@@ -31,6 +31,7 @@ from protocol.run_directory.jsonl_tail import (
     get_numbers,
     get_text,
 )
+from protocol.run_directory.layout import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.trajectory import TRAIN_PURPOSE, is_training_trajectory
 
 EventRule = Callable[[MonitorState, Event, float], None]

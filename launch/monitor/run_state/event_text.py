@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from launch.monitor.run_state.sanitize import sanitize_text
-from protocol.run_directory.jsonl_tail import (
+from protocol.run_directory.json_fields import (
     Event,
     get_integer,
     get_list,

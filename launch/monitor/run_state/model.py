@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from launch.monitor.run_state.event_text import LogLine
-from protocol.run_directory.jsonl_tail import Event, get_integer, get_text
+from protocol.run_directory.json_fields import Event, get_integer, get_text
 from protocol.trajectory import TRAIN_PURPOSE
 
 PHASES = ("nodes", "engine", "model", "warm_start", "eval_before", "training", "eval_after", "done")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from launch.monitor.run_state.event_rules import apply_event
 from launch.monitor.run_state.model import MonitorState, RunTotals, add_counts
-from protocol.run_directory.jsonl_tail import Cursor, parse_json_object
+from protocol.run_directory.cursors import Cursor
+from protocol.run_directory.json_fields import parse_json_object
 
 RECENT_BYTES = 2 << 20
 """Of such a file, what is read as the present."""

@@ -14,16 +14,10 @@ from launch.monitor.run_state.event_rules import apply_event, apply_metrics
 from launch.monitor.run_state.model import MonitorState
 from launch.monitor.run_state.past_totals import PastTotals, add_totals, find_recent_offsets
 from launch.monitor.run_state.view import RunView, build_run_view
-from protocol.run_directory.jsonl_tail import (
-    Cursor,
-    Event,
-    RunTail,
-    format_cursor,
-    get_mapping,
-    get_number,
-    parse_json_object,
-)
+from protocol.run_directory.cursors import Cursor, format_cursor
+from protocol.run_directory.json_fields import Event, get_mapping, get_number
 from protocol.run_directory.layout import NoSuchRunError
+from protocol.run_directory.run_tail import RunTail
 
 EVENT_FILES = ("events/*.jsonl",)
 _METRICS = "metrics"
@@ -94,11 +88,3 @@ class RunStore:
         header.steps = header.steps or int(get_number(get_mapping(inner, "run"), "steps") or 0)
         mode = get_mapping(inner, "run").get("mode")
         header.mode = header.mode or (mode if isinstance(mode, str) else "")
-
-
-def read_json_object(path: Path) -> Event | None:
-    """The JSON object in a file; None if it is absent or damaged."""
-    try:
-        return parse_json_object(path.read_bytes())
-    except OSError:
-        return None

@@ -26,7 +26,7 @@ from launch.monitor.run_state.model import (
     StepSums,
     add_counts,
 )
-from protocol.run_directory.jsonl_tail import TailStatistics
+from protocol.run_directory.run_tail import TailStatistics
 from protocol.weights import format_version
 
 SHOWN_RUNNING, SHOWN_RECENT, SHOWN_GROUPS, SHOWN_POINTS = 64, 40, 24, 480

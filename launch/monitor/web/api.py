@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from launch.monitor.api_types import GroupDetail
-from launch.monitor.archive import query
+from launch.monitor.archive import query, query_parameters
 from launch.monitor.archive.activity import MAX_SLOTS, read_activity
 from launch.monitor.archive.catalog import RunCatalog
 from launch.monitor.archive.recordings import read_sanitized_recording
@@ -22,10 +22,10 @@ from launch.monitor.archive.trajectory_details import read_trajectory_detail
 from launch.monitor.archive.trajectory_reader import LocatedTrajectory, UnreadableTrajectoryError
 from launch.monitor.reports.standalone_page import render_group_page, render_trajectory_page
 from launch.monitor.run_follower import RunFollower
-from launch.monitor.web import event_streams, query_parameters
+from launch.monitor.web import event_streams
 from launch.monitor.web.responses import ApiError, download_response, event_stream_response, json_response
 from launch.monitor.web.watched_runs import WatchedRun, WatchedRuns
-from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.json_fields import parse_json_object
 from protocol.run_directory.recording_reader import recording_path
 
 T = TypeVar("T")

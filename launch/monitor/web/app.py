@@ -19,6 +19,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from launch.monitor.archive.query_parameters import InvalidQueryError
 from launch.monitor.packages import package_file
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.web.access import LoopbackOnlyMiddleware, SecurityHeadersMiddleware, TokenMiddleware
@@ -50,7 +51,12 @@ def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
             Route("/{rest:path}", _unknown),
         ],
         middleware=[Middleware(SecurityHeadersMiddleware), gate],
-        exception_handlers={ApiError: _refused, HTTPException: _no_such, Exception: _defect},
+        exception_handlers={
+            ApiError: _refused,
+            InvalidQueryError: _invalid,
+            HTTPException: _no_such,
+            Exception: _defect,
+        },
         lifespan=lifespan,
     )
 
@@ -79,6 +85,10 @@ async def _no_such(request: Request, error: Exception) -> Response:
 async def _refused(_: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)  # noqa: S101  # it is registered for that
     return error_response(error.status, error.line)
+
+
+async def _invalid(_: Request, error: Exception) -> Response:
+    return error_response(400, str(error))
 
 
 async def _defect(_: Request, error: Exception) -> Response:

@@ -18,8 +18,10 @@ from launch.monitor.run_state.sanitize import TerminalSanitizer, sanitize_json, 
 from launch.monitor.run_state.store import EVENT_FILES
 from launch.monitor.web.responses import HEARTBEAT, HEARTBEAT_S, ApiError, event_message
 from launch.monitor.web.watched_runs import POLL_S, WatchedRun
-from protocol.run_directory.jsonl_tail import Cursor, Event, JsonlLine, RunTail, format_cursor, parse_cursor
+from protocol.run_directory.cursors import Cursor, format_cursor, parse_cursor
+from protocol.run_directory.json_fields import Event
 from protocol.run_directory.recording_reader import RecordingChunk, read_recording, recording_path
+from protocol.run_directory.run_tail import JsonlLine, RunTail
 
 MAX_WATCHED = 64
 HEAD_S = 1.0

@@ -14,7 +14,7 @@ from launch.run_records.run_directory import load_stored_config
 from launch.simulate.run_trace import read_trace
 from launch.trace.run_timeline import read_run_timeline
 from launch.trace.trace_events import TraceSpan
-from protocol.run_directory.jsonl_tail import parse_json_object
+from protocol.run_directory.json_fields import parse_json_object
 from tests.support.cluster_runs import MiniRun, MiniRuns, eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
@@ -77,7 +77,7 @@ def test_its_timeline_has_what_each_process_was_at(known: MiniRun) -> None:
 
 
 def test_a_tracker_that_cannot_be_opened_ends_a_run_before_it_begins(mini_runs: MiniRuns) -> None:
-    run = mini_runs.start("untracked", *SMALL, "--set", "metrics.sinks=tensorboard")
+    run = mini_runs.start("untracked", *SMALL, "--set", "metrics.exporters=tensorboard")
     done = run.finish()
     assert (done.code, done.json["exit_code"]) == (2, 2)
     assert "pip install 'longshore[tensorboard]'" in done.json["error"]

@@ -359,12 +359,13 @@ function steering({ status, directory, resume_command: goOn }, running) {
       `${of} stop`,
     ],
     stopped: [goOn, `${of} status`],
-    finished: [`${of} status`],
-  }[status];
+  }[status] ?? [`${of} status`];
   const note = {
     running: "this page only reads; type these",
-    stopped: "nobody drives this run; the first command goes on with it",
-    finished: "this run has come to its end",
+    stopped: "no driver is running; the first command resumes the run",
+    finished: "this run has finished",
+    failed: "this run has finished, but one of its checks failed",
+    damaged: "the configuration of this run cannot be read",
   }[status];
   return panel("Steer", { note }, h("div", { class: "stack tight" }, ...commands.map(copyable)));
 }

@@ -6,7 +6,7 @@ import { getJson } from "./api.js";
 import { badge, empty, panel, show, table } from "./elements.js";
 import { address } from "./router.js";
 
-const KINDS = { running: "good", finished: "live", stopped: "warn" };
+const KINDS = { running: "good", finished: "live", failed: "bad", stopped: "warn", damaged: "bad" };
 
 export function runsView({ signal }) {
   const box = h("div", {});

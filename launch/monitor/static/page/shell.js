@@ -129,11 +129,12 @@ export class Shell {
   }
 }
 
+const STATUS_KINDS = { finished: "", failed: "bad", stopped: "warn", damaged: "bad" };
+
 function status(head, connection) {
   if (connection === "gone") return ["removed", "bad"];
   if (connection === "away") return ["reconnecting", "warn"];
-  if (head.status === "finished") return ["finished", ""];
-  if (head.status === "stopped") return ["stopped", "warn"];
+  if (head.status !== "running") return [head.status, STATUS_KINDS[head.status]];
   if (head.flow) return [head.flow, "warn"];
   const quiet = Date.now() / 1000 - (head.last_event_at ?? 0);
   if (head.last_event_at === null) return ["waiting", "warn"];

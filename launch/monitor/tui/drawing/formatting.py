@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from rich.text import Text
 
-from launch.monitor.api_types import RunStatus, TrajectoryState
+from launch.monitor.api_types import TrajectoryState
+from protocol.run_directory.run_status import RunStatus
 
 MISSING = "–"
 WIDE = 110
@@ -27,7 +28,13 @@ _STATES = {
     "dead": BAD,
     "restarting": WARN,
 }
-_STANDINGS = {RunStatus.RUNNING: GOOD, RunStatus.FINISHED: ACCENT, RunStatus.STOPPED: WARN}
+_STATUS_STYLES = {
+    RunStatus.RUNNING: GOOD,
+    RunStatus.FINISHED: ACCENT,
+    RunStatus.FAILED: BAD,
+    RunStatus.STOPPED: WARN,
+    RunStatus.DAMAGED: BAD,
+}
 _PHASES = {"warm_start": "warm start", "eval_before": "evaluation before", "eval_after": "evaluation after"}
 
 
@@ -94,7 +101,7 @@ def render_state(name: str, reason: str = "") -> Text:
 
 def render_run_status(value: RunStatus, flow: str = "") -> Text:
     """``flow``: what a person has made of it."""
-    return Text(f"● {flow or value.value}", f"bold {WARN if flow else _STANDINGS[value]}")
+    return Text(f"● {flow or value.value}", f"bold {WARN if flow else _STATUS_STYLES[value]}")
 
 
 def render_passed(value: bool | None) -> Text:

@@ -12,9 +12,10 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from launch.monitor.api_types import RunProgress, RunStatus
+from launch.monitor.api_types import RunProgress
 from launch.monitor.tui.drawing import formatting
 from launch.monitor.tui.drawing.formatting import ACCENT, BAD, QUIET
+from protocol.run_directory.run_status import RunStatus
 
 _BAR, _ROOMY = 16, 100
 

@@ -19,10 +19,10 @@ from textual.binding import Binding, BindingType
 from textual.widgets import DataTable, Input, Static
 
 from launch.monitor.api_types import ResultPage
+from launch.monitor.archive.query_parameters import InvalidQueryError
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.tui.drawing.formatting import ACCENT, BAD, QUIET, WARN, WIDE
 from launch.monitor.tui.views.base import MonitorView
-from launch.monitor.web.responses import ApiError
 
 Row = TypeVar("Row")
 
@@ -105,7 +105,7 @@ class Listing(MonitorView, Generic[Row]):
 
     @abstractmethod
     def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[Row]:
-        """In a thread.  Raises RefusedError for words that make no sense."""
+        """In a thread.  Raises InvalidQueryError for words that make no sense."""
 
     @abstractmethod
     def open(self, row: Row) -> None:
@@ -144,8 +144,8 @@ class Listing(MonitorView, Generic[Row]):
             else:
                 self._count(await asyncio.to_thread(self.read, *asked, None, 1))
             self._refused = ""
-        except ApiError as error:
-            self._refused = error.line
+        except InvalidQueryError as error:
+            self._refused = str(error)
         self._update_title()
 
     def _replace(self, page: ResultPage[Row]) -> None:

@@ -20,7 +20,8 @@ from launch.monitor.run_state.store import EVENT_FILES
 from launch.monitor.tui.drawing import formatting
 from launch.monitor.tui.views.base import TrajectoryRequested
 from launch.monitor.tui.views.listing import STRETCHED, ListColumn, Listing
-from protocol.run_directory.jsonl_tail import RunTail, cursor_at_end
+from protocol.run_directory.cursors import cursor_at_end
+from protocol.run_directory.run_tail import RunTail
 
 _KEPT = 20_000
 _PAST_BYTES = 512 << 10

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+from launch.monitor.archive import query_parameters
 from launch.monitor.archive.query import GroupFilter, PageRequest, TrajectoryFilter, parse_page_cursor
-from launch.monitor.web import query_parameters
-from launch.monitor.web.responses import ApiError
+from launch.monitor.archive.query_parameters import InvalidQueryError
 
 
 def parse_search_line(words: str) -> dict[str, str]:
-    """As parameters of a request.  Raises RefusedError."""
+    """As parameters of a request.  Raises InvalidQueryError."""
     found: dict[str, str] = {}
     free: list[str] = []
     for word in words.split():
@@ -19,14 +19,14 @@ def parse_search_line(words: str) -> dict[str, str]:
         if not equals:
             free.append(word)
         elif name in {"limit", "cursor", "sort"}:
-            raise ApiError(400, f"{name} is no filter: s changes the order, and pages come by themselves")
+            raise InvalidQueryError(f"{name} is no filter: s changes the order, and pages come by themselves")
         else:
             found[name] = value
     return found | ({"q": " ".join(free)} if free else {})
 
 
 def parse_trajectory_search(words: str, last_step: int | None) -> TrajectoryFilter:
-    """Raises RefusedError, as the next one does."""
+    """Raises InvalidQueryError, as the next one does."""
     asked = parse_search_line(words)
     query_parameters.parse_trajectory_page(asked)
     return query_parameters.parse_trajectory_filter(asked, last_step)

@@ -28,7 +28,7 @@ from launch.bench.chaos.kill_points import (
 from launch.bench.chaos.run_observer import RunObserver, count_in_flight_at_kills
 from protocol.errors import UserError
 from protocol.events import EventLog
-from protocol.run_directory.jsonl_tail import Event
+from protocol.run_directory.json_fields import Event
 
 BOOKS = ChaosAccounting(2000, 1500, 200, 290, 10, 0, 0, 0, 0, 0)
 

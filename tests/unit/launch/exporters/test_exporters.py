@@ -19,8 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from launch.config import load_recipe
 from launch.config.metrics import MetricsSection
 from launch.exporters import prometheus
+from launch.exporters.exporter_registry import check_exporters, open_exporter
 from launch.exporters.exporter_thread import ExporterThread
-from launch.exporters.metric_exporter import ExporterSettings, check_exporters, open_exporter
+from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.process import run_exporters_process
 from launch.exporters.prometheus import STEP_METRIC_HELP, PrometheusServer
 from launch.exporters.step_metrics import numeric_metrics
@@ -47,8 +48,8 @@ class Taken:
         self.steps: list[tuple[int, Mapping[str, float]]] = []
         self.closed = False
 
-    def step(self, step: int, values: Mapping[str, float]) -> None:
-        self.steps.append((step, values))
+    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
+        self.steps.append((step, metrics))
 
     def close(self) -> None:
         self.closed = True
@@ -57,7 +58,7 @@ class Taken:
 class Broken(Taken):
     """A tracker that is never to be reached."""
 
-    def step(self, step: int, values: Mapping[str, float]) -> None:
+    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
         raise ConnectionError("no route")
 
     def close(self) -> None:
@@ -71,7 +72,7 @@ class Hanging(Taken):
         super().__init__()
         self.asked, self._for_ever = threading.Event(), threading.Event()
 
-    def step(self, step: int, values: Mapping[str, float]) -> None:
+    def log_step(self, step: int, metrics: Mapping[str, float]) -> None:
         self.asked.set()
         self._for_ever.wait()
 
@@ -230,20 +231,22 @@ def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, mon
     metadata = tmp_path / "site" / "ours-1.0.dist-info"
     metadata.mkdir(parents=True)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[longshore.metric_sinks]\nours = our_sink:Ours\nodd = our_sink:seven\n")
+    (metadata / "entry_points.txt").write_text(
+        "[longshore.metric_exporters]\nours = our_sink:Ours\nodd = our_sink:seven\n"
+    )
     (tmp_path / "site" / "our_sink.py").write_text(
         "seven = 7\n"
         "class Ours:\n"
         "    def __init__(self, settings): self.file = open(settings.run_dir / f'{settings.project}.txt', 'a')\n"
-        "    def step(self, step, values): self.file.write(f'{step} ')\n"
+        "    def log_step(self, step, metrics): self.file.write(f'{step} ')\n"
         "    def close(self): self.file.close()\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    assert load_recipe("demo", ["metrics.sinks=ours"]).metrics.sinks == ("ours",)
+    assert load_recipe("demo", ["metrics.exporters=ours"]).metrics.exporters == ("ours",)
     sink = open_exporter("ours", ExporterSettings("fake", run_dir, "mine", {}))
     ExporterThread("ours", sink, run_dir, pytest.fail).send_all()
     assert (run_dir / "mine.txt").read_text() == "1 2 3 "
-    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_sinks is no sink"):
+    with pytest.raises(UserError, match=r"'odd' of longshore\.metric_exporters is no sink"):
         open_exporter("odd", ExporterSettings("fake", run_dir, "mine", {}))
 
 
@@ -253,12 +256,12 @@ def test_a_package_adds_a_tracker_by_its_name(run_dir: Path, tmp_path: Path, mon
 )
 def test_a_name_that_nobody_has_is_refused_with_the_names_there_are(value: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
-        load_recipe("demo", [f"metrics.sinks={value}"])
+        load_recipe("demo", [f"metrics.exporters={value}"])
 
 
 def test_a_run_hands_nothing_on_unless_it_is_told_to() -> None:
     assert not load_recipe("demo").metrics.exports_metrics
-    assert load_recipe("demo", ["metrics.sinks=wandb,trackio"]).metrics.sinks == ("wandb", "trackio")
+    assert load_recipe("demo", ["metrics.exporters=wandb,trackio"]).metrics.exporters == ("wandb", "trackio")
 
 
 FAKE_TENSORBOARD = """
@@ -289,25 +292,25 @@ def tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return site
 
 
-def fanout(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "launch.exporters", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
 
 
 def test_by_hand_all_that_a_run_wrote_is_sent(run_dir: Path, tracker: Path) -> None:
-    done = fanout(run_dir, "--to", "tensorboard", "--json")
+    done = run_command(run_dir, "--to", "tensorboard", "--json")
     assert done.returncode == EXIT_OK, done.stderr
-    assert json.loads(done.stdout) == {"run": "fake", "sinks": {"tensorboard": {"sent": 3, "failed": 0}}}
+    assert json.loads(done.stdout) == {"run": "fake", "exporters": {"tensorboard": {"sent": 3, "failed": 0}}}
 
 
 def test_what_could_not_be_sent_is_said_where_a_run_is_watched(
     run_dir: Path, tracker: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKER", "fails")
-    done = fanout(run_dir, "--to", "tensorboard", "--json")
+    done = run_command(run_dir, "--to", "tensorboard", "--json")
     assert done.returncode == EXIT_FAILED
-    assert json.loads(done.stdout)["sinks"]["tensorboard"] == {"sent": 0, "failed": 3}
-    (event,) = map(json.loads, (run_dir / "events" / "fanout-tensorboard.jsonl").read_text().splitlines())
+    assert json.loads(done.stdout)["exporters"]["tensorboard"] == {"sent": 0, "failed": 3}
+    (event,) = map(json.loads, (run_dir / "events" / "exporter-tensorboard.jsonl").read_text().splitlines())
     assert (event["kind"], event["name"]) == ("alert.raised", "metrics")
     assert "ConnectionError: gone" in event["text"]
     assert f"python -m launch.exporters {run_dir} --to tensorboard" in event["text"]
@@ -321,28 +324,28 @@ def test_bad_input_is_one_line(
     run_dir: Path, tracker: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], why: str
 ) -> None:
     monkeypatch.setenv("TRACKER", "refuses")
-    done = fanout(run_dir, *arguments, "--json")
+    done = run_command(run_dir, *arguments, "--json")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert why in json.loads(done.stdout)["error"]
 
 
 async def test_beside_a_run_it_opens_follows_and_ends_with_it(run_dir: Path, tracker: Path, tmp_path: Path) -> None:
-    metrics = MetricsSection(prometheus=True, sinks=("tensorboard",))
-    async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail) as said:
+    metrics = MetricsSection(prometheus=True, exporters=("tensorboard",))
+    async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail) as said:
         name, _, url = said.partition(" and ")
         assert name == "tensorboard"
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read().decode())  # noqa: S310  our own
         assert 'longshore_run_info{run="fake"} 1.0' in text
-    assert "0 steps sent" in (tmp_path / "fanout.log").read_text(), "what was there before is not sent again"
+    assert "0 steps sent" in (tmp_path / "exporters.log").read_text(), "what was there before is not sent again"
 
 
 async def test_a_run_does_not_begin_where_it_cannot_be_opened(
     run_dir: Path, tracker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACKER", "refuses")
-    metrics = MetricsSection(sinks=("tensorboard",))
+    metrics = MetricsSection(exporters=("tensorboard",))
     with pytest.raises(UserError, match=r"tensorboard cannot be opened \(ConnectionError: no key\)"):
-        async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", pytest.fail):
+        async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", pytest.fail):
             pytest.fail("it began")
 
 
@@ -351,8 +354,8 @@ async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
 ) -> None:
     monkeypatch.setenv("TRACKER", "dies")
     told: asyncio.Queue[str] = asyncio.Queue()
-    metrics = MetricsSection(sinks=("tensorboard",))
-    async with run_exporters_process(run_dir, metrics, tmp_path / "fanout.log", told.put_nowait):
+    metrics = MetricsSection(exporters=("tensorboard",))
+    async with run_exporters_process(run_dir, metrics, tmp_path / "exporters.log", told.put_nowait):
         with (run_dir / "metrics.jsonl").open("a") as file:
             file.write('{"step": 4, "loss": 1.0, "t": 1}\n')
         assert "exit code 9" in await told.get()
@@ -360,6 +363,6 @@ async def test_a_run_whose_fan_out_dies_is_told_once_and_goes_on(
 
 
 async def test_a_run_that_asks_for_nothing_starts_nothing(tmp_path: Path) -> None:
-    async with run_exporters_process(tmp_path, MetricsSection(), tmp_path / "fanout.log", pytest.fail) as said:
+    async with run_exporters_process(tmp_path, MetricsSection(), tmp_path / "exporters.log", pytest.fail) as said:
         assert said == ""
-    assert not (tmp_path / "fanout.log").exists()
+    assert not (tmp_path / "exporters.log").exists()

@@ -18,7 +18,8 @@ from launch.run_records.metrics_log import MetricsLog
 from launch.run_records.run_directory import NoSuchRunError
 from protocol.events import EventLog
 from protocol.run_directory.actor_names import EVALUATION_ENGINE, EVALUATION_WORKER
-from protocol.run_directory.jsonl_tail import JsonlTail, RunTail, format_cursor, parse_cursor
+from protocol.run_directory.cursors import format_cursor, parse_cursor
+from protocol.run_directory.run_tail import JsonlTail, RunTail
 from tests.support.fake_run import ETA, write_fake_run
 from tests.support.step_facts import facts
 
@@ -147,11 +148,11 @@ def test_lines_that_arrive_in_pieces_between_reads_all_come_through(tmp_path: Pa
 
 
 def test_a_line_without_end_does_not_eat_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("protocol.run_directory.jsonl_tail._MAX_LINE_BYTES", 1_000)
-    monkeypatch.setattr("protocol.run_directory.jsonl_tail._CHUNK_BYTES", 600)
+    monkeypatch.setattr("protocol.run_directory.file_tail._MAX_LINE_BYTES", 1_000)
+    monkeypatch.setattr("protocol.run_directory.file_tail._CHUNK_BYTES", 600)
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"x" * 5_000 + b'\n{"t":1}\n')
-    values = [line.value for line in JsonlTail(path, "a").read_pending()]
+    values = [line.value for line in JsonlTail(path, "a").iter_objects()]
     assert values[-1] == {"t": 1}
     assert set(map(str, values[:-1])) == {"None"}
 

@@ -22,8 +22,8 @@ from launch.monitor.run_state.store import RunStore
 from launch.run_records.run_directory import NoSuchRunError
 from protocol import codec
 from protocol.events import EventLog
-from protocol.run_directory.jsonl_tail import RunTail
 from protocol.run_directory.lineage_log import LineageLog
+from protocol.run_directory.run_tail import RunTail
 from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label
 from protocol.run_directory.trained_log import (
     PackedTrainedTokens,

@@ -11,15 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.monitor.api_types import (
-    ActivityLane,
-    ActivityTimeline,
-    RunProgress,
-    RunStatus,
-    TokenFate,
-    TokenPage,
-    TrajectoryState,
-)
+from launch.monitor.api_types import ActivityLane, ActivityTimeline, RunProgress, TokenFate, TokenPage, TrajectoryState
 from launch.monitor.tui.drawing import formatting
 from launch.monitor.tui.drawing.activity_timeline import render_activity
 from launch.monitor.tui.drawing.playback import (
@@ -43,6 +35,7 @@ from launch.monitor.tui.views.header import render_head_line
 from launch.monitor.tui.views.log_view import EventLogReader
 from launch.monitor.web.responses import ApiError
 from protocol.events import EventLog
+from protocol.run_directory.run_status import RunStatus
 from protocol.run_directory.terminal_recordings import CastWriter, turn_marker_label
 from sandbox.session.terminal_emulator import TerminalEmulator
 

@@ -21,12 +21,12 @@ from launch.run_records.run_directory import (
     RunDirectoryError,
     find_newest_run,
     find_run,
-    is_running,
     load_resumed_config,
     load_stored_config,
     require_new_run,
 )
 from protocol.errors import UserError
+from protocol.run_directory.run_status import is_running
 
 
 def test_each_start_has_a_directory_of_its_own(tmp_path: Path) -> None:

@@ -27,8 +27,9 @@ from launch.runs.comparison import (
 )
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, find_prunable, prune_runs
 from launch.runs.query import run_query
-from launch.runs.run_list import RunListStatus, format_age, format_bytes, list_run_rows, read_run_row
+from launch.runs.run_list import format_age, format_bytes, list_run_rows, read_run_row
 from protocol.errors import UserError
+from protocol.run_directory.run_status import RunStatus
 from protocol.trajectory import EpisodeStatus
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 from tests.support.fake_run import write_fake_run
@@ -62,12 +63,12 @@ def test_every_run_has_a_line_with_how_it_stands(folder: Path) -> None:
     (folder / "no run").mkdir()
     with RunDirectory.open(make_run(folder, "alive", steps=6, finished=False)):
         found = {line.run: line for line in list_run_rows(folder, NOW)}
-    assert {name: line.state for name, line in found.items()} == {
-        "done": RunListStatus.DONE,
-        "failed": RunListStatus.FAILED,
-        "stopped": RunListStatus.STOPPED,
-        "damaged": RunListStatus.DAMAGED,
-        "alive": RunListStatus.RUNNING,
+    assert {name: line.status for name, line in found.items()} == {
+        "done": RunStatus.FINISHED,
+        "failed": RunStatus.FAILED,
+        "stopped": RunStatus.STOPPED,
+        "damaged": RunStatus.DAMAGED,
+        "alive": RunStatus.RUNNING,
     }
     line = found["stopped"]
     assert (line.step, line.steps, line.before, line.after) == (4, 6, None, None)
@@ -80,7 +81,7 @@ def test_a_run_that_has_just_begun_has_a_line(folder: Path) -> None:
     (folder / "new").mkdir()
     (folder / "new" / "config.json").write_bytes(orjson.dumps({"config": config_tables(RunConfig())}))
     line = read_run_row(folder / "new", NOW)
-    assert (line.state, line.step, line.pass_rate) == (RunListStatus.STOPPED, 0, None)
+    assert (line.status, line.step, line.pass_rate) == (RunStatus.STOPPED, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -166,11 +167,11 @@ def test_every_table_can_be_asked_over_several_runs(folder: Path) -> None:
     write_evaluation_result(
         runs[1], beside, [EvaluationAttempt("t", "f", False, True, 1.0, EpisodeStatus.COMPLETED, 9, (7,))]
     )
-    assert ask("SELECT run, state FROM runs ORDER BY run", *runs) == [["a", "done"], ["b", "done"]]
+    assert ask("SELECT run, status FROM runs ORDER BY run", *runs) == [["a", "finished"], ["b", "finished"]]
     assert ask("SELECT count(DISTINCT run) FROM events WHERE kind = 'learner.step'", *runs) == [[2]]
     ((name,),) = ask("SELECT line->>'recipe' FROM events WHERE kind = 'run.started' AND run = 'b'", *runs)
     assert name == "demo"
-    assert ask("SELECT run, evaluation, step, passed FROM evaluations", *runs) == [["b", "step-000002", 2, True]]
+    assert ask("SELECT run, name, step, passed FROM evaluations", *runs) == [["b", "step-000002", 2, True]]
     assert ask("SELECT count(*) FROM metrics JOIN runs USING (run)", *runs) == [[5]]
     assert len(ask("SELECT * FROM metrics", *runs, most=2)) == 2
 
@@ -215,7 +216,7 @@ def test_lines_that_are_no_events_cost_a_question_nothing(folder: Path) -> None:
 
 def test_a_record_whose_tables_are_none_is_damaged(folder: Path) -> None:
     (make_run(folder, "odd") / "config.json").write_bytes(b'{"config": {"run": 3}}')
-    assert [line.state for line in list_run_rows(folder, NOW)] == [RunListStatus.DAMAGED]
+    assert [line.status for line in list_run_rows(folder, NOW)] == [RunStatus.DAMAGED]
     with pytest.raises(UserError, match="no run's record"):
         read_compared_runs([make_run(folder, "whole"), folder / "odd"], NOW)
 

@@ -1,4 +1,4 @@
-"""What a request asks for.  Pure: query parameters in, filters out, or a line that says which makes no sense."""
+"""Parses query parameters, of the API and of the terminal UI's search line, into filters.  Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from launch.monitor.archive.query import (
     ValueRange,
     parse_page_cursor,
 )
-from launch.monitor.web.responses import ApiError
 from protocol.cli.suggestions import did_you_mean
+from protocol.errors import LongshoreError
 
 T = TypeVar("T")
 Parameters = Mapping[str, str]
@@ -33,13 +33,17 @@ _GROUPS = ("step", "state", "reason", "task", "q", "reward_min", "reward_max")
 _GROUP_STATES = ("open", "buffered", "trained", "dropped", "mixed")
 
 
+class InvalidQueryError(LongshoreError):
+    """A parameter makes no sense; the message is one line for the person."""
+
+
 def parse_integer(given: Parameters, name: str, default: int, *, low: int = 0, high: int = (1 << 53) - 1) -> int:
-    """A whole number within bounds.  Raises RefusedError, as everything here does."""
+    """Return a whole number within bounds.  Raises InvalidQueryError, as all functions here do."""
     text = given.get(name, "")
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 17 and low <= int(text) <= high):
-        raise ApiError(400, f"{name}={text[:40]!r}: a whole number from {low} to {high}")
+        raise InvalidQueryError(f"{name}={text[:40]!r}: a whole number from {low} to {high}")
     return int(text)
 
 
@@ -51,7 +55,7 @@ def parse_number(given: Parameters, name: str) -> float | None:
     except ValueError:
         value = np.nan
     if value is not None and not np.isfinite(value):
-        raise ApiError(400, f"{name}={text[:40]!r} is not a number")
+        raise InvalidQueryError(f"{name}={text[:40]!r} is not a number")
     return value
 
 
@@ -59,7 +63,7 @@ def reject_unknown(given: Parameters, known: Sequence[str]) -> None:
     """Refuse parameters that mean nothing here: a filter that is spelt wrong would show everything."""
     for name in given:
         if name not in known:
-            raise ApiError(400, f"there is no parameter {name[:40]!r} here{did_you_mean(name, known)}")
+            raise InvalidQueryError(f"there is no parameter {name[:40]!r} here{did_you_mean(name, known)}")
 
 
 def parse_trajectory_page(given: Parameters) -> PageRequest:
@@ -107,11 +111,11 @@ def parse_group_filter(given: Parameters, last_step: int | None) -> GroupFilter:
 def _parse_page(given: Parameters, sorts: Sequence[str]) -> PageRequest:
     sort, cursor = given.get("sort", sorts[0]), given.get("cursor", "")
     if sort not in sorts:
-        raise ApiError(400, f"sort={sort[:40]!r}: one of {', '.join(sorts)}")
+        raise InvalidQueryError(f"sort={sort[:40]!r}: one of {', '.join(sorts)}")
     try:
         after = parse_page_cursor(cursor) if cursor else None
     except ValueError:
-        raise ApiError(400, f"cursor={cursor[:40]!r} is not one of ours: leave it out for the first page") from None
+        raise InvalidQueryError(f"cursor={cursor[:40]!r} is not one of ours: leave it out for the first page") from None
     return PageRequest(sort, parse_integer(given, "limit", 100, low=1, high=MAX_ROWS), after)
 
 
@@ -131,7 +135,7 @@ def _several(given: Parameters, name: str, known: Sequence[str], kind: Callable[
     words = _words(given, name)
     for word in words:
         if word not in known:
-            raise ApiError(400, f"{name}={word[:40]!r}: of {', '.join(known)}")
+            raise InvalidQueryError(f"{name}={word[:40]!r}: of {', '.join(known)}")
     return tuple(map(kind, words))
 
 
@@ -143,5 +147,5 @@ def _bounds(given: Parameters, name: str) -> ValueRange:
 def _passed(given: Parameters) -> bool | None:
     text = given.get("passed", "")
     if text not in {"", "true", "false"}:
-        raise ApiError(400, f"passed={text[:40]!r}: true or false")
+        raise InvalidQueryError(f"passed={text[:40]!r}: true or false")
     return None if not text else text == "true"

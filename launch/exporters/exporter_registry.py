@@ -1,0 +1,60 @@
+"""Opens the metric exporters that a run names: the built-in ones and those that plugins add."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterable
+from typing import cast
+
+from launch.config.metrics import BUILTIN_SINKS
+from launch.exporters.metric_exporter import ExporterFactory, ExporterSettings, MetricExporter
+from launch.exporters.tensorboard import TensorBoardExporter
+from launch.exporters.trackio import TrackioExporter
+from launch.exporters.wandb import WandbExporter
+from protocol.errors import UserError
+from protocol.plugins import PluginGroup, load_plugin
+
+_BUILTIN: dict[str, ExporterFactory] = {
+    "wandb": WandbExporter,
+    "tensorboard": TensorBoardExporter,
+    "trackio": TrackioExporter,
+}
+
+
+def check_exporters(names: Iterable[str]) -> None:
+    """Raise UserError unless the packages that these exporters need are installed."""
+    for name in names:
+        if name not in BUILTIN_SINKS:
+            load_plugin(PluginGroup.METRIC_SINKS, name)
+        elif importlib.util.find_spec(name) is None:
+            raise UserError(
+                f"metrics.sinks names '{name}', and {sys.executable} does not have that package: {sys.executable} -m "
+                f"pip install 'longshore[{name}]', or leave it out"
+            )
+
+
+def open_exporter(name: str, settings: ExporterSettings) -> MetricExporter:
+    """Open an exporter.  Raises UserError, with the reason, if that fails."""
+    check_exporters([name])
+    try:
+        return _find_factory(name)(settings)
+    except UserError:
+        raise
+    except Exception as error:
+        why = (str(error).strip().splitlines() or ["without a word"])[0]
+        raise UserError(
+            f"metrics.sinks: {name} cannot be opened ({type(error).__name__}: {why}): mend that, or leave it out "
+            "(metrics.jsonl is written anyway)"
+        ) from error
+
+
+def _find_factory(name: str) -> ExporterFactory:
+    if name in _BUILTIN:
+        return _BUILTIN[name]
+    added = load_plugin(PluginGroup.METRIC_SINKS, name)
+    if not callable(added):
+        raise UserError(
+            f"'{name}' of {PluginGroup.METRIC_SINKS} is no exporter: it has to be callable with ExporterSettings"
+        )
+    return cast("ExporterFactory", added)
