@@ -16,7 +16,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).parent
-PAGE_PACKAGES = "launch/monitor/packages/node_modules"
+PAGE_PACKAGES = "launch/pages/packages/node_modules"
 
 
 class BuildWithInit(build_py):

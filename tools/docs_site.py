@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FROM_ROOT = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
-    "assets/mark.svg": "launch/monitor/static/mark.svg",
+    "assets/mark.svg": "launch/pages/static/mark.svg",
 }
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 

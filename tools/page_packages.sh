@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-FOLDER=launch/monitor/packages
+FOLDER=launch/pages/packages
 MARK=$FOLDER/node_modules/.longshore-setup
 LOGS=.longshore/logs
 mkdir -p "$LOGS"

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from launch.config.loader import Toml
-from launch.monitor.reports.html_document import PageHeader, PageSection, html_document, html_section, html_table
+from launch.pages.html_document import PageHeader, PageSection, html_document, html_section, html_table
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import NoSuchRunError, load_stored_tables
 from launch.runs.run_list import RUN_COLUMNS as LINE_HEAD

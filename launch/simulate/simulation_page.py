@@ -8,7 +8,7 @@ from pathlib import Path
 
 import orjson
 
-from launch.monitor.reports.html_document import PageHeader, PageSection, html_document, html_section, html_table
+from launch.pages.html_document import PageHeader, PageSection, html_document, html_section, html_table
 from launch.simulate.plot.canvas import CanvasPoint
 from launch.simulate.plot.chart import HEIGHT, WIDTH, Chart, draw_chart
 from launch.simulate.plot.png import PngCanvas

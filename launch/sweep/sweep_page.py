@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from launch.monitor.reports.html_document import (
+from launch.pages.html_document import (
     PageHeader,
     PageSection,
     html_document,

@@ -25,8 +25,8 @@ from launch.evaluation.comparison.comparison_tables import (
 )
 from launch.evaluation.comparison.evaluation_comparison import EvaluationComparison, PairedEvaluation
 from launch.evaluation.comparison.paired_tasks import TaskPair
-from launch.monitor.reports.html_document import PageHeader, PageSection, html_document, html_section, html_table
-from launch.monitor.reports.script_bundle import bundle_scripts
+from launch.pages.html_document import PageHeader, PageSection, html_document, html_section, html_table
+from launch.pages.script_bundle import bundle_scripts
 from protocol.events import JsonValue
 from protocol.run_directory.recording_reader import read_recording
 

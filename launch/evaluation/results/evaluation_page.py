@@ -7,7 +7,7 @@ from html import escape
 
 from launch.evaluation.attempts import AttemptId, AttemptRecord
 from launch.evaluation.results.evaluation_summary import EvaluationSummary, tally_tasks
-from launch.monitor.reports.html_document import (
+from launch.pages.html_document import (
     PageHeader,
     PageSection,
     html_document,

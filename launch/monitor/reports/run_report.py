@@ -15,7 +15,11 @@ import orjson
 
 from launch.evaluation.online.run_evaluations import read_evaluation
 from launch.evaluation.scores import family_table
-from launch.monitor.reports.html_document import (
+from launch.monitor.reports.run_report_facts import ReportFacts, collect_report_facts, get_held_out_family
+from launch.monitor.run_state.model import EpisodeProgress
+from launch.monitor.run_state.store import RunStore
+from launch.monitor.run_state.view import RunView
+from launch.pages.html_document import (
     PageHeader,
     PageSection,
     html_document,
@@ -23,11 +27,7 @@ from launch.monitor.reports.html_document import (
     html_section,
     html_table,
 )
-from launch.monitor.reports.run_report_facts import ReportFacts, collect_report_facts, get_held_out_family
-from launch.monitor.reports.script_bundle import bundle_scripts
-from launch.monitor.run_state.model import EpisodeProgress
-from launch.monitor.run_state.store import RunStore
-from launch.monitor.run_state.view import RunView
+from launch.pages.script_bundle import bundle_scripts
 from protocol.events import JsonValue
 from protocol.files.filesystem import replace_file
 from protocol.run_directory.layout import CONFIG_FILE, REPORT_FILE, SUMMARY_FILE

@@ -8,7 +8,6 @@ first, and the page says so where it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TypeAlias
 
 import orjson
@@ -18,9 +17,10 @@ from launch.monitor.archive.recordings import read_sanitized_recording
 from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.archive.trajectory_details import read_trajectory_detail
 from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext, UnreadableTrajectoryError
-from launch.monitor.packages import package_text
-from launch.monitor.reports.html_document import csp_source, html_head
-from launch.monitor.reports.script_bundle import bundle_scripts
+from launch.pages.html_document import csp_source, html_head
+from launch.pages.packages import package_text
+from launch.pages.script_bundle import bundle_scripts
+from launch.pages.static_files import static_text
 from protocol.run_directory.recording_reader import recording_path
 
 TOKENS = 2_000
@@ -28,7 +28,6 @@ TOKENS = 2_000
 MAX_BYTES = 48 << 20
 EmbeddedAnswers: TypeAlias = dict[str, object]
 
-_STATIC = Path(__file__).parents[1] / "static"
 _STYLES = ("tokens.css", "page/page.css", "page/views.css", "page/terminal.css")
 
 
@@ -90,9 +89,7 @@ def _cast(run_dir: Path, name: str) -> str:
 def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
     """``at``: the view that opens first."""
     data = orjson.dumps({"at": at, "answers": answers}, option=orjson.OPT_NON_STR_KEYS).replace(b"<", b"\\u003c")
-    styles = "\n".join(
-        [package_text("player.css"), *((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES)]
-    )
+    styles = "\n".join([package_text("player.css"), *(static_text(name) for name in _STYLES)])
     player, page = _inline(package_text("player.js")), _inline(bundle_scripts("page/app.js"))
     directives = (
         f"script-src {csp_source(player)} {csp_source(page)} 'wasm-unsafe-eval'",

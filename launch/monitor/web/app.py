@@ -20,14 +20,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from launch.monitor.archive.query_parameters import InvalidQueryError
-from launch.monitor.packages import package_file
 from launch.monitor.run_follower import RunFollower
 from launch.monitor.web.access import LoopbackOnlyMiddleware, SecurityHeadersMiddleware, TokenMiddleware
 from launch.monitor.web.api import MonitorApi
 from launch.monitor.web.responses import ApiError, error_response
 from launch.monitor.web.watched_runs import WatchedRuns
-
-STATIC = Path(__file__).parents[1] / "static"
+from launch.pages.packages import package_file
+from launch.pages.static_files import STATIC_FOLDER
 
 
 def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
@@ -46,7 +45,7 @@ def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
             Route("/", _page),
             *MonitorApi(runs).routes(),
             Route("/api/{rest:path}", _unknown),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
             Route("/packages/{name}", _package),
             Route("/{rest:path}", _unknown),
         ],
@@ -62,7 +61,7 @@ def create_monitor_app(run_dir: Path, token: str = "") -> Starlette:
 
 
 async def _page(_: Request) -> Response:
-    return FileResponse(STATIC / "index.html")
+    return FileResponse(STATIC_FOLDER / "index.html")
 
 
 async def _package(request: Request) -> Response:

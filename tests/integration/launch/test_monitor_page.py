@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from launch.bench.monitor.synthetic_run import write_synthetic_run
-from launch.monitor.packages import package_file
+from launch.pages.packages import package_file
 from launch.run_records.run_directory import hold_run_lock
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import CastWriter

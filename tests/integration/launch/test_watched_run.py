@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from launch.monitor.packages import package_file
+from launch.pages.packages import package_file
 from launch.run_records.run_directory import load_stored_config
 from tests.support.browser import Page, browsing, chromium
 from tests.support.cluster_runs import MiniRun, MiniRuns

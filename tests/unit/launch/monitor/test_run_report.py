@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from actors.scheduler.evaluation import EvaluationAttempt
-from launch import monitor
 from launch.monitor.reports.run_report import write_run_report
+from launch.pages.static_files import STATIC_FOLDER
 from launch.report import main
 from launch.run_records.run_directory import NoSuchRunError
 from protocol.events import EventLog
@@ -24,7 +24,6 @@ from protocol.run_directory.terminal_recordings import CastWriter
 from protocol.trajectory import EpisodeStatus
 from tests.support.fake_run import HELD_OUT, write_fake_run
 
-STATIC = Path(monitor.__file__).parent / "static"
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
@@ -117,7 +116,7 @@ def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the script")
 @pytest.mark.parametrize("high", [1, 2, 3, 4, 5, 8, 21])
 def test_a_whole_axis_has_whole_ticks_and_none_twice(high: int):
-    source = (STATIC / "curve.js").read_text()
+    source = (STATIC_FOLDER / "curve.js").read_text()
     ticks = re.search(r"function niceTicks.*?\n}\n", source, re.DOTALL)
     assert ticks
     script = f"{ticks[0]} console.log(JSON.stringify(niceTicks(0, {high}, 4, 1)))"
@@ -127,15 +126,15 @@ def test_a_whole_axis_has_whole_ticks_and_none_twice(high: int):
 
 
 def test_the_age_is_drawn_on_a_whole_axis():
-    chart = re.search(r"function ageChart.*?\n}\n", (STATIC / "charts.js").read_text(), re.DOTALL)
+    chart = re.search(r"function ageChart.*?\n}\n", (STATIC_FOLDER / "charts.js").read_text(), re.DOTALL)
     assert chart
     assert "whole: true" in chart[0]
-    assert all("curves.staleness_max" not in (STATIC / name).read_text() for name in ("report.js",))
+    assert all("curves.staleness_max" not in (STATIC_FOLDER / name).read_text() for name in ("report.js",))
 
 
 def test_the_pages_scripts_can_be_read():
     """Nothing formats them but people."""
-    lines = [(path.name, line) for path in STATIC.rglob("*.js") for line in path.read_text().splitlines()]
+    lines = [(path.name, line) for path in STATIC_FOLDER.rglob("*.js") for line in path.read_text().splitlines()]
     assert [(name, line) for name, line in lines if len(line) > 120] == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.monitor.packages import package_file
+from launch.pages.packages import package_file
 from protocol.errors import UserError
 from sandbox.init import build
 
@@ -35,7 +35,7 @@ def test_what_is_built_carries_pid_1_and_it_is_used_without_a_compiler(tmp_path:
         "no sandbox of Daytona's could be worked in"
     )
     assert files_of(built / "sandbox" / "datasets") == files_of(ROOT / "sandbox" / "datasets")
-    page = Path("launch", "monitor")
+    page = Path("launch", "pages")
     assert files_of(built / page / "static") == files_of(ROOT / page / "static"), "the monitor would have half a page"
     carried = {name for name in files_of(built / page / "packages") if name.startswith("node_modules/")}
     if package_file("uplot.js") is not None:

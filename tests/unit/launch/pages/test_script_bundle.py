@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.monitor.reports.script_bundle import bundle_scripts
+from launch.pages.script_bundle import bundle_scripts
+from launch.pages.static_files import STATIC_FOLDER
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node to run the script")
 
@@ -57,7 +58,7 @@ def test_what_we_bundle_parses_and_imports_nothing(entry: str, tmp_path: Path):
     assert done.returncode == 0, done.stderr
 
 
-STATIC = Path(__file__).parents[4] / "launch" / "monitor" / "static" / "page"
+STATIC = STATIC_FOLDER / "page"
 
 
 @needs_node

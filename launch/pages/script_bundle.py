@@ -11,12 +11,13 @@ import posixpath
 import re
 from pathlib import Path
 
-_STATIC = Path(__file__).parents[1] / "static"
+from launch.pages.static_files import STATIC_FOLDER
+
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "([^"]+)";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ((?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 
 
-def bundle_scripts(entry: str, folder: Path = _STATIC) -> str:
+def bundle_scripts(entry: str, folder: Path = STATIC_FOLDER) -> str:
     """``entry`` is a file of ``folder``.  Raises ValueError for imports in a circle, OSError for what is not there."""
     order: list[str] = []
     _visit(entry, folder, order, ())

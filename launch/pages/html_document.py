@@ -6,10 +6,10 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
 
-_STATIC = Path(__file__).parents[1] / "static"
+from launch.pages.static_files import STATIC_FOLDER, static_text
+
 _STYLES = ("tokens.css", "style.css", "report.css")
 
 
@@ -34,7 +34,7 @@ def csp_source(text: str) -> str:
 
 def _mark() -> str:
     """The logo, as an address."""
-    return f"data:image/svg+xml;base64,{base64.b64encode((_STATIC / 'mark.svg').read_bytes()).decode()}"
+    return f"data:image/svg+xml;base64,{base64.b64encode((STATIC_FOLDER / 'mark.svg').read_bytes()).decode()}"
 
 
 def html_head(title: str, styles: str, directives: Sequence[str] = (), *, script: str = "") -> str:
@@ -61,7 +61,7 @@ def html_document(head: PageHeader, body: str, *, style: str = "", script: str =
 
     ``style`` comes after the monitor's own; ``data`` is JSON for the script, with no ``<`` in it.
     """
-    styles = "\n".join((_STATIC / name).read_text(encoding="utf-8") for name in _STYLES) + style
+    styles = "\n".join(static_text(name) for name in _STYLES) + style
     directives, scripts = list[str](), ""
     if script:
         directives.append(f"script-src {csp_source(script)}")
