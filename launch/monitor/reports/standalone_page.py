@@ -8,6 +8,7 @@ first, and the page says so where it is asked for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 import orjson

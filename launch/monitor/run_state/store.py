@@ -15,7 +15,7 @@ from launch.monitor.run_state.model import MonitorState
 from launch.monitor.run_state.past_totals import PastTotals, add_totals, find_recent_offsets
 from launch.monitor.run_state.view import RunView, build_run_view
 from protocol.run_directory.cursors import Cursor, format_cursor
-from protocol.run_directory.json_fields import Event, get_mapping, get_number
+from protocol.run_directory.json_fields import Event, get_mapping, get_number, read_json_object
 from protocol.run_directory.layout import NoSuchRunError
 from protocol.run_directory.run_tail import RunTail
 
