@@ -1,1 +1,1 @@
-"""What runs and evaluations recorded, in the forms that other projects read."""
+"""Writes recorded trajectories of runs and evaluations in the formats of other projects."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS = 2_000
-"""Of one file."""
+"""Rows of one file."""
 COLUMNS = (
     ("id", "RUN/ID, or EVALUATION/TASK/ATTEMPT"),
     ("task", "the task's name"),

@@ -1,4 +1,4 @@
-"""Which trajectories are handed on.  Pure."""
+"""Selects the trajectories to export.  Pure."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class TrajectorySelection:
     selected: int = 0
 
     def accepts(self, task: str, reward: float) -> bool:
-        """What can be said before a trajectory is read."""
+        """Decide what is known before a trajectory is read."""
         reason = self._before(task, reward)
         if reason is not None:
             self.excluded[reason] += 1
         return reason is None
 
     def select(self, items: Iterable[ExportItem], fits: Callable[[RecordedTrajectory], bool]) -> Iterator[ExportItem]:
-        """Of those that are wanted the ones that passed, if that is asked for, and that the format can say."""
+        """Keep the wanted trajectories that passed, if that is asked for, and that the format can represent."""
         for item in items:
             reason = self._after(item.recorded, fits)
             if reason is None:

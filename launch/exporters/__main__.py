@@ -31,7 +31,7 @@ from protocol.events import EventLog, JsonValue
 from protocol.run_directory.cursors import Cursor
 
 _PATIENCE_S = 8.0
-"""With takers, at the end of a run."""
+"""Seconds to wait for exporters at the end of a run."""
 _LAST_PORT = 65_535
 _NICE = 10
 
@@ -94,7 +94,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _own_stdout() -> Generator[Callable[[str], None]]:
-    """What trackers print goes to standard error, so that the one line on standard output is ours."""
+    """Redirect what trackers print to standard error, so that standard output holds only our result."""
     stdout = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -117,7 +117,7 @@ def _settings(run: Path, project: str) -> ExporterSettings:
 
 
 def _ends(run: Path) -> Cursor:
-    """Where the run's files end now."""
+    """Return the current ends of the run's files."""
     paths = [*run.glob("events/*.jsonl"), *(run / name for name in STEP_FILES)]
     return {path.relative_to(run).with_suffix("").as_posix(): path.stat().st_size for path in paths if path.exists()}
 

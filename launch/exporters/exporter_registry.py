@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import cast
 
-from launch.config.metrics import BUILTIN_SINKS
+from launch.config.metrics import BUILTIN_EXPORTERS
 from launch.exporters.metric_exporter import ExporterFactory, ExporterSettings, MetricExporter
 from launch.exporters.tensorboard import TensorBoardExporter
 from launch.exporters.trackio import TrackioExporter
@@ -25,11 +25,11 @@ _BUILTIN: dict[str, ExporterFactory] = {
 def check_exporters(names: Iterable[str]) -> None:
     """Raise UserError unless the packages that these exporters need are installed."""
     for name in names:
-        if name not in BUILTIN_SINKS:
-            load_plugin(PluginGroup.METRIC_SINKS, name)
+        if name not in BUILTIN_EXPORTERS:
+            load_plugin(PluginGroup.METRIC_EXPORTERS, name)
         elif importlib.util.find_spec(name) is None:
             raise UserError(
-                f"metrics.sinks names '{name}', and {sys.executable} does not have that package: {sys.executable} -m "
+                f"metrics.exporters names '{name}', and {sys.executable} does not have that package: {sys.executable} -m "
                 f"pip install 'longshore[{name}]', or leave it out"
             )
 
@@ -44,7 +44,7 @@ def open_exporter(name: str, settings: ExporterSettings) -> MetricExporter:
     except Exception as error:
         why = (str(error).strip().splitlines() or ["without a word"])[0]
         raise UserError(
-            f"metrics.sinks: {name} cannot be opened ({type(error).__name__}: {why}): mend that, or leave it out "
+            f"metrics.exporters: {name} cannot be opened ({type(error).__name__}: {why}): mend that, or leave it out "
             "(metrics.jsonl is written anyway)"
         ) from error
 
@@ -52,9 +52,9 @@ def open_exporter(name: str, settings: ExporterSettings) -> MetricExporter:
 def _find_factory(name: str) -> ExporterFactory:
     if name in _BUILTIN:
         return _BUILTIN[name]
-    added = load_plugin(PluginGroup.METRIC_SINKS, name)
+    added = load_plugin(PluginGroup.METRIC_EXPORTERS, name)
     if not callable(added):
         raise UserError(
-            f"'{name}' of {PluginGroup.METRIC_SINKS} is no exporter: it has to be callable with ExporterSettings"
+            f"'{name}' of {PluginGroup.METRIC_EXPORTERS} is no exporter: it has to be callable with ExporterSettings"
         )
     return cast("ExporterFactory", added)

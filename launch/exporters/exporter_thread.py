@@ -1,4 +1,4 @@
-"""One taker and its thread: reads what is new, hands it on, counts what failed, and says the first failure once."""
+"""Runs one exporter in a thread: reads new steps, sends them, counts failures and reports the first."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class ExporterThread:
     exporter: MetricExporter
     run_dir: Path
     on_first_failure: Callable[[str], None]
-    """Hears the first failure."""
+    """Called with the first failure."""
     start_cursor: Cursor = field(default_factory=dict[str, int])
-    """From where in the run's files."""
+    """Where in the run's files the exporter starts."""
     sent_steps: int = 0
     failed_calls: int = 0
     _stop: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """A daemon: a process that ends waits for it no longer than :meth:`stop` does."""
+        """Start the thread, a daemon: a process that ends waits for it no longer than :meth:`stop` does."""
         self._thread = threading.Thread(target=self.run, name=f"exporter-{self.name}", daemon=True)
         self._thread.start()
 
     def run(self) -> None:
-        """Until :meth:`ask_to_stop`, and then all that there is once more."""
+        """Send new steps until :meth:`request_stop`, and then the rest once more."""
         reader = RunTail(self.run_dir, STEP_FILES, self.start_cursor)
         while not self._stop.wait(POLL_INTERVAL_S):
             self._send_new(reader)
@@ -43,12 +43,12 @@ class ExporterThread:
         self._guarded(self.exporter.close)
 
     def send_all(self) -> None:
-        """All that there is now, in this thread."""
+        """Send all steps written so far, in the calling thread."""
         self.request_stop()
         self.run()
 
     def _send_new(self, reader: RunTail) -> None:
-        """What is new."""
+        """Send the steps that were written since the last call."""
         for step, values in read_new_steps(reader):
             if self._guarded(lambda step=step, values=values: self.exporter.log_step(step, values)):
                 self.sent_steps += 1
@@ -57,7 +57,7 @@ class ExporterThread:
         self._stop.set()
 
     def join(self, timeout_s: float) -> bool:
-        """Whether it has ended."""
+        """Wait for the thread and return whether it has ended."""
         if self._thread is not None:
             self._thread.join(timeout_s)
             return not self._thread.is_alive()

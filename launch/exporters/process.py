@@ -20,7 +20,7 @@ from launch.processes.background_tasks import background_services, stop_process
 from protocol.errors import UserError
 
 _OPEN_S = 300.0
-"""For a process to start on a machine that may be busy, and for a tracker to let itself be opened."""
+"""Seconds for a process to start on a busy machine and for a tracker to open."""
 _STOP_S = 12.0
 
 

@@ -70,7 +70,7 @@ STEP_METRIC_HELP = {
 
 
 class PrometheusCollector(Collector):
-    """What is known so far.  Told in one thread, asked in others."""
+    """Collects the metrics of a run.  One thread updates it; others read it."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id

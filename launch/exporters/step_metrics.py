@@ -1,4 +1,4 @@
-"""Lines of ``metrics.jsonl`` as figures of a step."""
+"""Reads the lines of ``metrics.jsonl`` as the metrics of steps."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _NOT_FIGURES = frozenset({"step", "t"})
 class StepMetrics(NamedTuple):
     step: int
     values: Mapping[str, float]
-    """Every number of the line, those of its tables as ``table/key``."""
+    """All numbers of the line; those of its tables are named ``table/key``."""
 
 
 def read_new_steps(reader: RunTail) -> Iterator[StepMetrics]:
-    """What has been written since the last look; a line that says that steps are taken anew has no figures."""
+    """Yield the steps written since the last call, without the lines that take steps back."""
     while lines := reader.read():
         for line in lines:
             step = get_number(line.value, "step") if line.value is not None else None

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a page, a panel in the terminal, a report.
+"""Shows a run to people: a page, a terminal UI and a report.
 
 All of it reads the run directory and nothing else.  ``tail`` turns files into events and cursors, ``rules`` turns
 events into ``state``, ``view`` turns state into what readers get; ``store`` joins them.  ``archive`` has everything

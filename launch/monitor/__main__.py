@@ -26,7 +26,7 @@ TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
 _LAST_PORT = 65_535
 _LOOPBACK = "127.0.0.1"
 _LIGHT = (";7", ";15")
-"""How ``COLORFGBG`` ends where a terminal has a light background."""
+"""Endings of ``COLORFGBG`` that mean a light background."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -108,7 +108,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _address(host: str, port: int, token: str) -> str:
-    """What a browser is given."""
+    """Return the address that a browser opens."""
     name = socket.gethostname() if host in {"0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104  compared with
     return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
 

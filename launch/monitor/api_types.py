@@ -1,4 +1,4 @@
-"""What the monitor's API answers, as types: the page, the terminal UI and ``ctl`` are built on these.
+"""The types of the monitor's API, on which the page, the terminal UI and ``ctl`` are built.
 
 Each answer is one of these as JSON, field by field (docs/monitor.md says at which address).  Times are unix seconds,
 lengths are tokens, text of sandboxes and models has lost its control characters.  ``None`` is what is not known: not
@@ -18,22 +18,22 @@ Number: TypeAlias = "float | None"
 
 
 class TrajectoryState(StrEnum):
-    """Where a trajectory is."""
+    """The state of an acknowledged trajectory."""
 
     BUFFERED = "buffered"
-    """In the buffer: acknowledged, and no step has used it."""
+    """The trajectory is in the buffer: acknowledged, and no step has used it."""
     TRAINED = "trained"
     DROPPED = "dropped"
-    """For good; the row's ``reason`` says why."""
+    """No step will ever use it; the row's ``reason`` says why."""
 
 
 class TokenFate(StrEnum):
-    """What became of a token at the step that used its trajectory."""
+    """The use of a token by the step that used its trajectory."""
 
     PROMPT = "prompt"
-    """Not sampled: of the prompt, or of a template."""
+    """Not sampled: part of the prompt or of a template."""
     OBSERVATION = "observation"
-    """Not sampled: what the environment answered."""
+    """Not sampled: output of the environment."""
     WAITING = "waiting"
     """Sampled; no step has used it."""
     TRAINED = "trained"
@@ -55,18 +55,18 @@ class TokenFate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResultPage(Generic[T]):
-    """A part of a list."""
+    """One page of a list."""
 
     rows: list[T]
     next: str | None
     """``cursor`` of the page behind; None on the last.  It stays good while rows are added."""
     total: int
-    """Rows that match, on all pages."""
+    """The number of rows that match, on all pages."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunCard:
-    """A run among others."""
+    """One row of the list of runs."""
 
     id: str
     recipe: str
@@ -74,23 +74,23 @@ class RunCard:
     status: RunStatus
     step: int
     steps: int
-    """That it is to take; 0 where unknown."""
+    """The steps that the run is to take; 0 if unknown."""
     reward_mean: Number
     pass_rate: Number
-    """Both of the last step."""
+    """Mean reward and pass rate are those of the last step."""
     changed_at: float
-    """When its metrics, or else its record, were last written."""
+    """When the metrics, or else the configuration, were last written."""
     problem: str = ""
-    """One line: why its directory cannot be read; everything else is empty then."""
+    """Why the directory cannot be read, in one line; the other fields are empty then."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """The little that says where a run stands: on every page, once a second at most."""
+    """The progress of a run, shown on every page and sent once a second at most."""
 
     run: str
     revision: int
-    """Changes whenever anything that the API answers may have."""
+    """Changes whenever an answer of the API may have changed."""
     status: RunStatus
     phase: str
     step: int
@@ -104,12 +104,12 @@ class RunProgress:
     pass_rate: Number
     last_event_at: Number
     behind_bytes: int
-    """Of the run's files that are not taken in yet: not 0 for the first seconds of a long run, while totals still
-    grow; lists of trajectories are whole from the first answer."""
+    """Bytes of the run's files that are not read yet: not 0 for the first seconds of a long run, while totals still
+    grow; lists of trajectories are complete from the first answer."""
     problem: str = ""
     """One line for a person: the directory is gone, its files are damaged, …"""
     flow: str = ""
-    """What a person has made of a run that goes on: paused, draining."""
+    """The state that a person put a running run into: paused or draining."""
     directory: str = ""
     """Its path, as a person would type it where the monitor was started."""
     resume_command: str = ""
@@ -135,7 +135,7 @@ class StepRow:
     wait_s: Number
     step_s: Number
     version: str
-    """Of the weights that it updated; empty where no file says it."""
+    """The version of the weights that the step updated; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +145,13 @@ class MetricColumns:
     step: list[int]
     columns: dict[str, list[Number]]
     names: list[str]
-    """All that there are, asked for or not."""
+    """Names of all metrics, requested or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrajectoryRow:
     id: str
-    """As ``train-g000012-s03``: what every address below takes."""
+    """The trajectory id, as ``train-g000012-s03``, which the addresses below take."""
     group: int
     sample: int
     task: str
@@ -159,7 +159,7 @@ class TrajectoryRow:
     reason: str
     """Why it was dropped; empty otherwise."""
     status: str
-    """How the episode ended (:class:`protocol.trajectory.Status`)."""
+    """The status of the episode (:class:`protocol.trajectory.EpisodeStatus`)."""
     reward: float
     passed: bool | None
     tokens: int
@@ -167,14 +167,15 @@ class TrajectoryRow:
     step: int | None
     """The step that trained or dropped it."""
     advantage: Number
-    """Mean over its tokens with loss."""
+    """The mean over its tokens with loss."""
     logprob_gap: Number
-    """Mean of |log π − log μ| over them: learner's and engine's log-probability of the same token."""
+    """The mean of |log π − log μ| over its tokens with loss: the learner's and the engine's log-probability of the
+    same token."""
     at: Number
-    """When it was acknowledged."""
+    """When the trajectory was acknowledged."""
     attempt: int
     recording: str
-    """What ``terminals`` takes; whether there is a recording, a trajectory's own page says."""
+    """The name that ``terminals`` takes; the trajectory's own page says whether a recording exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,19 +204,19 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class GroupMemberDetail:
-    """A sample of a group beside the others."""
+    """One sample of a group, next to the others."""
 
     row: TrajectoryRow
     parts: dict[str, float]
-    """Of its reward, by name."""
+    """The parts of its reward, by name."""
     turns: int
     tests_passed: int
     tests: int
     ms: dict[str, float]
-    """By stage."""
+    """Milliseconds by stage."""
     error: str
     problem: str = ""
-    """Why its record cannot be read; then everything but ``row`` is empty."""
+    """Why its record cannot be read; all fields but ``row`` are empty then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,12 +224,12 @@ class GroupDetail:
     row: GroupRow
     members: list[GroupMemberDetail]
     missing: list[int]
-    """Samples that have not arrived: still out where the group is open, else given up."""
+    """Samples that have not arrived: still running if the group is open, else given up."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnView:
-    """A span of a segment's tokens."""
+    """A span of tokens of a segment."""
 
     kind: str
     """``prompt``, ``model`` or ``observation``."""
@@ -237,7 +238,7 @@ class TurnView:
     start: int
     end: int
     text: str
-    """At most 8,000 characters of it, head and tail."""
+    """The text, at most 8,000 characters of its head and tail."""
     cut_chars: int
     tool: str
     exit_code: int | None
@@ -247,7 +248,7 @@ class TurnView:
     cuts: int
     reward: float
     version: str
-    """Under which the engine was asked."""
+    """The version of the weights when the engine was asked."""
     sampled: int
     trained: int
     """Tokens of it, with loss."""
@@ -256,7 +257,7 @@ class TurnView:
     logprob_gap_max: Number
     staleness_max: int | None
     at_s: Number
-    """Where it stands in the recording, seconds from its beginning."""
+    """Where the turn is in the recording, in seconds from its start."""
     recording_offset: int | None
     """The same in bytes of the recording's file."""
 
@@ -291,7 +292,7 @@ class TrajectoryDetail:
     directory: str
     """:attr:`Head.directory`."""
     size: int
-    """Of its group."""
+    """The number of samples of its group."""
     seed: int
     parts: dict[str, float]
     tests: list[TestView]
@@ -303,7 +304,7 @@ class TrajectoryDetail:
     started_at: float
     ms: dict[str, float]
     trained_version: str
-    """Of the weights of the step that used it; empty where none did."""
+    """The version of the weights of the step that used it; empty if none did."""
     max_staleness: Number
     segments: list[SegmentView]
     recording: RecordingView | None
@@ -317,20 +318,20 @@ class TokenPage:
     start: int
     end: int
     total: int
-    """Of the segment."""
+    """The length of the segment."""
     id: list[int]
     text: list[str]
     """A character that several tokens make stands at the last of them."""
     logprob: list[Number]
-    """Of the engine, at the sampling temperature; None for what was not sampled."""
+    """The engine's log-probability at the sampling temperature; None for tokens that were not sampled."""
     probability: list[Number]
     version: list[str]
-    """Of the weights that sampled it; empty for what was not sampled."""
+    """The version of the weights that sampled the token; empty for tokens that were not sampled."""
     age: list[int | None]
-    """In optimizer steps, at the step that used it."""
+    """Staleness in optimizer steps at the step that used the token."""
     fate: list[TokenFate]
     learner_logprob: list[Number]
-    """The learner's, before the update that it was in."""
+    """The learner's log-probability before the update that used the token."""
     logprob_gap: list[Number]
     """``learner_logprob − logprob``."""
     advantage: list[Number]
@@ -338,7 +339,7 @@ class TokenPage:
 
 @dataclass(frozen=True, slots=True)
 class ActivityLane:
-    """What one engine, worker or learner did."""
+    """The activity of one engine, worker or learner."""
 
     name: str
     kind: str
@@ -358,7 +359,7 @@ class ActivityTimeline:
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """Every answer that is no success, and the data of the stream's ``gone``."""
+    """The body of every error, and the data of the stream's ``gone``."""
 
     error: str
-    """One line: what, why, and what to do."""
+    """One line: what happened, why, and what to do."""

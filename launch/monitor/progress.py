@@ -86,7 +86,7 @@ def _write(lines: list[str], stream: IO[str]) -> None:
 
 
 class ProgressLog:
-    """What a plain log was told already.  What came before the newest attempt was told by the one that made it."""
+    """What the plain log has already printed.  Earlier attempts printed their own lines."""
 
     def __init__(self) -> None:
         self._phases = 0.0
@@ -220,7 +220,7 @@ def render_panel(view: RunView) -> RenderableType:
 
 
 def _shown(evaluations: Sequence[EvaluationScore]) -> list[EvaluationScore]:
-    """Of those beside training the last few."""
+    """Return the last few evaluations beside training."""
     beside = [found for found in evaluations if found.name not in _ENDS]
     left_out = {found.name for found in beside[:-_BESIDE]}
     return [found for found in evaluations if found.name not in left_out]

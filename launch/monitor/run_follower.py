@@ -35,9 +35,9 @@ from protocol.weights import Lineage
 T = TypeVar("T")
 
 _LINES = 5_000
-"""Of events, that are taken in while others wait."""
+"""Events that are read while others wait."""
 _MOST = 1 << 12
-"""Samples of a group that are named as missing; a damaged line may say any size."""
+"""The largest number of samples of a group that are listed as missing; a damaged line may say any size."""
 _STATUS_INTERVAL_S = 2.0
 """Seconds between two looks at whether the driver lives."""
 
@@ -55,7 +55,7 @@ class RunFollower:
         self.revision = 0
         """Changes whenever anything may have."""
         self.is_gone = False
-        """Its directory was removed, or is another one: nothing is followed any more."""
+        """Whether the directory was removed or replaced: nothing is followed any more."""
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ class RunFollower:
 
     @property
     def live_recordings(self) -> frozenset[str]:
-        """Recordings that are being made."""
+        """Names of the recordings that are being written."""
         with self._lock:
             return self._live_recordings
 
@@ -131,7 +131,7 @@ class RunFollower:
             return view if self._is_running else as_stopped(view)
 
     def encode_view(self) -> bytes:
-        """The state, as ``/state`` answers it."""
+        """Return the state as ``/state`` answers it."""
         return encode_run_view(self.view())
 
     def head(self) -> RunProgress:
@@ -174,18 +174,18 @@ class RunFollower:
         return ""
 
     def locate(self, trajectory: str) -> LocatedTrajectory | None:
-        """A trajectory that was acknowledged; None for any other."""
+        """Return an acknowledged trajectory; None for any other."""
         with self._lock:
             row = self._catalog.trajectories.find_row(trajectory)
             return None if row is None else _located(self._catalog, row)
 
     def members(self, group: int) -> list[LocatedTrajectory]:
-        """Of a group, by sample."""
+        """Return the members of a group, by sample."""
         with self._lock:
             return [_located(self._catalog, row) for row in self._catalog.group_rows(group)]
 
     def group(self, number: int) -> GroupDetail | None:
-        """Its members side by side; None where there is no such group."""
+        """Return a group with its members; None where there is no such group."""
         row = self.query_catalog(lambda catalog: query.find_group(catalog, number))
         if row is None:
             return None
@@ -195,14 +195,14 @@ class RunFollower:
         return GroupDetail(row, members, [sample for sample in range(min(row.size, _MOST)) if sample not in here])
 
     def read_context(self) -> ReadContext:
-        """What details are read with."""
+        """Return what reading a trajectory's details needs."""
         with self._lock:
             bound, live = self._store.state.header.max_staleness, self._live_recordings
         lineage, vocabulary = self._read_lineage(), self._read_vocabulary()
         return ReadContext(self.run_dir, lineage, vocabulary, bound, live)
 
     def _read_lineage(self) -> Lineage:
-        """Again whenever the file has grown; one that cannot be read leaves what was known."""
+        """Return the lineage, read again whenever the file has grown; one that cannot be read leaves what was known."""
         try:
             size = (self.run_dir / "lineage.jsonl").stat().st_size
             if size != self._lineage_bytes:

@@ -14,12 +14,12 @@ _STYLES = ("tokens.css", "style.css", "report.css")
 
 
 class PageHeader(NamedTuple):
-    """What stands above a document's body."""
+    """The header of a document."""
 
     name: str
     """Escaped here."""
     kind: str
-    """What it is, for the window's title."""
+    """The kind of document, for the window's title."""
     facts: str
     """HTML."""
     verdict: str
@@ -28,18 +28,18 @@ class PageHeader(NamedTuple):
 
 
 def csp_source(text: str) -> str:
-    """How a Content-Security-Policy names this style or script."""
+    """Return the source expression by which a Content-Security-Policy names this style or script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _mark() -> str:
-    """The logo, as an address."""
+    """Return the logo as a data URL."""
     return f"data:image/svg+xml;base64,{base64.b64encode((STATIC_FOLDER / 'mark.svg').read_bytes()).decode()}"
 
 
 def html_head(title: str, styles: str, directives: Sequence[str] = (), *, script: str = "") -> str:
-    """The beginning of a page that needs no network, up to its body.  Its policy allows this style, pictures within it
-    and what ``directives`` add, which have to name the :func:`source` of each script, ``script`` among them."""
+    """Return the start of a page that needs no network, up to its body.  Its policy allows this style, pictures within
+    it and what ``directives`` add, which have to name the :func:`source` of each script, ``script`` among them."""
     policy = "; ".join(("default-src 'none'", "img-src data:", f"style-src {csp_source(styles)}", *directives))
     scripts = f"<script>{script}</script>\n" if script else ""
     return f"""<!doctype html>
@@ -57,7 +57,7 @@ def html_head(title: str, styles: str, directives: Sequence[str] = (), *, script
 
 
 def html_document(head: PageHeader, body: str, *, style: str = "", script: str = "", data: str = "") -> str:
-    """A page that needs no network, under a policy that allows this style and this script alone, by their hashes.
+    """Return a page that needs no network, under a policy that allows only this style and this script by their hashes.
 
     ``style`` comes after the monitor's own; ``data`` is JSON for the script, with no ``<`` in it.
     """
@@ -97,7 +97,7 @@ def html_section(section: PageSection) -> str:
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], total: Sequence[str] | None = None) -> str:
-    """First column is text, the others are numbers."""
+    """Return a table whose first column is text and whose others are numbers."""
     if not rows and total is None:
         return '<p class="none">None.</p>'
     columns = "".join(f"<th>{escape(name)}</th>" for name in head)

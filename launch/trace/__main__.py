@@ -1,4 +1,5 @@
-"""``python -m launch.trace RUN …``: what each process of a run was at, as a file for ui.perfetto.dev or chrome://tracing.
+"""``python -m launch.trace RUN …``: what each process of a run was at, as a file for ui.perfetto.dev or
+chrome://tracing.
 
 Engines, workers with each episode, the learner, copies of weights, buffer and conductor are lanes; the time is seconds
 since the run began.  It only reads, so a run that goes on is no slower for it.

@@ -1,8 +1,8 @@
 """Follows one append-only file of lines that another process writes.
 
-The position is a byte offset, so it stays true when the reader restarts and when a run is resumed into the same file.  A
-line counts once its newline is written: a torn last line is left for the next read.  A file that shrank or was replaced
-is read again from its start.
+The position is a byte offset, so it stays true when the reader restarts and when a run is resumed into the same file.
+A line counts once its newline is written: a torn last line is left for the next read.  A file that shrank or was
+replaced is read again from its start.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 
 OPEN_S, RSS_MB, P95_MS, SLOWDOWN = 2.0, 300.0, 1000.0, 0.02
-"""What the monitor is held to."""
+"""The limits that the monitor has to meet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class MonitorBenchmarkOptions:
     steps: int
     cuts: int
     folder: Path | None
-    """Where the runs stay when it is over."""
+    """The folder in which the runs are kept; None deletes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class MonitorBenchmarkReport:
 
     @property
     def failures(self) -> Sequence[str]:
-        """What does not hold, one line each."""
+        """Return the goals that were missed, one line each."""
         live = self.live
         bounds = (
             ("seconds to open", self.opening.open_s, OPEN_S),

@@ -33,11 +33,11 @@ class ReconnectingClient:
 
     url: str
     cuts: int
-    """How often it breaks off by itself."""
+    """Seconds after which the client disconnects by itself."""
     rng: random.Random = field(default_factory=lambda: random.Random(11))
     seen: Counter[EventKey] = field(default_factory=Counter[EventKey])
     latencies_ms: list[float] = field(default_factory=list[float])
-    """Of events that were written while a connection was there."""
+    """Seconds from writing an event to its arrival, for events that were written while connected."""
     cut: int = 0
     _last: str = ""
     _news: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -101,12 +101,12 @@ async def read_server_sent_events(answer: aiohttp.ClientResponse) -> AsyncIterat
 
 
 def event_key(event: Event) -> EventKey:
-    """What tells an event from every other, of one whose process began anew too."""
+    """Return the identity of an event, which also differs between two lives of one process."""
     return event.get("writer"), event.get("seq"), event.get("t"), event.get("kind")
 
 
 def count_written_events(run_dir: Path) -> Counter[EventKey]:
-    """All that there are."""
+    """Return the identities of all events in the files."""
     found: Counter[EventKey] = Counter()
     for path in (run_dir / "events").glob("*.jsonl"):
         found.update(event_key(orjson.loads(line)) for line in path.read_bytes().splitlines())

@@ -37,7 +37,7 @@ class LiveMeasurement:
     missed: int
     """Events that the client never got."""
     repeated: int
-    """That it got more than once."""
+    """Events that the client received more than once."""
     events: int
     cuts: int
     monitor_cpu_s: float
@@ -79,7 +79,7 @@ class _RunCpu:
 
 
 def run_arguments(place: Path, steps: int) -> Sequence[str]:
-    """Of the command line of ``launch.cluster``.  Raises UserError where this machine cannot run it."""
+    """Return the arguments of ``launch.cluster``.  Raises UserError where this machine cannot run it."""
     values = (
         *tiny_overrides(RECIPE),
         "warm_start.enabled=false",

@@ -21,7 +21,7 @@ _TICKS_S = os.sysconf("SC_CLK_TCK")
 @dataclass(frozen=True, slots=True)
 class MonitorProcess:
     url: str
-    """Without a slash at its end."""
+    """The address, without a trailing slash."""
     pid: int
 
     @property

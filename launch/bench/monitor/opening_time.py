@@ -1,4 +1,4 @@
-"""How long it takes from nothing to the first page of a long run, and what memory its server settles at."""
+"""Measures the time from start to the first page of a long run, and the server's memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from launch.bench.monitor.monitor_process import MonitorProcess, serve_monitor
 from protocol.errors import InfraError
 
 _FIRST = ("/", "/api/runs/-/head", "/api/runs/-/steps?limit=50", "/api/runs/-/trajectories?limit=100")
-"""What a first page shows."""
+"""The requests of the first page."""
 _USE = (
     *("/api/runs", "/api/runs/-/state", "/api/runs/-/metrics", "/api/runs/-/groups?sort=spread&limit=200"),
     *("/api/runs/-/trajectories?step=last&sort=worst&limit=500", "/api/runs/-/trajectories?q=s03&sort=logprob_gap"),
@@ -24,7 +24,7 @@ _USE = (
     *("/api/runs/-/groups/7", "/api/runs/-/trajectories/train-g000007-s03"),
     *("/api/runs/-/trajectories/train-g000007-s03/tokens?limit=4000", "/api/runs/-/trajectories?task=sort&limit=500"),
 )
-"""What a person looks at then."""
+"""The requests of what a person opens next."""
 _ROUNDS = 3
 _SETTLE_S = 300.0
 
@@ -35,7 +35,7 @@ class OpeningMeasurement:
     """Median of the opens."""
     opens_s: Sequence[float]
     slowest_answer_s: float
-    """Of what is looked at then."""
+    """Seconds of each of those later requests."""
     rss_mb: float
     """The most, once the server has taken in the whole run."""
 

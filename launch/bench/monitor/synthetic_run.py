@@ -38,7 +38,7 @@ from protocol.weights import NO_VERSION, LineageEntry, WeightVersion, make_versi
 GROUP_SIZE, GROUPS_PER_STEP, WORKERS = 8, 8, 4
 _TURNS, _TURN_TOKENS, _PROMPT_TOKENS = 4, 32, 64
 _RECORDED = 256
-"""Of the last episodes there is a recording: they may be deleted at any time, and nobody lists them."""
+"""Only the last episodes have a recording: they may be deleted at any time, and nobody lists them."""
 _EPISODE_S = 2.0
 _START = 1_790_000_000.0
 _STATUSES = (
@@ -89,7 +89,7 @@ class SyntheticRun:
     trajectories: int = 0
 
     def write(self, count: int) -> int:
-        """At least ``count`` acknowledged trajectories; how many it came to."""
+        """Write at least ``count`` acknowledged trajectories and return their number."""
         self._begin()
         settings = JournalSettings(run_id=self.run_dir.name, max_trajectory_bytes=1 << 16, budget_bytes=1 << 30)
         journal = Journal(self.run_dir / "buffer" / "journal.sqlite", settings)
@@ -111,7 +111,7 @@ class SyntheticRun:
     _lineage: LineageLog = field(init=False)
     _lanes: list[ActivityLog] = field(init=False)
     _untrained: dict[str, Trajectory] = field(init=False)
-    """Of what no step has used yet."""
+    """The groups that no step has used yet."""
 
     def _begin(self) -> None:
         self.run_dir.mkdir(parents=True)
@@ -229,7 +229,7 @@ class SyntheticRun:
                 self._untrained.pop(f"train-g{group.group:06d}-s{sample:02d}")
 
     def _write_steps(self, journal: Journal) -> None:
-        """As many as there are batches."""
+        """Return one entry for each batch."""
         while (lease := journal.lease_batch(GROUPS_PER_STEP)) is not None:
             self.step += 1
             names = lease.trajectory_ids
@@ -293,5 +293,5 @@ def _segment(version: WeightVersion, sample: int) -> Segment:
 
 
 def write_synthetic_run(run_dir: Path, trajectories: int) -> int:
-    """How many there are: whole steps' worth, at least as many as asked for."""
+    """Return the number of trajectories: whole steps, and at least as many as asked for."""
     return SyntheticRun(run_dir).write(trajectories)

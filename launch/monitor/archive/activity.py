@@ -1,4 +1,4 @@
-"""What engines, workers and the learner were at over a span of time, from the running sums in ``activity/``.
+"""Reads the activity of engines, workers and the learner over a span of time from ``activity/``.
 
 Sums are exact between any two lines, so that a long span needs no more lines than slots: of a large file so many are
 read at even distances.  A process that began anew counts from 0 again, and its ``started`` says so.
@@ -22,7 +22,7 @@ from protocol.activity import ACTIVITY_FOLDER
 MAX_SLOTS = 1_000
 MAX_ACTIVITY_FILES = 512
 _WHOLE_BYTES = 1 << 20
-"""Of a span: so much is read line by line."""
+"""A span of at most this many bytes is read line by line."""
 _LINE_BYTES = 4_096
 """No line of ours is longer."""
 
@@ -54,7 +54,8 @@ class _Ends(NamedTuple):
 
 
 def read_activity(run_dir: Path, since: float | None, until: float | None, slots: int) -> ActivityTimeline:
-    """Of every process that keeps one; without ``since`` or ``until`` from the first line, to the last."""
+    """Return the activity of every process that logs it; without ``since`` or ``until`` from the first line, to the
+    last."""
     paths = sorted((run_dir / ACTIVITY_FOLDER).glob("*.jsonl"))[:MAX_ACTIVITY_FILES]
     ends = {path: found for path in paths if (found := _ends(path)) is not None}
     if not ends:
@@ -91,7 +92,8 @@ def mean_activity(lines: Sequence[_Line], span: TimeSlots) -> dict[str, list[flo
 
 
 def _running(lines: Sequence[_Line]) -> tuple[list[float], Mapping[str, list[float]]]:
-    """Times, and for each state sums that never fall: what began anew goes on from where the one before it was."""
+    """Return the times, and for each state sums that never decrease: what began anew goes on from where the one before
+    it was."""
     times: list[float] = []
     sums: dict[str, list[float]] = {state: [] for line in lines for state in line.seconds}
     base, last, started = dict.fromkeys(sums, 0.0), dict.fromkeys(sums, 0.0), lines[0].started
@@ -111,7 +113,7 @@ def _append(times: list[float], sums: Mapping[str, list[float]], t: float, value
 
 
 def _ends(path: Path) -> _Ends | None:
-    """Times of the first line and of the last."""
+    """Return the times of the first and the last line."""
     with suppress(OSError), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         first, last = _line_after(file, 0), _line_before(file, size)
@@ -121,7 +123,7 @@ def _ends(path: Path) -> _Ends | None:
 
 
 def _lines(path: Path, span: TimeSlots) -> Iterator[_Line]:
-    """Those of the span and one on either side of it, or of so many as there are slots."""
+    """Yield the lines of the span and one on either side, or about as many as there are slots."""
     with suppress(OSError), path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, _offset_of(file, size, span.since) - _LINE_BYTES)
@@ -140,7 +142,7 @@ def _lines(path: Path, span: TimeSlots) -> Iterator[_Line]:
 
 
 def _offset_of(file: BinaryIO, size: int, t: float) -> int:
-    """Near the first line that is not before ``t``: lines ascend."""
+    """Return an offset near the first line that is not before ``t``: lines ascend."""
     low, high = 0, size
     while high - low > _LINE_BYTES:
         middle = (low + high) // 2
@@ -150,7 +152,7 @@ def _offset_of(file: BinaryIO, size: int, t: float) -> int:
 
 
 def _line_after(file: BinaryIO, offset: int) -> _Line | None:
-    """The first whole line that begins at or behind ``offset``, of those that are not damaged."""
+    """Return the first whole, undamaged line that begins at or behind ``offset``."""
     file.seek(max(0, offset - 1))
     data = file.read(2 * _LINE_BYTES)
     start = data.find(b"\n") + 1 if offset else 0
@@ -159,7 +161,7 @@ def _line_after(file: BinaryIO, offset: int) -> _Line | None:
 
 
 def _line_before(file: BinaryIO, offset: int) -> _Line | None:
-    """The last whole line that ends at or before ``offset``."""
+    """Return the last whole line that ends at or before ``offset``."""
     start = max(0, offset - 2 * _LINE_BYTES)
     file.seek(start)
     data = file.read(offset - start)

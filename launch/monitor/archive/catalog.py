@@ -1,4 +1,4 @@
-"""What every trajectory, group and step of one run came to, followed by offset in four files.
+"""Keeps every trajectory, group and step of one run, followed by offset in four files.
 
 ``trajectories/index.jsonl`` says what there is, ``trained/index.jsonl`` what a step made of it, ``events/buffer.jsonl``
 how groups opened and closed, ``metrics.jsonl`` the steps' numbers.  Files are written by several processes: what one of
@@ -42,7 +42,7 @@ _MOST_SAMPLES = 1 << 16
 
 @dataclass(slots=True)
 class GroupFacts:
-    """What the buffer's events say of a group."""
+    """The buffer's events about a group."""
 
     task: str = ""
     size: int = 0
@@ -75,21 +75,21 @@ class RunCatalog:
         self.run_dir = run_dir
         self._begin()
         self.revision = 0
-        """Changes with every answer."""
+        """Changes whenever an answer may have changed."""
 
     def _begin(self) -> None:
         self.trajectories, self.steps = TrajectoryTable(), StepTable()
         self.groups: dict[int, GroupFacts] = {}
         self._dropped: dict[int, str] = {}
-        """Group → why its members are dropped, those that are still to be listed too."""
+        """Group → why its members are dropped, including those that are not listed yet."""
         self.versions: dict[int, int] = {}
         """Step → version of the weights that it updated."""
         self.ended = False
-        """The run is over, and what is left in its buffer is dropped."""
+        """Whether the run has ended, so that what is left in its buffer counts as dropped."""
         self.damaged_lines = 0
-        """Lines that were left out."""
+        """The number of damaged lines, which were left out."""
         self._uses_before_index: dict[str, TrajectoryUse] = {}
-        """Of trajectories that are not in the index yet."""
+        """Uses of trajectories that are not in the index yet."""
         self._index = FileTail(self.run_dir / TRAJECTORIES_FOLDER / EXPORT_INDEX)
         self._trained = FileTail(self.run_dir / TRAINED_FOLDER / EXPORT_INDEX)
         self._buffer = FileTail(self.run_dir / "events" / "buffer.jsonl")
@@ -99,11 +99,11 @@ class RunCatalog:
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes that are not taken in."""
+        """Bytes that are not read yet."""
         return sum(file.unread_bytes for file in self._files)
 
     def poll(self) -> bool:
-        """Take in what was appended, some megabytes at most; whether there may be more."""
+        """Read appended lines, a few megabytes at most, and return whether there may be more."""
         index = self._index.read_lines(_CHUNK_BYTES)
         self._add(index)
         if self._index.unread_bytes and index.lines:  # what others say of trajectories comes when these are listed
@@ -118,7 +118,7 @@ class RunCatalog:
         return self._note_news(found)
 
     def _note_news(self, found: Sequence[AppendedLines]) -> bool:
-        """Whether any of this was news; all of it begins anew where a file was replaced."""
+        """Return whether anything was new; start over if a file was replaced."""
         if replaced := any(fresh.replaced for fresh in found):
             self._begin()
         more = replaced or any(fresh.lines for fresh in found)
@@ -126,7 +126,7 @@ class RunCatalog:
         return more
 
     def set_ended(self, ended: bool) -> None:
-        """Whether the run has come to its end."""
+        """Set whether the run has ended."""
         if ended != self.ended:
             self.ended = ended
             self.revision += 1
@@ -174,7 +174,7 @@ class RunCatalog:
         self.versions = {step: version for step, version in self.versions.items() if step <= kept}
 
     def _mark_used(self, uses: Sequence[TrajectoryUse]) -> None:
-        """What is not in the index yet waits for that."""
+        """Mark uses; those of trajectories that are not in the index yet wait."""
         rows = [self.trajectories.find_row(use.entry.trajectory) for use in uses]
         self._uses_before_index |= {
             use.entry.trajectory: use for row, use in zip(rows, uses, strict=True) if row is None
@@ -183,7 +183,7 @@ class RunCatalog:
         self.trajectories.mark_used([row for row, _ in known], [use for _, use in known])
 
     def _read_ledger(self) -> None:
-        """Of a run that keeps no ``trained/``, what its newest checkpoint says, once."""
+        """Read, once, the newest checkpoint's ledger for a run without ``trained/``."""
         if self._ledger_read or self._trained.path.exists():
             return
         self._ledger_read = True
@@ -218,13 +218,13 @@ class RunCatalog:
             self.trajectories.mark_dropped(known, reason)
 
     def group_rows(self, group: int) -> list[int]:
-        """Rows of a group, by sample."""
+        """Return the rows of a group, by sample."""
         rows = np.flatnonzero(self.trajectories["group"] == group)
         return sorted(rows.tolist(), key=lambda row: int(self.trajectories["sample"][row]))
 
 
 def _ledger(run_dir: Path) -> Iterator[_LedgerLine]:
-    """Lines of the newest checkpoint's ledger that can be read."""
+    """Yield the readable lines of the newest checkpoint's ledger."""
     for path in sorted((run_dir / "checkpoints").glob("step-*[0-9]/ledger.jsonl"), reverse=True):
         with suppress(OSError):
             for raw in path.read_bytes().splitlines():

@@ -27,9 +27,9 @@ class GroupTable(NamedTuple):
     passed: Array
     sampled: Array
     step: Array
-    """Of its members, the last one that used any; −1 for none."""
+    """The last step that used one of its members; −1 if none did."""
     state: Array
-    """As :class:`launch.monitor.api_types.GroupRow` names it."""
+    """The state, named as in :class:`launch.monitor.api_types.GroupRow`."""
 
 
 def build_group_table(catalog: RunCatalog) -> GroupTable:
@@ -76,7 +76,7 @@ def _state_names(catalog: RunCatalog, known: Array, arrived: Array, states: Sequ
 
 
 def _facts(catalog: RunCatalog, group: int) -> GroupFacts:
-    """Of a group of which no event tells, that it is closed: the journal exports before it tells."""
+    """Return the group as closed although no event says so: the journal exports before it tells."""
     return catalog.groups.get(group) or _CLOSED
 
 

@@ -22,7 +22,7 @@ from protocol.trajectory import DropReason, make_trajectory_id
 from protocol.weights import format_version
 
 STATES = (TrajectoryState.BUFFERED, TrajectoryState.TRAINED, TrajectoryState.DROPPED)
-"""By the column's value."""
+"""Indexed by the value of the column ``state``."""
 TRAJECTORY_SORTS = ("newest", "oldest", "worst", "best", "longest", "shortest", "logprob_gap")
 GROUP_SORTS = ("newest", "oldest", "worst", "best", "spread")
 RUN_ENDED = DropReason.RUN_ENDED.value
@@ -42,7 +42,7 @@ class ValueRange:
 
 
 class PageCursor(NamedTuple):
-    """Of the last row of a page in its order."""
+    """The position of a page's last row in the order of the list."""
 
     value: float
     row: int
@@ -61,7 +61,7 @@ def parse_page_cursor(text: str) -> PageCursor:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Which part of a list."""
+    """The requested page of a list."""
 
     sort: str = "newest"
     limit: int = 100
@@ -92,7 +92,7 @@ class GroupFilter:
     task: str = ""
     words: str = ""
     reward: ValueRange = field(default_factory=ValueRange)
-    """Of the mean."""
+    """The bounds of the mean reward."""
 
 
 def newest_step(catalog: RunCatalog) -> int | None:
@@ -100,7 +100,7 @@ def newest_step(catalog: RunCatalog) -> int | None:
 
 
 def list_trajectories(catalog: RunCatalog, wanted: TrajectoryFilter, ask: PageRequest) -> ResultPage[TrajectoryRow]:
-    """Those that were acknowledged."""
+    """Return a page of the acknowledged trajectories."""
     matching = np.flatnonzero(_matching(catalog, wanted))
     keys = _trajectory_key(catalog, ask.sort)[matching]
     shown, next_, total = _paged(keys, matching, ask)
@@ -108,7 +108,7 @@ def list_trajectories(catalog: RunCatalog, wanted: TrajectoryFilter, ask: PageRe
 
 
 def list_groups(catalog: RunCatalog, wanted: GroupFilter, ask: PageRequest) -> ResultPage[GroupRow]:
-    """Those that were opened, or of which there is a trajectory."""
+    """Return a page of the groups that were opened or have a trajectory."""
     table = build_group_table(catalog)
     matching = np.flatnonzero(_matching_groups(catalog, table, wanted))
     keys = _group_key(table, ask.sort)[matching]
@@ -126,7 +126,8 @@ def list_steps(catalog: RunCatalog, ask: PageRequest) -> ResultPage[StepRow]:
 
 
 def select_metrics(catalog: RunCatalog, *, names: Sequence[str], after: int, points: int) -> MetricColumns:
-    """Of the steps after ``after``, thinned evenly to ``points`` (0: all); without ``names`` every one."""
+    """Return the metrics of the steps after ``after``, thinned evenly to ``points`` (0: all); without ``names`` every
+    one."""
     steps = catalog.steps
     chosen = steps.thinned_indices(after, points)
     known = sorted(steps.columns)
@@ -225,7 +226,7 @@ def _has_task(catalog: RunCatalog, part: str) -> Array:
 
 
 def _has_words(catalog: RunCatalog, words: str) -> Array:
-    """In the task's name, or in the id: of that as far as it names a group, or a group and a sample."""
+    """Match the task's name or the id: of that as far as it names a group, or a group and a sample."""
     keep, rows = _has_task(catalog, words), catalog.trajectories
     ids = np.fromiter(
         (

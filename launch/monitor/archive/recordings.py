@@ -19,7 +19,7 @@ _MARKER = b',"m","turn '
 
 class TurnPosition(NamedTuple):
     at_s: float
-    """From the recording's beginning."""
+    """Seconds from the start of the recording."""
     offset: int
     """Bytes."""
 
@@ -38,7 +38,7 @@ def find_turn_positions(path: Path) -> dict[int, TurnPosition]:
 
 
 def read_recording_title(path: Path) -> str:
-    """What its agent was told to do."""
+    """Return the instruction of the agent."""
     for raw, _ in _lines(path):
         title = (parse_json_object(raw) or {}).get("title")
         return sanitize_text(title) if isinstance(title, str) else ""

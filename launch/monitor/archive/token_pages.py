@@ -1,4 +1,4 @@
-"""What became of each token of a segment."""
+"""Reads the tokens of a segment with their staleness, fate and log-probabilities."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocol.trajectory import DropReason, Segment, TurnKind
 from protocol.weights import format_version
 
 MAX_TOKENS = 4_000
-"""Of a page."""
+"""The largest number of tokens of a page."""
 
 
 def read_token_page(
@@ -48,7 +48,7 @@ def read_token_page(
 
 
 def _fates(segment: Segment, tokens: TokenArrays, where: LocatedTrajectory, bound: Number) -> list[TokenFate]:
-    """What became of each token, the strongest word last."""
+    """Return the fate of each token; later rules override earlier ones."""
     found = np.full(len(segment), TokenFate.PROMPT, object)
     for turn in segment.turns:
         if turn.kind is TurnKind.OBSERVATION:
@@ -84,5 +84,5 @@ def to_json_numbers(values: Array) -> list[Number]:
 
 
 def round_for_display(value: float) -> float | None:
-    """As far as anybody reads it."""
+    """Round to the precision that people read."""
     return finite_or_none(float(f"{value:.5g}"))

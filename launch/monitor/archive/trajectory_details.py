@@ -56,7 +56,7 @@ def read_trajectory_detail(known: ReadContext, where: LocatedTrajectory) -> Traj
 
 
 def read_group_member(known: ReadContext, where: LocatedTrajectory) -> GroupMemberDetail:
-    """Beside the others of its group, also where its record is damaged."""
+    """Return one member of a group for the comparison, also if its record is damaged."""
     try:
         trajectory = read_trajectory(known.run_dir, where)
     except UnreadableTrajectoryError as error:

@@ -36,12 +36,12 @@ class LocatedTrajectory:
     entry: ExportIndexEntry
     used: TrainedTrajectoryEntry
     version: int
-    """Of the weights of the step that used it; −1 where none did."""
+    """The version of the weights of the step that used it; −1 if none did."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadContext:
-    """What is the same for all trajectories of a run."""
+    """What all trajectories of a run have in common."""
 
     run_dir: Path
     lineage: Lineage = field(default_factory=Lineage)
@@ -52,7 +52,7 @@ class ReadContext:
 
 
 class TokenArrays(NamedTuple):
-    """Of one segment, [T] each."""
+    """The tokens of one segment, [T] each."""
 
     ages: Array
     """−1 for what was not sampled, and where no step has used it."""

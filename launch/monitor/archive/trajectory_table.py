@@ -1,4 +1,4 @@
-"""What every trajectory came to, as columns: a hundred thousand take ten megabytes.
+"""The outcome of every trajectory, as columns: 100,000 rows take ten megabytes.
 
 Rows are only appended, in the order of arrival; their later columns are filled when a step has used them.  Strings that
 repeat (tasks, statuses, reasons, segments) are numbers into a list of names.
@@ -21,9 +21,9 @@ Array: TypeAlias = npt.NDArray[Any]
 BUFFERED, TRAINED, DROPPED = 0, 1, 2
 """Values of the column ``state``."""
 UNKNOWN = -1
-"""In columns of whole numbers; in others it is NaN."""
+"""The missing value of integer columns; float columns have NaN."""
 _MOST = 1 << 40
-"""Of a group's number; a damaged line may have any."""
+"""The largest group number; a damaged line may have any."""
 _DTYPES: Mapping[str, npt.DTypeLike] = {
     **dict.fromkeys(("group", "offset", "facts_offset"), np.int64),
     **dict.fromkeys(("sample", "task", "status", "reason", "length", "tokens", "sampled", "step"), np.int32),
@@ -36,17 +36,17 @@ _DTYPES: Mapping[str, npt.DTypeLike] = {
 
 
 class TrajectoryUse(NamedTuple):
-    """What a step made of a trajectory."""
+    """The use of a trajectory by a step."""
 
     entry: TrainedTrajectoryEntry
     step: int | None
     """None: of a batch that made no step."""
     version: int
-    """Of the weights that it updated."""
+    """The version of the weights that the step updated."""
 
 
 class StringTable:
-    """Strings as numbers, in the order in which they came."""
+    """Numbers strings in the order in which they first appear."""
 
     def __init__(self, first: Sequence[str] = ()) -> None:
         self._numbers = {name: number for number, name in enumerate(first)}
@@ -60,12 +60,12 @@ class StringTable:
         return found
 
     def find_numbers(self, names: Sequence[str]) -> list[int]:
-        """Numbers of those that ever came."""
+        """Return the numbers of those names that are known."""
         return [self._numbers[name] for name in names if name in self._numbers]
 
 
 def _within(values: Sequence[float], dtype: np.dtype[Any]) -> Array:
-    """As the column's type: a damaged line may have any number."""
+    """Convert values to the column's type: a damaged line may have any number."""
     if dtype.kind == "f":
         return np.array(values, dtype)
     bounds = np.iinfo(dtype)
@@ -104,7 +104,7 @@ class TrajectoryTable:
         return self.reasons.strings[self.integer_at("reason", row)]
 
     def export_entry(self, row: int) -> ExportIndexEntry:
-        """Where its record is, as the index has it."""
+        """Return the index entry that locates the trajectory's record."""
         group, sample = self.integer_at("group", row), self.integer_at("sample", row)
         return ExportIndexEntry(
             make_trajectory_id(group, sample),
@@ -119,7 +119,7 @@ class TrajectoryTable:
         )
 
     def trained_entry(self, row: int) -> TrainedTrajectoryEntry:
-        """Where the facts of its tokens are."""
+        """Return the entry that locates the facts of the trajectory's tokens."""
         return TrainedTrajectoryEntry(
             make_trajectory_id(self.integer_at("group", row), self.integer_at("sample", row)),
             segment=self.facts_segments.strings[self.integer_at("facts_segment", row)],
@@ -181,7 +181,7 @@ class TrajectoryTable:
             self._columns[name][which] = 0
 
     def mark_used(self, rows: Sequence[int], uses: Sequence[TrajectoryUse]) -> None:
-        """What steps made of them."""
+        """Record how steps used these rows."""
         entries = [use.entry for use in uses]
         values: Mapping[str, Sequence[float]] = {
             "state": [DROPPED if entry.reason else TRAINED for entry in entries],
@@ -203,5 +203,5 @@ class TrajectoryTable:
         self._columns["reason"][list(rows)] = self.reasons.intern(reason)
 
     def rewind_to(self, step: int) -> None:
-        """What later steps did was taken back."""
+        """Take back the uses of later steps."""
         self._reset(np.flatnonzero(self["step"] > step))

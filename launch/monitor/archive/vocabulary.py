@@ -38,7 +38,7 @@ EMPTY_VOCABULARY = TokenVocabulary({})
 
 
 def read_vocabulary(folders: Sequence[Path]) -> TokenVocabulary:
-    """Of the first folder that has a tokenizer that can be read; :data:`NONE` where none has."""
+    """Read the first readable tokenizer of these folders; :data:`NONE` where none has."""
     for folder in folders:
         try:
             return TokenVocabulary(_pieces(orjson.loads((folder / "tokenizer.json").read_bytes())))
@@ -57,7 +57,7 @@ def _pieces(tokenizer: Mapping[str, Any]) -> dict[int, bytes]:
 
 
 def _is_byte_level(decoder: object) -> bool:
-    """Whether a decoder, or one of a sequence, is GPT-2's."""
+    """Return whether a decoder, or one of a sequence, is GPT-2's."""
     if not isinstance(decoder, dict):
         return False
     known = cast("dict[str, Any]", decoder)

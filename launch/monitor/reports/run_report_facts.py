@@ -1,4 +1,4 @@
-"""What the report says, as text and numbers: a view and a summary in, facts out."""
+"""Derives the report's text and numbers from a view and a summary."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class ReportFacts:
     evaluation_total: tuple[str, ...] | None = None
     held_out_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     step_rows: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
-    """Of evaluations beside training: step, pass@1, greedy, episodes, and whether its checkpoint is the best."""
+    """Rows of the evaluations beside training: step, pass@1, greedy, episodes, and whether its checkpoint is the best.
+    """
     drops: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     machines: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
 
@@ -167,7 +168,7 @@ def _check_freshness(view: RunView, age: Event, bound: float | None) -> Guarante
 
 
 def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
-    """What blocked a run whose learner and engines share a device; None for one that did not give the promise up."""
+    """Check how long a colocated run was blocked; None for a run that is not colocated."""
     share = get_number(placement, "blocked_share") if placement else view.blocked_share
     if share is None or get_text(placement, "kind", "shared") != "shared":
         return None
@@ -182,7 +183,7 @@ def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
 
 
 def _pause_bound_ms(config: Event) -> float | None:
-    """How long the run's configuration lets an engine stand still for a load."""
+    """Return how long the configuration lets an engine pause for a weight update."""
     seconds = get_number(get_mapping(get_mapping(config, "config"), "engine"), "update_timeout_s")
     return None if seconds is None else 1000 * seconds
 

@@ -25,7 +25,7 @@ from launch.pages.static_files import static_text
 from protocol.run_directory.recording_reader import recording_path
 
 TOKENS = 2_000
-"""Of one answer: what static/page/tokens.js asks for at once."""
+"""The tokens of one answer: what static/page/tokens.js asks for at once."""
 MAX_BYTES = 48 << 20
 EmbeddedAnswers: TypeAlias = dict[str, object]
 

@@ -1,1 +1,2 @@
-"""What a run looks like now, derived from its events and metrics with bounded memory. Layers, lowest first: sanitize, event_text, model, event_rules, past_totals, view, store; only store reads files."""
+"""Derives a run's present state from its events and metrics, with bounded memory. Layers, lowest first: sanitize,
+event_text, model, event_rules, past_totals, view, store; only store reads files."""

@@ -1,4 +1,4 @@
-"""How a run's state follows from its events and metrics: events in, state out, no clock and no I/O.
+"""Rules that update a run's state from its events and metrics, without clock or I/O.
 
 Order across processes is only nearly right, so each rule tolerates an event that comes early, late or never.
 """
@@ -35,11 +35,11 @@ from protocol.run_directory.layout import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.trajectory import TRAIN_PURPOSE, is_training_trajectory
 
 EventRule = Callable[[MonitorState, Event, float], None]
-"""Takes in one event at its time."""
+"""A rule updates the state with one event at its time."""
 
 
 def apply_event(state: MonitorState, event: Event) -> None:
-    """Take in one event; a kind that is not known only enters the log."""
+    """Update the state with one event; a kind that is not known only enters the log."""
     t = get_number(event, "t") or 0.0
     state.last_event_at = max(state.last_event_at or 0.0, t)
     if (rule := _RULES.get(get_text(event, "kind"))) is not None:
@@ -49,7 +49,7 @@ def apply_event(state: MonitorState, event: Event) -> None:
 
 
 def apply_metrics(state: MonitorState, line: Event) -> None:
-    """Take in one line of metrics.jsonl, as :class:`launch.run_records.metrics_log.MetricsLog` writes it."""
+    """Update the state with one line of metrics.jsonl, as :class:`launch.run_records.metrics_log.MetricsLog` writes it."""
     if "rewound_to" in line:
         state.totals.rewinds += 1
         state.curve.rewind(get_integer(line, "rewound_to"))
@@ -137,7 +137,7 @@ def _eval_finished(state: MonitorState, event: Event, t: float) -> None:
 
 
 def _eval_ended(state: MonitorState, event: Event, t: float) -> None:
-    """What was there for one beside training has gone."""
+    """Remove what belonged to an evaluation beside training."""
     state.evaluating.pop(get_text(event, "name"), None)
     if "version" in event:
         state.engines.pop(EVALUATION_ENGINE, None)
@@ -150,7 +150,7 @@ def _node_up(state: MonitorState, event: Event, t: float) -> None:
 
 
 def _node_down(state: MonitorState, event: Event, t: float) -> None:
-    """With it, what was there: nobody else says so."""
+    """Mark what ran on the node as gone: nobody else says so."""
     node = get_text(event, "name")
     state.nodes.discard(node)
     for engine in state.engines.values():

@@ -1,4 +1,4 @@
-"""Events as sentences, for the log that a person reads."""
+"""Formats events as sentences for the log that a person reads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LogLine:
 
 
 def describe_event(event: Event) -> LogLine | None:
-    """None for events that only feed gauges."""
+    """Return an event as a line of the log; None for events that only feed gauges."""
     kind = get_text(event, "kind")
     if not kind or kind in _SILENT:
         return None
@@ -178,7 +178,7 @@ _SKIP_REASONS = {
     "nonfinite": "loss or gradient was not finite",
 }
 RUN_FLOWS = {"run": "going on", "pause": "paused", "drain": "draining"}
-"""What a person's word makes of a run."""
+"""The state that a person asked for → its text."""
 
 _SENTENCES: dict[str, Callable[[Event], str]] = {
     "run.started": _run_started,

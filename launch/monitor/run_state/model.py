@@ -1,4 +1,5 @@
-"""What a run looks like.  Every field is bounded, whatever the run's length; :mod:`launch.monitor.run_state.event_rules` fills it."""
+"""The state of a run.  Every field is bounded, whatever the run's length; :mod:`launch.monitor.run_state.event_rules`
+fills it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class RunHeader:
     reason: str = ""
     attempts: int = 0
     flow: str = "run"
-    """What a person asks of it: ``run``, ``pause`` or ``drain``."""
+    """The flow that a person asked for: ``run``, ``pause`` or ``drain``."""
     evaluates: bool = True
 
 
@@ -62,7 +63,7 @@ class EpisodeProgress:
     worker: str = ""
     started_at: float = 0.0
     turn: int = 0
-    """That it is at, from 1; 0 before the model has said anything."""
+    """The present turn, from 1; 0 before the model has replied."""
     sampled: int = 0
     versions: tuple[int, int] = (-1, -1)
     tool: str = ""
@@ -101,7 +102,7 @@ class MonitoredEngine:
     load_ms: float | None = None
     pause_ms_max: float = 0.0
     offloaded_s: float = 0.0
-    """How long the learner had its device."""
+    """How long the engine's memory was offloaded for the learner."""
     loads: int = 0
     restarts: int = 0
 
@@ -131,7 +132,7 @@ class EvaluationScore:
     at: float = 0.0
     """When it was finished."""
     step: int | None = None
-    """Of its weights, where that was told."""
+    """The step of the evaluated weights, if known."""
 
 
 @dataclass(slots=True)
@@ -140,23 +141,23 @@ class RunTotals:
     acknowledged: int = 0
     superseded: int = 0
     failed: dict[str, int] = field(default_factory=dict[str, int])
-    """Infrastructure failures by reason; their tickets were issued again."""
+    """Infrastructure failures by reason; their rollout requests were issued again."""
     dropped: dict[str, int] = field(default_factory=dict[str, int])
     """Acknowledged trajectories that were dropped, by reason.  Those of the learner's steps are in the curve."""
     trained: int = 0
     """Trajectories.  From the curve, as a step may be taken back."""
     published: int = 0
-    """Sets of weights that the learner gave out."""
+    """Versions of the weights that the learner published."""
     refused_messages: int = 0
     lost_events: int = 0
-    """That a process could not write, by its own word."""
+    """Events that processes could not write, by their own count."""
     deaths: int = 0
     rewinds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StepSums:
-    """What a step adds to the books of its lineage, or all steps up to one."""
+    """The counts that one step, or all steps up to one, add to a run's accounting."""
 
     trained: int = 0
     """Trajectories."""
@@ -171,7 +172,7 @@ class StepSums:
 
 
 def add_counts(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    """Counts by reason, added up; reasons that never came are left out."""
+    """Return the sum of two counts by reason; reasons that never came are left out."""
     return dict(Counter(some) + Counter(more))
 
 
@@ -226,7 +227,7 @@ class MetricCurve:
 
 @dataclass(frozen=True, slots=True)
 class OpenAlert:
-    """What the run said that a person should know, and has not taken back."""
+    """An alert that was raised and is not resolved yet."""
 
     name: str
     text: str
@@ -249,9 +250,9 @@ class MonitorState:
     nodes: set[str] = field(default_factory=set[str])
     workers: set[str] = field(default_factory=set[str])
     sandboxes: dict[str, SandboxCounts] = field(default_factory=dict[str, SandboxCounts])
-    """By the writer of ``sandbox.stats``."""
+    """Writer of ``sandbox.stats`` → its counts."""
     node_of_worker: dict[str, str] = field(default_factory=dict[str, str])
-    """The same writer → its node."""
+    """Writer of ``sandbox.stats`` → its node."""
     totals: RunTotals = field(default_factory=RunTotals)
     alerts: dict[str, OpenAlert] = field(default_factory=dict[str, OpenAlert])
     """Alert name → the alert that is still open."""

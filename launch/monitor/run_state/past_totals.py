@@ -1,4 +1,4 @@
-"""The long past of a run, for its totals alone, read beside the present.
+"""Counts the totals of a run's long past, beside the present.
 
 Of files that grow with every episode a reader begins near the end, so that a run of a hundred thousand episodes is on
 the screen at once.  What lies before is counted here, a piece at a time, from the lines that the totals are of.
@@ -16,7 +16,7 @@ from protocol.run_directory.cursors import Cursor
 from protocol.run_directory.json_fields import parse_json_object
 
 RECENT_BYTES = 2 << 20
-"""Of such a file, what is read as the present."""
+"""The last bytes of a long file, which are read as the present."""
 _CHUNK_BYTES = 1 << 20
 _EPISODIC = ("events/worker-", "events/buffer", "events/scheduler")
 _COUNTED = tuple(
@@ -29,7 +29,7 @@ _COUNTED = tuple(
 
 
 def find_recent_offsets(run_dir: Path) -> Cursor:
-    """Where the present begins in files that are long."""
+    """Return where the recent part of long files begins."""
     found: Cursor = {}
     for path in (run_dir / "events").glob("*.jsonl"):
         source = path.relative_to(run_dir).with_suffix("").as_posix()
@@ -52,12 +52,12 @@ def _line_near_end(path: Path) -> int:
 
 
 class PastTotals:
-    """What lies before ``present`` in its files.  Not thread-safe."""
+    """Counts the totals of what lies before ``present`` in its files.  Not thread-safe."""
 
     def __init__(self, run_dir: Path, present: Cursor) -> None:
         self._run_dir, self._left = run_dir, {source: (0, end) for source, end in present.items()}
         self.state = MonitorState()
-        """Of which totals and workers alone mean anything."""
+        """Only its totals and workers mean anything."""
 
     @property
     def remaining_bytes(self) -> int:
@@ -65,7 +65,7 @@ class PastTotals:
         return sum(end - at for at, end in self._left.values())
 
     def count_next_chunk(self) -> int:
-        """Count a piece of one file; the lines in it, 0 when nothing is left."""
+        """Count a piece of one file and return its number of lines; 0 when nothing is left."""
         for source, (at, end) in list(self._left.items()):
             data = self._piece(source, at, end)
             whole = data.rfind(b"\n") + 1
@@ -94,7 +94,7 @@ class PastTotals:
 
 
 def add_totals(past: RunTotals, present: RunTotals) -> RunTotals:
-    """Of both."""
+    """Return the sum of both totals."""
     values: Mapping[str, int | dict[str, int]] = {
         field.name: _sum(getattr(past, field.name), getattr(present, field.name)) for field in fields(RunTotals)
     }

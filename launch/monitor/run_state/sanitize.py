@@ -1,4 +1,4 @@
-"""What sandboxes and models wrote, made harmless for whoever reads it.  Pure.
+"""Makes text of sandboxes and models harmless for its readers.  Pure.
 
 :func:`plain` is for text: no escape sequence, no control character but newline and tab, nothing that turns the
 direction of writing.  :class:`SafeTerminal` is for what a terminal emulator plays: colours, cursor movement and erasing
@@ -22,7 +22,7 @@ _CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{_TURNING}]")
 
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\x9c]*\x1b?|[ -/]*)?\Z")
 _MAX_HELD = 4_096
-"""Of a sequence that has not ended; a longer one is no sequence that anybody waits for."""
+"""The longest unfinished sequence that is kept; a longer one is no sequence that anybody waits for."""
 _PLAYED = re.compile(r"\x1b\[[0-9;:?]*[ABCDEFGHJKLMPSTXZ@`abdefghlmrsu]|\x1b[78=>DEHM]|\x1b[()][0-9A-B]")
 _SILENT = re.compile("[\x00-\x07\x10-\x1a\x1c-\x1f\x7f-\x9f]")
 
@@ -52,7 +52,7 @@ class TerminalSanitizer:
         self._held = ""
 
     def sanitize(self, text: str) -> str:
-        """What of it may be played now."""
+        """Return the part that may be played now."""
         text = self._held + text
         unfinished = _UNFINISHED.search(text)
         self._held = ""

@@ -1,8 +1,8 @@
 """A run directory as a reader sees it: the files in, a view out.
 
 ``RunStore`` only reads, and holds no state that the files do not give back: a new one at the same directory shows the
-same, once it has counted what a long run did long ago (:mod:`launch.monitor.run_state.past_totals`).  It is not thread-safe; one
-owner polls it and hands out immutable views.
+same, once it has counted what a long run did long ago (:mod:`launch.monitor.run_state.past_totals`).  It is not
+thread-safe; one owner polls it and hands out immutable views.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RunStore:
         self._config_read = False
 
     def poll(self, limit: int = 20_000) -> int:
-        """Take in what was appended since the last call, at most ``limit`` lines, or else a piece of the long past; 0
+        """Read at most ``limit`` appended lines, or else a piece of the long past, and return their number; 0
         when there is neither."""
         if not self._config_read:
             self._read_config()
@@ -54,16 +54,16 @@ class RunStore:
 
     @property
     def cursor(self) -> Cursor:
-        """Up to where events are taken in."""
+        """The position up to which events are read."""
         return {source: at for source, at in self._reader.cursor.items() if source != _METRICS}
 
     @property
     def behind_bytes(self) -> int:
-        """Of the long past."""
+        """Bytes of the long past that are not counted yet."""
         return self._history.remaining_bytes
 
     def catch_up(self) -> None:
-        """Poll until nothing is left."""
+        """Poll until nothing is left to read."""
         while self.poll():
             pass
 

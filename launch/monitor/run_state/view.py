@@ -90,10 +90,10 @@ class RunView:
     phase: str
     phases: list[PhaseSpan]
     order: Sequence[str]
-    """Every phase in order, so that a page can draw those to come."""
+    """All phases in order, including those to come."""
     step: int
     latest: dict[str, float]
-    """The last step's metrics."""
+    """The metrics of the last step."""
     curves: dict[str, list[float | None]]
     """Columns of equal length, ``step`` first; thinned evenly."""
     staleness_histogram: list[float]
@@ -110,9 +110,9 @@ class RunView:
     totals: RunTotals
     engines: list[EngineSummary]
     blocked_share: float | None
-    """Of the training so far, for how much of it the engines stood aside for the learner; None where they never did."""
+    """The share of training time during which the engines were offloaded for the learner; None if they never were."""
     published: int
-    """Sets of weights that the learner gave out."""
+    """Versions of the weights that the learner published."""
     nodes: int
     workers: int
     sandboxes: SandboxCounts
@@ -123,13 +123,13 @@ class RunView:
     last_event_at: float | None
     reading: dict[str, int]
     cursor: str
-    """Where ``/api/runs/RUN/events?cursor=`` goes on from."""
+    """The cursor from which ``/api/runs/RUN/events?cursor=`` continues."""
     empty: bool
     """The run directory holds nothing to show yet."""
 
 
 def as_stopped(view: RunView) -> RunView:
-    """Of a run that nobody drives: nothing runs, whatever its last events say."""
+    """Return the view of a run without a driver: nothing runs, whatever its last events say."""
     return replace(view, running=[], running_count=0, sandboxes=replace(view.sandboxes, live=0, waiting=0))
 
 

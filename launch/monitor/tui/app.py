@@ -40,7 +40,7 @@ from launch.monitor.tui.views.trajectory_view import TrajectoryView
 
 POLL_S = 0.25
 NEWS_S = 1.0
-"""What is shown is asked for again no oftener."""
+"""Seconds between two reloads of what is shown."""
 TABS = (
     Tab("1", "overview", "Overview"),
     Tab("2", "trajectories", "Trajectories"),
@@ -173,7 +173,7 @@ class MonitorApp(App[None]):
             self.push_screen(HelpScreen(self._keys(page)))
 
     def _keys(self, page: TabbedScreen | DetailScreen) -> list[KeySection]:
-        """What can be pressed now, here and everywhere, of what textual's own parts do not have anyway."""
+        """Return the keys that work now, without those of textual's own parts."""
         here, everywhere = dict[str, list[str]](), dict[str, list[str]]()
         for active in page.active_bindings.values():
             if active.enabled and active.binding.description in _described(active.node):

@@ -48,7 +48,7 @@ class TabbedScreen(MonitorScreen):
         await self.run_action(f"app.show('{event.name}')")
 
     def show(self, name: str) -> None:
-        """One of the tabs."""
+        """Switch to one of the tabs."""
         self.query_one(ContentSwitcher).current = name
         self.query_one(TabLine).select(name)
         self.shown = self._views[name]
@@ -73,7 +73,7 @@ class DetailScreen(MonitorScreen):
 class KeySection(NamedTuple):
     title: str
     keys: Mapping[str, Sequence[str]]
-    """What they do → the keys."""
+    """Action → its keys."""
 
 
 class HelpScreen(ModalScreen[None]):

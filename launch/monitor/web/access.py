@@ -1,5 +1,5 @@
-"""Who may ask: on loopback everybody, beyond it who has the token, by header or by cookie; and the same strict headers
-on every answer."""
+"""Controls access: everybody on loopback, elsewhere only clients with the token, by header or cookie; and the same
+strict headers on every answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DOOR = """<!doctype html>
 <meta name="color-scheme" content="light dark"><title>Token needed · longshore</title></head>
 <body><h1>This monitor is not open to everybody</h1><p>{line}</p></body></html>
 """
-"""Without a style: whoever has no token gets no file."""
+"""The refusal page has no style, as clients without a token get no file."""
 _HEADERS = {
     # WebAssembly is asciinema-player's terminal; its name has "eval" in it, and lets no text be run.
     "content-security-policy": "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self'; "
@@ -65,7 +65,7 @@ class LoopbackOnlyMiddleware:
 
 
 def _host(header: str) -> str:
-    """Without its port; empty where it is none."""
+    """Return a host name without its port; empty if it is none."""
     try:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:

@@ -180,7 +180,7 @@ class MonitorApi:
         return json_response(page)
 
     async def trajectory_file(self, request: Request) -> Response:
-        """As one file that needs no monitor."""
+        """Return a trajectory or group as one file that needs no monitor."""
         follower, where = await self._located(request)
         made = await _readable(lambda: render_trajectory_page(follower.name, follower.read_context(), where))
         return download_response(made, f"{follower.name}-{where.row.id}.html")
@@ -230,7 +230,7 @@ class MonitorApi:
 
 
 async def _readable(read: Callable[[], T]) -> T:
-    """What a record holds.  Raises RefusedError where it is damaged."""
+    """Read from a record.  Raises ApiError where it is damaged."""
     try:
         return await asyncio.to_thread(read)
     except UnreadableTrajectoryError as error:

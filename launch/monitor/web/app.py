@@ -74,7 +74,7 @@ async def _unknown(request: Request) -> Response:
 
 
 async def _no_such(request: Request, error: Exception) -> Response:
-    """What the framework refuses by itself: a method, or a file that is not there."""
+    """Answer what the framework itself refuses: a method, or a missing file."""
     assert isinstance(error, HTTPException)  # noqa: S101  # as below
     asked_wrongly = error.status_code == HTTPStatus.METHOD_NOT_ALLOWED
     line = "only GET is answered" if asked_wrongly else f"{request.url.path[:200]}: {error.detail}"

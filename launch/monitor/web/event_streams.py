@@ -32,7 +32,7 @@ _IDLE_POLLS_TO_END = 4
 
 
 def parse_event_cursor(last_id: str | None, asked: str | None, watched: WatchedRun) -> Cursor:
-    """Where a stream of events begins.  Raises RefusedError."""
+    """Return where an event stream starts.  Raises ApiError."""
     text = last_id or asked or ""
     if text == "now":
         return watched.follower.cursor
@@ -94,7 +94,7 @@ def _clean(event: Event) -> Event:
 
 
 def find_recordings(run_dir: Path, names: Sequence[str]) -> Mapping[str, Path]:
-    """The recordings of these names.  Raises RefusedError for none, too many, or what no recording is called."""
+    """The recordings of these names.  Raises ApiError for none, too many, or what no recording is called."""
     paths = {name: recording_path(run_dir, name) for name in names if name}
     known = {name: path for name, path in paths.items() if path is not None}
     if not known or len(known) < len(paths) or len(known) > MAX_WATCHED:
@@ -103,7 +103,7 @@ def find_recordings(run_dir: Path, names: Sequence[str]) -> Mapping[str, Path]:
 
 
 def parse_recording_cursor(paths: Mapping[str, Path], last_id: str | None, asked: str | None) -> Cursor:
-    """Where in each recording a stream begins.  Raises RefusedError."""
+    """Return where a stream starts in each recording.  Raises ApiError."""
     try:
         cursor = parse_cursor(last_id or asked or "")
     except ValueError as error:
@@ -143,7 +143,7 @@ async def stream_terminals(
 
 
 def _read_all(paths: Mapping[str, Path], at: Mapping[str, int], *, from_end: bool) -> dict[str, RecordingChunk]:
-    """What has come in each; of one that is begun at its end, its header and its last events."""
+    """Return what each recording has gained; of one that is begun at its end, its header and its last events."""
     found: dict[str, RecordingChunk] = {}
     for name, offset in at.items():
         if _size(paths[name]) <= offset:

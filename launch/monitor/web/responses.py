@@ -1,4 +1,4 @@
-"""Answers: JSON of the API's shapes, one line where there is none, and messages of an event stream."""
+"""Builds responses: JSON of the API's types, one-line errors, and messages of event streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEARTBEAT_S = 15.0
 
 
 class ApiError(Exception):
-    """A request that gets no other answer than this status and line."""
+    """A request is answered with this status and one line."""
 
     def __init__(self, status: int, line: str) -> None:
         super().__init__(line)
@@ -36,7 +36,7 @@ def download_response(page: bytes, name: str) -> Response:
 
 
 def event_message(name: str, data: bytes, id_: str = "") -> bytes:
-    """One of an event stream.  ``data`` has no newline: JSON has none."""
+    """Return one message of an event stream.  ``data`` has no newline: JSON has none."""
     head = f"id: {id_}\n" if id_ else ""
     return f"{head}event: {name}\ndata: ".encode() + data + b"\n\n"
 

@@ -43,7 +43,7 @@ class WatchedRun:
             await asyncio.sleep(0 if more else POLL_S)
 
     async def wait_for_change(self, revision: int, timeout_s: float) -> bool:
-        """Whether there is another revision than this one before the time is over."""
+        """Wait for another revision than this one, and return whether it came in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(lambda: self.follower.revision != revision)
@@ -82,14 +82,14 @@ class WatchedRuns:
                     _stop(watched)
 
     def list_cards(self) -> list[RunCard]:
-        """Of all runs of the folder; of the current one also where it has no record."""
+        """Return a card for every run of the folder, and for the current run even without a record."""
         found = list_run_cards(self._folder)
         if all(card.id != self.current.follower.name for card in found):
             found.insert(0, read_run_card(self.current.follower.run_dir))
         return found
 
     async def open_run(self, name: str) -> WatchedRun:
-        """A run by its id.  Raises RefusedError where there is none, or it has been removed."""
+        """A run by its id.  Raises ApiError where there is none, or it has been removed."""
         watched = await self._opened(name)
         watched.used_at = time.monotonic()
         if watched.follower.is_gone:

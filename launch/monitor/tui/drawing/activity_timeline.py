@@ -1,4 +1,4 @@
-"""What the learner, the engines and the workers were at, as lines of colour.  Pure."""
+"""Draws the activity of the learner, engines and workers as coloured lines.  Pure."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def format_decimal(value: float | None, digits: int = 2) -> str:
 
 
 def format_short(value: float | None) -> str:
-    """In at most nine characters, whatever its size."""
+    """Format a number in at most nine characters."""
     if value is None or not math.isfinite(value):
         return MISSING
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
@@ -64,12 +64,12 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_clock(seconds: float) -> str:
-    """Of a recording: minutes, seconds and tenths."""
+    """Format a time of a recording as minutes, seconds and tenths."""
     return f"{int(seconds) // 60}:{int(10 * seconds) % 600 / 10:04.1f}"
 
 
 def format_time_of_day(t: float | None) -> str:
-    """Of the day, in UTC."""
+    """Format the time of day, in UTC."""
     if t is None or not 0 <= t < 1e11:
         return MISSING
     return datetime.fromtimestamp(t, UTC).strftime("%H:%M:%S")
@@ -94,7 +94,7 @@ def render_reward(value: float | None) -> Text:
 
 
 def render_state(name: str, reason: str = "") -> Text:
-    """Of a trajectory, a group or an engine."""
+    """Format the state of a trajectory, a group or an engine."""
     shown = humanize_name(reason) if name == TrajectoryState.DROPPED and reason else humanize_name(name)
     return Text(shown, _STATES.get(name, ""))
 
@@ -109,7 +109,7 @@ def render_passed(value: bool | None) -> Text:
 
 
 def level_style(level: str) -> str:
-    """Of a line of the log."""
+    """Return the style of a log line's level."""
     return _LEVELS.get(level, "")
 
 
@@ -118,5 +118,5 @@ def one_line(text: str) -> str:
 
 
 def truncate_text(text: str, width: int) -> str:
-    """At most ``width`` characters, the last of them a mark where there were more."""
+    """Cut text to ``width`` characters, with a mark at the end if something was cut."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"

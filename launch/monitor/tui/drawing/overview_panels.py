@@ -1,4 +1,4 @@
-"""What the overview shows, panel by panel.  Pure: a view of the run and a width in, text out."""
+"""Draws the panels of the overview.  Pure: a view of the run and a width in, text out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OverviewMetric:
     name: str
     title: str
     share: bool = False
-    """Of one, told as a percentage."""
+    """Whether the value is shown as a percentage."""
 
 
 MAIN_METRICS = (

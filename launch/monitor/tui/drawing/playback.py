@@ -95,7 +95,7 @@ class RecordingPlayback:
 
 
 def read_playback(path: Path) -> RecordingPlayback:
-    """Of a finished recording; an empty one where there is none.  What it plays has been filtered."""
+    """Return the playback of a finished recording; an empty one where there is none.  What it plays has been filtered."""
     size, events, marks = (24, 80), list[RecordingEvent](), list[float]()
     header = read_recording(path, 0, 1)
     size = (header.height, header.width)
@@ -127,7 +127,7 @@ class LiveScreen:
         self._shown: ScreenImage | None = None
 
     def current_image(self) -> ScreenImage:
-        """With what was printed since it was asked before."""
+        """Return the screen with everything that was printed since the last call."""
         chunk = read_recording(self._path, self._offset)
         if chunk.offset > self._offset or self._shown is None:
             self._offset = chunk.offset

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 _TICKS = "▁▂▃▄▅▆▇█"
 _BLANK = 0x2800
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
-"""Of a braille character: by column, from the top."""
+"""Bits of a braille character, by column, from the top."""
 _PER_CELL = 4
 
 
@@ -38,7 +38,7 @@ def braille_curve(values: Sequence[float | None], width: int, height: int) -> li
 
 
 def _resampled(values: Sequence[float | None], columns: int) -> list[float | None]:
-    """As many as there are columns: evenly chosen, or where there are fewer with what lies between them."""
+    """Resample to the number of columns: evenly chosen, or where there are fewer with what lies between them."""
     last = len(values) - 1
     return [_between(values, column * last / max(1, columns - 1)) for column in range(columns)] if values else []
 
@@ -57,7 +57,7 @@ def _bounds(values: Sequence[float | None]) -> tuple[float, float]:
 
 
 def _level(value: float, low: float, high: float, levels: int) -> int:
-    """From 0 to ``levels`` − 1; the middle where all values are one."""
+    """Scale to 0 … ``levels`` − 1; the middle where all values are one."""
     if not high > low:
         return levels // 2
     share = (value / 2 - low / 2) / (high / 2 - low / 2)  # halves: the difference of two large numbers may be no number

@@ -18,7 +18,7 @@ from launch.monitor.tui.drawing.formatting import BAD, GOOD, QUIET, WARN
 
 
 class TokenColouring(StrEnum):
-    """What a token's colour tells."""
+    """What the colour of a token shows."""
 
     PROBABILITY = "probability"
     AGE = "age"

@@ -17,7 +17,7 @@ from protocol.errors import LongshoreError
 
 
 class MonitorView(Widget):
-    """Base of all.  A view that is not shown asks nothing until it is."""
+    """The base of all views.  A view that is not shown asks nothing until it is."""
 
     DEFAULT_CSS = "MonitorView { height: 1fr; }"
 
@@ -52,7 +52,7 @@ class MonitorView(Widget):
                 self.show_error(str(error))
 
     def show_error(self, line: str) -> None:
-        """What could not be read, and why."""
+        """Show why something could not be read."""
         self.post_message(ReadFailed(line))
 
     async def load(self) -> None:

@@ -28,7 +28,7 @@ class Tab:
 
 
 class HeadLine(Static):
-    """Where the run stands; a second line says what is wrong with its directory."""
+    """Shows the state of the run; a second line says what is wrong with its directory."""
 
     DEFAULT_CSS = "HeadLine { height: auto; padding: 0 1; background: $panel; }"
 
@@ -93,7 +93,7 @@ def _news(head: RunProgress, now: float) -> str:
 
 
 class TabLine(Static):
-    """What there is to go to, by key or by mouse."""
+    """Tabs that can be chosen by key or mouse."""
 
     DEFAULT_CSS = """
     TabLine { height: 1; padding: 0 1; background: $panel; link-style: none; link-color: $text;
@@ -102,7 +102,7 @@ class TabLine(Static):
 
     @dataclass
     class Chosen(Message):
-        """By the mouse."""
+        """A tab was chosen with the mouse."""
 
         name: str
 

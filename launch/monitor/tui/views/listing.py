@@ -59,7 +59,7 @@ class RowTable(DataTable[Text | str]):
 
 
 class Listing(MonitorView, Generic[Row]):
-    """Base of the lists."""
+    """The base of the lists."""
 
     DEFAULT_CSS = """
     Listing > DataTable { height: 1fr; }
@@ -75,7 +75,7 @@ class Listing(MonitorView, Generic[Row]):
     ]
     SORTS: Sequence[str] = ("newest",)
     HINT = ""
-    """What may be searched for."""
+    """The placeholder of the search line."""
     NOUN = "rows"
 
     def __init__(self, follower: RunFollower, *, id: str | None = None) -> None:  # noqa: A002  textual's own name
@@ -105,7 +105,7 @@ class Listing(MonitorView, Generic[Row]):
 
     @abstractmethod
     def read(self, asked: str, sort: str, cursor: str | None, limit: int) -> ResultPage[Row]:
-        """In a thread.  Raises InvalidQueryError for words that make no sense."""
+        """Read a page, in a thread.  Raises InvalidQueryError for words that make no sense."""
 
     @abstractmethod
     def open(self, row: Row) -> None:
@@ -168,7 +168,7 @@ class Listing(MonitorView, Generic[Row]):
         return [column for column in self.columns() if self.screen.size.width >= WIDE or not column.wide]
 
     def _widths(self) -> list[int]:
-        """With a blank before each."""
+        """Return the columns' widths, with a blank before each."""
         asked = [column.width + 1 for column in self._shown_columns()]
         left = self.table.size.width - sum(asked) - 2  # where the scrollbar goes
         return [max(_LEAST, left) if width == STRETCHED + 1 else width for width in asked]
@@ -233,13 +233,13 @@ class Listing(MonitorView, Generic[Row]):
         self.table.focus()
 
     def search(self, words: str, sort: str | None = None) -> None:
-        """Another list."""
+        """Show another list."""
         self.words, self.sort = words, sort or self.sort
         self.query_one(Input).value = words
         self._begin()
 
     def _begin(self) -> None:
-        """At the first row, which follows."""
+        """Start at the first row, which follows the run."""
         self.following = self._whole = True
         self.table.move_cursor(row=0)
         self.request_reload()

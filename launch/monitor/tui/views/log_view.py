@@ -1,4 +1,4 @@
-"""What happened, as sentences: the newest first."""
+"""Shows what happened as sentences, newest first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protocol.run_directory.run_tail import RunTail
 
 _KEPT = 20_000
 _PAST_BYTES = 512 << 10
-"""Of each process's events, before the log was opened."""
+"""Bytes of each process's events that are read from before the log was opened."""
 _BATCH = 5_000
 
 
@@ -48,7 +48,7 @@ class EventLogReader:
     def read_page(
         self, asked: str, levels: Sequence[str], before: int | None, limit: int
     ) -> ResultPage[NumberedLogLine]:
-        """Of lines that have all words in them, newest first, those before a number."""
+        """Return a page of the lines that contain all words, newest first, before a line number."""
         with self._lock:
             self._read_new()
             found = [each for each in reversed(self._lines) if each.line.level in levels and _has(each.line, asked)]

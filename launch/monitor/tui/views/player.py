@@ -97,7 +97,7 @@ class RecordingPlayer(Widget, can_focus=True):
         self._wanted.set()
 
     def play_from(self, at_s: float) -> None:
-        """From a time of the recording; as soon as that is read."""
+        """Play from a time of the recording, once it is loaded."""
         self._pending = at_s if self._reel.is_empty else None
         self.playing = True
         self._go(self._reel.playback_time(at_s))
@@ -146,7 +146,7 @@ class RecordingPlayer(Widget, can_focus=True):
         self._show()
 
     def action_turn(self, by: int) -> None:
-        """To where the next turn begins, or the one before."""
+        """Jump to the start of the next turn, or of the one before."""
         marks = self._reel.marks
         at = bisect_right(marks, self.moment_s + 1e-6) if by > 0 else bisect_left(marks, self.moment_s - 1e-6) - 1
         self._go(marks[at] if 0 <= at < len(marks) else by * self._reel.length_s)

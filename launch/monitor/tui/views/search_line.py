@@ -1,4 +1,4 @@
-"""What is written into a search line: the filters of the API (docs/monitor.md), and words.  Pure.
+"""Parses a search line: the filters of the API (docs/monitor.md), and words.  Pure.
 
 ``state=dropped reward_max=0.5 sort`` are two filters and a word; what a filter may be is what the API says.
 """
@@ -11,7 +11,7 @@ from launch.monitor.archive.query_parameters import InvalidQueryError
 
 
 def parse_search_line(words: str) -> dict[str, str]:
-    """As parameters of a request.  Raises InvalidQueryError."""
+    """Return a search line as the parameters of a request.  Raises InvalidQueryError."""
     found: dict[str, str] = {}
     free: list[str] = []
     for word in words.split():
@@ -39,5 +39,5 @@ def parse_group_search(words: str, last_step: int | None) -> GroupFilter:
 
 
 def build_page_request(sort: str, cursor: str | None, limit: int) -> PageRequest:
-    """Of a list.  ``cursor``: of the store's own."""
+    """Return the request for a page of a list; ``cursor`` is the store's own."""
     return PageRequest(sort, limit, None if cursor is None else parse_page_cursor(cursor))

@@ -73,7 +73,7 @@ class TokenView(MonitorView):
         self.request_reload()
 
     def go_to_token(self, segment: int, token: int) -> None:
-        """To one of them."""
+        """Move the cursor to one token."""
         self.segment, self.start = segment, token // _PAGE * _PAGE
         self.cursor = token - self.start
         self.request_reload()
@@ -121,7 +121,7 @@ class TokenView(MonitorView):
             self._show()
 
     def action_line(self, by: int) -> None:
-        """To the token above or below."""
+        """Move the cursor to the token above or below."""
         line = self._line_of(self.cursor)
         column = sum(len(piece.text) for piece in self._lines[line] if piece.token < self.cursor)
         target = line + by

@@ -66,7 +66,7 @@ class TurnList(Widget):
 
     @property
     def first_sampled(self) -> SegmentTurn | None:
-        """From the chosen turn on."""
+        """Play the terminal from the chosen turn."""
         at = self.query_one(OptionList).highlighted or 0
         return next((place for place in self._places[at:] if place.turn.kind == TurnKind.MODEL), self.chosen)
 
