@@ -31,7 +31,6 @@ from protocol.run_directory.json_fields import (
     get_numbers,
     get_text,
 )
-from protocol.run_directory.layout import EVALUATION_ENGINE, EVALUATION_WORKER
 from protocol.trajectory import TRAIN_PURPOSE, is_training_trajectory
 
 EventRule = Callable[[MonitorState, Event, float], None]
