@@ -258,7 +258,7 @@ def test_an_episode_that_comes_second_is_not_the_one_that_is_trained() -> None:
     rollout = begun(small())._rollout
     worker = rollout.workers[0]
     first = next(iter(worker.episodes))
-    second = replace(first, request=replace(first.request, attempt=1))
+    second = replace(first, ticket=replace(first.ticket, attempt=1))
     worker.episodes[second] = None
     rollout._deliver(first)
     rollout._deliver(second)
