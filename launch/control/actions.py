@@ -111,7 +111,9 @@ class ControlActions:
                 text = "no group opens any more; running episodes finish and are trained"
                 return await self._end_training(TrainingEnding.DRAINED, text)
             case ControlAction.STOP:
-                return await self._end_training(TrainingEnding.STOPPED_BY_REQUEST, "training ends after the current step")
+                return await self._end_training(
+                    TrainingEnding.STOPPED_BY_REQUEST, "training ends after the current step"
+                )
             case ControlAction.RETUNE:
                 return await self._retune(request)
             case ControlAction.CANCEL:

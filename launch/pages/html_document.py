@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from launch.pages.packages import package_text
 from launch.pages.static_files import STATIC_FOLDER, static_text
 
-_STYLES = ("tokens.css", "style.css", "report.css")
+_STYLES = ("tokens.css", "style.css", "report.css", "page/chart.css", "page/terminal.css")
 
 
 class PageHeader(NamedTuple):
@@ -56,20 +57,27 @@ def html_head(title: str, styles: str, directives: Sequence[str] = (), *, script
 """
 
 
-def html_document(head: PageHeader, body: str, *, style: str = "", script: str = "", data: str = "") -> str:
+def html_document(
+    head: PageHeader, body: str, *, style: str = "", script: str = "", data: str = "", packages: Sequence[str] = ()
+) -> str:
     """Return a page that needs no network, under a policy that allows only this style and this script by their hashes.
 
-    ``style`` comes after the monitor's own; ``data`` is JSON for the script, with no ``<`` in it.
+    ``style`` follows the common styles; ``data`` is JSON for the script, without ``<``; ``packages`` are npm packages
+    that are embedded: ``uplot`` for charts, ``player`` for recordings.
     """
-    styles = "\n".join(static_text(name) for name in _STYLES) + style
+    package_styles = [package_text(f"{name}.css") for name in packages]
+    styles = "\n".join([*package_styles, *map(static_text, _STYLES)]) + style
+    libraries = inline_script("\n".join(filter(None, (package_text(f"{name}.js") for name in packages))))
     directives, scripts = list[str](), ""
     if script:
-        directives.append(f"script-src {csp_source(script)}")
+        sources = [csp_source(script), *([csp_source(libraries)] if libraries else [])]
+        wasm = " 'wasm-unsafe-eval'" if "player" in packages else ""
+        directives.append(f"script-src {' '.join(sources)}{wasm}")
         scripts = (
             f'<script type="application/json" id="data">{data}</script>\n<script type="module">{script}</script>\n'
         )
     pill = f"pill {head.verdict_kind}".rstrip()
-    beginning = html_head(f"{head.name} · longshore {head.kind}", styles, directives)
+    beginning = html_head(f"{head.name} · longshore {head.kind}", styles, directives, script=libraries)
     return f"""{beginning}<body class="report">
 <header class="bar"><span class="brand"><img src="{_mark()}" alt="" width="22" height="22">
 <span>longshore</span></span>
@@ -81,6 +89,11 @@ def html_document(head: PageHeader, body: str, *, style: str = "", script: str =
 {scripts}</body>
 </html>
 """
+
+
+def inline_script(script: str) -> str:
+    """Return a script so that nothing in it ends the element that it stands in."""
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 class PageSection(NamedTuple):

@@ -12,7 +12,9 @@ from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 def main() -> int:
     token, *words = sys.argv[1:]
-    run_once(parse_arguments(words), actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token)
+    run_once(
+        parse_arguments(words), actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token
+    )
     return EXIT_OK
 
 

@@ -59,7 +59,9 @@ def render_comparison_page(comparison: EvaluationComparison, most: int) -> str:
     name = f"{other.evaluation.name} against {comparison.first.name}{f' and {len(rest)} more' if rest else ''}"
     facts = "".join(f"<span>{escape(side.model)}</span>" for side in comparison.evaluations)
     head = PageHeader(name, "comparison", facts, _verdict(other))
-    return html_document(head, "\n".join(sections), style=_STYLE, script=bundle_scripts("compare.js"), data=data)
+    return html_document(
+        head, "\n".join(sections), style=_STYLE, script=bundle_scripts("compare.js"), data=data, packages=("player",)
+    )
 
 
 _MATRIX_NOTE = (

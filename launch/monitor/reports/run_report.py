@@ -73,7 +73,9 @@ def _page(
     embedded = orjson.dumps(data, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
     foot = f'<footer class="foot"><span>Made by longshore from {escape(facts.source)}.</span></footer>'
     head = PageHeader(facts.run, "report", _spans(facts.subtitle), facts.verdict, facts.verdict_kind)
-    return html_document(head, f"{_body(facts, recordings, config)}\n{foot}", script=script, data=embedded)
+    return html_document(
+        head, f"{_body(facts, recordings, config)}\n{foot}", script=script, data=embedded, packages=("uplot", "player")
+    )
 
 
 def _body(facts: ReportFacts, recordings: list[dict[str, JsonValue]], config: dict[str, JsonValue] | None) -> str:
@@ -94,7 +96,7 @@ def _body(facts: ReportFacts, recordings: list[dict[str, JsonValue]], config: di
     ]
     if facts.evaluation_rows or facts.step_rows:
         sections.append(html_section(_evaluation(facts)))
-    sections.append(_chart_pair("age", "clip"))
+    sections.append(_chart_pair("staleness", "clip"))
     sections.append(
         '<div class="columns even">'
         + html_section(PageSection("Not trained, and why", html_table(("reason", "episodes"), facts.drops)))

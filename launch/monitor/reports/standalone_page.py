@@ -18,7 +18,7 @@ from launch.monitor.archive.recordings import read_sanitized_recording
 from launch.monitor.archive.token_pages import read_token_page
 from launch.monitor.archive.trajectory_details import read_trajectory_detail
 from launch.monitor.archive.trajectory_reader import LocatedTrajectory, ReadContext, UnreadableTrajectoryError
-from launch.pages.html_document import csp_source, html_head
+from launch.pages.html_document import csp_source, html_head, inline_script
 from launch.pages.packages import package_text
 from launch.pages.script_bundle import bundle_scripts
 from launch.pages.static_files import static_text
@@ -29,7 +29,7 @@ TOKENS = 2_000
 MAX_BYTES = 48 << 20
 EmbeddedAnswers: TypeAlias = dict[str, object]
 
-_STYLES = ("tokens.css", "page/page.css", "page/views.css", "page/terminal.css")
+_STYLES = ("tokens.css", "page/page.css", "page/views.css", "page/chart.css", "page/terminal.css")
 
 
 def render_trajectory_page(run: str, known: ReadContext, where: LocatedTrajectory) -> bytes:
@@ -91,7 +91,7 @@ def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
     """``at``: the view that opens first."""
     data = orjson.dumps({"at": at, "answers": answers}, option=orjson.OPT_NON_STR_KEYS).replace(b"<", b"\\u003c")
     styles = "\n".join([package_text("player.css"), *(static_text(name) for name in _STYLES)])
-    player, page = _inline(package_text("player.js")), _inline(bundle_scripts("page/app.js"))
+    player, page = inline_script(package_text("player.js")), inline_script(bundle_scripts("page/app.js"))
     directives = (
         f"script-src {csp_source(player)} {csp_source(page)} 'wasm-unsafe-eval'",
         "base-uri 'none'",
@@ -100,8 +100,3 @@ def _page(title: str, at: str, answers: Mapping[str, object]) -> bytes:
     head = html_head(f"{title} · longshore", styles, directives, script=player)
     head += '<body>\n<script type="application/json" id="data">'
     return head.encode() + data + f'</script>\n<script type="module">{page}</script>\n</body>\n</html>\n'.encode()
-
-
-def _inline(script: str) -> str:
-    """A script that may stand in a page: nothing in it ends the element that it is in."""
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -5,6 +5,8 @@ import { colour } from "./theme.js";
 
 const HUES = ["teal", "slate", "amber", "red", "violet"];
 const HEIGHT = 132;
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 5e4, 1e5];
+const SMOOTHED = 8; // steps: fewer are drawn as they are
 const SYNC = "steps";
 const plots = new Set();
 
@@ -13,11 +15,15 @@ document.addEventListener("theme", () => plots.forEach((each) => each.draw()));
 export class Chart {
   plot = null;
 
-  // spec: {title, series: [{label, name}], format(value), low, bound}; columns: {step, name: values}
+  // spec: {title, series: [{label, name}], format(value, tick)}, and optionally
+  //   low, high: ends of the value axis; bound: a value that is drawn as a dashed line; whole: ticks are whole numbers
+  //   height: pixels; steps: the axis reaches from 0 to this step; smooth: a running mean is drawn over the values
+  //   marks: [{value, stderr, label, at}], evaluations at the "start" or "end" of the axis or at a step
+  // columns: {step, name: values}
   constructor(spec) {
     this.spec = spec;
     this.readout = h("output", {});
-    this.box = h("div", { class: "plot" });
+    this.box = h("div", { class: "plot", height: spec.height && `${spec.height}px` });
     const head = h("div", { class: "curve-head" }, h("h3", { title: spec.title }, spec.title), this.readout);
     this.element = h("div", { class: "curve", "data-metric": spec.series[0].name }, head, this.box);
     this.resized = new ResizeObserver(() => this.fit());
@@ -27,7 +33,9 @@ export class Chart {
 
   update(columns) {
     this.columns = columns;
-    this.data = [columns.step, ...this.spec.series.map(({ name }) => columns[name] ?? [])];
+    const values = this.spec.series.map(({ name }) => columns[name] ?? []);
+    this.smoothed = Boolean(this.spec.smooth) && columns.step.length > SMOOTHED;
+    this.data = [columns.step, ...values, ...(this.smoothed ? values.map(runningMean) : [])];
     if (this.plot) this.plot.setData(this.data);
     else this.draw();
     this.read(null);
@@ -37,7 +45,7 @@ export class Chart {
     this.plot?.destroy();
     this.plot = null;
     if (!this.data) return;
-    const known = this.data.slice(1).some((values) => values.some(Number.isFinite));
+    const known = this.spec.marks?.length || this.data.slice(1).some((values) => values.some(Number.isFinite));
     if (!known) return replace(this.box, h("p", { class: "blank" }, "after the first step"));
     if (!globalThis.uPlot)
       return replace(this.box, h("p", { class: "blank" }, "Curves need uPlot: run make setup with a network."));
@@ -49,39 +57,48 @@ export class Chart {
     const ink = colour("ink-3");
     const font = "11px system-ui, sans-serif";
     const axis = { stroke: ink, font, ticks: { show: false }, grid: { stroke: colour("line-soft"), width: 1 } };
-    const low = this.spec.low;
     return {
       width: this.box.clientWidth || 300,
-      height: HEIGHT,
+      height: this.spec.height ?? HEIGHT,
       legend: { show: false },
       cursor: { sync: { key: SYNC }, y: false, drag: { x: true, y: false }, points: { size: 6 } },
-      scales: { x: { time: false }, y: { range: (_, min, max) => range(min, max, low, this.spec.bound) } },
+      scales: {
+        x: { time: false, range: (_, min, max) => this.stepRange(min, max) },
+        y: { range: (_, min, max) => valueRange(min, max, this.spec) },
+      },
       axes: [
         {
           ...axis,
           size: 22,
           gap: 2,
           grid: { show: false },
-          incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 5e4, 1e5],
+          incrs: WHOLE,
         },
         {
           ...axis,
           size: (_, labels) => Math.max(46, 12 + 6.6 * Math.max(0, ...(labels ?? []).map((label) => label.length))),
           gap: 4,
           space: 22,
+          incrs: this.spec.whole ? WHOLE : undefined,
           values: (_, ticks) => ticks.map((tick) => this.spec.format(tick, true)),
         },
       ],
-      series: [{}, ...this.spec.series.map((_, index) => this.stroke(index))],
-      hooks: { setCursor: [(plot) => this.read(plot.cursor.idx)], draw: [(plot) => this.drawBound(plot)] },
+      series: [{}, ...this.data.slice(1).map((_, index) => this.stroke(index))],
+      hooks: {
+        setCursor: [(plot) => this.read(plot.cursor.idx)],
+        draw: [(plot) => this.drawBound(plot), (plot) => this.drawMarks(plot)],
+      },
       padding: [8, 8, 0, 0],
     };
   }
 
   stroke(index) {
-    const hue = colour(HUES[index % HUES.length]);
+    const several = this.spec.series.length;
+    const hue = colour(HUES[(index % several) % HUES.length]);
     const few = this.data[0].length < 3;
-    return { stroke: hue, width: index ? 1.25 : 1.75, points: { show: few, size: 5, fill: hue }, spanGaps: false };
+    const faint = this.smoothed && index < several;
+    const points = { show: few, size: 5, fill: hue };
+    return { stroke: hue, width: index % several ? 1.25 : 1.75, alpha: faint ? 0.3 : 1, points, spanGaps: false };
   }
 
   drawBound(plot) {
@@ -98,6 +115,38 @@ export class Chart {
     ctx.restore();
   }
 
+  drawMarks(plot) {
+    const { ctx, bbox } = plot;
+    for (const mark of this.spec.marks ?? []) {
+      const start = mark.at === "start";
+      const step = start ? plot.scales.x.min : mark.at === "end" ? plot.scales.x.max : mark.at;
+      const x = plot.valToPos(step, "x", true);
+      const y = (value) => plot.valToPos(value, "y", true);
+      const ratio = devicePixelRatio;
+      ctx.save();
+      ctx.strokeStyle = ctx.fillStyle = colour(start ? "ink-2" : "teal");
+      ctx.lineWidth = 1.5 * ratio;
+      if (start) line(ctx, bbox.left, y(mark.value), bbox.left + bbox.width, y(mark.value), [2 * ratio, 3 * ratio]);
+      if (mark.stderr) line(ctx, x, y(mark.value - mark.stderr), x, y(mark.value + mark.stderr));
+      ctx.beginPath();
+      ctx.arc(x, y(mark.value), 4 * ratio, 0, 2 * Math.PI);
+      ctx.fill();
+      ctx.font = `600 ${11 * ratio}px system-ui, sans-serif`;
+      ctx.textAlign = start ? "left" : mark.at === "end" ? "right" : "center";
+      const aside = { left: 10, right: -10, center: 0 }[ctx.textAlign] * ratio;
+      ctx.fillText(mark.label, x + aside, y(mark.value) + (start ? 16 : -9) * ratio);
+      ctx.restore();
+    }
+  }
+
+  // The steps of the axis; a part of them after a zoom.
+  stepRange(min, max) {
+    const { steps } = this.spec;
+    if (steps === undefined) return [min, max];
+    const [first, last] = [this.data[0][0] ?? 0, this.data[0].at(-1) ?? 0];
+    return min > first || max < last ? [min, max] : [0, Math.max(steps, last, 1)];
+  }
+
   // What the cross-hair is at, else the last value.
   read(index) {
     const at = index ?? this.data[0].length - 1;
@@ -112,7 +161,8 @@ export class Chart {
   }
 
   fit() {
-    if (this.plot && this.box.clientWidth) this.plot.setSize({ width: this.box.clientWidth, height: HEIGHT });
+    const width = this.box.clientWidth;
+    if (this.plot && width) this.plot.setSize({ width, height: this.spec.height ?? HEIGHT });
   }
 
   close() {
@@ -122,10 +172,29 @@ export class Chart {
   }
 }
 
-function range(min, max, low, bound) {
-  if (min === null || max === null) return [0, 1];
-  const least = Math.min(min, low ?? min);
-  const most = Math.max(max, bound ?? max);
+function line(ctx, fromX, fromY, toX, toY, dash = []) {
+  ctx.save();
+  ctx.setLineDash(dash);
+  ctx.beginPath();
+  ctx.moveTo(fromX, fromY);
+  ctx.lineTo(toX, toY);
+  ctx.stroke();
+  ctx.restore();
+}
+
+function valueRange(min, max, { low, high, bound, marks = [] }) {
+  const ends = marks.flatMap(({ value, stderr }) => [value - (stderr ?? 0), value + (stderr ?? 0)]);
+  const known = [min, max, low, high, bound, ...ends].filter(Number.isFinite);
+  if (!known.length) return [0, 1];
+  const [least, most] = [Math.min(...known), Math.max(...known)];
   const room = (most - least || Math.abs(most) || 1) * 0.08;
-  return [low !== undefined && least === low ? low : least - room, most + room];
+  return [least === low ? low : least - room, most === high ? high : most + room];
+}
+
+// The mean of five steps around each: it is drawn over the values, never instead of them.
+function runningMean(values) {
+  return values.map((_, index) => {
+    const near = values.slice(Math.max(0, index - 2), index + 3).filter(Number.isFinite);
+    return near.length ? near.reduce((sum, value) => sum + value, 0) / near.length : null;
+  });
 }

@@ -3,6 +3,7 @@
 import { h } from "../dom.js";
 import { clock, count, fixed, milliseconds, percent, words } from "../format.js";
 import { getJson, ofRun } from "./api.js";
+import { bars } from "./bars.js";
 import { List } from "./lists.js";
 import { formatOf, groupNames, groupOf, number, titleOf } from "./metrics.js";
 import { empty, facts, panel, rewardCell, show, table } from "./elements.js";
@@ -135,23 +136,6 @@ function histograms(line) {
   return shown
     .filter(([, rows]) => rows.some(([, value]) => Number.isFinite(value) && value > 0))
     .map(([title, rows, format]) => panel(title, {}, bars(rows, format)));
-}
-
-function bars(rows, format) {
-  const most = Math.max(...rows.map(([, value]) => value ?? 0), 1e-9);
-  return h(
-    "ul",
-    { class: "bars" },
-    ...rows.map(([name, value]) =>
-      h(
-        "li",
-        {},
-        h("span", {}, name),
-        h("span", { class: "track" }, h("i", { width: `${(100 * (value ?? 0)) / most}%` })),
-        h("span", {}, format(value)),
-      ),
-    ),
-  );
 }
 
 function figures(line) {

@@ -198,7 +198,7 @@ class TrajectoryPage {
         `${count(turn.end - turn.start)} tokens${turn.kind === "model" ? `, ${count(turn.trained)} trained` : ""}`,
       ),
       turn.logprob_mean !== null && h("span", {}, `mean log p ${fixed(turn.logprob_mean)}`),
-      turn.logprob_gap_mean !== null && h("span", {}, `gap ${fixed(turn.logprob_gap_mean, 3)}, most ${fixed(turn.logprob_gap_max, 3)}`),
+      gapOf(turn),
       turn.staleness_max !== null && h("span", {}, `oldest ${turn.staleness_max}`),
       turn.reward !== 0 && h("span", {}, `reward ${signed(turn.reward)}`),
       turn.cut_chars > 0 && h("span", {}, `${count(turn.cut_chars)} characters left out`),
@@ -375,4 +375,8 @@ function stages(ms) {
     return h("span", {}, mark, `${words(name)} ${milliseconds(value)}`);
   });
   return h("div", {}, h("div", { class: "stages" }, ...bar), h("p", { class: "legend" }, ...legend));
+}
+
+function gapOf({ logprob_gap_mean: mean, logprob_gap_max: most }) {
+  return mean !== null && h("span", {}, `log-prob gap ${fixed(mean, 3)}, at most ${fixed(most, 3)}`);
 }
