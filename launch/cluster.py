@@ -133,7 +133,7 @@ def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
     if arguments.resume:
         path = find_run(run.dir, arguments.resume)
     elif arguments.recipe:
-        path = find_newest_run(run.dir, run.name, run.control, arguments.overrides)
+        path = find_newest_run(run.dir, run.name, run.negative_control, arguments.overrides)
     else:
         path = find_newest_run(run.dir, "", None, arguments.overrides)
     return path, load_resumed_config(path, arguments.overrides)

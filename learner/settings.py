@@ -211,7 +211,7 @@ class LoraSettings(ConfigSection):
 class StalenessSettings(ConfigSection):
     """How old a trained token may be."""
 
-    eta: CountInt = 2
+    max_staleness: CountInt = 2
     """Largest staleness of a trained token: optimizer steps between the weights that sampled it and those that train on
     it."""
     policy: StaleTokenPolicy = StaleTokenPolicy.MASK

@@ -3,7 +3,7 @@ each node that may have one, as many engines as the recipe says, spread; and wha
 beside (:mod:`launch.hosts.remote_hosts`).
 
 All but the learner are restarted by Ray when their process dies; one that has not answered for
-``run.silence_s`` is killed for it. Evaluations beside training have a worker and an engine that come and go with them
+``run.unresponsive_timeout_s`` is killed for it. Evaluations beside training have a worker and an engine that come and go with them
 (:meth:`Fleet.examining`). Buffer and conductor find their state in the journal; workers are told to run again,
 and an engine to start on the newest weights, by :meth:`Fleet.look_after`. A server that dies alone is restarted by its
 engine. The learner is started again by the training loop, from a checkpoint.
@@ -163,7 +163,7 @@ class ActorGroup:
         self.engines: tuple[Remote[Engine], ...] = ()
         self.weight_transport = WeightTransport()
         self._health_monitor = HealthMonitor(
-            events, config.run.silence_s, self.weight_transport, home=self._node_of, logs=self._logs_of
+            events, config.run.unresponsive_timeout_s, self.weight_transport, home=self._node_of, logs=self._logs_of
         )
         self._sender: tuple[Remote[WeightSender], ...] = ()
         self._evaluation_remotes: tuple[Remote[Any], ...] = ()

@@ -48,8 +48,8 @@ def learner_spec(config: RunConfig, model_path: Path) -> LearnerSpec:
         temperature=config.agent.temperature,
         seed=config.run.seed,
         total_steps=config.run.steps,
-        zero_learning_rate=config.run.control is NegativeControl.LR0,
-        shuffle_rewards=config.run.control is NegativeControl.SHUFFLED,
+        zero_learning_rate=config.run.negative_control is NegativeControl.LR0,
+        shuffle_rewards=config.run.negative_control is NegativeControl.SHUFFLED,
         publish_adapters=config.publish_adapters,
     )
 

@@ -34,7 +34,7 @@ def silenced_alerts(config: RunConfig) -> frozenset[str]:
     is not to move."""
     idle = {"idle_learner", "idle_engines"} if config.colocated else set[str]()
     unbounded = {"clipped", "unclipped"} if config.learner.loss is LossType.REINFORCE else set[str]()
-    still = {"unclipped"} if config.run.control is not NegativeControl.NONE else set[str]()
+    still = {"unclipped"} if config.run.negative_control is not NegativeControl.NONE else set[str]()
     return frozenset(idle | unbounded | still)
 
 

@@ -90,7 +90,7 @@ def check_clipped(facts: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"{share:.0%} of the tokens of the last {len(facts.steps)} steps were clipped: the policy moves farther than "
-        "its samples tell of. Lower learner.lr, learner.publish_every or rollout.lead"
+        "its samples tell of. Lower learner.lr, learner.publish_every or rollout.max_staleness"
     )
 
 
@@ -134,7 +134,7 @@ def check_idle_learner(facts: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"the learner waited {waited / (waited + busy):.0%} of the time for a batch: raise rollout.in_flight (with "
-        "engine.max_running), engine.count or rollout.lead, or lower rollout.groups_per_step"
+        "engine.max_running), engine.count or rollout.max_staleness, or lower rollout.groups_per_step"
     )
 
 
@@ -143,7 +143,7 @@ def check_idle_engines(facts: RunSignals, ease: float) -> str | None:
     if share is None or share <= _IDLE * ease:
         return None
     return (
-        f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} looks: raise rollout.in_flight, rollout.lead or "
+        f"engines had no request in {share:.0%} of the last {ENGINE_CHECKS} looks: raise rollout.in_flight, rollout.max_staleness or "
         "episodes_per_worker where there is room, or lower engine.count"
     )
 
@@ -157,7 +157,7 @@ def check_trained_share(facts: RunSignals, ease: float) -> str | None:
         return None
     return (
         f"{means[-1]:.0%} of the longest tenth's tokens are trained, and {means[0]:.0%} of the shortest's: age takes "
-        "from some lengths more than from others. Lower rollout.lead or rollout.slack, or go on with staleness.policy "
+        "from some lengths more than from others. Lower rollout.max_staleness or rollout.slack, or go on with staleness.policy "
         "= 'wait'"
     )
 

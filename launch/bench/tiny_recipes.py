@@ -58,7 +58,7 @@ _EVERYWHERE = (
     "learner.micro_batch_tokens=8192",
     "checkpoint.every_steps=1",
     "evaluation.tasks_per_family=0",
-    "evaluation.before=false",
+    "evaluation.before_training=false",
     "evaluation.every_steps=0",
     "monitor.enabled=false",
 )

@@ -55,7 +55,7 @@ class WarmStartSection(ConfigSection):
     """Least score of what is trained of ``data``; without it, whatever there is."""
     reward_weighted: bool = False
     """The weight of a sequence of ``data`` in the loss is its score."""
-    too_long: OverlongAction = OverlongAction.ERROR
+    overlong: OverlongAction = OverlongAction.ERROR
     """What becomes of a sequence of ``data`` that the learner cannot take: ``error``, ``drop`` or ``truncate``."""
     copy_steps: CountInt = 200
     """First phase: repeat a random string, with loss on its second half.  Without it the model does not learn to copy

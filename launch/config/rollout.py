@@ -426,7 +426,7 @@ class EvaluationSection(ConfigSection):
     """Attempts at each task that are sampled at temperature 1: pass@1 is their mean."""
     greedy_attempts: CountInt = 1
     """Attempts that take the likeliest token."""
-    before: bool = True
+    before_training: bool = True
     """Evaluate before training too, and not only after it."""
     every_steps: CountInt = 0
     """Optimizer steps from one evaluation beside training to the next; 0 for none.  It is of the weights of one step,

@@ -83,15 +83,15 @@ class RunSection(ConfigSection):
     """Optimizer steps."""
     mode: AdmissionMode = AdmissionMode.ASYNC
     """When a ticket may be issued.  One code path; only the admission rule's lead differs."""
-    control: NegativeControl = NegativeControl.NONE
+    negative_control: NegativeControl = NegativeControl.NONE
     """Turn the run into a control."""
     dir: Path = DEFAULT_RUNS_FOLDER
     """Folder of all runs, on a local disk."""
     disk_reserve_mb: PositiveInt = 512
     """Free space in ``dir`` below which no new group starts."""
-    silence_s: Annotated[float, Field(gt=0)] = 120.0
+    unresponsive_timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Buffer, conductor, worker or engine actor that has not answered for so long is killed and started again."""
-    stall_s: Annotated[float, Field(ge=0)] = 600.0
+    stall_timeout_s: Annotated[float, Field(ge=0)] = 600.0
     """Without any progress for so long, the stacks of all processes are written into the attempt's logs, with a line
     that says who waits for whom; nothing is ended for it.  0 for never."""
 
@@ -110,7 +110,7 @@ class DevicePlacement(StrEnum):
 
     SEPARATE = "separate"
     """Each on a device of its own, all of them at the same time."""
-    SHARED = "shared"
+    COLOCATED = "colocated"
     """On one device, in turns: rollout until a batch is there, a step, new weights, rollout again."""
 
 
@@ -118,7 +118,7 @@ class ClusterSection(ConfigSection):
     nodes: PositiveInt = 1
     """Ray nodes.  Without ``address`` they are simulated on this machine."""
     placement: DevicePlacement = DevicePlacement.SEPARATE
-    """``separate``, or ``shared``: one GPU for learner and engine, each of which gives its memory away for the other's
+    """``separate``, or ``colocated``: one GPU for learner and engine, each of which gives its memory away for the other's
     turn.  Rollout stands still while the learner computes, and the run reports for how long."""
     address: str = ""
     """A Ray cluster to join, ``host:port``; empty to start one here."""
@@ -175,9 +175,9 @@ class StopSection(ConfigSection):
 class ProofSection(ConfigSection):
     """What ``--proof`` asks of the run beyond a difference that is no luck."""
 
-    rise: Annotated[float, Field(ge=0, le=1)] = 0.0
+    min_improvement: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Least rise of pass@1."""
-    end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    min_final_pass_at_1: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Least pass@1 at the end."""
 
 
@@ -211,7 +211,7 @@ class RunConfig(ConfigSection):
     @property
     def learning_rate(self) -> float:
         """What the optimizer uses: 0 in the control that says so."""
-        return 0.0 if self.run.control is NegativeControl.LR0 else self.learner.lr
+        return 0.0 if self.run.negative_control is NegativeControl.LR0 else self.learner.lr
 
     @property
     def in_flight(self) -> int:
@@ -227,7 +227,7 @@ class RunConfig(ConfigSection):
     def rollout_tuning(self) -> RolloutTuning:
         """The values of admission that may change during a run."""
         rollout = self.rollout
-        return RolloutTuning(self.in_flight, rollout.lead, rollout.slack, self.publish_every)
+        return RolloutTuning(self.in_flight, rollout.max_staleness, rollout.slack, self.publish_every)
 
     @property
     def parity_limit(self) -> float:
@@ -243,13 +243,13 @@ class RunConfig(ConfigSection):
     @property
     def colocated(self) -> bool:
         """Whether learner and engines take turns."""
-        return self.cluster.placement is DevicePlacement.SHARED
+        return self.cluster.placement is DevicePlacement.COLOCATED
 
     @property
     def dynamic_sampling(self) -> bool:
         """Whether groups without variance are replaced.  Not where rewards are shuffled: to choose groups by their true
         rewards would tell the learner something, and a policy that has collapsed would never fill a batch."""
-        return self.rollout.dynamic_sampling and self.run.control is not NegativeControl.SHUFFLED
+        return self.rollout.dynamic_sampling and self.run.negative_control is not NegativeControl.SHUFFLED
 
     def limited_to_epochs(self, count: int) -> Self:
         """The same, with no more steps than ``stop.after_epochs`` passes over ``count`` training tasks fill."""
@@ -284,15 +284,15 @@ class RunConfig(ConfigSection):
                 "warm_start's demonstrations are for the demo model and would spoil model.path: set "
                 "warm_start.enabled = false, or name warm_start.data"
             )
-        if self.run.mode is not AdmissionMode.SYNC and self.staleness.eta < 1:
+        if self.run.mode is not AdmissionMode.SYNC and self.staleness.max_staleness < 1:
             found.append(
-                f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.eta = 0 forbids it: "
-                "set staleness.eta = 1 or run.mode = 'sync'"
+                f"run.mode = '{self.run.mode}' makes tokens at least one step old, and staleness.max_staleness = 0 forbids it: "
+                "set staleness.max_staleness = 1 or run.mode = 'sync'"
             )
-        if (steps := self.publish_every) > self.staleness.eta >= 1:
+        if (steps := self.publish_every) > self.staleness.max_staleness >= 1:
             found.append(
-                f"learner.publish_every = {steps} with staleness.eta = {self.staleness.eta} lets rollout stand still "
-                f"before every push: set staleness.eta = {steps} or learner.publish_every = {self.staleness.eta}"
+                f"learner.publish_every = {steps} with staleness.max_staleness = {self.staleness.max_staleness} lets rollout stand still "
+                f"before every push: set staleness.max_staleness = {steps} or learner.publish_every = {self.staleness.max_staleness}"
             )
         if self.data.generated and self.data.training_tasks < self.rollout.groups_per_step:
             found.append(
@@ -341,17 +341,17 @@ class RunConfig(ConfigSection):
         learner, engine, found = self.learner, self.engine, list[str]()
         if self.run.mode is not AdmissionMode.SYNC:
             found.append(
-                f"cluster.placement = 'shared' lets nothing run ahead, and run.mode = '{self.run.mode}' would: set "
+                f"cluster.placement = 'colocated' lets nothing run ahead, and run.mode = '{self.run.mode}' would: set "
                 "run.mode = 'sync' or cluster.placement = 'separate'"
             )
         if learner.device != engine.device:
             found.append(
-                f"cluster.placement = 'shared' with learner.device = '{learner.device}' and engine.device = "
+                f"cluster.placement = 'colocated' with learner.device = '{learner.device}' and engine.device = "
                 f"'{engine.device}' would take turns on nothing: set both alike, or cluster.placement = 'separate'"
             )
         elif learner.device == "cuda" and (learner.ranks, engine.count, engine.tp) != (1, 1, 1):
             found.append(
-                f"cluster.placement = 'shared' is for one GPU, and learner.ranks = {learner.ranks}, engine.count = "
+                f"cluster.placement = 'colocated' is for one GPU, and learner.ranks = {learner.ranks}, engine.count = "
                 f"{engine.count} and engine.tp = {engine.tp} ask for more: set each to 1, or cluster.placement = "
                 "'separate'"
             )
@@ -422,7 +422,7 @@ class RunConfig(ConfigSection):
                 )
         if self.colocated:
             found.append(
-                "engine.weights = 'adapters' leaves the model where it is, and cluster.placement = 'shared' takes it "
+                "engine.weights = 'adapters' leaves the model where it is, and cluster.placement = 'colocated' takes it "
                 "from the engine in each turn: set engine.weights = 'auto' or cluster.placement = 'separate'"
             )
         return found

@@ -56,7 +56,7 @@ class SftSection(ConfigSection):
     """Sequences in an optimizer step."""
     max_tokens: CountInt = 0
     """Longest sequence; 0 for what model and ``learner.micro_batch_tokens`` hold."""
-    too_long: OverlongAction = OverlongAction.ERROR
+    overlong: OverlongAction = OverlongAction.ERROR
     """What becomes of a longer one: ``error``, ``drop`` or ``truncate``."""
     schedule: LearningRateSchedule = LearningRateSchedule.COSINE
     """Way of the learning rate after ``learner.lr_warmup_steps``: ``constant``, or ``linear`` or ``cosine`` to

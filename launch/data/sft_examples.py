@@ -57,7 +57,7 @@ class SequenceSelection:
 
     vocabulary: int
     max_tokens: int
-    too_long: OverlongAction = OverlongAction.ERROR
+    overlong: OverlongAction = OverlongAction.ERROR
     min_score: float | None = None
     reward_weighted: bool = False
 
@@ -123,17 +123,17 @@ def read_examples(sources: Sequence[Path], tokenizer: Tokenizer, choice: Sequenc
             _check_vocabulary(ids, source.location, choice)
             if len(ids) > choice.max_tokens:
                 too_long.append((source.location, len(ids)))
-                made.truncated += choice.too_long is OverlongAction.TRUNCATE
+                made.truncated += choice.overlong is OverlongAction.TRUNCATE
             kept = _fit_length(SftExample(ids, mask, weight, source.location), choice)
             if isinstance(kept, SequenceExclusion):
                 made.exclusions[kept] += 1
             else:
                 made.examples.append(kept)
-    if too_long and choice.too_long is OverlongAction.ERROR:
+    if too_long and choice.overlong is OverlongAction.ERROR:
         where, length = too_long[0]
         raise TrainingDataError(
             f"{where} has {length} tokens, and {len(too_long)} sequences have more than {choice.max_tokens}: "
-            "too_long = drop leaves them out, truncate cuts their ends off; or raise learner.micro_batch_tokens or "
+            "overlong = drop leaves them out, truncate cuts their ends off; or raise learner.micro_batch_tokens or "
             "learner.cp, as far as the model's positions reach"
         )
     if not made.examples:
@@ -223,7 +223,7 @@ def _check_weights(found: Iterable[SftExample]) -> None:
 
 def _fit_length(example: SftExample, choice: SequenceSelection) -> SftExample | SequenceExclusion:
     if len(example.token_ids) > choice.max_tokens:
-        if choice.too_long is OverlongAction.DROP:
+        if choice.overlong is OverlongAction.DROP:
             return SequenceExclusion.TOO_LONG
         most = choice.max_tokens
         example = SftExample(example.token_ids[:most], example.loss_mask[:most], example.weight, example.location)

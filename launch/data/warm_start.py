@@ -48,7 +48,7 @@ def _plan_batches(config: RunConfig, model_path: Path) -> tuple[int, Iterator[Sf
     choice = SequenceSelection(
         vocabulary=shape.vocab_size,
         max_tokens=min(config.learner.sequence_tokens, shape.max_position_embeddings),
-        too_long=settings.too_long,
+        overlong=settings.overlong,
         min_score=settings.min_score,
         reward_weighted=settings.reward_weighted,
     )

@@ -58,7 +58,7 @@ def _place_engines(config: RunConfig, nodes: Sequence[ClusterNode], *, examines:
         raise UserError(
             f"too few GPUs ({there}) for {head} and {config.engine.count} engines with {each} each"
             f"{exam if examines else ''}: lower learner.ranks, engine.count or engine.tp, join nodes that have more, "
-            "or let both take turns on one (--set cluster.placement=shared --mode sync)"
+            "or let both take turns on one (--set cluster.placement=colocated --mode sync)"
         )
     return homes
 

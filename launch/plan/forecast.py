@@ -48,7 +48,7 @@ _ADVICE = {
     Bottleneck.LEARNER: "the learner always has a batch: more learner.ranks make it faster, more engines do not",
     Bottleneck.ROLLOUT: "all places are taken and the learner waits: more engines and sandboxes (rollout.in_flight, "
     "engine.count, more machines) make it faster",
-    Bottleneck.AGE: "places are free and the learner waits, since older tokens would not be trained: raise staleness.eta, "
+    Bottleneck.AGE: "places are free and the learner waits, since older tokens would not be trained: raise staleness.max_staleness, "
     "or lower learner.publish_every",
 }
 
@@ -177,13 +177,13 @@ def forecast_run(config: RunConfig, basis: ForecastBasis, seed: int = 0) -> Fore
     """Raises StandsStillError where no step would be made, UserError for a run that cannot be simulated."""
     if config.colocated:
         raise UserError(
-            "cluster.placement = 'shared' takes turns, which the simulator does not: leave --from and --scenario out, "
+            "cluster.placement = 'colocated' takes turns, which the simulator does not: leave --from and --scenario out, "
             "or plan with --set cluster.placement=separate"
         )
     places, steps = max_episodes(config), min(config.run.steps, _MOST_STEPS)
     busy_s = basis.busy_s(config.rollout.episodes_per_step)
     cell = SimulationSettings(
-        config.cluster.nodes, config.run.mode, config.staleness.policy, config.staleness.eta, places
+        config.cluster.nodes, config.run.mode, config.staleness.policy, config.staleness.max_staleness, places
     )
     replayed = ReplayOverrides(lambda step: busy_s[(step - 1) % len(busy_s)], config.dynamic_sampling)
     outcome = simulate(_scenario(config, basis, steps), cell, basis.workload, seed, replayed)

@@ -119,7 +119,7 @@ def _overrides(given: argparse.Namespace) -> list[str]:
         "run.seed": given.seed,
         "run.steps": given.steps,
         "run.mode": given.mode,
-        "run.control": given.control,
+        "run.negative_control": given.control,
         "data.task_ids": given.task_ids,
     }
     found = [*format_overrides(keys), *format_model_overrides(given.model)]

@@ -243,7 +243,7 @@ class Driver:
                     self._enter_phase("engine", "starting SGLang")
                     await fleet.start_engines(first)
                     pusher.set_served(first)
-                if config.evaluation.before:
+                if config.evaluation.before_training:
                     await self._evaluate(BEFORE, 0, fleet, prepared, training)
                 await self._train(fleet, training, prepared, resumed=first if checkpoint is not None else None)
                 await self._evaluate(AFTER, training.step, fleet, prepared, training)
@@ -297,7 +297,7 @@ class Driver:
     def _stall_detector(self, fleet: ActorGroup) -> StallDetector:
         return StallDetector(
             events=self._events,
-            limit_s=lambda: self._config.run.stall_s,
+            limit_s=lambda: self._config.run.stall_timeout_s,
             sampled_tokens=fleet.sampled_tokens,
             report=lambda: fleet.write_stall_report(os.environ[RUN_TOKEN_VARIABLE]),
         )
@@ -474,7 +474,7 @@ class Driver:
             nodes=config.cluster.nodes,
             seed=config.run.seed,
             steps=config.run.steps,
-            max_staleness=config.staleness.eta,
+            max_staleness=config.staleness.max_staleness,
             evaluates=config.evaluation.tasks_per_family > 0,
             url=url,
         )
@@ -568,7 +568,7 @@ class Driver:
             attempt=self._directory.attempt,
             steps=config.run.steps,
             groups_per_step=config.rollout.groups_per_step,
-            max_staleness=config.staleness.eta,
+            max_staleness=config.staleness.max_staleness,
             stale_policy=config.staleness.policy,
             publish_every=config.publish_every,
             checkpoint_every=config.checkpoint.every_steps,
@@ -592,11 +592,11 @@ class Driver:
         facts = SummaryFacts(
             recipe=config.run.name,
             mode=config.run.mode.value,
-            control=config.run.control.value,
+            control=config.run.negative_control.value,
             nodes=config.cluster.nodes,
             placement=config.cluster.placement.value,
             seed=config.run.seed,
-            max_staleness=config.staleness.eta,
+            max_staleness=config.staleness.max_staleness,
             seconds=seconds,
             evaluations={name: attempts for name, attempts in evaluations.items() if attempts is not None},
             online_evaluations=self._online_results,

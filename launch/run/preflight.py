@@ -86,7 +86,7 @@ def check_memory_saver(config: RunConfig) -> None:
     """SGLang can give a GPU's memory away, where ``config`` has it take turns."""
     if config.colocated and config.engine.device == "cuda" and importlib.util.find_spec(_MEMORY_SAVER) is None:
         raise UserError(
-            "cluster.placement = shared on a GPU needs SGLang's memory saver, which is not installed: "
+            "cluster.placement = colocated on a GPU needs SGLang's memory saver, which is not installed: "
             f"{sys.executable} -m pip install {_MEMORY_SAVER.replace('_', '-')}, or --set cluster.placement=separate"
         )
 

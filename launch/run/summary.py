@@ -250,7 +250,7 @@ def list_failed_checks(facts: SummaryFacts, steps: Sequence[Mapping[str, float]]
         ),
         (
             oldest <= facts.max_staleness,
-            f"a token of age {oldest:g} was trained; staleness.eta = {facts.max_staleness} is the bound",
+            f"a token of age {oldest:g} was trained; staleness.max_staleness = {facts.max_staleness} is the bound",
         ),
     )
     return [line for held, line in checks if not held]

@@ -31,7 +31,7 @@ LEARNING_RATE_KEY = "learner.lr"
 
 RETUNABLE_KEYS: Mapping[str, ChangePoint] = {
     "rollout.in_flight": ChangePoint.ROLLOUT_REQUEST,
-    "rollout.lead": ChangePoint.ROLLOUT_REQUEST,
+    "rollout.max_staleness": ChangePoint.ROLLOUT_REQUEST,
     "rollout.slack": ChangePoint.ROLLOUT_REQUEST,
     LEARNING_RATE_KEY: ChangePoint.STEP,
     "learner.publish_every": ChangePoint.STEP,
@@ -41,7 +41,7 @@ RETUNABLE_KEYS: Mapping[str, ChangePoint] = {
     "stop.after_trajectories": ChangePoint.STEP,
     "stop.after_hours": ChangePoint.STEP,
     "stop.after_s": ChangePoint.STEP,
-    "run.stall_s": ChangePoint.CHECK,
+    "run.stall_timeout_s": ChangePoint.CHECK,
 }
 """Key → when a change of it holds."""
 

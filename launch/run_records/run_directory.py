@@ -183,7 +183,7 @@ def find_newest_run(parent: Path, name: str, control: NegativeControl | None, ov
             run = load_stored_config(path).run
         except UserError:
             continue
-        if (name and run.name != name) or (control is not None and run.control is not control):
+        if (name and run.name != name) or (control is not None and run.negative_control is not control):
             continue
         try:
             load_resumed_config(path, overrides)
@@ -242,14 +242,14 @@ def require_unchanged(
 
 
 _FIXED = (
-    *("run.seed", "run.name", "run.control", "model.", "warm_start.", "data.", "lora."),
+    *("run.seed", "run.name", "run.negative_control", "model.", "warm_start.", "data.", "lora."),
     *("rollout.groups_per_step", "rollout.group_size", "rollout.reward", "reward."),
     *("judge.enabled", "judge.model", "judge.prompt", "judge.votes", "judge.coefficient", "judge.into"),
     *("agent.kind", "agent.options", "agent.system_prompt", "agent.prompt", "agent.tools", "agent.toolset"),
     *("agent.thinking", "agent.history", "agent.history_head", "agent.done_text"),
     *("agent.context_tokens", "agent.harness"),
     "agent.temperature",  # of the log-probabilities in the journal
-    "staleness.eta",  # the bound that the trained tokens are held against
+    "staleness.max_staleness",  # the bound that the trained tokens are held against
     "evaluation.tasks_per_family",  # which tasks of a folder are not trained
 )
 """What a checkpoint's tasks, tokens and groups depend on; a final dot means the whole section."""

@@ -29,7 +29,7 @@ _OPTIONS = {
     "--adapters": "sft.adapters",
     "--min-score": "sft.min_score",
     "--reward-weighted": "sft.reward_weighted",
-    "--too-long": "sft.too_long",
+    "--too-long": "sft.overlong",
     "--epochs": "sft.epochs",
     "--batch-size": "sft.batch_size",
     "--lr": "learner.lr",

@@ -46,7 +46,7 @@ def sequence_selection(config: SftConfig, model: Path) -> SequenceSelection:
     return SequenceSelection(
         vocabulary=shape.vocab_size,
         max_tokens=min(config.max_sequence_tokens, shape.max_position_embeddings),
-        too_long=config.sft.too_long,
+        overlong=config.sft.overlong,
         min_score=config.sft.min_score,
         reward_weighted=config.sft.reward_weighted,
     )

@@ -5,7 +5,7 @@
     recipe = "demo"
 
     [common]                        # every point's
-    staleness.eta = 4
+    staleness.max_staleness = 4
 
     [axes]
     run.seed = [0, 1, 2]            # an axis of one key

@@ -24,8 +24,8 @@ _LEARNING = frozenset({"stop", "proof", "checkpoint", "monitor", "staleness", "c
 """Sections that the first weights, and what they are worth, do not depend on."""
 _LEARNING_KEYS = frozenset(
     {
-        *("run.name", "run.steps", "run.mode", "run.control", "run.dir", "learner.lr", "learner.lr_end"),
-        *("learner.lr_warmup_steps", "learner.call_timeout_s", "evaluation.before"),
+        *("run.name", "run.steps", "run.mode", "run.negative_control", "run.dir", "learner.lr", "learner.lr_end"),
+        *("learner.lr_warmup_steps", "learner.call_timeout_s", "evaluation.before_training"),
         *(f"learner.{key}" for key in LearnerSettings.model_fields.keys() - TrainerSettings.model_fields.keys()),
     }
 )

@@ -34,9 +34,9 @@ from launch.sweep.sweep_folder import SweepFolder, point_folder
 from protocol.errors import UserError
 
 PROGRAM = (sys.executable, "-m", "launch.cluster")
-_MAY_DIFFER = ("run.dir", "evaluation.before", "monitor.")
+_MAY_DIFFER = ("run.dir", "evaluation.before_training", "monitor.")
 """Keys that may be others than those of a run that is there; a final dot means the whole section."""
-_SHARED = {"evaluation.before": False}
+_SHARED = {"evaluation.before_training": False}
 
 
 def configure_runs(sweep: Sweep) -> dict[str, RunConfig]:

@@ -56,7 +56,7 @@ def read_batch(payload: Sequence[bytes], lineage: Lineage, using: WeightVersion,
     for trajectory in trajectories:
         _require_usable(trajectory, lineage, spec)
     verdicts = [
-        apply_stale_token_policy(spec.staleness.policy, t.segments, lineage, using, spec.staleness.eta)
+        apply_stale_token_policy(spec.staleness.policy, t.segments, lineage, using, spec.staleness.max_staleness)
         for t in trajectories
     ]
     rewards, own = [t.reward.total for t in trajectories], _turn_rewards(trajectories)

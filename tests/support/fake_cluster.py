@@ -49,7 +49,7 @@ def main() -> int:
         while not (runs / "go").exists():
             time.sleep(0.01)
     events.emit("weights.published", version=1, step=0, sha256=f"weights of seed {config.run.seed}")
-    if config.evaluation.before:
+    if config.evaluation.before_training:
         write_evaluation(directory, BEFORE, 0, _attempts(1))
     events.emit("run.phase", phase="training", detail="")
     if does == "break":

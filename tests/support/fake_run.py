@@ -108,7 +108,7 @@ class FakeRun:
                 "run": {"name": "demo", "seed": self.seed, "steps": self.steps, "mode": "async"},
                 "model": {"layers": 2, "hidden": 160, "vocab_tokens": 1024},
                 "rollout": {"groups_per_step": self.groups_per_step, "group_size": GROUP_SIZE},
-                "staleness": {"eta": ETA, "policy": "mask"},
+                "staleness": {"max_staleness": ETA, "policy": "mask"},
                 "learner": {"lr": 5e-4, "eps_low": 0.2, "eps_high": 0.28},
             },
         }

@@ -28,5 +28,5 @@ def make_spec(
     """A spec for as many ranks as its layout needs.  Fields of the trainer's section stand beside the spec's own."""
     trainer = {name: changes.pop(name) for name in tuple(changes) if name in TrainerSettings.model_fields}
     trainer.setdefault("ranks", trainer.get("tp", 1) * trainer.get("pp", 1) * trainer.get("cp", 1))
-    staleness = StalenessSettings(eta=max_staleness, policy=stale_policy)
+    staleness = StalenessSettings(max_staleness=max_staleness, policy=stale_policy)
     return LearnerSpec(model_path, TrainerSettings(**trainer), lora or LoraSettings(), staleness=staleness, **changes)

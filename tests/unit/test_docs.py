@@ -29,7 +29,7 @@ ADDED = ("prompt_lines", "one_file", "provider=lab", "reward=brief")
 """What packages of the pages add: tests/unit/test_plugins.py tries them."""
 LINK = re.compile(r"\]\((?!\w+://)([^)#\s]+)(?:#[^)\s]*)?\)")
 SMALLER = {
-    "launch.bench async": "launch/test_bench_modes.py",
+    "launch.bench async": "launch/test_bench_training_modes.py",
     "launch.bench chaos": "launch/test_bench_chaos.py",
     "launch.bench engine": "launch/test_bench_engine.py",
     "launch.bench learner": "launch/test_bench_learner.py",

@@ -115,7 +115,7 @@ class SyntheticRun:
 
     def _begin(self) -> None:
         self.run_dir.mkdir(parents=True)
-        config = {"run": {"name": "history", "steps": 10**6, "mode": "async"}, "staleness": {"eta": 2}}
+        config = {"run": {"name": "history", "steps": 10**6, "mode": "async"}, "staleness": {"max_staleness": 2}}
         (self.run_dir / "config.json").write_bytes(orjson.dumps({"config": config}))
         names = ["driver-1", "buffer", "scheduler", "engine-0", *(f"worker-0-{n}" for n in range(WORKERS))]
         self._logs = {name: EventLog(self.run_dir, name, "node-0", self.clock, steady=None) for name in names}

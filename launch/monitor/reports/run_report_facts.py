@@ -170,14 +170,14 @@ def _check_freshness(view: RunView, age: Event, bound: float | None) -> Guarante
 def _check_colocation(view: RunView, placement: Event) -> GuaranteeCheck | None:
     """Check how long a colocated run was blocked; None for a run that is not colocated."""
     share = get_number(placement, "blocked_share") if placement else view.blocked_share
-    if share is None or get_text(placement, "kind", "shared") != "shared":
+    if share is None or get_text(placement, "kind", "colocated") != "colocated":
         return None
     turns = get_integer(placement, "turns")
     times = f" in {format_count(turns)} turns" if turns else ""
     return GuaranteeCheck(
         "Never blocking",
         "broken",
-        "Learner and engines shared a device (cluster.placement = shared): rollout stood still while the learner "
+        "Learner and engines shared a device (cluster.placement = colocated): rollout stood still while the learner "
         f"computed and its weights were loaded,{times} {format_percent(share)} of the time.",
     )
 

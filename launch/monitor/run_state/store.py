@@ -83,7 +83,7 @@ class RunStore:
         self._config_read = True
         inner = get_mapping(config, "config") or config
         header = self.state.header
-        bound = get_number(get_mapping(inner, "staleness"), "eta")
+        bound = get_number(get_mapping(inner, "staleness"), "max_staleness")
         header.max_staleness = bound if header.max_staleness is None else header.max_staleness
         header.steps = header.steps or int(get_number(get_mapping(inner, "run"), "steps") or 0)
         mode = get_mapping(inner, "run").get("mode")

@@ -125,7 +125,7 @@ def test_one_process_killed_again_and_again_never_ends_a_run(mini_runs: MiniRuns
 
 def test_a_process_that_never_answers_is_started_again(mini_runs: MiniRuns) -> None:
     """Stopped: for who waits the same as a process that hangs in a lock."""
-    deadlines = ("--set", "run.silence_s=30", "--set", "learner.call_timeout_s=120")
+    deadlines = ("--set", "run.unresponsive_timeout_s=30", "--set", "learner.call_timeout_s=120")
     run = mini_runs.start("hung", "--steps", "14", "--set", "evaluation.tasks_per_family=0", *deadlines)
     run.wait_step(1)
     for what in (WORKER, SCHEDULER, LEARNER):

@@ -14,7 +14,7 @@ from tests.support.cluster_runs import Event, MiniRun, MiniRuns
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow]
 
-SHARED = ("--mode", "sync", "--set", "cluster.placement=shared", "--set", "evaluation.tasks_per_family=0")
+SHARED = ("--mode", "sync", "--set", "cluster.placement=colocated", "--set", "evaluation.tasks_per_family=0")
 
 
 def turns(run: MiniRun) -> list[Event]:
@@ -39,12 +39,12 @@ def test_learner_and_engine_take_turns_and_the_summary_says_what_it_cost(mini_ru
     turned = [event for event in run.events("episode.turn") if event["sampled"]]
     assert not any(a["t"] < event["t"] < b["t"] for event in turned for a, b in zip(told[::2], told[1::2], strict=True))
     placement = summary["placement"]
-    assert (placement["kind"], placement["turns"]) == ("shared", 3)
+    assert (placement["kind"], placement["turns"]) == ("colocated", 3)
     assert placement["blocked_s"] == pytest.approx(sum(event["offloaded_s"] for event in told[1::2]), abs=0.01)
     assert 0 < placement["blocked_share"] < 1
     assert summary["weights"]["pause_ms_max"] == 0, "what the turn blocks is no pause for a load"
     assert summary["weights"]["pushes"] == 3
-    assert "cluster.placement = shared" in (run.path / "report.html").read_text()
+    assert "cluster.placement = colocated" in (run.path / "report.html").read_text()
     assert_books_balance(run.path)
 
 

@@ -117,7 +117,7 @@ def test_a_person_steers_a_run_to_its_end_and_what_was_changed_holds_after_it(mi
 
 
 def test_a_run_whose_engine_is_stopped_says_who_waits_for_whom(mini_runs: MiniRuns) -> None:
-    run = mini_runs.start("hung", *MANY, "--set", "run.stall_s=15")
+    run = mini_runs.start("hung", *MANY, "--set", "run.stall_timeout_s=15")
     run.wait_step(1)
     servers, since = run.pids("actors.engines.server.entrypoint"), time.time()
     try:

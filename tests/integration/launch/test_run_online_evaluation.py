@@ -19,7 +19,7 @@ from tests.support.commands import run_json
 
 pytestmark = [pytest.mark.docker, pytest.mark.ray, pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-EXAMS = ("--set", "evaluation.before=false", "--set", "evaluation.in_flight=2")
+EXAMS = ("--set", "evaluation.before_training=false", "--set", "evaluation.in_flight=2")
 
 
 def results(run: MiniRun) -> list[dict[str, Any]]:
@@ -100,7 +100,7 @@ def test_one_that_the_driver_left_goes_on_with_the_run_on_the_same_weights(mini_
 
 
 def test_on_a_shared_device_the_learners_turn_waits_for_it(mini_runs: MiniRuns) -> None:
-    shared = ("--mode", "sync", "--set", "cluster.placement=shared", "--set", "evaluation.every_steps=1")
+    shared = ("--mode", "sync", "--set", "cluster.placement=colocated", "--set", "evaluation.every_steps=1")
     run = mini_runs.start("exams-shared", *EXAMS, *shared)
     summary = run.succeed()
     assert_books_balance(run.path)

@@ -164,7 +164,7 @@ async def test_an_evaluation_has_an_engine_and_a_worker_of_its_own_which_go_with
 async def test_on_a_shared_device_an_evaluation_starts_no_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shared = ("cluster.placement=shared", "run.mode=sync")
+    shared = ("cluster.placement=colocated", "run.mode=sync")
     with examiners(tmp_path, monkeypatch, *shared) as (made, told, spawned):
         async with made.evaluation_actors(EXAMINED):
             pass

@@ -202,7 +202,7 @@ def test_a_sender_on_a_gpu_has_one_of_its_own() -> None:
 def test_too_few_gpus_are_named_with_what_could_be_asked_for_instead() -> None:
     config = load_recipe("demo", [*GPUS, "engine.count=2"])
     (alone,) = apart(1)
-    says = r"too few GPUs \(node-0 2\) for 1 learner ranks on node-0 and 2 engines with 1 each.*placement=shared"
+    says = r"too few GPUs \(node-0 2\) for 1 learner ranks on node-0 and 2 engines with 1 each.*placement=colocated"
     with pytest.raises(UserError, match=says):
         place_engines(config, [replace(alone, gpus=2)])
 
@@ -232,7 +232,7 @@ def test_the_worker_of_evaluations_beside_training_takes_no_place_of_trainings(d
 
 
 def test_an_engine_that_takes_turns_with_the_learner_needs_no_gpu_of_its_own() -> None:
-    config = load_recipe("demo", [*GPUS, "cluster.placement=shared", "run.mode=sync"])
+    config = load_recipe("demo", [*GPUS, "cluster.placement=colocated", "run.mode=sync"])
     (alone,) = (replace(node, gpus=1) for node in apart(1))
     assert (engine_gpus(config), place_engines(config, [alone])) == (0, {"engine-0": alone})
 
@@ -266,7 +266,7 @@ def test_an_engine_is_passed_over_once_its_weights_are_further_behind_than_token
 ) -> None:
     """With η = 0 too, engines are given new weights one after the other."""
     mode = "async" if eta else "sync"
-    keys = [f"staleness.eta={eta}", f"learner.publish_every={every}", f"run.mode={mode}"]
+    keys = [f"staleness.max_staleness={eta}", f"learner.publish_every={every}", f"run.mode={mode}"]
     config, share, (node,) = load_recipe("demo", keys), WorkerShare(5, 2), here(1)
     told = worker_settings(
         config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
@@ -298,14 +298,14 @@ def test_a_request_may_wait_for_the_learners_turn_where_there_is_one(directory: 
     """Else a turn that is longer than a server's start fails every episode that it meets."""
     share, (node,) = WorkerShare(5, 2), here(1)
     waits_s: list[float] = []
-    for placement in ("separate", "shared"):
+    for placement in ("separate", "colocated"):
         config = load_recipe("demo", ["run.mode=sync", f"cluster.placement={placement}"])
         told = worker_settings(
             config, directory, MODEL, "worker-0-0", node, endpoint="tcp://127.0.0.1:1", keys=None, share=share
         )
         waits_s.append(told.episode.engine_restart_s)
         engine = engine_settings(config, directory, MODEL, "engine-0", node)
-        assert engine.offloads_memory is engine.server_settings().offloads_memory is (placement == "shared")
+        assert engine.offloads_memory is engine.server_settings().offloads_memory is (placement == "colocated")
     assert waits_s == [config.engine.start_timeout_s, config.engine.start_timeout_s + config.learner.call_timeout_s]
 
 

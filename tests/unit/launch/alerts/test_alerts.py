@@ -280,7 +280,7 @@ async def test_a_disk_that_is_full_is_told(watch: AlertWatch) -> None:
 
 def test_turns_losses_without_bounds_and_controls_are_so_by_design() -> None:
     assert silenced_alerts(load_recipe("demo")) == frozenset()
-    shared = ["cluster.placement=shared", "run.mode=sync"]
+    shared = ["cluster.placement=colocated", "run.mode=sync"]
     assert silenced_alerts(load_recipe("demo", shared)) == {"idle_learner", "idle_engines"}
     assert silenced_alerts(load_recipe("demo", ["learner.loss=reinforce", "learner.tis_cap=2.0"])) >= {"clipped"}
-    assert silenced_alerts(load_recipe("demo", ["run.control=lr0"])) == {"unclipped"}
+    assert silenced_alerts(load_recipe("demo", ["run.negative_control=lr0"])) == {"unclipped"}

@@ -96,7 +96,7 @@ def test_the_arms_differ_in_mode_and_in_flight_alone() -> None:
     assert [each["run.mode"] for each in all_values] == ["async", "sync", "one_step_off"], "a person's own gives way"
     assert [each["rollout.in_flight"] for each in all_values] == [96, 32, 32]
     assert all_values[0]["learner.lr"] == 1e-4
-    batch = ("rollout.groups_per_step", "rollout.group_size", "staleness.eta", "run.steps", "run.seed")
+    batch = ("rollout.groups_per_step", "rollout.group_size", "staleness.max_staleness", "run.steps", "run.seed")
     assert [all_values[0][key] for key in batch] == [4, 8, 2, 9, 3]
 
 

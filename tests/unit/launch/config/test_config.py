@@ -80,8 +80,8 @@ def test_every_key_has_a_help_text(config: type[BaseModel]) -> None:
 def test_the_demo_recipe_is_asynchronous_with_the_bounds_that_the_documents_promise() -> None:
     demo = load_recipe("demo")
     assert (demo.learner.eps_low, demo.learner.eps_high) == (0.2, 0.28)
-    assert (demo.run.mode, demo.staleness.eta) == (AdmissionMode.ASYNC, 2)
-    assert demo.publish_every <= demo.staleness.eta, "rollout runs ahead of the next push"
+    assert (demo.run.mode, demo.staleness.max_staleness) == (AdmissionMode.ASYNC, 2)
+    assert demo.publish_every <= demo.staleness.max_staleness, "rollout runs ahead of the next push"
     assert demo.data.held_out_family
 
 
@@ -94,7 +94,7 @@ def test_the_demo_recipe_proves_what_the_documents_promise() -> None:
     assert len(trained) >= 96
     assert len(set(trained)) >= 12
     assert (evaluation.attempts, evaluation.greedy_attempts) == (3, 1)
-    assert (demo.proof.rise, demo.proof.end) == (0.35, 0.85)
+    assert (demo.proof.min_improvement, demo.proof.min_final_pass_at_1) == (0.35, 0.85)
 
 
 @pytest.mark.parametrize(
@@ -162,9 +162,9 @@ def test_a_config_survives_being_written_and_read() -> None:
         ("lora.rank=8", "set lora.rank = 0, or warm_start.enabled = false and model.path"),
         ("lora.alpha=0", "lora.alpha: input should be greater than 0"),
         ("checkpoint.keep_every_steps=9", "set keep_every_steps = 8"),
-        ("staleness.eta=0", "set staleness.eta = 1 or run.mode = 'sync'"),
-        ("cluster.placement=shared", "set run.mode = 'sync' or cluster.placement = 'separate'"),
-        ("learner.publish_every=3", "set staleness.eta = 3 or learner.publish_every = 2"),
+        ("staleness.max_staleness=0", "set staleness.max_staleness = 1 or run.mode = 'sync'"),
+        ("cluster.placement=colocated", "set run.mode = 'sync' or cluster.placement = 'separate'"),
+        ("learner.publish_every=3", "set staleness.max_staleness = 3 or learner.publish_every = 2"),
         ("evaluation.every_steps=5", "no multiple of learner.publish_every = 2"),
         ("model.path=/some/where", "set warm_start.enabled = false"),
         ("data.kind=terminal_bench", "set data.path"),
@@ -194,7 +194,7 @@ def test_a_config_survives_being_written_and_read() -> None:
         ),
         ("agent.trajectory_tokens=1000", "leave it out, or raise it and set agent.history"),
         ("rollout.episodes_per_worker=100", "sandbox.capacity_per_node"),
-        ("cluster.nodes=33", "raise it to 33 (sandbox.capacity_per_node has to be 33 then), or ask for fewer --nodes"),
+        ("cluster.nodes=33", "raise it to 33 (and sandbox.capacity_per_node to 33), or ask for fewer --nodes"),
         ("buffer.budget_bytes=1000", "or lower buffer.max_trajectory_bytes"),
         ("rollout.episode_deadline_s=100", "must exceed its stages, 455 s"),
         ("sandbox.max_s=300", "raise it to 660"),
@@ -225,7 +225,7 @@ def test_a_wrong_key_or_value_is_refused_with_the_remedy(override: str, says: st
     ],
 )
 def test_what_cannot_take_turns_is_refused_with_the_remedy(overrides: list[str], says: str) -> None:
-    sharing = ["cluster.placement=shared", "run.mode=sync"]
+    sharing = ["cluster.placement=colocated", "run.mode=sync"]
     assert load_recipe("demo", sharing).colocated
     with pytest.raises(ConfigError) as caught:
         load_recipe("demo", [*sharing, *overrides])
@@ -317,7 +317,7 @@ def test_adapters_of_nothing_are_refused(targets: str, says: str) -> None:
         (["lora.rank=0"], "set lora.rank = 16, say, or engine.weights = 'auto'"),
         (['lora.targets=["q_proj","k_proj"]'], "wants v_proj beside k_proj and q_proj"),
         (["lora.targets=up_proj"], "wants gate_proj beside up_proj"),
-        (["cluster.placement=shared", "run.mode=sync"], "engine.weights = 'auto' or cluster.placement = 'separate'"),
+        (["cluster.placement=colocated", "run.mode=sync"], "engine.weights = 'auto' or cluster.placement = 'separate'"),
         (["engine.max_adapters=1"], "greater than or equal to 2"),
     ],
 )
@@ -375,7 +375,7 @@ NEEDS: dict[Enum, list[str]] = {
     LossType.REINFORCE: ["learner.tis_cap=2"],
     LossAggregation.CONSTANT: ["learner.aggregation_tokens=100"],
     ProximalPolicy.RECOMPUTED: ["learner.minibatches=2"],
-    DevicePlacement.SHARED: ["run.mode=sync"],
+    DevicePlacement.COLOCATED: ["run.mode=sync"],
     ThinkingMode.ON: ["warm_start.enabled=false"],
     ThinkingMode.OFF: ["warm_start.enabled=false"],
     ThinkingMode.NO_THINK: ["warm_start.enabled=false"],
@@ -453,8 +453,8 @@ def test_seeded_sampling_can_be_had_where_the_engine_can_do_it() -> None:
 
 def test_all_problems_come_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        load_recipe("demo", ["staleness.eta=0", "sandbox.max_s=300"])
-    assert "staleness.eta" in str(caught.value)
+        load_recipe("demo", ["staleness.max_staleness=0", "sandbox.max_s=300"])
+    assert "staleness.max_staleness" in str(caught.value)
     assert "sandbox.max_s" in str(caught.value)
 
 
@@ -465,7 +465,7 @@ def test_an_unknown_recipe_names_the_known_ones() -> None:
 
 def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
-    mine.write_text('[run]\nmode = "sync"\n[staleness]\neta = 0\n')
+    mine.write_text('[run]\nmode = "sync"\n[staleness]\nmax_staleness = 0\n')
     config = load_recipe(str(mine), ["run.steps=5"])
     assert (config.run.name, config.run.steps, config.run.mode) == ("mine", 5, AdmissionMode.SYNC)
     mine.write_text("[rollouts]\ngroup_size = 2\n")
@@ -482,8 +482,8 @@ def test_a_recipe_file_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_the_lr0_control_does_not_learn() -> None:
-    assert load_recipe("demo", ["run.control=lr0"]).learning_rate == 0
-    assert load_recipe("demo", ["run.control=shuffled"]).learning_rate == load_recipe("demo").learner.lr
+    assert load_recipe("demo", ["run.negative_control=lr0"]).learning_rate == 0
+    assert load_recipe("demo", ["run.negative_control=shuffled"]).learning_rate == load_recipe("demo").learner.lr
 
 
 @pytest.mark.parametrize("betas", ["[1,0.95]", "[0.9,1]", "[-0.1,0.95]"])
@@ -505,7 +505,7 @@ def test_truncated_importance_sampling_can_be_asked_for() -> None:
 def test_the_shuffled_control_chooses_no_group_by_its_rewards() -> None:
     assert load_recipe("demo").dynamic_sampling
     assert not load_recipe("demo", ["rollout.dynamic_sampling=false"]).dynamic_sampling
-    assert not load_recipe("demo", ["run.control=shuffled"]).dynamic_sampling
+    assert not load_recipe("demo", ["run.negative_control=shuffled"]).dynamic_sampling
 
 
 @given(st.sampled_from(sorted(dotted_fields(RunConfig))), st.text())

@@ -253,7 +253,10 @@ async def test_what_counts_only_for_tickets_waits_for_no_step(scene: Scene) -> N
     ("request_", "says"),
     [
         (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "-3"}), "rollout.in_flight"),
-        (make_request(ControlAction.RETUNE, changes={"staleness.eta": "3"}), "staleness.eta cannot be changed"),
+        (
+            make_request(ControlAction.RETUNE, changes={"staleness.max_staleness": "3"}),
+            "staleness.max_staleness cannot be changed",
+        ),
         (make_request(ControlAction.RETUNE, changes={"rollout.in_flight": "0"}), "already uses these values"),
         (make_request(ControlAction.CANCEL, target="before-g000001-s00"), "neither a group nor a trajectory"),
         (make_request(ControlAction.CANCEL, target="13"), "group 13 is not open"),

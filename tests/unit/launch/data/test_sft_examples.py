@@ -208,12 +208,12 @@ def test_what_is_too_long_is_an_error_or_left_out_or_cut(tokenizer: Tokenizer, t
     asked = {"messages": [{"role": "user", "content": "go " * 90}, {"role": "assistant", "content": "done"}]}
     data = write(tmp_path, record(), record("done " * 40), asked)
     with pytest.raises(
-        TrainingDataError, match=r"data\.jsonl:2 has \d+ tokens, and 2 sequences have more than 64.*too_long = drop"
+        TrainingDataError, match=r"data\.jsonl:2 has \d+ tokens, and 2 sequences have more than 64.*overlong = drop"
     ):
         read_examples([data], tokenizer, CHOICE)
-    made = read_examples([data], tokenizer, replace(CHOICE, too_long=OverlongAction.DROP))
+    made = read_examples([data], tokenizer, replace(CHOICE, overlong=OverlongAction.DROP))
     assert (len(made.examples), made.exclusions, made.truncated) == (1, {SequenceExclusion.TOO_LONG: 2}, 0)
-    made = read_examples([data], tokenizer, replace(CHOICE, too_long=OverlongAction.TRUNCATE))
+    made = read_examples([data], tokenizer, replace(CHOICE, overlong=OverlongAction.TRUNCATE))
     assert [len(example.token_ids) for example in made.examples][1:] == [64]
     assert (made.exclusions, made.truncated) == ({SequenceExclusion.NO_LOSS: 1}, 2)
 

@@ -32,7 +32,8 @@ def test_what_the_warm_start_reads_makes_another_model(change: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["run.control=lr0", "run.steps=3", "learner.lr=1e-5", "learner.eps_high=0.2", "learner.publish_every=2"]
+    "change",
+    ["run.negative_control=lr0", "run.steps=3", "learner.lr=1e-5", "learner.eps_high=0.2", "learner.publish_every=2"],
 )
 def test_what_only_training_on_rewards_reads_does_not(change: str) -> None:
     assert warm_start_cache_key(load_recipe("demo", [change])) == warm_start_cache_key(load_recipe("demo"))

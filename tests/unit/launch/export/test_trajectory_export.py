@@ -20,7 +20,7 @@ from tests.support.recorded import call, config, tokenizer, trajectory, write_ru
 PASSES = [f"First.\n{call('ls')}\n{call('false')}", call("touch x"), "done"]
 FAILS = [call("ls"), "<tool_call>{</tool_call>", "done"]
 ALL = SequenceSelection(
-    max_tokens=100_000, too_long=OverlongAction.ERROR, vocabulary=10_000, min_score=None, reward_weighted=False
+    max_tokens=100_000, overlong=OverlongAction.ERROR, vocabulary=10_000, min_score=None, reward_weighted=False
 )
 
 

@@ -115,7 +115,7 @@ def test_a_run_that_blocked_by_its_placement_says_so(run_dir: Path):
     """Its loads, short as they are, are not what rollout waited for."""
     path = run_dir / "summary.json"
     summary = json.loads(path.read_text())
-    summary["placement"] = {"kind": "shared", "turns": 12, "blocked_s": 60.0, "blocked_share": 0.415}
+    summary["placement"] = {"kind": "colocated", "turns": 12, "blocked_s": 60.0, "blocked_share": 0.415}
     path.write_text(json.dumps(summary))
     page = _report(run_dir)
     assert page.count('class="broken"') == 1

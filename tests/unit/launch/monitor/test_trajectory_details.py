@@ -43,7 +43,7 @@ NAN = np.float32(np.nan)
 
 def run_of(run_dir: Path, *, reason: str = "", trained: bool = True) -> RunFollower:
     """One trajectory of a prompt of 3 tokens, 4 sampled ones of which the first is too old, and an observation of 2."""
-    (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"staleness": {"eta": 2}}}))
+    (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"staleness": {"max_staleness": 2}}}))
     lineage = LineageLog(run_dir)
     lineage.append(LineageEntry(OLD, 0, NO_VERSION))
     lineage.append(LineageEntry(WeightVersion(OLD + 1), 1, OLD))

@@ -50,7 +50,7 @@ def config_of(trace: RunTrace, steps: int) -> RunConfig:
         "rollout.dynamic_sampling": str(file.dynamic_sampling).lower(),
         "learner.publish_every": file.publish_every,
         "checkpoint.every_steps": file.checkpoint_every,
-        "staleness.eta": file.eta,
+        "staleness.max_staleness": file.eta,
         "staleness.policy": file.policy,
     }
     return load_recipe("demo", [f"{key}={value}" for key, value in values.items()])
@@ -123,7 +123,7 @@ def test_what_bounds_a_run_is_named() -> None:
     wide = [*few, "rollout.episodes_per_worker=500", "sandbox.capacity_per_node=500", "rollout.in_flight=500"]
     bound = forecast_run(load_recipe("demo", [*wide, "run.mode=sync"]), fast)
     assert bound.bottleneck is Bottleneck.AGE
-    assert "staleness.eta" in bound.bottleneck.advice
+    assert "staleness.max_staleness" in bound.bottleneck.advice
     assert "assumed" in forecast_caveat(load_recipe("demo"), basis)
 
 
@@ -143,7 +143,7 @@ def test_places_are_shared_on_one_machine_and_not_in_a_cluster() -> None:
 
 
 def test_turns_on_a_shared_device_are_not_simulated() -> None:
-    config = load_recipe("demo", ["cluster.placement=shared", "run.mode=sync"])
+    config = load_recipe("demo", ["cluster.placement=colocated", "run.mode=sync"])
     with pytest.raises(UserError, match="takes turns"):
         forecast_run(config, scenario_basis())
 

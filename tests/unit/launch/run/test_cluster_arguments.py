@@ -23,7 +23,7 @@ def test_options_are_overrides_and_set_comes_last() -> None:
     given = parse_arguments(line.split())
     config = given.load_config()
     assert (config.cluster.nodes, config.run.seed, config.run.steps) == (8, 3, 7)
-    assert (config.run.mode, config.run.control, config.monitor.enabled) == (
+    assert (config.run.mode, config.run.negative_control, config.monitor.enabled) == (
         AdmissionMode.SYNC,
         NegativeControl.LR0,
         False,

@@ -16,7 +16,7 @@ from protocol.errors import UserError
 def test_turns_on_a_gpu_need_what_gives_its_memory_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the run ends minutes later, in SGLang's log."""
     monkeypatch.setattr(preflight, "_MEMORY_SAVER", "torch_saver_that_is_not_there")
-    sharing = ["run.mode=sync", "cluster.placement=shared"]
+    sharing = ["run.mode=sync", "cluster.placement=colocated"]
     preflight.check_memory_saver(load_recipe("demo", sharing))
     cuda = ["learner.device=cuda", "engine.device=cuda"]
     preflight.check_memory_saver(load_recipe("demo", cuda))

@@ -63,7 +63,7 @@ def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(
     found: dict[str, JsonValue], verdict: bool
 ) -> None:
     promised = parse_arguments(["--recipe", "demo"]).load_config().proof
-    assert (promised.rise, promised.end) == (0.35, 0.85)
+    assert (promised.min_improvement, promised.min_final_pass_at_1) == (0.35, 0.85)
     assert meets_expectation(NegativeControl.NONE, found, promised) is verdict
 
 
@@ -78,7 +78,7 @@ def run_all(results: dict[NegativeControl, Any], run_id: str | None = "p") -> tu
 
     def run_once(arguments: ClusterArguments) -> dict[str, JsonValue]:
         asked.append(str(arguments.run_id))
-        result = results[arguments.load_config().run.control]
+        result = results[arguments.load_config().run.negative_control]
         if isinstance(result, Exception):
             raise result
         return result

@@ -190,8 +190,8 @@ def test_what_the_learners_turns_cost_is_no_pause_for_weights(tmp_path: Path) ->
     for writer, lines in (("driver-1", driver), ("engine-0", engine)):
         told = (orjson.dumps({"writer": writer, "seq": seq} | line) + b"\n" for seq, line in enumerate(lines))
         (tmp_path / "events" / f"{writer}.jsonl").write_bytes(b"".join(told))
-    summary = summarise_run(tmp_path, facts(placement="shared"))
-    assert summary["placement"] == {"kind": "shared", "turns": 3, "blocked_s": 35.0, "blocked_share": 0.3}
+    summary = summarise_run(tmp_path, facts(placement="colocated"))
+    assert summary["placement"] == {"kind": "colocated", "turns": 3, "blocked_s": 35.0, "blocked_share": 0.3}
     assert summary["weights"] == {
         "pushes": 1,
         "loads": 1,

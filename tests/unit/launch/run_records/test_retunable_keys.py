@@ -25,20 +25,22 @@ def test_every_tunable_key_is_a_key_and_no_fixed_one() -> None:
 
 def test_a_change_is_a_new_configuration_and_says_what_it_was() -> None:
     before = load_recipe("demo")
-    after = apply_changes(before, dict(map(parse_change, ["in_flight=8", "rollout.lead=1.5", "lr=1e-4"])))
-    assert (after.rollout.in_flight, after.rollout.lead, after.learner.lr) == (8, 1.5, 1e-4)
+    after = apply_changes(before, dict(map(parse_change, ["in_flight=8", "rollout.max_staleness=1.5", "lr=1e-4"])))
+    assert (after.rollout.in_flight, after.rollout.max_staleness, after.learner.lr) == (8, 1.5, 1e-4)
     assert diff_configs(before, after) == [
         KeyChange("rollout.in_flight", before.rollout.in_flight, 8),
-        KeyChange("rollout.lead", None, 1.5),
+        KeyChange("rollout.max_staleness", None, 1.5),
         KeyChange("learner.lr", before.learner.lr, 1e-4),
     ]
-    assert str(KeyChange("rollout.lead", None, 1.5)) == "rollout.lead none → 1.5, from the next ticket"
+    assert (
+        str(KeyChange("rollout.max_staleness", None, 1.5)) == "rollout.max_staleness none → 1.5, from the next ticket"
+    )
 
 
 def test_a_key_without_a_value_gets_its_default() -> None:
-    config = apply_changes(load_recipe("demo"), {"rollout.lead": "2", "rollout.in_flight": "8"})
-    again = apply_changes(config, dict([parse_change("lead="), parse_change("in_flight=")]))
-    assert (again.rollout.lead, again.rollout.in_flight) == (None, 0)
+    config = apply_changes(load_recipe("demo"), {"rollout.max_staleness": "2", "rollout.in_flight": "8"})
+    again = apply_changes(config, dict([parse_change("rollout.max_staleness="), parse_change("in_flight=")]))
+    assert (again.rollout.max_staleness, again.rollout.in_flight) == (None, 0)
 
 
 def test_a_rate_that_was_asked_for_has_no_end_of_another_line() -> None:
@@ -52,7 +54,7 @@ def test_a_rate_that_was_asked_for_has_no_end_of_another_line() -> None:
     [
         ("in_flight", "write KEY=VALUE"),
         ("in_fligt=3", "did you mean 'in_flight'"),
-        ("staleness.eta=9", "checkpoints hold depends on it"),
+        ("staleness.max_staleness=9", "checkpoints hold depends on it"),
         ("engine.count=2", "--resume ID --set engine.count=VALUE"),
         ("warp=9", "these can be changed: rollout.in_flight"),
     ],
@@ -73,9 +75,13 @@ def test_a_value_out_of_bounds_is_refused_with_its_key(change: str) -> None:
 
 
 def test_a_change_has_to_agree_with_the_rest() -> None:
-    with pytest.raises(UserError, match=r"learner\.publish_every = 9 with staleness\.eta"):
+    with pytest.raises(UserError, match=r"learner\.publish_every = 9 with staleness\.max_staleness"):
         apply_changes(load_recipe("demo"), {"learner.publish_every": "9"})
 
 
 def test_full_names_are_taken_as_they_are() -> None:
-    assert resolve_retunable_key("run.stall_s") == resolve_retunable_key("stall_s") == "run.stall_s"
+    assert (
+        resolve_retunable_key("run.stall_timeout_s")
+        == resolve_retunable_key("stall_timeout_s")
+        == "run.stall_timeout_s"
+    )

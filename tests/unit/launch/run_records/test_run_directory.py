@@ -86,7 +86,7 @@ def test_resume_finds_the_run_or_says_what_there_is(tmp_path: Path) -> None:
 
 def test_the_newest_run_is_the_newest_that_was_asked_for(tmp_path: Path) -> None:
     """After a proof the newest of the recipe is a control, after a second seed the other seed's."""
-    for run_id, changes in (("mine", ()), ("seed-1", ("run.seed=1",)), ("control", ('run.control="lr0"',))):
+    for run_id, changes in (("mine", ()), ("seed-1", ("run.seed=1",)), ("control", ('run.negative_control="lr0"',))):
         with RunDirectory.create(tmp_path, "demo", run_id) as run:
             write_record(run, load_recipe("demo", changes))
     assert find_newest_run(tmp_path, "demo", NegativeControl.NONE) == tmp_path / "seed-1"
@@ -113,7 +113,12 @@ def test_resume_refuses_what_the_checkpoints_depend_on(tmp_path: Path) -> None:
     assert load_resumed_config(run.path, ("run.steps=99", "run.seed=0")).run.steps == 99
     with pytest.raises(RunDirectoryError, match=r"another model\.layers, run\.seed"):
         load_resumed_config(run.path, ("run.seed=1", "model.layers=3"))
-    for change in ("agent.temperature=0.5", "staleness.eta=3", "evaluation.tasks_per_family=1", "lora.alpha=8"):
+    for change in (
+        "agent.temperature=0.5",
+        "staleness.max_staleness=3",
+        "evaluation.tasks_per_family=1",
+        "lora.alpha=8",
+    ):
         with pytest.raises(RunDirectoryError, match=f"another {change.partition('=')[0]}, which"):
             load_resumed_config(run.path, (change,))
 

@@ -30,7 +30,7 @@ def test_options_are_overrides_and_set_comes_last() -> None:
     config = parse_arguments(line.split()).config()
     assert config.sft.data == (Path("a.jsonl"), Path("runs/x"), Path("b.json"))
     assert (config.sft.model, config.sft.output, config.sft.eval_data) == (Path("/m"), Path("out"), (Path("c.jsonl"),))
-    assert (config.sft.min_score, config.sft.reward_weighted, config.sft.too_long) == (0.5, True, "drop")
+    assert (config.sft.min_score, config.sft.reward_weighted, config.sft.overlong) == (0.5, True, "drop")
     assert (config.sft.epochs, config.sft.batch_size, config.learner.lr, config.run.seed) == (5, 4, 1e-4, 7)
     assert not parse_arguments(["--model", "/m"]).config().sft.reward_weighted
 

@@ -29,7 +29,7 @@ about = "two objectives"
 recipe = "demo"
 
 [common]
-staleness.eta = 4
+staleness.max_staleness = 4
 learner.eps_high = 0.28
 
 [axes.objective.grpo]
@@ -58,7 +58,7 @@ def sweep_of(folder: Path, text: str = FILE) -> Sweep:
 def test_a_file_says_its_points(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
     assert [point.name for point in sweep.points] == ["grpo-seed0", "grpo-seed1", "gspo-seed0", "gspo-seed1"]
-    assert sweep.values(sweep.points[0]) == {"staleness.eta": 4, "learner.eps_high": 0.28, "run.seed": 0}
+    assert sweep.values(sweep.points[0]) == {"staleness.max_staleness": 4, "learner.eps_high": 0.28, "run.seed": 0}
     assert sweep.values(sweep.points[2])["learner.eps_high"] == 0.04
     assert sweep.seed_axis == "run.seed"
     assert sweep.goal == {"difference": 0.3}
@@ -66,10 +66,10 @@ def test_a_file_says_its_points(tmp_path: Path) -> None:
 
 def test_the_command_line_wins(tmp_path: Path) -> None:
     sweep = build_sweep(
-        "mine", read_sweep_file(written(tmp_path, FILE)), {"staleness.eta": 2}, [parse_axis("run.seed=7")]
+        "mine", read_sweep_file(written(tmp_path, FILE)), {"staleness.max_staleness": 2}, [parse_axis("run.seed=7")]
     )
     assert [point.name for point in sweep.points] == ["grpo-seed7", "gspo-seed7"]
-    assert sweep.common["staleness.eta"] == 2
+    assert sweep.common["staleness.max_staleness"] == 2
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_the_objectives_are_what_the_sweep_says() -> None:
     sweep = build_sweep("objectives", read_sweep_file(path), {}, [])
     configs = configure_runs(sweep)
     assert len(configs) == 12
-    assert {config.staleness.eta for config in configs.values()} == {4}
+    assert {config.staleness.max_staleness for config in configs.values()} == {4}
     assert {config.run.seed for config in configs.values()} == {0, 1, 2}
     losses = {name.partition("-")[0]: config.objective for name, config in configs.items()}
     assert [losses[name].policy_loss.loss for name in ("grpo", "gspo", "cispo", "decoupled")] == [
@@ -156,4 +156,4 @@ def test_the_objectives_are_what_the_sweep_says() -> None:
 def test_a_points_values_are_its_configuration(tmp_path: Path) -> None:
     sweep = sweep_of(tmp_path)
     config = load_recipe(sweep.recipe, format_assignments(sweep.values(sweep.points[3])))
-    assert (config.staleness.eta, config.learner.loss, config.run.seed) == (4, "gspo", 1)
+    assert (config.staleness.max_staleness, config.learner.loss, config.run.seed) == (4, "gspo", 1)

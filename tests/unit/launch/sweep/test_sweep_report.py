@@ -38,7 +38,7 @@ FAILED = PointResult(PointState.FAILED, "no <space> left")
 
 
 def table(*outcomes: PointResult, axes: Sequence[str] = ("learner.loss=clip,gspo", "run.seed=0,1")) -> SweepTable:
-    sweep = build_sweep("s", FILE, {"staleness.eta": 4}, [parse_axis(axis) for axis in axes])
+    sweep = build_sweep("s", FILE, {"staleness.max_staleness": 4}, [parse_axis(axis) for axis in axes])
     rows = [PointRow(point, outcome) for point, outcome in zip(sweep.points, outcomes, strict=True)]
     return SweepTable(sweep, COLUMNS, rows, "2 cores")
 

@@ -149,7 +149,7 @@ async def test_one_whose_checks_failed_is_not_run_again_unless_it_is_removed(tmp
 async def test_what_begins_alike_is_evaluated_once_before_training(tmp_path: Path) -> None:
     swept = Swept(tmp_path, "learner.loss=clip,gspo,cispo", "run.seed=0,1")
     await swept.run()
-    before = {call["run"]: call["sets"].get("evaluation.before", "true") for call in swept.calls}
+    before = {call["run"]: call["sets"].get("evaluation.before_training", "true") for call in swept.calls}
     assert before == {
         "s-clip-seed0": "true",
         "s-clip-seed1": "true",
@@ -177,7 +177,7 @@ async def test_an_evaluation_of_other_weights_is_nobody_elses(tmp_path: Path) ->
 
 
 def test_what_is_not_only_about_learning_begins_otherwise(tmp_path: Path) -> None:
-    alike = Swept(tmp_path / "a", "learner.lr=1e-4,2e-4", "staleness.eta=2,4")
+    alike = Swept(tmp_path / "a", "learner.lr=1e-4,2e-4", "staleness.max_staleness=2,4")
     assert len(alike.runs.points_starting_alike(alike.sweep.points[0])) == 3
     for axis in ("run.seed=0,1", "agent.max_turns=3,4", "engine.dtype=float32,bfloat16", "warm_start.noise=0.5,0.6"):
         other = Swept(tmp_path / axis, axis)
@@ -194,14 +194,14 @@ async def test_what_begins_alike_waits_for_the_first_and_the_others_do_not(tmp_p
         assert [each for each in swept.heard.order if each.startswith("gspo")] == []
         (swept.place / "go").touch()
     assert set(swept.states.values()) == {"ended"}
-    assert all(call["sets"].get("evaluation.before") == "false" for call in swept.calls[2:])
+    assert all(call["sets"].get("evaluation.before_training") == "false" for call in swept.calls[2:])
 
 
 async def test_one_that_dies_before_it_trains_leaves_the_start_to_the_next(tmp_path: Path) -> None:
     swept = Swept(tmp_path, "learner.loss=clip,gspo,cispo")
     swept.behave(clip=["half"])
     await swept.run()
-    told = [call["sets"].get("evaluation.before", "true") for call in swept.calls]
+    told = [call["sets"].get("evaluation.before_training", "true") for call in swept.calls]
     assert told == ["true", "true", "false"]
     assert swept.states == {"clip": "failed", "gspo": "ended", "cispo": "ended"}
 
