@@ -1,8 +1,8 @@
-"""What an agent is: from a task to messages, from a reply to actions, from what became of them to messages again.
+"""What an agent is: from a task to messages, from a reply to actions, from their outcomes to messages again.
 
-Pure, and without a state of its own: one object serves all episodes of a worker.  An episode asks it for its
-``opening``, then to ``read`` and to ``tell`` turn by turn, until a reading is final or there is nothing to tell.  What
-does not parse is an action too, so that it is answered and counted, and never taken for a last word.
+Pure and stateless: one object serves all episodes of a worker.  An episode asks it for its ``opening_messages``, then to
+``parse_reply`` and to ``format_outcomes`` turn by turn, until a reply is final or there is nothing more to say.  Text
+that does not parse is an action too, so it is answered and counted, and never mistaken for a final reply.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from sandbox.tools import Toolset
 
 @dataclass(frozen=True, slots=True)
 class AgentToolCall:
+    """A call of a tool, as the model wrote it."""
+
     name: str
     arguments: dict[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class MalformedAction:
-    """What did not parse, and why: the model is told."""
+    """Text that did not parse; the reason is told to the model."""
 
     reason: str
 
@@ -34,57 +36,69 @@ AgentAction = AgentToolCall | MalformedAction
 
 
 class ParsedReply(NamedTuple):
-    """A reply, as an agent understands it."""
+    """A reply as an agent understands it."""
 
     actions: Sequence[AgentAction]
-    """In the order in which the model wrote them."""
+    """The actions, in the order in which the model wrote them."""
     final: bool = False
-    """The agent has finished, once they are done."""
+    """The agent has finished once the actions are done."""
+
+    @property
+    def has_calls(self) -> bool:
+        """Whether it calls a tool."""
+        return any(isinstance(action, AgentToolCall) for action in self.actions)
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether some action did not parse."""
+        return any(isinstance(action, MalformedAction) for action in self.actions)
 
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """What became of one action."""
+    """The outcome of one action."""
 
     action: AgentAction
     text: str
-    """For the agent: what the tool answered, or what is wrong with the action."""
+    """For the agent: the tool's answer, or what is wrong with the action."""
     output: str = ""
-    """What a command printed, before anything was cut from it."""
+    """A command's whole output, before truncation."""
     exit_code: int | None = None
     ms: float = 0.0
     ran: bool = True
-    """A call that was not run, for want of time or for too many of them, is none."""
+    """False for a call that was not run, because the time was up or the reply had too many."""
 
 
 @runtime_checkable
 class Agent(Protocol):
+    """The interface of every agent, ours or a plugin's."""
+
     @property
     def tools(self) -> Toolset:
-        """What its actions may call, in the sandbox."""
+        """The tools that its actions may call in the sandbox."""
         ...
 
     @property
     def offered_tools(self) -> Toolset:
-        """Those of them that the model's chat template names in the first prompt."""
+        """The tools that the model's chat template lists in the first prompt."""
         ...
 
     def opening_messages(self, task: Task) -> list[ChatMessage]:
-        """The messages that every episode of ``task`` begins with."""
+        """Return the messages with which every episode of ``task`` begins."""
         ...
 
     def parse_reply(self, reply: str) -> ParsedReply:
-        """``reply`` is the text of what was sampled, thoughts included, without the turn's end."""
+        """Parse the text of a reply, thoughts included, without the end-of-turn token."""
         ...
 
     def format_outcomes(self, outcomes: Sequence[ActionOutcome]) -> list[ChatMessage] | None:
-        """What the model reads next: of each action of its reply, in order, what became of it.  None where the agent
+        """Return what the model reads next about the outcome of each action of its reply, in order; None if the agent
         has finished by what it did."""
         ...
 
 
 def render_opening(prompt: PromptTemplate, task: Task, tools: Toolset) -> list[ChatMessage]:
-    """``prompt`` with what it says of ``task`` and ``tools``."""
+    """Return the opening messages that ``prompt`` gives for ``task`` and ``tools``."""
     lines = (
         f"- {tool.name}({', '.join(each.name for each in tool.parameters)}): {tool.description}"
         for tool in tools.values()

@@ -1,7 +1,7 @@
-"""From settings to an agent, of our own or of a package's.
+"""Makes an agent from its spec, a built-in one or a plugin's.
 
-A package adds one as an entry point of the group ``longshore.agents``: a callable that takes :class:`AgentSettings` and
-gives an :class:`Agent`.
+A package adds one as an entry point of the group ``longshore.agents``: a callable that takes an :class:`AgentSpec` and
+returns an :class:`Agent`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from actors.agents.code_interpreter import CodeInterpreterAgent
 from actors.agents.hermes import HermesAgent
 from actors.agents.json_action import JsonActionAgent
 from actors.agents.keystrokes import KeystrokesAgent
-from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
+from actors.agents.settings import AgentKind, AgentSpec, ToolsetKind
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from sandbox.tools import CODE_INTERPRETER, OPENCLAW, SETA, SHELL_ONLY, Toolset
@@ -25,24 +25,21 @@ _TOOLSETS: dict[ToolsetKind, Toolset] = {
 
 
 def list_agent_kinds() -> list[str]:
-    """All that there are."""
+    """Return the names of all agents, built-in and plugins."""
     return [*AgentKind, *plugin_names(PluginGroup.AGENTS)]
 
 
-def make_agent(settings: AgentSettings) -> Agent:
-    """Raises UserError for a kind that is not there, or that makes no agent."""
-    return (
-        _make_builtin(AgentKind(settings.kind), settings)
-        if settings.kind in list(AgentKind)
-        else _make_plugin(settings)
-    )
+def make_agent(spec: AgentSpec) -> Agent:
+    """Return the agent of ``spec``.  Raises UserError for an unknown kind or a plugin that returns no agent."""
+    kind = spec.settings.kind
+    return _make_builtin(AgentKind(kind), spec) if kind in list(AgentKind) else _make_plugin(spec)
 
 
-def _make_builtin(kind: AgentKind, settings: AgentSettings) -> Agent:
-    prompt, tools = settings.prompt, _TOOLSETS[settings.toolset]
+def _make_builtin(kind: AgentKind, spec: AgentSpec) -> Agent:
+    prompt, settings, tools = spec.prompt, spec.settings, _TOOLSETS[spec.settings.toolset]
     match kind:
         case AgentKind.HERMES:
-            return HermesAgent(prompt, tools, tools if settings.offered else {})
+            return HermesAgent(prompt, tools, tools if settings.tools else {})
         case AgentKind.BASH:
             return BashBlockAgent(prompt)
         case AgentKind.JSON:
@@ -50,15 +47,15 @@ def _make_builtin(kind: AgentKind, settings: AgentSettings) -> Agent:
         case AgentKind.KEYSTROKES:
             return KeystrokesAgent(prompt)
         case AgentKind.CODE_INTERPRETER:
-            return CodeInterpreterAgent(prompt, CODE_INTERPRETER if settings.offered else {})
+            return CodeInterpreterAgent(prompt, CODE_INTERPRETER if settings.tools else {})
 
 
-def _make_plugin(settings: AgentSettings) -> Agent:
-    make = load_plugin(PluginGroup.AGENTS, settings.kind)
-    made: object = make(settings) if callable(make) else None
+def _make_plugin(spec: AgentSpec) -> Agent:
+    make = load_plugin(PluginGroup.AGENTS, spec.settings.kind)
+    made: object = make(spec) if callable(make) else None
     if not isinstance(made, Agent):
         raise UserError(
-            f"the agent '{settings.kind}' is no agent: its entry point has to be a callable that takes AgentSettings "
-            "and gives what actors/agents/agent.py describes (docs/plugins.md)"
+            f"the agent '{spec.settings.kind}' is no agent: its entry point has to be a callable that takes an "
+            "AgentSpec and returns what actors/agents/agent.py describes (docs/plugins.md)"
         )
     return made

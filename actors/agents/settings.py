@@ -1,24 +1,29 @@
-"""Which agent, and how it is told to work.  Light: the configuration reads it."""
+"""Which agent acts, and what it is told: its part of ``[agent]``.
+
+Light: the configuration imports it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Self
 
-from actors.agents.prompt import PromptTemplate
+from pydantic import Field, field_validator, model_validator
 
-AgentOption: TypeAlias = str | int | float | bool
+from actors.agents.prompt import PromptTemplate, load_agent_prompt
+from protocol.cli.suggestions import did_you_mean
+from protocol.plugins import PluginGroup, plugin_names
+from protocol.settings import ConfigSection
 
 
 class AgentKind(StrEnum):
-    """Those of our own.  A package may add others (:mod:`protocol.plugins`)."""
+    """The built-in agents.  A package may add others (:mod:`protocol.plugins`)."""
 
     HERMES = "hermes"
-    """Calls tools, as Qwen's models write it."""
+    """Tool calls as Qwen's models write them."""
     BASH = "bash"
-    """One block of bash in each reply; a command submits."""
+    """One block of bash in each reply; a special command submits."""
     JSON = "json"
     """One action in each reply, as a JSON object."""
     KEYSTROKES = "keystrokes"
@@ -31,50 +36,123 @@ class ThinkingMode(StrEnum):
     """Whether the model thinks before it acts."""
 
     TEMPLATE = "template"
-    """As its chat template has it."""
+    """The chat template decides."""
     ON = "on"
-    """The template is told ``enable_thinking = true``."""
+    """The template gets ``enable_thinking = true``."""
     OFF = "off"
-    """The template is told ``enable_thinking = false``: Qwen3's puts an empty thought before each reply."""
+    """The template gets ``enable_thinking = false``: Qwen3's puts an empty thought before each reply."""
     NO_THINK = "no_think"
-    """The system message ends with ``/no_think``, which Qwen3's models were taught."""
+    """The system message ends with ``/no_think``, which Qwen3's models are trained to follow."""
 
     @property
     def template_argument(self) -> bool | None:
-        """What the template is told."""
+        """The value of the template's ``enable_thinking``; None to leave it out."""
         return {ThinkingMode.ON: True, ThinkingMode.OFF: False}.get(self)
 
 
 class HistoryMode(StrEnum):
-    """What a turn's prompt holds of the turns before."""
+    """What a turn's prompt shows of earlier turns."""
 
     WHOLE = "whole"
-    """Every token, as it was sampled; the episode is one segment."""
+    """Every token as it was sampled; the episode is one segment."""
     INDIVIDUAL = "individual"
-    """What the chat template makes of all messages; each turn is a sample of its own, as SETA has it."""
+    """All messages, rendered anew by the chat template; each turn is a sample of its own, as in SETA."""
     DYNAMIC = "dynamic"
-    """The same without its middle where it is too long, as OpenClaw's ``--dynamic_history`` has it."""
+    """The same without its middle if it is too long, as with OpenClaw's ``--dynamic_history``."""
 
 
 class ToolsetKind(StrEnum):
-    """What an agent that calls tools by their names may call."""
+    """The tools of an agent that calls tools by name."""
 
     SHELL_ONLY = "shell_only"
-    """One tool, one shell; a command that runs out of its time is killed."""
+    """One tool, one shell; a command that exceeds its time is killed."""
     SETA = "seta"
-    """SETA's six: named sessions, which go on in the background."""
+    """SETA's six: named sessions that keep running in the background."""
     OPENCLAW = "openclaw"
     """OpenClaw's four of these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
+_SYSTEM_PROMPT = "Use the shell."
+_PROMPT_FILES: dict[str, str] = {
+    AgentKind.BASH: "bash-1",
+    AgentKind.JSON: "json-1",
+    AgentKind.KEYSTROKES: "keystrokes-1",
+    AgentKind.CODE_INTERPRETER: "code_interpreter-1",
+}
+"""The prompt of an agent whose form the model has to be told, if no other is named."""
+_KINDS_WITH_OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
+
+
+class AgentSettings(ConfigSection):
+    """Which agent acts, and what it is told first."""
+
     kind: str = AgentKind.HERMES
-    """An :class:`AgentKind`, or one that a package adds."""
-    prompt: PromptTemplate
+    """The form of actions in a reply: ``hermes`` tool calls, one block of ``bash``, one ``json`` action,
+    ``keystrokes`` for a terminal, ``code_interpreter`` calls, or the name of an agent that a package adds
+    (docs/plugins.md)."""
+    options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
+    """Options of an agent that a package adds; the built-in ones have none."""
+    system_prompt: str = _SYSTEM_PROMPT
+    """The first message of each episode if ``prompt`` is empty; only ``hermes`` reads it."""
+    prompt: str = ""
+    """The messages of the first prompt as a file: a name in actors/agents/prompts, which ends with its version, or the
+    path of a file of yours, ending in .txt.  Empty for ``system_prompt``, or the kind's own file for other kinds."""
+    tools: bool = True
+    """List the tools and how to call them in the first prompt, by the model's chat template."""
     toolset: ToolsetKind = ToolsetKind.SHELL_ONLY
-    offered: bool = True
-    """The first prompt says, by the model's chat template, which tools there are."""
+    """The tools that the agent may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
     thinking: ThinkingMode = ThinkingMode.TEMPLATE
-    options: Mapping[str, AgentOption] = field(default_factory=dict[str, AgentOption])
-    """For agents that packages add: their own keys."""
+    """Whether the model thinks before it acts: as its ``template`` decides, ``on`` or ``off`` by the template's argument
+    ``enable_thinking``, or ``no_think`` for ``/no_think`` at the end of the system message."""
+    done_text: str = "done"
+    """What the agent replies, without a tool call, when it has finished."""
+
+    @property
+    def prompt_file(self) -> str:
+        """The prompt file: ``prompt``, or the kind's own; empty if ``system_prompt`` is read."""
+        return self.prompt or _PROMPT_FILES.get(self.kind, "")
+
+    def make_spec(self) -> AgentSpec:
+        """Read the prompt and return everything that makes an agent.  Raises UserError if it cannot be read."""
+        prompt = load_agent_prompt(self.prompt_file) if self.prompt_file else PromptTemplate(self.system_prompt)
+        if self.thinking is ThinkingMode.NO_THINK:
+            prompt = prompt.with_last_line("/no_think")
+        return AgentSpec(self, prompt)
+
+    @field_validator("kind")
+    @classmethod
+    def _check_kind(cls, kind: str) -> str:
+        if kind not in list(AgentKind) and kind not in (added := plugin_names(PluginGroup.AGENTS)):
+            known = [*AgentKind, *added]
+            raise ValueError(
+                f"agent.kind = '{kind}' is no agent: there are {', '.join(known)}{did_you_mean(kind, known)}"
+            )
+        return kind
+
+    @model_validator(mode="after")
+    def _check_unread_keys(self) -> Self:
+        if self.system_prompt != _SYSTEM_PROMPT and not self.prompt and self.kind in _PROMPT_FILES:
+            raise ValueError(
+                f"agent.system_prompt would not be read, as agent.kind = '{self.kind}' has to be told its form: put "
+                f"yours into a file beside what actors/agents/prompts/{_PROMPT_FILES[self.kind]}.txt says, and name it "
+                "in agent.prompt"
+            )
+        if self.options and self.kind in list(AgentKind):
+            raise ValueError(
+                f"agent.options are for agents that packages add, and agent.kind = '{self.kind}' has none: remove "
+                f"{', '.join(self.options)}"
+            )
+        if self.toolset is not ToolsetKind.SHELL_ONLY and self.kind in _KINDS_WITH_OWN_TOOLS:
+            raise ValueError(
+                f"agent.toolset = '{self.toolset}' is for agents that call tools by their names, and agent.kind = "
+                f"'{self.kind}' has its own: leave agent.toolset out, or set agent.kind = 'hermes'"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSpec:
+    """What makes an agent, as workers, environment services and plugins get it: its settings and its prompt's text."""
+
+    settings: AgentSettings
+    prompt: PromptTemplate

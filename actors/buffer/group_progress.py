@@ -1,4 +1,4 @@
-"""What the buffer tells those who wait for groups to close."""
+"""The progress that the buffer reports to those who wait for groups to close."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from protocol.journal import ClosedGroup, Journal
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
+    """Which groups have closed, and how many fill a step."""
+
     seq: int
-    """Pass it as ``seen`` next time."""
+    """The number of the newest closing; pass it as ``seen`` next time."""
     closed: tuple[ClosedGroup, ...]
     """Groups that closed since ``seen``, in order."""
     dropped: int
-    """Groups closed for no use: zero variance, too few members."""
+    """Number of groups that closed without use: no reward variance, or too few members."""
     passed_over: int
-    """Groups whose batch had no token to train."""
+    """Number of groups whose batch had no token to train."""
     ready: int
+    """Number of groups that are ready and not trained."""
 
 
 def read_group_progress(journal: Journal, seen: int) -> GroupProgress:
-    """What closed after the ``seen``-th closing, at most a thousand; ``seen`` −1 asks where the count stands, without
-    the past."""
+    """Return what closed after the ``seen``-th closing, at most a thousand groups; −1 asks for the current count
+    without the past."""
     closed = journal.list_closed_since(seen) if seen >= 0 else []
     now = journal.statistics()
     seq = closed[-1].seq if closed else seen if seen >= 0 else now.seq

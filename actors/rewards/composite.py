@@ -1,6 +1,6 @@
-"""What a run's rewards are, put together: an outcome, rules of process, a judge, a discount.
+"""A run's reward function, put together: an outcome, process rules, a judge, a discount.
 
-An episode asks one :class:`Rewarding` once, when it has been graded, and gets its reward and that of each of its turns.
+An episode asks its :class:`RewardFunction` once it has been graded, and gets its reward and that of each turn.
 """
 
 from __future__ import annotations
@@ -15,44 +15,54 @@ from actors.rewards.judge import Judge, JudgeScores, VoteFailure
 from actors.rewards.outcome import OutcomeFormula, binary
 from actors.rewards.process_rules import score_turns
 from actors.rewards.registry import find_outcome_reward
-from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardTarget
+from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardSpec, RewardTarget
 from actors.rewards.shaping import attach_turn_rewards, cap_turn_rewards, discounted_turn_rewards
 from protocol.trajectory import Reward, Segment
 
 
 class EpisodeReward(NamedTuple):
+    """The reward of an episode and of each of its turns."""
+
     reward: Reward
     turns: tuple[float, ...]
     """Each turn's own reward, beside the episode's."""
 
 
 class RewardFunction(Protocol):
+    """Computes the reward of a graded episode."""
+
     async def compute_reward(self, result: EpisodeResult) -> EpisodeReward:
-        """What an episode is worth.  Raises nothing for what a judge or a policy does."""
+        """Return the reward of an episode.  Raises nothing because of what a judge or a policy does."""
         ...
 
 
 class EpisodeJudge(Protocol):
-    async def score_episode(self, result: EpisodeResult) -> JudgeScores: ...
+    """Scores the turns of an episode."""
+
+    async def score_episode(self, result: EpisodeResult) -> JudgeScores:
+        """Return the scores; never raises because of what a judge does."""
+        ...
 
 
 class _RewardPart(NamedTuple):
     parts: dict[str, float]
     total: float
     turns: tuple[float, ...] = ()
-    """Empty for none."""
+    """Empty if no turn has a reward of its own."""
 
 
-_NOTHING_MORE = RewardSettings()
+_OUTCOME_ALONE = RewardSettings()
 
 
 @dataclass(frozen=True, slots=True)
 class CompositeReward:
-    """A :class:`Rewarding` by settings."""
+    """A :class:`RewardFunction` made from settings."""
 
     formula: OutcomeFormula
-    settings: RewardSettings = _NOTHING_MORE
+    settings: RewardSettings = _OUTCOME_ALONE
     judge: EpisodeJudge | None = None
+    judge_settings: JudgeSettings | None = None
+    """What becomes of the judge's scores."""
 
     async def compute_reward(self, result: EpisodeResult) -> EpisodeReward:
         outcome = self.formula(result)
@@ -68,7 +78,7 @@ class CompositeReward:
         return EpisodeReward(Reward(total, parts), tuple(map(sum, zip(*filter(None, own), strict=True))))
 
     def without_judge(self) -> Self:
-        """The same without a judge: for evaluations, whose turns nobody trains."""
+        """Return the same function without its judge, for evaluations: nobody trains their turns."""
         return replace(self, judge=None)
 
     def _process(self, result: EpisodeResult) -> _RewardPart:
@@ -85,7 +95,7 @@ class CompositeReward:
         )
 
     async def _judged(self, result: EpisodeResult) -> _RewardPart:
-        judging = self.settings.judge
+        judging = self.judge_settings
         if self.judge is None or judging is None:
             return _RewardPart({}, 0.0)
         judged = await self.judge.score_episode(result)
@@ -105,25 +115,26 @@ def _parts_of(judged: JudgeScores, mean: float) -> dict[str, float]:
 
 
 BINARY_REWARD = CompositeReward(binary)
-"""What there is without being asked for."""
+"""1 for a full pass, else 0: the default of a run."""
 
 
 @asynccontextmanager
-async def open_reward(settings: RewardSettings) -> AsyncGenerator[CompositeReward]:
-    """A worker's rewards, with a judge that is asked over its own connections.  Raises UserError for a name that is
-    none."""
-    formula = find_outcome_reward(settings.outcome, settings.bonus).formula
-    if settings.judge is None:
-        yield CompositeReward(formula, settings)
+async def open_reward(spec: RewardSpec) -> AsyncGenerator[CompositeReward]:
+    """Open a worker's reward function, with a judge over connections of its own.  Raises UserError for an unknown
+    outcome."""
+    formula = find_outcome_reward(spec.outcome, spec.settings.bonus).formula
+    if spec.judge is None:
+        yield CompositeReward(formula, spec.settings)
         return
-    async with Judge(settings.judge) as judge:
-        yield CompositeReward(formula, settings, judge)
+    async with Judge(spec.judge) as judge:
+        yield CompositeReward(formula, spec.settings, judge, spec.judge.settings)
 
 
 async def apply_reward(
     reward_function: RewardFunction, result: EpisodeResult, segments: Sequence[Segment], order: Sequence[int]
 ) -> tuple[Reward, tuple[Segment, ...]]:
-    """The reward of an episode, and its segments with that of each turn; ``order`` has the turns' numbers as they stand
-    in the segments."""
-    worth = await reward_function.compute_reward(result)
-    return worth.reward, attach_turn_rewards(segments, [worth.turns[number] for number in order])
+    """Return the reward of an episode, and its segments with the reward of each turn.
+
+    ``order`` holds the number of each of the model's turns, in the order of the segments."""
+    episode_reward = await reward_function.compute_reward(result)
+    return episode_reward.reward, attach_turn_rewards(segments, [episode_reward.turns[number] for number in order])

@@ -1,12 +1,23 @@
-"""What a run's configuration says of its rewards, as workers get it.  Light: nothing here speaks to anybody."""
+"""What an episode is worth: the outcome's formula, ``[reward]`` and ``[judge]``.
+
+Light: nothing here speaks to anybody.  Formulas and their sources are in docs/rewards.md.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Self
+from urllib.parse import urlsplit
 
+from pydantic import Field, field_validator, model_validator
+
+from actors.rewards.prompts import load_judge_prompt
 from actors.rewards.registry import BINARY
-from protocol.settings import ConfigSection
+from protocol.errors import UserError
+from protocol.settings import ConfigSection, PositiveInt, Seconds
 
 
 class OutcomeSettings(ConfigSection):
@@ -18,7 +29,7 @@ class OutcomeSettings(ConfigSection):
 
 
 class RewardTarget(StrEnum):
-    """Where something belongs that is given turn by turn."""
+    """What a reward that is given turn by turn is added to."""
 
     TOTAL = "total"
     """The episode's reward."""
@@ -31,46 +42,123 @@ class ProcessRewardKind(StrEnum):
 
     NONE = "none"
     ART = "art"
-    """The ART seed's events: :mod:`actors.rewards.process_rules`."""
+    """The ART seed's events (:mod:`actors.rewards.process_rules`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeSettings:
-    """Of :class:`actors.rewards.judge.Judge`."""
+class RewardSettings(ConfigSection):
+    """What is added to the outcome."""
 
-    url: str
-    """Base of an OpenAI-compatible API, ``/v1`` included."""
-    model: str
-    prompt: str
-    """The text itself, with ``$task``, ``$history``, ``$step`` and ``$result``."""
-    key: str = field(default="", repr=False)
-    votes: int = 1
-    """On each turn."""
-    coefficient: float = 1.0
-    into: RewardTarget = RewardTarget.TURNS
-    temperature: float = 0.0
-    max_new_tokens: int = 4096
-    vote_timeout_s: float = 60.0
-    """Of one vote, from when it is asked for."""
-    timeout_s: float = 120.0
-    """Of all votes on one episode, waiting included."""
-    concurrency: int = 16
-    """Votes of one worker that are asked for at once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RewardSettings:
-    outcome: str = BINARY
-    """A name of :mod:`actors.rewards.registry`."""
-    bonus: float | None = None
-    discount: float = 1.0
+    bonus: Annotated[float, Field(gt=0)] | None = None
+    """Bonus of a full pass beyond its pass ratio, for the rewards that have one: 0.5 in SETA's model card, 1.0 in its
+    code."""
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Each turn gets the outcome times this to the power of the number of later turns; below 1 only with
+    ``learner.advantage = "step"``."""
     process: ProcessRewardKind = ProcessRewardKind.NONE
-    process_cap: float = 0.2
-    """Bound of what the rules give an episode, up or down."""
+    """Rules that reward how an agent works: ``none``, or ``art`` (a command succeeds, code is modified, a call cannot be
+    parsed …)."""
+    process_cap: Annotated[float, Field(gt=0)] = 0.2
+    """Maximum that the rules add to or subtract from an episode, over all turns."""
     process_into: RewardTarget = RewardTarget.TOTAL
-    judge: JudgeSettings | None = None
+    """Whether they belong to the episode's reward, ``total``, or to each turn's own, ``turns``."""
+
+
+class JudgeSettings(ConfigSection):
+    """A process reward model: another model that votes 1 or −1 on each turn of a training episode.  Failed votes are
+    counted and neutral."""
+
+    enabled: bool = False
+    """Ask a judge."""
+    url: str = ""
+    """Base URL of its OpenAI-compatible API, for example of an SGLang server: ``http://host:30000/v1``."""
+    model: str = "default"
+    """Its name there; SGLang accepts any."""
+    key_file: Path | None = None
+    """File with the API key; without it none is sent."""
+    prompt: str = "step-1"
+    """The judge's prompt: a name in ``actors/rewards/prompts``, or the path of a file of yours, with a /."""
+    votes: PositiveInt = 3
+    """Votes on each turn; the score is the mean of the valid ones."""
+    coefficient: float = 1.0
+    """Factor of the scores."""
+    into: RewardTarget = RewardTarget.TURNS
+    """Whether the scores are the turns' own rewards, ``turns``, or their mean is added to the episode's, ``total``."""
+    temperature: Annotated[float, Field(ge=0)] = 0.6
+    """Sampling temperature; at 0 all votes on a turn are the same."""
+    max_new_tokens: PositiveInt = 4096
+    """Maximum number of tokens of one vote."""
+    vote_timeout_s: Seconds = 60.0
+    """Longest wait for one vote, from when it is asked for."""
+    timeout_s: Seconds = 120.0
+    """Longest wait for all votes on an episode, queueing included; the episode keeps its slot meanwhile."""
+    concurrency: PositiveInt = 16
+    """Votes that one worker asks for at once."""
+
+    @property
+    def api_url(self) -> str:
+        """The base URL with its path; ``/v1`` if ``url`` has none."""
+        return self.url if urlsplit(self.url).path else f"{self.url}/v1"
+
+    def make_spec(self) -> JudgeSpec:
+        """Read prompt and key.  Raises UserError if one cannot be read."""
+        return JudgeSpec(self, load_judge_prompt(self.prompt), _read_key(self.key_file))
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if url and not re.fullmatch(r"https?://[^\s/?#]+(?:/[^\s?#]*)?", url):
+            raise ValueError(f"judge.url = {url!r} is no address of an API: write it as http://host:30000/v1")
+        return url.rstrip("/")
+
+    @model_validator(mode="after")
+    def _check_votes(self) -> Self:
+        if self.enabled and not self.url:
+            raise ValueError("judge.enabled = true needs a server: set judge.url = 'http://host:30000/v1'")
+        if self.vote_timeout_s > self.timeout_s:
+            raise ValueError(
+                f"judge.vote_timeout_s = {self.vote_timeout_s:g} is more than judge.timeout_s = {self.timeout_s:g}, "
+                "which includes it: lower the one or raise the other"
+            )
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSpec:
+    """A judge's settings with its prompt's text and its key."""
+
+    settings: JudgeSettings
+    prompt: str
+    """The text, with ``$task``, ``$history``, ``$step`` and ``$result``."""
+    key: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardSpec:
+    """What makes a run's reward function."""
+
+    outcome: str
+    """A name of :mod:`actors.rewards.registry`."""
+    settings: RewardSettings
+    judge: JudgeSpec | None = None
 
     @property
     def judge_s(self) -> float:
-        """What a judge may take for an episode."""
-        return self.judge.timeout_s if self.judge is not None else 0.0
+        """Longest time that the judge takes for an episode; 0 without one."""
+        return self.judge.settings.timeout_s if self.judge is not None else 0.0
+
+
+def make_reward_spec(outcome: OutcomeSettings, settings: RewardSettings, judge: JudgeSettings) -> RewardSpec:
+    """Return the reward spec of a run.  Raises UserError if a judge's prompt or key cannot be read."""
+    return RewardSpec(outcome.reward, settings, judge.make_spec() if judge.enabled else None)
+
+
+def _read_key(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        key = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"judge.key_file = '{path}' cannot be read: {error}") from error
+    if not key.isascii() or not key.isprintable() or not key:
+        raise UserError(f"judge.key_file = '{path}' holds no key: write it there, alone on one line")
+    return key

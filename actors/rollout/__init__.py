@@ -1,1 +1,6 @@
-"""One episode: a policy, an agent's loop or a harness, a terminal in a sandbox, a grade and a reward, which end in one trajectory or in an InfraError. Nothing here knows Ray, the scheduler or the buffer; the policy, the stages and the terminals are below the episode and the harness."""
+"""One episode: a policy, an agent's loop or a harness, a sandbox, a grade and a reward.
+
+It ends in one trajectory or in an InfraError.  Nothing here knows Ray, the scheduler or the buffer.  Settings, the
+terminal, the observer, stages and policies are at the bottom; above them the agent's loop and grading; the episode and
+the harness join them.
+"""

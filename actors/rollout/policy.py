@@ -1,7 +1,7 @@
-"""Who answers an agent: the engines, token by token (:class:`TokenPolicy`), or a chat's endpoint by messages
+"""What answers an agent: the engines, token by token (:class:`TokenPolicy`), or a chat endpoint, by messages
 (:mod:`actors.rollout.chat_policy`).
 
-An agent's loop asks for a reply, keeps it as part of the history once it was understood, and says what was observed.
+An agent's loop asks for a reply, commits it to the history once it was parsed, and appends what was observed.
 """
 
 from __future__ import annotations
@@ -9,89 +9,131 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from actors.agents.settings import HistoryMode
 from actors.engines.messages import FinishReason, GenerateFunction, GenerateReply, GenerateRequest
+from actors.rollout.settings import EpisodeSettings
 from actors.tokens.chat_format import ChatFormat, ChatMessage
-from actors.tokens.prompt_context import PromptContext
+from actors.tokens.prompt_context import PromptContext, RenderedContext, RenderingLimits, WholeContext
 from actors.tokens.segment_tree import ObservationSource
 from actors.tokens.truncation import truncate_text
+from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
+
+EVALUATION_TEMPERATURE = 1.0
+"""The temperature of pass@1, whatever a run trains at."""
 
 
 class ContextFullError(Exception):
-    """The prompt leaves no place for a reply, as whoever was asked says."""
+    """The prompt leaves no room for a reply, according to whoever was asked."""
 
 
 class PolicyCompletion(NamedTuple):
+    """One reply of a policy."""
+
     text: str
-    """What was sampled, without the turn's end."""
+    """The sampled text, without the end-of-turn token."""
     tokens: int
     finish: FinishReason
     ms: float
-    """From the request to the whole reply."""
+    """Time from the request to the whole reply."""
     prompt_tokens: int
-    """Of the prompt that it answers."""
     versions: tuple[int, int] = (0, 0)
-    """Of the weights that sampled it, the oldest and the newest."""
+    """The oldest and the newest weight version that sampled it."""
 
 
 class Policy(Protocol):
-    """One episode's."""
+    """The policy of one episode."""
 
     @property
     def remaining_tokens(self) -> int:
-        """Tokens that the next reply may have, as far as is known; none where this is below 1."""
+        """Number of tokens that the next reply may have, as far as is known; below 1 there can be none."""
         ...
 
     @property
     def reply_prefix(self) -> str:
-        """What the prompt has said already of each reply."""
+        """The text with which the prompt has already begun each reply."""
         ...
 
     async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
-        """The reply to all that was said and observed.  Raises NoRoom, and InfraError where none came."""
+        """Return the reply to the history so far.  Raises ContextFullError, and InfraError if none came."""
         ...
 
     def commit_reply(self, *, malformed: bool) -> None:
-        """The last reply is part of the history."""
+        """Make the last reply part of the history."""
         ...
 
     def append_observation(self, messages: list[ChatMessage], source: ObservationSource) -> bool:
-        """See :meth:`actors.tokens.prompt_context.Context.observed`."""
+        """See :meth:`actors.tokens.prompt_context.PromptContext.append_observation`."""
         ...
 
     def truncate_text(self, text: str, tokens: int) -> str:
-        """``text``, or its head and tail where it has more than so many tokens."""
+        """Return ``text``, or its beginning and end if it has more than ``tokens`` tokens."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeSampling:
-    """What is the same of all an episode's requests."""
+    """How every reply of one episode is sampled."""
 
     temperature: float
     seed: int
     greedy: bool
     session: str
-    deadline_s: float
-    restart_s: float
+    """Names the episode at the engines, for prefix reuse."""
+    reply_timeout_s: float
+    """Longest wait for one reply."""
+    restart_timeout_s: float
+    """Longest additional wait of one reply for an engine that restarts."""
+
+
+def make_sampling(
+    settings: EpisodeSettings,
+    request: RolloutRequest,
+    *,
+    reply_timeout_s: float,
+    restart_timeout_s: float,
+    evaluation_temperature: float = EVALUATION_TEMPERATURE,
+) -> EpisodeSampling:
+    """Return how the episode of ``request`` is sampled: training at its own temperature, evaluations at another."""
+    return EpisodeSampling(
+        temperature=settings.temperature if request.purpose == TRAIN_PURPOSE else evaluation_temperature,
+        seed=request.seed,
+        greedy=request.greedy,
+        session=request.attempt_id,
+        reply_timeout_s=reply_timeout_s,
+        restart_timeout_s=restart_timeout_s,
+    )
+
+
+def open_prompt_context(settings: EpisodeSettings, chat: ChatFormat, opening: list[ChatMessage]) -> PromptContext:
+    """Return the prompt context of an episode that begins with ``opening``."""
+    if settings.history is HistoryMode.WHOLE:
+        return WholeContext(chat, opening, context_tokens=settings.context_tokens)
+    trimmed = settings.context_tokens - settings.max_new_tokens
+    limits = RenderingLimits(
+        context_tokens=settings.context_tokens,
+        total_tokens=settings.total_tokens,
+        prompt_tokens=trimmed if settings.history is HistoryMode.DYNAMIC else settings.context_tokens,
+        head_share=settings.history_head,
+    )
+    return RenderedContext(chat, opening, limits)
 
 
 class TokenPolicy:
-    """Each prompt is ids, each reply goes on from them as it was sampled (:mod:`actors.tokens.prompt_context`)."""
+    """Prompts are token ids, and each continues from the replies exactly as they were sampled."""
 
     def __init__(
         self, chat: ChatFormat, context: PromptContext, generate: GenerateFunction, sampling: EpisodeSampling
     ) -> None:
-        self.context, self.engine = context, ""
+        self.context = context
+        self.reply_prefix = chat.reply_prefix
+        self.engine = ""
+        """Name of the engine that sampled the last reply."""
         self._chat, self._generate, self._sampling = chat, generate, sampling
         self._reply: GenerateReply | None = None
 
     @property
     def remaining_tokens(self) -> int:
         return self.context.remaining_tokens
-
-    @property
-    def reply_prefix(self) -> str:
-        return self._chat.reply_prefix
 
     async def complete(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
         sampling, prompt = self._sampling, self.context.prompt
@@ -104,8 +146,8 @@ class TokenPolicy:
                 seed=(sampling.seed + turn) & 0x7FFFFFFF,
                 greedy=sampling.greedy,
                 session=sampling.session,
-                deadline_s=sampling.deadline_s,
-                restart_s=sampling.restart_s,
+                deadline_s=sampling.reply_timeout_s,
+                restart_s=sampling.restart_timeout_s,
             )
         )
         self._reply, self.engine = reply, reply.engine

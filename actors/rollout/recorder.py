@@ -1,10 +1,10 @@
-"""What people see of an episode: its terminal recording and its events.  Never raises, never decides anything."""
+"""Observers that record an episode for people: its terminal recording, and its events."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from actors.rollout.episode import EpisodeGrade
+from actors.rollout.terminal import EpisodeGrade
 from protocol.events import EventLog
 from protocol.run_directory.terminal_recordings import MAX_CAST_BYTES, CastWriter, turn_marker_label
 from protocol.trajectory import Reward, RolloutRequest, Trajectory
@@ -12,11 +12,11 @@ from sandbox.tasks.task import Task
 
 _WIDTH, _HEIGHT = 100, 30
 _STREAMED_CHARS, _END_CHARS = 16_000, 4_000
-"""Of one call's output, so that a noisy one leaves room for those after it."""
+"""Maximum number of recorded characters of one call's output, so a noisy call leaves room for later ones."""
 
 
 class TerminalRecorder:
-    """The recording alone.  An observer of an episode; ``close`` it."""
+    """Records the terminal alone.  An :class:`actors.rollout.observer.EpisodeObserver` that must be closed."""
 
     def __init__(self, file: Path, title: str, max_bytes: int = MAX_CAST_BYTES) -> None:
         self._streamed = 0
@@ -38,25 +38,26 @@ class TerminalRecorder:
         self._streamed += len(text)
 
     def on_result(self, output: str) -> None:
-        """What a call printed in all: shown as far as it has not been streamed, of much only the end."""
+        """Record a call's output as far as it was not streamed; of a long one only the end."""
         if not self._streamed:
             self._cast.record_output(output)
         elif (hidden := self._streamed - _STREAMED_CHARS) > 0:
-            self._cast.record_note(f"{hidden:,} characters more, and at the end:")
+            self._cast.record_note(f"{hidden:,} more characters; the end:")
             self._cast.record_output(output[-min(hidden, _END_CHARS) :])
 
     def on_grade(self, graded: EpisodeGrade, reward: Reward) -> None:
         passed = sum(test.passed for test in graded.tests)
         self._cast.record_note(f"{passed} of {len(graded.tests)} hidden tests passed, reward {reward.total:g}")
         if graded.suspicious:
-            self._cast.record_note("read this pass: " + "; ".join(graded.suspicious))
+            self._cast.record_note("this pass needs a look: " + "; ".join(graded.suspicious))
 
     def close(self) -> None:
+        """End the recording."""
         self._cast.close()
 
 
 class EpisodeRecorder:
-    """The recording, and the events beside it."""
+    """Records the terminal and emits the episode's events."""
 
     def __init__(self, events: EventLog, run_dir: Path, request: RolloutRequest, task: Task, worker: str) -> None:
         self._events, self._id = events, request.attempt_id
@@ -98,7 +99,8 @@ class EpisodeRecorder:
         if graded.suspicious:
             self._events.emit("episode.suspicious", trajectory=self._id, why=list(graded.suspicious))
 
-    def finished(self, trajectory: Trajectory) -> None:
+    def record_finished(self, trajectory: Trajectory) -> None:
+        """Emit that the episode ended in ``trajectory``."""
         self._events.emit(
             "episode.finished",
             trajectory=self._id,
@@ -111,4 +113,5 @@ class EpisodeRecorder:
         )
 
     def close(self) -> None:
+        """End the recording."""
         self._terminal.close()

@@ -1,59 +1,117 @@
-"""A sandbox session as an episode sees it: tool calls and a grade, failures sorted into policy and infrastructure."""
+"""A sandbox as an episode sees it: tool calls and a grade, with its loss attributed to the agent or to infrastructure.
+
+A sandbox of this process's own pool is used through its session; any other provider's through the provider's interface,
+and is graded where it is.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
-from actors.rollout.episode import EpisodeGrade, SandboxDestroyedByAgent, ToolCallResult
-from actors.rollout.harness import HarnessExit
-from sandbox.errors import SandboxDestroyed, SandboxVanished
+from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent, ToolCallResult
+from sandbox.errors import SandboxDestroyed, SandboxStartError, SandboxVanished
 from sandbox.grading.grader import GradeResult, grade_sandbox
 from sandbox.grading.suspicions import command_text
+from sandbox.providers.interface import LocalSandbox, Sandbox
+from sandbox.providers.remote_tools import ProviderToolTarget, call_remote_tool
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
-from sandbox.tools import SHELL_ONLY, ToolContext, Toolset, call_tool
+from sandbox.tools import SHELL_ONLY, PortableToolContext, ToolContext, ToolResult, Toolset, call_tool
 
-_LOOK_S = 0.5
-"""Between two looks at what a harness has left of its time."""
+S = TypeVar("S", bound=Sandbox)
+
+_POLL_S = 0.5
+"""Seconds between two checks of the time that a harness has left."""
+
+
+class HarnessExit(NamedTuple):
+    """How a harness ended."""
+
+    exit_code: int | None
+    """The exit code that the sandbox's shell reported; None if the harness was killed."""
+    output: str
+    timed_out: bool = False
+
+
+@contextlib.asynccontextmanager
+async def hold_sandbox(
+    opening: Awaitable[S], *, acquire_s: float, cleanup_s: float, on_slow_cleanup: Callable[[S], None]
+) -> AsyncGenerator[S]:
+    """Hold a sandbox for the block.  Raises :class:`SandboxStartError` if there is none within ``acquire_s``.
+
+    A sandbox that is not removed within ``cleanup_s`` keeps ending by itself, so what was graded in it is not lost."""
+    try:
+        async with asyncio.timeout(acquire_s):
+            sandbox = await opening
+    except TimeoutError as error:
+        raise SandboxStartError(f"no sandbox within {acquire_s:g} s") from error
+    try:
+        yield sandbox
+    finally:
+        try:
+            async with asyncio.timeout(cleanup_s):
+                await sandbox.close()
+        except TimeoutError:
+            on_slow_cleanup(sandbox)
 
 
 @dataclass(slots=True)
 class SandboxTerminal:
-    session: SandboxSession
+    """An :class:`actors.rollout.terminal.EpisodeTerminal` in any provider's sandbox."""
+
+    sandbox: Sandbox
     task: Task
     command_timeout_s: float
     grade_timeout_s: float
-    """A task may allow its tests less."""
+    """Limit of the hidden tests; a task may allow less."""
     observation_chars: int
+    """Maximum number of characters of a command's output that the agent reads."""
     vanished_before: bool = False
-    """An earlier attempt lost its sandbox for no known cause: if this one does too, the agent did it."""
+    """An earlier attempt lost its sandbox for no known cause: if this one does too, the agent is held responsible."""
     tools: Toolset = field(default_factory=lambda: SHELL_ONLY, kw_only=True)
-    """What the agent may call."""
+    """The tools that the agent may call."""
     _commands: list[str] = field(default_factory=list[str])
     """What the agent asked for, call by call."""
+
+    @property
+    def session(self) -> SandboxSession:
+        """The session of a sandbox of this process's pool.  Raises TypeError for any other."""
+        if not isinstance(self.sandbox, LocalSandbox):
+            raise TypeError("the sandbox is not of this process's pool")
+        return self.sandbox.session
 
     async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         self._commands.append(command_text(arguments))
         begun = time.perf_counter()
         with self._attribute_loss():
-            context = ToolContext(self.session, self.command_timeout_s, self.observation_chars, on_output)
-            result = await call_tool(context, name, arguments, self.tools)
-        ms = result.ms or (time.perf_counter() - begun) * 1000  # a tool that waits for what others run says none
+            result = await self._call_tool(name, arguments, on_output)
+        ms = (
+            result.ms or (time.perf_counter() - begun) * 1000
+        )  # a tool that only waits for another command reports none
         return ToolCallResult(result.text, result.raw, result.exit_code, ms, timed_out=result.timed_out)
 
+    async def _call_tool(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolResult:
+        limits = (self.command_timeout_s, self.observation_chars, on_output)
+        if isinstance(self.sandbox, LocalSandbox):
+            return await call_tool(ToolContext(self.sandbox.session, *limits), name, arguments, self.tools)
+        context = PortableToolContext(ProviderToolTarget(self.sandbox, self.task.workdir), *limits)
+        return await call_remote_tool(self.sandbox, context, name, arguments, self.tools)
+
     async def run_agent(
-        self, command: str, left_s: Callable[[], float], on_output: Callable[[str], None]
+        self, command: str, remaining_s: Callable[[], float], on_output: Callable[[str], None]
     ) -> HarnessExit:
-        """See :class:`actors.rollout.harness.Place`."""
+        """Run a harness until it ends or ``remaining_s()`` is not above 0; only in a sandbox of this process's pool."""
         self._commands.append(command)
         shell = self.session.shell
         with self._attribute_loss():
             shell.start(command, on_output)
             try:
-                while left_s() > 0 and not await shell.wait_until_ended(_LOOK_S):
+                while remaining_s() > 0 and not await shell.wait_until_ended(_POLL_S):
                     continue
                 if timed_out := not shell.has_result:
                     await shell.interrupt()
@@ -64,31 +122,28 @@ class SandboxTerminal:
         return HarnessExit(result.exit_code, result.output, timed_out)
 
     async def grade(self) -> EpisodeGrade:
+        limit_s = min(self.task.test_timeout_s, self.grade_timeout_s)
         with self._attribute_loss():
-            limit_s = min(self.task.test_timeout_s, self.grade_timeout_s)
-            result = await grade_sandbox(self.session, self.task, limit_s, self._commands)
-        return to_episode_grade(result)
+            if isinstance(self.sandbox, LocalSandbox):
+                result = await grade_sandbox(self.sandbox.session, self.task, limit_s, self._commands)
+            else:
+                result = await self.sandbox.grade(limit_s)
+        return _to_episode_grade(result)
 
-    def _attribute_loss(self) -> contextlib.AbstractContextManager[None]:
-        return attribute_sandbox_loss(acted=bool(self._commands), vanished_before=self.vanished_before)
-
-
-@contextlib.contextmanager
-def attribute_sandbox_loss(*, acted: bool, vanished_before: bool) -> Generator[None]:
-    """Name the loss of a sandbox for what it is: the doing of an agent that has ``acted`` in it, or infrastructure's
-    (passed on).  ``vanished_before``: an earlier attempt lost its sandbox for no known cause."""
-    try:
-        yield
-    except SandboxDestroyed as error:
-        raise SandboxDestroyedByAgent(str(error)) from error
-    except SandboxVanished as error:
-        if not (acted and vanished_before):
-            raise
-        raise SandboxDestroyedByAgent(f"{error}, for the second time in this sample") from error
+    @contextlib.contextmanager
+    def _attribute_loss(self) -> Generator[None]:
+        """Raise SandboxDestroyedByAgent for a loss that is the agent's doing; pass infrastructure's on."""
+        try:
+            yield
+        except SandboxDestroyed as error:
+            raise SandboxDestroyedByAgent(str(error)) from error
+        except SandboxVanished as error:
+            if not (self._commands and self.vanished_before):
+                raise
+            raise SandboxDestroyedByAgent(f"{error}, for the second time in this sample") from error
 
 
-def to_episode_grade(result: GradeResult) -> EpisodeGrade:
-    """A grade as an episode has it."""
+def _to_episode_grade(result: GradeResult) -> EpisodeGrade:
     return EpisodeGrade(
         tuple(test.result for test in result.tests),
         result.pass_ratio,

@@ -1,8 +1,8 @@
 """An episode's stages on the wall clock: reset, agent, evaluate, clean-up.
 
-No stage takes the time of one that comes after it: the agent's ends while there is time left to grade, grading while
-there is time left to clean up.  One that is not over by then is infrastructure's failure and says which it was, for
-what the *agent* may use is counted by a clock of its own, which is up long before (:class:`actors.rollout.episode.Episode`).
+No stage takes the time of a later one: the agent's stage ends while there is time left to grade, grading while there is
+time left to clean up.  A stage that overruns is an infrastructure failure and is named in its error, because the agent's
+own time is counted separately and is used up long before (:mod:`actors.rollout.agent_loop`).
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from protocol.errors import InfraError
 
 
 class StageOverrun(InfraError):
-    """A stage was not over in its time."""
+    """A stage did not end in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageDeadlines:
-    """When stages have to be over, by the event loop's clock; None for never."""
+    """When the stages have to be over, by the event loop's clock; None for never."""
 
     agent: float | None = None
     evaluate: float | None = None
 
     @staticmethod
     def for_episode(begun: float, episode_s: float, *, evaluate_s: float, after_s: float) -> StageDeadlines:
-        """Of an episode that began then and may take ``episode_s``, of which grading and what comes after it (a judge,
-        clean-up) have their shares."""
+        """Return the deadlines of an episode that began at ``begun`` and may take ``episode_s``, of which
+        ``evaluate_s`` are for grading and ``after_s`` for what follows (a judge, clean-up)."""
         by = begun + episode_s - after_s
         return StageDeadlines(agent=by - evaluate_s, evaluate=by)
 
@@ -39,7 +39,7 @@ NO_DEADLINES = StageDeadlines()
 
 @asynccontextmanager
 async def run_stage(name: str, by: float | None) -> AsyncGenerator[None]:
-    """Raises :class:`StageOverrun` where what is done in it goes on after ``by``."""
+    """Run the block as the stage ``name``.  Raises :class:`StageOverrun` if it runs past ``by``."""
     begun = asyncio.get_running_loop().time()
     limit = asyncio.timeout_at(by)
     try:
@@ -49,5 +49,5 @@ async def run_stage(name: str, by: float | None) -> AsyncGenerator[None]:
         if by is None or not limit.expired():
             raise
         raise StageOverrun(
-            f"the episode's stage '{name}' was not over within the {by - begun:.0f} s left to it"
+            f"the episode's stage '{name}' did not end within the {by - begun:.0f} s that it had"
         ) from error

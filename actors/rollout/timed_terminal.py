@@ -1,17 +1,17 @@
-"""A terminal that says on its worker's lane when a tool runs, and when an episode is graded."""
+"""A terminal that reports on its worker's activity timeline when a tool runs and when an episode is graded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from actors.rollout.episode import EpisodeGrade, EpisodeTerminal, ToolCallResult
+from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
 from protocol.activity import ActivityLog
 
 
 @dataclass(frozen=True, slots=True)
 class TimedTerminal:
-    """A :class:`actors.rollout.episode.Terminal` around another."""
+    """An :class:`actors.rollout.terminal.EpisodeTerminal` around another."""
 
     inner: EpisodeTerminal
     activity: ActivityLog

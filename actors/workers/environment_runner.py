@@ -1,7 +1,7 @@
-"""A worker's episodes on environment services: its gateway keeps what the policy said, and they tell what came of it.
+"""A worker's episodes on environment services: its gateway keeps what the policy sampled, they return the outcome.
 
-``async with Environments(settings, …) as environments: trajectory = await environments.run(…)``.  The policy is reached
-at this node's address by a key of the episode's own, which is worth nothing once it is over.
+``async with EnvironmentRunner(spec, tokenizer, generate) as runner: trajectory = await runner.run_episode(context)``.
+The services reach the policy at this node's address, with a key per episode that is worthless once the episode is over.
 """
 
 from __future__ import annotations
@@ -11,59 +11,54 @@ import secrets
 from types import TracebackType
 from typing import Self
 
-from actors.agents.settings import AgentSettings
 from actors.engines.messages import StreamingGenerateFunction
 from actors.environment.client import EnvironmentClient
-from actors.environment.messages import (
-    AGENT_ADAPTER,
-    BeginEpisode,
-    EpisodeOutcome,
-    PolicyAddress,
-    SandboxTimeouts,
-    make_episode_limits,
-)
+from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, PolicyAddress
 from actors.gateway.server import Gateway
 from actors.gateway.session import GatewaySession
-from actors.rewards.composite import apply_reward
-from actors.rollout.episode import EpisodeObserver, EpisodeSettings, GradedEpisode
+from actors.rollout.grading import EpisodeContext, EpisodeRecord, GradedEpisode, finish_episode
 from actors.rollout.harness import make_reply_callback, make_session_settings
-from actors.rollout.stages import StageDeadlines, StageOverrun, run_stage
+from actors.rollout.observer import EpisodeObserver
+from actors.rollout.stages import StageOverrun, run_stage
 from actors.tokens.chat_format import Tokenizer
 from actors.workers.provider_settings import ProviderSettings
+from actors.workers.settings import WorkerSpec
 from protocol.errors import InfraError
-from protocol.trajectory import RolloutRequest, Trajectory
+from protocol.trajectory import Trajectory
 from sandbox.http.task_codec import encode_task
 from sandbox.pool.settings import PoolStatistics
-from sandbox.tasks.task import Task
 
 _MODEL = "policy"
-"""Under which services ask for it."""
-_SPARE_S = 10.0
-"""So much earlier than its worker gives it up, an episode is ended where it runs: who is nearest says what it was."""
+"""The model name that services ask for."""
+_MARGIN_S = 10.0
+"""An episode is ended on its service this much before its worker gives it up, so the service can say what failed."""
 
 
 class EnvironmentRunner:
+    """Runs episodes on environment services.  An async context manager."""
+
     def __init__(
         self,
-        settings: ProviderSettings,
-        agent: AgentSettings,
-        times: SandboxTimeouts,
+        spec: WorkerSpec,
+        provider: ProviderSettings,
         tokenizer: Tokenizer,
         generate: StreamingGenerateFunction,
-        *,
-        episodes: int,
     ) -> None:
-        self._agent, self._times, self._episodes = AGENT_ADAPTER.dump_python(agent, mode="json"), times, episodes
-        self._services = EnvironmentClient(settings.urls, settings.token, acquire_s=times.acquire_s)
+        self._spec, self._agent = spec, AGENT_ADAPTER.dump_python(spec.agent, mode="json")
+        self._client = EnvironmentClient(provider.urls, provider.token, acquire_s=spec.settings.acquire_timeout_s)
         self._gateway = Gateway(
-            tokenizer, generate, model=_MODEL, host=settings.callback_host, thinking=agent.thinking.template_argument
+            tokenizer,
+            generate,
+            model=_MODEL,
+            host=provider.callback_host,
+            thinking=spec.agent.settings.thinking.template_argument,
         )
         self._running = self._started = self._failed = 0
 
     async def __aenter__(self) -> Self:
         await self._gateway.__aenter__()
         try:
-            await self._services.__aenter__()
+            await self._client.__aenter__()
         except BaseException:
             await asyncio.shield(self._gateway.__aexit__(None, None, None))
             raise
@@ -73,95 +68,90 @@ class EnvironmentRunner:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._services.__aexit__(kind, error, trace)
+            await self._client.__aexit__(kind, error, trace)
         finally:
             await self._gateway.__aexit__(kind, error, trace)
 
-    async def run_episode(
-        self,
-        request: RolloutRequest,
-        task: Task,
-        settings: EpisodeSettings,
-        observer: EpisodeObserver,
-        deadlines: StageDeadlines,
-    ) -> Trajectory:
-        """One episode.  Raises :class:`InfraError` when infrastructure failed."""
-        name = request.attempt_id
+    async def run_episode(self, context: EpisodeContext) -> Trajectory:
+        """Run one episode.  Raises :class:`InfraError` if infrastructure failed."""
         self._running, self._started = self._running + 1, self._started + 1
         try:
             with self._gateway.open_session(
-                name, make_session_settings(settings, request), make_reply_callback(observer)
+                context.sampling.session,
+                make_session_settings(context.settings, context.sampling),
+                make_reply_callback(context.observer),
             ) as session:
-                begin = self._make_begin(request, task, settings, self._gateway.api_key(session), deadlines)
-                async with run_stage("environment", deadlines.evaluate):
-                    outcome = await self._services.run_episode(begin, lambda: not session.has_requests)
+                begin = self._make_begin(context, self._gateway.api_key(session))
+                async with run_stage("environment", context.deadlines.evaluate):
+                    outcome = await self._client.run_episode(begin, lambda: not session.has_requests)
                 session.close()
-                return await _trajectory(request, task, settings, session=session, outcome=outcome, observer=observer)
+                return await _make_trajectory(context, session, outcome)
         except BaseException:
             self._failed += 1
             raise
         finally:
             self._running -= 1
 
-    def _make_begin(
-        self, request: RolloutRequest, task: Task, settings: EpisodeSettings, key: str, deadlines: StageDeadlines
-    ) -> BeginEpisode:
-        left_s = self._times.longest_s if deadlines.evaluate is None else _left_s(deadlines.evaluate)
+    def _make_begin(self, context: EpisodeContext, key: str) -> BeginEpisode:
+        request, by = context.request, context.deadlines.evaluate
         return BeginEpisode(
             episode=f"{request.run_id}/{request.attempt_id}.{secrets.token_hex(4)}",
-            task=encode_task(task),
+            task=encode_task(context.task),
             agent=self._agent,
-            limits=make_episode_limits(settings, request, self._times),
+            limits=self._make_limits(context),
             model=PolicyAddress(url=f"{self._gateway.url}/v1", key=key, name=_MODEL),
             seed=request.seed,
             vanished_before=request.vanished > 0,
-            deadline_s=left_s,
+            deadline_s=self._spec.settings.episode_deadline_s if by is None else _remaining_s(by),
+        )
+
+    def _make_limits(self, context: EpisodeContext) -> EpisodeLimits:
+        spec, sampling = self._spec, context.sampling
+        return EpisodeLimits(
+            settings=context.settings,
+            temperature=sampling.temperature,
+            reply_s=sampling.reply_timeout_s + sampling.restart_timeout_s,
+            acquire_s=spec.settings.acquire_timeout_s,
+            command_s=spec.command_timeout_s,
+            grade_s=spec.grade_timeout_s,
+            cleanup_s=spec.settings.cleanup_timeout_s,
         )
 
     def statistics(self) -> PoolStatistics:
-        """Of episodes, where a pool has sandboxes: how far each is, its service knows."""
-        ended = self._started - self._running
-        return PoolStatistics(
-            self._episodes, self._running, 0, 0, self._started, ended, self._failed, 0, 0.0, 0, 0, self._episodes
-        )
+        """Count episodes as a pool counts sandboxes; how far each is only its service knows."""
+        ended, slots = self._started - self._running, self._spec.episodes
+        return PoolStatistics(slots, self._running, 0, 0, self._started, ended, self._failed, 0, 0.0, 0, 0, slots)
 
 
-async def _trajectory(
-    request: RolloutRequest,
-    task: Task,
-    settings: EpisodeSettings,
-    *,
-    session: GatewaySession,
-    outcome: EpisodeOutcome,
-    observer: EpisodeObserver,
-) -> Trajectory:
-    """What the session kept, worth what came of it.  Raises InfraError where an engine had failed it."""
+async def _make_trajectory(context: EpisodeContext, session: GatewaySession, outcome: EpisodeOutcome) -> Trajectory:
+    """Join what the session sampled with the outcome.  Raises InfraError if an engine failed the episode."""
     if session.last_error is not None:
         raise session.last_error
     if not (segments := session.segments()):
-        raise InfraError(f"the episode ended without an answer of the policy's: {outcome.error}")
-    _show_tool_events(outcome, observer)
-    ended = GradedEpisode(outcome.status, outcome.graded, outcome.error)
-    turns = outcome.turns if len(outcome.turns) == session.replies else session.turns()
-    played = ended.to_result(task, turns, segments)
-    reward, segments = await apply_reward(settings.reward, played, segments, session.turn_order)
-    observer.on_grade(outcome.graded, reward)
-    timings_ms = {**outcome.timings_ms, "generate": session.generate_ms}
-    return ended.to_trajectory(request, reward, segments, session.engine, timings_ms)
+        raise InfraError(f"the episode ended without a reply of the policy: {outcome.error}")
+    _show_tool_events(outcome, context.observer)
+    record = EpisodeRecord(
+        turns=outcome.turns if len(outcome.turns) == session.replies else session.turns(),
+        segments=segments,
+        turn_order=session.turn_order,
+        engine=session.engine,
+        timings_ms={**outcome.timings_ms, "generate": session.generate_ms},
+    )
+    return await finish_episode(context, GradedEpisode(outcome.status, outcome.grade, outcome.error), record)
 
 
-def _left_s(by: float) -> float:
-    """Raises StageOverrun where it is over."""
-    left_s = by - asyncio.get_running_loop().time() - _SPARE_S
-    if left_s <= 0:
+def _remaining_s(by: float) -> float:
+    """Raises StageOverrun if no time is left."""
+    remaining_s = by - asyncio.get_running_loop().time() - _MARGIN_S
+    if remaining_s <= 0:
         raise StageOverrun("no time is left for the episode")
-    return left_s
+    return remaining_s
 
 
 def _show_tool_events(outcome: EpisodeOutcome, observer: EpisodeObserver) -> None:
-    """What the tools did, at its end."""
-    for shown in outcome.shown:
-        if shown.kind == "call":
-            observer.on_call(shown.tool, shown.text)
+    """Show the observer the tool calls of an episode that has ended."""
+    for event in outcome.tool_events:
+        if event.kind == "call":
+            observer.on_call(event.tool, event.text)
         else:
-            observer.on_result(shown.text)
+            observer.on_result(event.text)

@@ -1,6 +1,6 @@
-"""A worker's harnesses: one gateway for all of them, and a door to it in the sandbox of each.
+"""A worker's harnesses: one gateway for all of them, and a socket to it in the sandbox of each.
 
-``async with Harnesses(settings, tokenizer, generate) as harnesses: trajectory = await harnesses.run(…)``.
+``async with HarnessRunner(settings, tokenizer, generate) as runner: trajectory = await runner.run_episode(…)``.
 """
 
 from __future__ import annotations
@@ -8,34 +8,44 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from actors.engines.messages import StreamingGenerateFunction
 from actors.gateway.server import Gateway
 from actors.gateway.session import GatewaySession
-from actors.rollout.episode import EpisodeObserver, EpisodeSettings
+from actors.rollout.grading import EpisodeContext
 from actors.rollout.harness import (
-    HarnessEpisode,
     HarnessRun,
-    HarnessSettings,
     harness_environment,
     make_reply_callback,
     make_session_settings,
+    run_harness_episode,
 )
+from actors.rollout.observer import EpisodeObserver
+from actors.rollout.policy import EpisodeSampling
 from actors.rollout.sandbox_terminal import SandboxTerminal
-from actors.rollout.stages import NO_DEADLINES, StageDeadlines
+from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.tokens.chat_format import Tokenizer
-from protocol.trajectory import RolloutRequest, Trajectory
+from protocol.trajectory import Trajectory
 from sandbox.docker.container_sockets import listen_in_container
 from sandbox.docker.network_namespace import PROXY_HOST
 from sandbox.session.sandbox_session import SandboxSession
 from sandbox.tasks.task import Task
 
 _MODEL = "policy"
-"""Under which harnesses see it."""
+"""The model name that harnesses see."""
+
+
+class OpenHarness(NamedTuple):
+    """A harness that can be started, and its session."""
+
+    run: HarnessRun
+    session: GatewaySession
 
 
 class HarnessRunner:
+    """Runs harness episodes.  An async context manager."""
+
     def __init__(self, settings: HarnessSettings, tokenizer: Tokenizer, generate: StreamingGenerateFunction) -> None:
         self._settings = settings
         self._gateway = Gateway(tokenizer, generate, model=_MODEL)
@@ -49,53 +59,36 @@ class HarnessRunner:
     ) -> None:
         await self._gateway.__aexit__(kind, error, trace)
 
-    async def run_episode(
-        self,
-        request: RolloutRequest,
-        task: Task,
-        terminal: SandboxTerminal,
-        settings: EpisodeSettings,
-        observer: EpisodeObserver,
-        *,
-        deadlines: StageDeadlines = NO_DEADLINES,
-    ) -> Trajectory:
-        """One episode, in the terminal's sandbox.  Raises :class:`InfraError` when infrastructure failed."""
-        name = request.attempt_id
-        with self._gateway.open_session(
-            name, make_session_settings(settings, request), make_reply_callback(observer)
-        ) as session:
-            reach = self._open_gateway_access(terminal.session, session, task)
-            command = self._settings.command
-            return await HarnessEpisode(
-                request, task, session, terminal, command, reach, settings, observer, deadlines
-            ).run()
+    async def run_episode(self, context: EpisodeContext, terminal: SandboxTerminal) -> Trajectory:
+        """Run one episode in the terminal's sandbox.  Raises :class:`InfraError` if infrastructure failed."""
+        with self.open_run(context.task, terminal, context.settings, context.sampling, context.observer) as harness:
+            return await run_harness_episode(context, harness.run, harness.session)
 
     @contextmanager
     def open_run(
         self,
-        request: RolloutRequest,
         task: Task,
         terminal: SandboxTerminal,
         settings: EpisodeSettings,
+        sampling: EpisodeSampling,
         observer: EpisodeObserver,
-    ) -> Generator[tuple[HarnessRun, GatewaySession]]:
-        """One that somebody else grades: at work in the terminal's sandbox, and its session, which is open in the
-        block."""
-        name = request.attempt_id
+    ) -> Generator[OpenHarness]:
+        """Open a harness in the terminal's sandbox; its session is open within the block."""
         with self._gateway.open_session(
-            name, make_session_settings(settings, request), make_reply_callback(observer)
+            sampling.session, make_session_settings(settings, sampling), make_reply_callback(observer)
         ) as session:
-            reach = self._open_gateway_access(terminal.session, session, task)
-            yield HarnessRun(task, session, terminal, self._settings.command, reach, settings, observer), session
+            access = self._open_gateway_access(terminal.session, session, task)
+            run = HarnessRun(task, session, terminal, self._settings.harness, access, settings, observer)
+            yield OpenHarness(run, session)
 
     @asynccontextmanager
     async def _open_gateway_access(
         self, sandbox: SandboxSession, session: GatewaySession, task: Task
     ) -> AsyncGenerator[Mapping[str, str]]:
-        """The gateway answers on the sandbox's own loopback; gives what a harness there is told of it."""
-        port = self._settings.port
-        door = await listen_in_container(sandbox.engine, sandbox.container, port)
-        async with self._gateway.listen_on(door):
+        """Let the gateway answer on the sandbox's own loopback; yields the environment of a harness there."""
+        port = self._settings.harness_port
+        listener = await listen_in_container(sandbox.engine, sandbox.container, port)
+        async with self._gateway.listen_on(listener):
             yield harness_environment(
                 f"http://{PROXY_HOST}:{port}", self._gateway.api_key(session), self._gateway.model, task
             )

@@ -1,4 +1,7 @@
-"""What a worker is told of who gives it sandboxes: names and addresses, and nothing that has to be loaded for them."""
+"""Who gives a worker its sandboxes: names and addresses.
+
+Light: the configuration imports it.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
-    """Of a provider other than the node's own Docker daemon."""
+    """A provider other than the node's own Docker daemon."""
 
     name: str
     """:data:`POOL`, :data:`ENVIRONMENT`, :data:`DAYTONA`, or one that a package adds."""
     urls: tuple[str, ...] = ()
-    """Of pool servers, or of a router; of environment services."""
+    """URLs of pool servers or a router, or of environment services."""
     token: str = field(default="", repr=False)
     together: bool = False
-    """A training group's sandboxes are begun when there is a place for each of them."""
+    """Start a training group's sandboxes only when there is a slot for each of them."""
     callback_host: str = "127.0.0.1"
-    """Address of a worker's node at which environment services reach the policy."""
+    """Address of the worker's node at which environment services reach the policy."""
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict[str, str | int | float | bool])
-    """For Daytona, or one that a package adds."""
+    """Options of Daytona, or of a provider that a package adds."""

@@ -1,5 +1,7 @@
-"""Where a worker's sandboxes come from: a pool of its own on its node's Docker daemon, pool servers, or a provider that
-a package adds.  Open as long as the context is; what a server still holds then ends with its lease."""
+"""Where a worker's sandboxes come from: its own pool on its node's Docker daemon, pool servers, or a plugin's provider.
+
+A source is open as long as its context is; what a server still holds then ends with its lease.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,18 @@ from sandbox.tasks.task import Task
 
 
 class EpisodeSandboxSource(Protocol):
+    """Opens sandboxes for episodes and counts them."""
+
     async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
-        """See :class:`sandbox.providers.interface.Provider`."""
+        """See :meth:`sandbox.providers.interface.SandboxProvider.open`.  A sandbox of the group ``together`` starts only
+        when there is a slot for each of them."""
         ...
 
     def statistics(self) -> PoolStatistics: ...
 
 
 class LocalSandboxSource:
-    """A worker's own pool, whose places are its own episodes' alone."""
+    """A worker's own pool, which only its own episodes use."""
 
     def __init__(self, pool: SandboxPool) -> None:
         self._provider = LocalProvider(pool)
@@ -46,7 +51,7 @@ class LocalSandboxSource:
 
 
 class AbsentSandboxSource:
-    """Where whole episodes run elsewhere, there is none for a worker to open."""
+    """No sandboxes, for workers whose episodes run on environment services."""
 
     async def open(self, task: Task, deadline_s: float | None = None, together: SandboxGroup | None = None) -> Sandbox:
         del task, deadline_s, together
@@ -57,10 +62,10 @@ class AbsentSandboxSource:
 
 
 class CountedSandboxSource:
-    """A provider that does not count what it gives."""
+    """Counts the sandboxes of a provider that does not."""
 
     def __init__(self, provider: SandboxProvider, capacity: int) -> None:
-        """``capacity``: most that will be asked of it at once."""
+        """``capacity``: maximum number of sandboxes at once."""
         self._provider, self._capacity = provider, capacity
         self._held: list[Sandbox] = []
         self._starting = self._started = self._failed = 0
@@ -93,8 +98,7 @@ class CountedSandboxSource:
 
 
 def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None) -> SandboxGroup | None:
-    """Whom an episode's sandbox is begun with.  One that is begun again is so by itself, and an evaluation's has no
-    group."""
+    """Return the group that an episode's sandbox starts with; None for a further attempt and for evaluations."""
     if provider is None or not provider.together or request.purpose != TRAIN_PURPOSE or request.attempt:
         return None
     return SandboxGroup(f"{request.run_id}/g{request.group:06d}", request.group_size)
@@ -104,16 +108,16 @@ def sandbox_group_of(request: RolloutRequest, provider: ProviderSettings | None)
 async def open_sandbox_source(
     pool: PoolSettings, provider: ProviderSettings | None, *, episodes: int, acquire_s: float
 ) -> AsyncGenerator[EpisodeSandboxSource]:
-    """Of ``pool``, unless there is a ``provider``.  Raises UserError for one that is none."""
+    """Open ``pool``, or ``provider`` if it is given.  Raises UserError for an unknown provider."""
     if provider is None:
-        async with SandboxPool(pool) as opened:
-            yield LocalSandboxSource(opened)
+        async with SandboxPool(pool) as sandboxes:
+            yield LocalSandboxSource(sandboxes)
         return
     if provider.name == ENVIRONMENT:
         yield AbsentSandboxSource()
         return
-    async with _open_provider(provider, acquire_s) as given:
-        yield CountedSandboxSource(given, episodes)
+    async with _open_provider(provider, acquire_s) as opened:
+        yield CountedSandboxSource(opened, episodes)
 
 
 def _open_provider(settings: ProviderSettings, acquire_s: float) -> AbstractAsyncContextManager[SandboxProvider]:

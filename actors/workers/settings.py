@@ -1,12 +1,24 @@
-"""A rollout worker's settings: its part of ``[rollout]``.
+"""A rollout worker's settings: its part of ``[rollout]``, and the spec of one worker.
 
 Light: the configuration imports it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actors.agents.settings import AgentSpec
+from actors.rewards.settings import RewardSpec
+from actors.rollout.settings import EpisodeSettings, HarnessSettings
+from actors.workers.provider_settings import ProviderSettings
 from protocol.errors import UserError
 from protocol.settings import ConfigSection, PositiveInt, Seconds
+
+if TYPE_CHECKING:
+    from protocol.stream import CurveClient
+    from sandbox.pool.settings import PoolSettings
 
 
 class WorkerSettings(ConfigSection):
@@ -36,3 +48,41 @@ class WorkerSettings(ConfigSection):
                 f"{nodes * self.workers_per_node}), or ask for fewer --nodes"
             )
         return self.episodes_per_worker // nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """What one worker needs."""
+
+    name: str
+    node: str
+    run_id: str
+    run_dir: Path
+    model_path: str
+    """Folder with the tokenizer."""
+    endpoint: str
+    """Address of the buffer's receiver."""
+    curve: CurveClient | None
+    """Keys for it; None on loopback."""
+    episodes: int
+    """Episodes at once."""
+    settings: WorkerSettings
+    agent: AgentSpec
+    harness: HarnessSettings
+    """Used in place of the agent if it names a command."""
+    episode: EpisodeSettings
+    reward: RewardSpec
+    reply_timeout_s: float
+    """Longest wait for one reply of an engine."""
+    restart_timeout_s: float
+    """Longest additional wait of one reply for an engine that restarts."""
+    command_timeout_s: float
+    grade_timeout_s: float
+    pool: PoolSettings
+    """Settings of the worker's own sandboxes."""
+    provider: ProviderSettings | None = None
+    """A provider of sandboxes in place of the worker's own pool."""
+    max_version_lag: int = 0
+    """An engine whose weights are more versions behind another's is asked last; 0 for no such limit."""
+    online_evaluation: bool = False
+    """It serves evaluations beside training (:mod:`actors.scheduler.online_evaluation`) and nothing else."""

@@ -10,12 +10,11 @@ from pathlib import Path
 from actors.buffer.trajectory_buffer import BufferSettings
 from actors.engines.settings import EngineSettings
 from actors.engines.weights.adapter_files import AdapterSettings
-from actors.rollout.episode import EpisodeSettings
-from actors.rollout.harness import HarnessSettings
+from actors.rewards.settings import make_reward_spec
 from actors.scheduler.settings import SchedulerSpec
 from actors.workers.provider_settings import ProviderSettings
-from actors.workers.rollout_worker import REQUEST_POLL_S, WorkerSpec
-from launch.actor_group.reward_settings import make_reward_settings
+from actors.workers.request_poller import REQUEST_POLL_S
+from actors.workers.settings import WorkerSpec
 from launch.actor_group.sandbox_providers import callback_address, make_provider_settings
 from launch.config import RunConfig
 from launch.hosts.cluster_nodes import ClusterNode
@@ -142,41 +141,25 @@ def worker_settings(
     keys: RunKeys | None,
     share: WorkerShare,
 ) -> WorkerSpec:
-    agent, rollout, sandbox = config.agent, config.rollout, config.sandbox
+    sandbox = config.sandbox
     return WorkerSpec(
         name=name,
         node=node.name,
         run_id=directory.run_id,
         run_dir=actor_run_dir(config, directory, node),
         model_path=str(model_path),
-        agent=agent.settings,
         endpoint=endpoint,
         curve=keys.clients[name] if keys is not None else None,
         episodes=share.episodes,
-        episode=EpisodeSettings(
-            max_turns=agent.max_turns,
-            max_malformed=agent.max_malformed,
-            max_new_tokens=agent.max_new_tokens,
-            context_tokens=agent.context_tokens,
-            temperature=agent.temperature,
-            generate_deadline_s=config.engine.request_timeout_s,
-            engine_restart_s=config.engine.start_timeout_s + colocation_wait_s(config),
-            nominal_tokens_per_s=agent.nominal_tokens_per_s,
-            time_limit_s=agent.time_limit_s,
-            observation_tokens=agent.observation_tokens,
-            max_calls=agent.max_calls,
-            history=agent.history,
-            total_tokens=agent.total_tokens,
-            head_share=agent.history_head,
-        ),
-        max_version_lag=max(1, config.staleness.max_staleness // config.publish_every),
-        episode_deadline_s=rollout.episode_deadline_s,
-        acquire_timeout_s=rollout.acquire_timeout_s,
-        cleanup_timeout_s=rollout.cleanup_timeout_s,
+        settings=config.rollout,
+        agent=config.agent.make_spec(),
+        harness=config.agent,
+        episode=config.agent,
+        reward=make_reward_spec(config.rollout, config.reward, config.judge),
+        reply_timeout_s=config.engine.request_timeout_s,
+        restart_timeout_s=config.engine.start_timeout_s + colocation_wait_s(config),
         command_timeout_s=sandbox.command_timeout_s,
         grade_timeout_s=sandbox.grade_timeout_s,
-        observation_chars=agent.observation_chars,
-        send_deadline_s=rollout.send_deadline_s,
         pool=PoolSettings(
             pool=f"{directory.run_id}/{name}",
             run_id=directory.run_id,
@@ -186,8 +169,7 @@ def worker_settings(
             drain_s=ACTOR_STOP_S / 2,
         ),
         provider=_provider(config, node),
-        harness=HarnessSettings(agent.harness, agent.harness_port) if agent.harness else None,
-        reward=make_reward_settings(config),
+        max_version_lag=max(1, config.staleness.max_staleness // config.publish_every),
     )
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from actors.agents.prompt import PromptTemplate, load_agent_prompt
-from actors.agents.settings import AgentKind, AgentSettings, HistoryMode, ThinkingMode, ToolsetKind
+from actors.agents.settings import AgentSettings
 from actors.rewards.settings import OutcomeSettings
+from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.scheduler.settings import CurriculumSettings, SchedulerSettings
 from actors.workers.settings import WorkerSettings
 from protocol.cli.suggestions import did_you_mean
-from protocol.errors import UserError
 from protocol.plugins import PluginGroup, plugin_names
 from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
 from sandbox.tasks.dataset_catalog import CATALOG_FILE as DATASETS
@@ -106,208 +103,12 @@ class DataSection(CurriculumSettings):
                 )
 
 
-_SYSTEM_PROMPT = "Use the shell."
-_OWN_PROMPTS: dict[str, str] = {
-    AgentKind.BASH: "bash-1",
-    AgentKind.JSON: "json-1",
-    AgentKind.KEYSTROKES: "keystrokes-1",
-    AgentKind.CODE_INTERPRETER: "code_interpreter-1",
-}
-"""What an agent needs to be told of its form, where it is told nothing else."""
-
-
-_LEAST_OBSERVATION = 32
-"""Tokens: the mark of what is left out takes a third of them."""
-_OWN_TOOLS: set[str] = {AgentKind.BASH, AgentKind.KEYSTROKES, AgentKind.CODE_INTERPRETER}
-
-
-class AgentLoopSection(ConfigSection):
-    kind: str = AgentKind.HERMES
-    """What a reply's actions look like: ``hermes`` tool calls, one block of ``bash``, one ``json`` action,
-    ``keystrokes`` for a terminal, ``code_interpreter`` calls, or the name of one that a package adds
-    (docs/plugins.md)."""
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict[str, str | int | float | bool])
-    """Keys of an agent that a package adds; those of our own have none."""
-    system_prompt: str = _SYSTEM_PROMPT
-    """First message of each episode, where ``prompt`` is empty; ``hermes`` alone reads it."""
-    prompt: str = ""
-    """The messages of the first prompt as a file: a name in actors/agents/prompts, which ends with its version, or the
-    path of one of yours, ending in .txt.  Empty for ``system_prompt``, and for the kind's own file under others."""
-    tools: bool = True
-    """Say in the first prompt, as the model's chat template does, which tools there are and how to call them."""
-    toolset: ToolsetKind = ToolsetKind.SHELL_ONLY
-    """What it may call: ``shell_only``, SETA's six (``seta``) or OpenClaw's four (``openclaw``)."""
-    thinking: ThinkingMode = ThinkingMode.TEMPLATE
-    """Whether the model thinks before it acts: as its ``template`` has it, ``on`` or ``off`` by the template's argument
-    ``enable_thinking``, or ``no_think`` for the word ``/no_think`` at the end of the system message."""
-    done_text: str = "done"
-    """What the agent answers, without a tool call, when it has finished."""
-    harness: str = ""
-    """Command of an agent of yours in the sandbox, which asks the policy by OpenAI's or Anthropic's API; empty for our
-    own, with a shell.  What it finds in its environment: docs/gateway.md."""
-    harness_port: Annotated[int, Field(ge=1024, le=65535)] = 3129
-    """Port of the sandbox's loopback where a harness reaches the policy."""
-    max_turns: PositiveInt = 4
-    """Most replies of the model in one episode; using the last without saying done is ``turn_limit``."""
-    max_malformed: PositiveInt = 2
-    """Actions in a row that do not parse, after which the episode ends as ``malformed_limit``."""
-    max_new_tokens: PositiveInt = 96
-    """Most tokens of one reply."""
-    context_tokens: PositiveInt = 768
-    """Most tokens of one episode, prompt and observations included.  An observation that would fill it ends the
-    episode as ``context_limit``, and is no part of it.  The model must have 6 positions more, which SGLang keeps for
-    itself."""
-    history: HistoryMode = HistoryMode.WHOLE
-    """What a turn's prompt holds of the turns before: the ``whole`` of it as it was sampled, one sequence; or each turn
-    ``individual``, with all messages as the chat template renders them anew (Qwen3's drops earlier thoughts); or
-    ``dynamic``, which loses its middle too where prompt and reply would not fit ``context_tokens``."""
-    history_head: Annotated[float, Field(ge=0, le=1)] = 0.3
-    """Of a dynamic history that has lost its middle, the share of its tokens that come from the beginning."""
-    trajectory_tokens: CountInt = 0
-    """Most tokens of all segments of an episode together, where its history is rendered anew; what prompts share counts
-    once.  0 for ``max_turns`` × ``context_tokens``."""
-    observation_chars: Annotated[int, Field(ge=80)] = 1000
-    """Most characters of a command's output that the agent reads: its beginning and its end."""
-    observation_tokens: CountInt = 0
-    """Most tokens of what one call answers, after ``observation_chars``: the first and the last, with a mark between;
-    0 for no limit of its own."""
-    max_calls: CountInt = 0
-    """Calls of one reply that are run, 0 for all; each of the others is told that it was not."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations
-    sample at 1, or greedily."""
-    time_limit_s: Seconds = 60.0
-    """The agent's own time: sandbox-busy seconds, and sampled tokens at ``nominal_tokens_per_s``.  Waiting for engine,
-    pool or grader never counts."""
-    nominal_tokens_per_s: Annotated[float, Field(gt=0)] = 50.0
-    """What a sampled token costs of the agent's time, however fast the engine is."""
-
-    @property
-    def prompt_file(self) -> str:
-        """As ``prompt`` names one: that, or the kind's own; empty where ``system_prompt`` is read."""
-        return self.prompt or _OWN_PROMPTS.get(self.kind, "")
-
-    @property
-    def settings(self) -> AgentSettings:
-        """Raises UserError."""
-        prompt = load_agent_prompt(self.prompt_file) if self.prompt_file else PromptTemplate(self.system_prompt)
-        if self.thinking is ThinkingMode.NO_THINK:
-            prompt = prompt.with_last_line("/no_think")
-        return AgentSettings(
-            kind=self.kind,
-            prompt=prompt,
-            toolset=self.toolset,
-            offered=self.tools,
-            thinking=self.thinking,
-            options=self.options,
-        )
-
-    @property
-    def total_tokens(self) -> int:
-        """Of all segments of an episode together, at most."""
-        if self.history is HistoryMode.WHOLE:
-            return self.context_tokens
-        return self.trajectory_tokens or self.max_turns * self.context_tokens
-
-    @field_validator("kind")
-    @classmethod
-    def _is_there(cls, kind: str) -> str:
-        if kind not in list(AgentKind) and kind not in (added := plugin_names(PluginGroup.AGENTS)):
-            known = [*AgentKind, *added]
-            raise ValueError(
-                f"agent.kind = '{kind}' is no agent: there are {', '.join(known)}{did_you_mean(kind, known)}"
-            )
-        return kind
-
-    @model_validator(mode="after")
-    def _is_told_what_it_needs(self) -> Self:
-        try:
-            _ = self.settings
-        except UserError as error:
-            raise ValueError(f"agent.prompt: {error}") from error
-        if self.system_prompt != _SYSTEM_PROMPT and not self.prompt and self.kind in _OWN_PROMPTS:
-            raise ValueError(
-                f"agent.system_prompt would not be read, as agent.kind = '{self.kind}' has to be told its form: put "
-                f"yours into a file beside what actors/agents/prompts/{_OWN_PROMPTS[self.kind]}.txt says, and name it "
-                "in agent.prompt"
-            )
-        if self.options and self.kind in list(AgentKind):
-            raise ValueError(
-                f"agent.options are for agents that packages add, and agent.kind = '{self.kind}' has none: remove "
-                f"{', '.join(self.options)}"
-            )
-        if self.toolset is not ToolsetKind.SHELL_ONLY and self.kind in _OWN_TOOLS:
-            raise ValueError(
-                f"agent.toolset = '{self.toolset}' is for agents that call tools by their names, and agent.kind = "
-                f"'{self.kind}' has its own: leave agent.toolset out, or set agent.kind = 'hermes'"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.max_new_tokens >= self.context_tokens:
-            raise ValueError(
-                f"agent.max_new_tokens = {self.max_new_tokens} leaves no room for a prompt in agent.context_tokens = "
-                f"{self.context_tokens}: set agent.max_new_tokens below it, {self.context_tokens // 4} for example"
-            )
-        if self.trajectory_tokens and (
-            self.history is HistoryMode.WHOLE or self.trajectory_tokens < self.context_tokens
-        ):
-            raise ValueError(
-                f"agent.trajectory_tokens = {self.trajectory_tokens} is for histories that are rendered anew, and at "
-                f"least agent.context_tokens = {self.context_tokens}: leave it out, or raise it and set agent.history"
-            )
-        if self.observation_tokens and not _LEAST_OBSERVATION <= self.observation_tokens < self.context_tokens:
-            raise ValueError(
-                f"agent.observation_tokens = {self.observation_tokens} is less than says anything, or all of "
-                f"agent.context_tokens = {self.context_tokens}: set it between {_LEAST_OBSERVATION} and that, or to 0"
-            )
-        return self
+class AgentSection(EpisodeSettings, HarnessSettings, AgentSettings):
+    """The agent, the harness in its place, and an episode's limits, each as its room declares it."""
 
 
 class RolloutSection(WorkerSettings, OutcomeSettings, SchedulerSettings):
     """Groups, admission, the outcome reward and the workers, each as its room declares it."""
-
-
-class SamplingSection(ConfigSection):
-    """Options that other trainers have and that training refuses.
-
-    The engine returns log softmax(logits ÷ T) over the whole vocabulary, before any of these; with one of them set, the
-    recorded log-probability would not be that of the distribution that the token came from.
-    """
-
-    top_p: float = 1.0
-    """Refused below 1."""
-    top_k: int = -1
-    """Refused unless −1."""
-    min_p: float = 0.0
-    """Refused unless 0."""
-    frequency_penalty: float = 0.0
-    """Refused unless 0."""
-    presence_penalty: float = 0.0
-    """Refused unless 0."""
-    repetition_penalty: float = 1.0
-    """Refused unless 1."""
-    logit_bias: dict[str, float] = Field(default_factory=dict[str, float])
-    """Refused unless empty."""
-    grammar: str = ""
-    """Refused unless empty."""
-
-    @model_validator(mode="after")
-    def _true_logprobs(self) -> Self:
-        neutral = {
-            name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()
-        }
-        wrong = [name for name, value in neutral.items() if getattr(self, name) != value]
-        if wrong:
-            keys = ", ".join(f"sampling.{name}" for name in wrong)
-            mended = " ".join(f"--set {shlex.quote(f'sampling.{name}={json.dumps(neutral[name])}')}" for name in wrong)
-            raise ValueError(
-                f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: leave "
-                f"{'it' if len(wrong) == 1 else 'them'} out (agent.temperature may be changed), or run "
-                f"`python -m launch.cluster --recipe NAME {mended}`"
-            )
-        return self
 
 
 class WeightTransferMode(StrEnum):

@@ -10,6 +10,8 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode, ToolsetKind
+from actors.rewards.settings import JudgeSettings, RewardSettings
+from actors.rollout.settings import SamplingSettings
 from actors.scheduler.admission import RolloutTuning
 from launch.config.metrics import MetricsSection
 from launch.config.policy import (
@@ -17,14 +19,13 @@ from launch.config.policy import (
     ModelSection,
     WarmStartSection,
 )
-from launch.config.reward import JudgeSection, RewardSection, check_reward_sections
+from launch.config.reward import check_reward_sections
 from launch.config.rollout import (
-    AgentLoopSection,
+    AgentSection,
     DataSection,
     EngineSection,
     EvaluationSection,
     RolloutSection,
-    SamplingSection,
     WeightTransferMode,
 )
 from learner.losses.objective import Objective
@@ -186,11 +187,11 @@ class RunConfig(ConfigSection):
     model: ModelSection = ModelSection()
     warm_start: WarmStartSection = WarmStartSection()
     data: DataSection = DataSection()
-    agent: AgentLoopSection = AgentLoopSection()
+    agent: AgentSection = AgentSection()
     rollout: RolloutSection = RolloutSection()
-    reward: RewardSection = RewardSection()
-    judge: JudgeSection = JudgeSection()
-    sampling: SamplingSection = SamplingSection()
+    reward: RewardSettings = RewardSettings()
+    judge: JudgeSettings = JudgeSettings()
+    sampling: SamplingSettings = SamplingSettings()
     engine: EngineSection = EngineSection()
     sandbox: SandboxSettings = SandboxSettings()
     buffer: BufferSection = BufferSection()
@@ -304,6 +305,10 @@ class RunConfig(ConfigSection):
     def _agent(self) -> list[str]:
         """What the agent is, against what the model is taught before and what runs in its place."""
         agent, found = self.agent, list[str]()
+        try:
+            agent.make_spec()
+        except UserError as error:
+            found.append(f"agent.prompt: {error}")
         usual = agent.kind == AgentKind.HERMES and agent.toolset is ToolsetKind.SHELL_ONLY and not agent.prompt
         own = usual and agent.thinking is ThinkingMode.TEMPLATE
         if agent.harness and not (own and agent.history is HistoryMode.WHOLE):

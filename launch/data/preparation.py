@@ -138,7 +138,7 @@ def _data_tasks(config: RunConfig, prepared: PreparedRun, _: Path) -> PreparedRu
 def _drop_overlong_prompts(config: RunConfig, prepared: PreparedRun) -> PreparedRun:
     """Without the tasks whose first prompt leaves no room for a reply: no reward of theirs would ever differ.  Raises
     UserError when no other is left."""
-    settings, agent = config.agent, make_agent(config.agent.settings)
+    settings, agent = config.agent, make_agent(config.agent.make_spec())
     chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
     lengths = {
         name: len(chat.encode_first_prompt(agent.opening_messages(task))) for name, task in prepared.tasks.items()

@@ -80,7 +80,7 @@ class EvaluationOptions:
         model = str(Path(self.model).absolute()) if self.solver is SolverKind.SERVED else self.model
         sampling: dict[str, JsonValue] = {"temperature": self.temperature, "greedy": self.greedy, "seed": self.seed}
         own: dict[str, JsonValue] = {"agent": self.solver.value, "model": model, "model name": self.model_name}
-        prompt, tasks = config.agent.settings.prompt.checksum, chosen.checksum
+        prompt, tasks = config.agent.make_spec().prompt.checksum, chosen.checksum
         read: dict[str, JsonValue] = {"prompt": config.agent.prompt_file, "prompt's checksum": prompt}
         return {
             **own,

@@ -14,15 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from actors.agents.agent import Agent, AgentToolCall, ParsedReply
 from actors.rewards.episode_result import ModelTurn, make_call_record
-from actors.rollout.episode import (
-    AgentLoop,
-    EpisodeGrade,
-    EpisodeObserver,
-    EpisodeSettings,
-    EpisodeTerminal,
-    ToolCallResult,
-)
+from actors.rollout.agent_loop import AgentLoop
+from actors.rollout.observer import EpisodeObserver
 from actors.rollout.policy import ContextFullError, PolicyCompletion
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
 from actors.tokens.chat_format import ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from launch.evaluation.attempts import AttemptUsage, AttemptVerdict
@@ -192,7 +188,7 @@ def create_replay_episode(
 ) -> ReplayEpisode:
     """``then`` is the verdict of ``recorded``."""
     script = ScriptedPolicy(recorded, origin.agent, origin.shorten)
-    unhurried = replace(settings, time_limit_s=math.inf, max_turns=len(recorded.replies) + 1)
+    unhurried = settings.model_copy(update={"time_limit_s": math.inf, "max_turns": len(recorded.replies) + 1})
     ageless = replace(task, agent_timeout_s=math.inf)
     acting = AgentLoop(ageless, origin.agent, script, _LimitedTerminal(terminal, script), unhurried, observer)
     return ReplayEpisode(script, acting, then)

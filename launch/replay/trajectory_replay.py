@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from actors.agents.agent import Agent
 from actors.rewards.settings import RewardTarget
-from actors.rollout.episode import EpisodeObserver
+from actors.rollout.observer import EpisodeObserver
 from actors.rollout.sandbox_terminal import SandboxTerminal
-from actors.workers.rollout_worker import WorkerSpec
+from actors.workers.settings import WorkerSpec
 from launch.config import RunConfig
 from launch.data.task_split import load_usable_tasks
 from launch.evaluation.attempts import AttemptId, AttemptRecord, AttemptVerdict

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from actors.agents.registry import make_agent
 from actors.engines.server.process import RESERVED_TOKENS
+from actors.rewards.settings import make_reward_spec
 from actors.tokens.chat_format import load_chat_format
-from launch.actor_group.reward_settings import make_reward_settings
 from launch.actor_group.sandbox_providers import check_provider
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
@@ -39,26 +39,25 @@ def run_preflight_checks(config: RunConfig) -> None:
 
 def list_recipe_checks(config: RunConfig) -> tuple[Callable[[], object], ...]:
     """Of what ``config`` itself asks for, on whatever machine.  Each raises UserError."""
-    settings = config.agent.settings
+    agent_spec = config.agent.make_spec()
     return (
         lambda: _check_policy(config),
-        lambda: make_reward_settings(config),
+        lambda: make_reward_spec(config.rollout, config.reward, config.judge),
         lambda: check_sources(config.warm_start.data) if config.warm_start.enabled else None,
         lambda: training_families(config.data.held_out_family) if config.data.generated else load_usable_tasks(config),
         lambda: check_memory_saver(config),
         lambda: check_exporters(config.metrics.exporters),
-        lambda: None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(settings), os.environ),
+        lambda: None if config.sandbox.uses_worker_pools else check_provider(config, make_agent(agent_spec), os.environ),
     )
 
 
 def _check_policy(config: RunConfig) -> None:
     """The agent is there, and the model is one that can be trained and prompted, with room for what is asked."""
-    settings, model = config.agent.settings, config.model.path
-    agent = make_agent(settings)
+    agent, model = make_agent(config.agent.make_spec()), config.model.path
     if model is not None:
         require_model_files(model)
         check_parallel_layout(model, config.learner)
-        load_chat_format(str(model), agent.offered_tools, thinking=settings.thinking.template_argument)
+        load_chat_format(str(model), agent.offered_tools, thinking=config.agent.thinking.template_argument)
     check_context(config)
 
 

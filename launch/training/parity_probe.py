@@ -54,7 +54,7 @@ class ParityProbeSettings:
 
 def make_probe_settings(config: RunConfig, prepared: PreparedRun) -> ParityProbeSettings:
     """The same prompts in each attempt; where there are fewer tasks, each is asked oftener."""
-    settings, agent = config.agent, make_agent(config.agent.settings)
+    settings, agent = config.agent, make_agent(config.agent.make_spec())
     chat = load_chat_format(str(prepared.model_path), agent.offered_tools, thinking=settings.thinking.template_argument)
     first = [
         tuple(chat.encode_first_prompt(agent.opening_messages(prepared.tasks[name])))

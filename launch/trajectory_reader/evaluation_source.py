@@ -145,7 +145,7 @@ def open_evaluation_trajectories(path: Path) -> EvaluationTrajectories:
     model = what.name or what.model or what.agent
     facts = {"evaluation": path.name, "recipe": setting.config.run.name}
     shorten = _shortening(Path(what.model)) if what.agent == SolverKind.SERVED else truncate_by_length
-    origin = TrajectoryOrigin(str(path), model, make_agent(setting.config.agent.settings), setting, facts, shorten)
+    origin = TrajectoryOrigin(str(path), model, make_agent(setting.config.agent.make_spec()), setting, facts, shorten)
     return EvaluationTrajectories(path, origin, read_attempt_records(path))
 
 

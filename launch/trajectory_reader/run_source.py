@@ -95,7 +95,7 @@ def open_run_trajectories(path: Path) -> RunTrajectories:
         raise UserError(
             f"{path} has no {TRAJECTORIES_FOLDER}/{EXPORT_INDEX}: no trajectory of it has come to its end yet"
         )
-    folder, agent = _tokenizer(path, config), make_agent(config.agent.settings)
+    folder, agent = _tokenizer(path, config), make_agent(config.agent.make_spec())
     chat = load_chat_format(str(folder), agent.offered_tools, thinking=config.agent.thinking.template_argument)
     facts = {"run": path.name, "recipe": config.run.name}
     model = str(config.model.path or f"{config.run.name}'s model of {path.name}")

@@ -8,14 +8,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from actors.agents.prompt import PromptTemplate
-from actors.agents.settings import AgentSettings, ToolsetKind
+from actors.agents.settings import AgentSettings, AgentSpec, ToolsetKind
 from actors.environment.app import create_app
-from actors.environment.episode import EpisodeInputs, ToolEventObserver
+from actors.environment.episode import EpisodeInputs, ToolEventObserver, open_chat_policy
 from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeLimits, EpisodeOutcome, PolicyAddress
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings, RunHostedEpisode
-from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
-from actors.rollout.episode import AgentLoop, EpisodeGrade, ToolCallResult, run_and_grade
+from actors.rollout.agent_loop import AgentLoop
+from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings
+from actors.rollout.grading import run_and_grade
+from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES
+from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.http.auth import Access
 from sandbox.http.task_codec import encode_task
@@ -23,21 +26,15 @@ from sandbox.tasks.task import Task
 from tests.support.http_servers import LOOPBACK, serving
 
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
-SETTINGS = AgentSettings(prompt=PromptTemplate("Use the shell."), toolset=ToolsetKind.SHELL_ONLY)
+SETTINGS = AgentSpec(AgentSettings(toolset=ToolsetKind.SHELL_ONLY), PromptTemplate("Use the shell."))
 LIMITS = EpisodeLimits(
-    max_turns=4,
-    max_malformed=2,
-    max_new_tokens=100,
-    context_tokens=4000,
+    settings=EpisodeSettings(max_turns=4, max_malformed=2, max_new_tokens=100, context_tokens=4000),
     temperature=0.7,
-    nominal_tokens_per_s=50.0,
-    time_limit_s=60.0,
     reply_s=30.0,
     acquire_s=30.0,
     command_s=5.0,
     grade_s=5.0,
     cleanup_s=5.0,
-    observation_chars=1000,
 )
 OUTCOME = EpisodeOutcome(
     EpisodeStatus.COMPLETED, EpisodeGrade((TestResult("a", True),), 1.0, True, 1.0), "", (), (), {}
@@ -70,20 +67,13 @@ class FakeTerminal:
 
 
 async def play_in_fake_terminal(part: EpisodeInputs) -> EpisodeOutcome:
-    """:func:`actors.environment.episode.play` without a sandbox: the agent's loop asks the policy as it does there."""
-    limits, asked = part.begin.limits, part.begin
-    reaching = ChatEndpointSettings(url=asked.model.url, model=asked.model.name, key=asked.model.key, deadline_s=5.0)
+    """:func:`actors.environment.episode.run_hosted_episode` without a sandbox."""
+    limits, begin = part.begin.limits, part.begin
+    model = ChatEndpointSettings(url=begin.model.url, model=begin.model.name, key=begin.model.key, deadline_s=5.0)
     terminal, notes = FakeTerminal(), ToolEventObserver()
-    async with ChatEndpoint(reaching) as endpoint:
-        policy = ChatPolicy(
-            endpoint,
-            part.agent.opening_messages(part.task),
-            tools=[tool.schema for tool in part.agent.offered_tools.values()],
-            context_tokens=limits.context_tokens,
-            temperature=limits.temperature,
-            seed=asked.seed,
-        )
-        acting = AgentLoop(part.task, part.agent, policy, terminal, limits.to_episode_settings(), notes)
+    async with ChatEndpoint(model) as endpoint:
+        policy = open_chat_policy(part, endpoint)
+        acting = AgentLoop(part.task, part.agent, policy, terminal, limits.settings, notes)
         ended = await run_and_grade(
             acting.run(), terminal, part.task, lambda: acting.transcript.last_content, NO_DEADLINES
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from actors.rewards.composite import EpisodeReward
 from actors.rewards.episode_result import EpisodeResult
-from actors.rollout.episode import EpisodeGrade
+from actors.rollout.terminal import EpisodeGrade
 from protocol.trajectory import Reward
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 from actors.agents.registry import make_agent
 from actors.engines.messages import GenerateReply, GenerateRequest
-from actors.rollout.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.rollout.episode import run_agent_episode
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat, Tokenizer
 from launch.config import RunConfig, resolve
 from launch.demo.hugging_face import save_tokenizer
@@ -22,14 +24,22 @@ from protocol.codec import inspect_blob, pack_trajectory
 from protocol.run_directory.trajectory_export import TrajectoryExporter
 from protocol.trajectory import GroupId, RolloutRequest, TestResult, Trajectory
 from sandbox.tasks.task import Task
+from tests.support.episodes import episode_context
 from tests.support.fake_policy import reply_of
-from tests.support.observers import FakeObserver
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 TEMPLATES = Path(__file__).parent / "templates"
-LIMITS = EpisodeSettings(6, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0)
+LIMITS = EpisodeSettings(
+    max_turns=6,
+    max_malformed=2,
+    max_new_tokens=4000,
+    context_tokens=60_000,
+    temperature=1.0,
+    nominal_tokens_per_s=1e9,
+    time_limit_s=60.0,
+)
 
 
 def call(command: str) -> str:
@@ -82,7 +92,7 @@ def config(*overrides: str) -> RunConfig:
 
 
 def chat_of(run: RunConfig, template: str = "") -> ChatFormat:
-    agent = make_agent(run.agent.settings)
+    agent = make_agent(run.agent.make_spec())
     schemas = [tool.schema for tool in agent.offered_tools.values()]
     return ChatFormat(tokenizer(template), tools=schemas or None, thinking=run.agent.thinking.template_argument)
 
@@ -99,17 +109,14 @@ def trajectory(
 ) -> Trajectory:
     """What an episode comes to whose model says these texts."""
     chat, terminal = chat_of(run, template), Terminal()
-    episode = AgentEpisode(
-        RolloutRequest("run", GroupId(number), 0, 8, task, 11),
+    context = episode_context(
+        settings.model_copy(update={"history": run.agent.history}),
         Task(id=task, instruction=f"Do {task}."),
-        make_agent(run.agent.settings),
-        chat,
-        Model(chat, texts).generate,
-        terminal,
-        replace(settings, history=run.agent.history),
-        FakeObserver(),
+        request=RolloutRequest("run", GroupId(number), 0, 8, task, 11),
     )
-    made = asyncio.run(episode.run())
+    made = asyncio.run(
+        run_agent_episode(context, make_agent(run.agent.make_spec()), chat, Model(chat, texts).generate, terminal)
+    )
     see(terminal)
     return made
 

@@ -20,24 +20,26 @@ from actors.agents.registry import list_agent_kinds, make_agent
 from actors.agents.settings import AgentKind
 from actors.rewards.episode_result import EpisodeResult, ModelTurn, ToolCallRecord
 from actors.rewards.registry import find_outcome_reward
-from actors.rollout.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.rollout.episode import run_agent_episode
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat
 from actors.workers.sandbox_source import open_sandbox_source
 from launch.actor_group.sandbox_providers import make_provider_settings
 from launch.config import ConfigError, load_recipe
 from protocol.errors import UserError
 from protocol.plugins import PluginGroup, load_plugin, plugin_names
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
+from protocol.trajectory import EpisodeStatus
 from sandbox.pool.sandbox_pool import PoolSettings
 from sandbox.providers.plugins import open_plugin_provider
 from sandbox.tasks.__main__ import main as tasks_main
 from sandbox.tasks.dataset_catalog import read_catalog
 from sandbox.tasks.formats.registry import find_format, load_tasks, write_tasks
 from sandbox.tasks.task import Task
+from tests.support.episodes import episode_context
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.fake_provider import FakeProvider
 from tests.support.http_servers import pool_server
-from tests.support.observers import FakeObserver
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 BLOCK = re.compile(r"^```(?:toml|python)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -82,14 +84,19 @@ class FakeTerminal:
 @pytest.mark.usefixtures("site")
 async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() -> None:
     config = load_recipe("demo", [*MINE, "agent.options={most=2}", "agent.system_prompt=mine"])
-    agent = make_agent(config.agent.settings)
+    agent = make_agent(config.agent.make_spec())
     engine, task = FakeEngine(["so:\n$ ls\n$ pwd\x01", "$ 1\n$ 2\n$ 3\x01", "done\x01"]), Task("t", "List.")
-    settings = EpisodeSettings(4, 2, 100, 600, 1.0, 5.0, 9.0, 50.0, 60.0)
-    ticket = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+    settings = EpisodeSettings(
+        max_turns=4,
+        max_malformed=2,
+        max_new_tokens=100,
+        context_tokens=600,
+        temperature=1.0,
+        nominal_tokens_per_s=50.0,
+        time_limit_s=60.0,
+    )
     chat = ChatFormat(FakeTokenizer())
-    trajectory = await AgentEpisode(
-        ticket, task, agent, chat, engine.generate, FakeTerminal(), settings, FakeObserver()
-    ).run()
+    trajectory = await run_agent_episode(episode_context(settings, task), agent, chat, engine.generate, FakeTerminal())
     text = "".join(map(chr, trajectory.segments[0].token_ids))
     assert trajectory.status is EpisodeStatus.COMPLETED
     assert text.startswith("<system>mine\x01\n<user>List.\x01\n")
@@ -99,7 +106,7 @@ async def test_an_agent_of_a_package_is_asked_for_by_name_and_runs_an_episode() 
 
 @pytest.mark.usefixtures("site")
 def test_what_the_pages_agent_reads_is_what_it_says() -> None:
-    agent = make_agent(load_recipe("demo", MINE).agent.settings)
+    agent = make_agent(load_recipe("demo", MINE).agent.make_spec())
     assert list(agent.parse_reply("$ ls").actions) == [AgentToolCall("shell_exec", {"command": "ls"})]
     assert isinstance(agent.parse_reply("$ a\n" * 6).actions[0], MalformedAction)
     assert agent.format_outcomes(
@@ -162,7 +169,7 @@ def test_one_of_another_shape_is_refused_and_named(site: Path) -> None:
         ("nothing", "is no agent"),
         ("seven", "is no agent"),
     ):
-        settings = load_recipe("demo", [*MINE[:1], f"agent.kind={name}"]).agent.settings
+        settings = load_recipe("demo", [*MINE[:1], f"agent.kind={name}"]).agent.make_spec()
         with pytest.raises(UserError, match=why) as caught:
             make_agent(settings)
         assert "\n" not in str(caught.value)

@@ -1,66 +1,65 @@
-"""A run's crew, whose workers let each training episode wait once: its first command sleeps in the sandbox's own shell
-before it does anything.  Evaluations do not wait."""
+"""A run's actors whose workers delay each training episode once: its first command sleeps in the sandbox's own shell.
+
+Evaluations are not delayed.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from actors.engines.engine import Engine
-from actors.rollout.episode import ToolCallResult
-from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.terminal import EpisodeGrade, EpisodeTerminal, ToolCallResult
 from actors.runtime.remote import Remote
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from actors.workers.rollout_worker import RolloutWorker, WorkerSpec
+from actors.workers.rollout_worker import RolloutWorker
+from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_classes import ActorClasses
 from launch.bench.training_modes.tool_delays import ToolDelays
 from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest
-from sandbox.session.sandbox_session import SandboxSession
-from sandbox.tasks.task import Task
 from sandbox.tools.shell_only import SHELL_EXEC
 
 DELAYS_VARIABLE = "LONGSHORE_BENCH_WAITS"
-"""Variable by which workers are told :class:`Waits`."""
+"""Variable that holds the workers' :class:`ToolDelays`."""
 
 
-class DelayedTerminal(SandboxTerminal):
-    delay_s = 0.0
-    """Of the first command, which it is yet to run."""
+@dataclass(slots=True)
+class DelayedTerminal:
+    """A terminal whose first command sleeps before it runs."""
+
+    inner: EpisodeTerminal
+    delay_s: float
+    """0 once it has slept."""
 
     async def call(self, name: str, arguments: dict[str, object], on_output: Callable[[str], None]) -> ToolCallResult:
         command = arguments.get("command")
         if name == SHELL_EXEC.name and isinstance(command, str) and self.delay_s:
             arguments = {**arguments, "command": f"sleep {self.delay_s:.3f}\n{command}"}
             self.delay_s = 0.0
-        return await super().call(name, arguments, on_output)
+        return await self.inner.call(name, arguments, on_output)
+
+    async def grade(self) -> EpisodeGrade:
+        return await self.inner.grade()
 
 
-def delay_first_command(usual: SandboxTerminal, ticket: RolloutRequest, waits: ToolDelays) -> SandboxTerminal:
-    """What the episode of ``ticket`` has in place of its ``usual`` terminal."""
-    if ticket.purpose != TRAIN_PURPOSE:
-        return usual
-    terminal = DelayedTerminal(
-        usual.session,
-        usual.task,
-        usual.command_timeout_s,
-        usual.grade_timeout_s,
-        usual.observation_chars,
-        usual.vanished_before,
-        tools=usual.tools,
-    )
-    terminal.delay_s = waits.draw_delay_s(ticket.task, ticket.sample)
-    return terminal
+def delay_first_command(request: RolloutRequest, terminal: EpisodeTerminal, delays: ToolDelays) -> EpisodeTerminal:
+    """Return the terminal that the episode of ``request`` has in place of its own."""
+    if request.purpose != TRAIN_PURPOSE:
+        return terminal
+    return DelayedTerminal(terminal, delays.draw_delay_s(request.task, request.sample))
 
 
 class DelayedWorker(RolloutWorker):
-    def __init__(
-        self, settings: WorkerSpec, conductor: Remote[RolloutScheduler], engines: tuple[Remote[Engine], ...]
-    ) -> None:
-        super().__init__(settings, conductor, engines)
-        self._waits = ToolDelays.from_json(os.environ[DELAYS_VARIABLE])
+    """A worker whose training episodes are delayed."""
 
-    def _terminal(self, request: RolloutRequest, task: Task, session: SandboxSession) -> SandboxTerminal:
-        return delay_first_command(super()._terminal(request, task, session), request, self._waits)
+    def __init__(
+        self, spec: WorkerSpec, scheduler: Remote[RolloutScheduler], engines: tuple[Remote[Engine], ...]
+    ) -> None:
+        delays = ToolDelays.from_json(os.environ[DELAYS_VARIABLE])
+        super().__init__(
+            spec, scheduler, engines, lambda request, terminal: delay_first_command(request, terminal, delays)
+        )
 
 
 DELAYED_ACTOR_CLASSES = ActorClasses(worker=DelayedWorker)

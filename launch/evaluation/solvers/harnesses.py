@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from actors.rewards.episode_result import ModelTurn
-from actors.rollout.episode import EpisodeObserver, EpisodeSettings, SandboxDestroyedByAgent
-from actors.rollout.harness import HarnessRun, HarnessSession, HarnessSettings, harness_environment, no_reply_error
+from actors.rollout.harness import HarnessRun, HarnessSession, harness_environment, no_reply_error
+from actors.rollout.observer import EpisodeObserver
+from actors.rollout.policy import EpisodeSampling
 from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.settings import EpisodeSettings, HarnessSettings
+from actors.rollout.terminal import SandboxDestroyedByAgent
 from actors.workers.harness_runner import HarnessRunner
 from launch.evaluation.attempts import AttemptId, AttemptUsage
 from launch.evaluation.solvers.api_relay import ApiRelay, OnReply, RelayedReply, RelaySession
@@ -23,6 +26,7 @@ from sandbox.docker.network_namespace import PROXY_HOST
 from sandbox.tasks.task import Task
 
 BuildRequest = Callable[[AttemptId], RolloutRequest]
+BuildSampling = Callable[[AttemptId], EpisodeSampling]
 
 
 class HarnessConversation(HarnessSession, Protocol):
@@ -93,11 +97,11 @@ class HarnessSolverRun:
         }
 
 
-def gateway_solver(harnesses: HarnessRunner, settings: EpisodeSettings, ticket_of: BuildRequest) -> Solver:
+def gateway_solver(harnesses: HarnessRunner, settings: EpisodeSettings, build_sampling: BuildSampling) -> Solver:
     def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
         @contextmanager
         def begin() -> Generator[StartedHarness]:
-            with harnesses.open_run(ticket_of(attempt), task, terminal, settings, observer) as begun:
+            with harnesses.open_run(task, terminal, settings, build_sampling(attempt), observer) as begun:
                 yield StartedHarness(*begun)
 
         return HarnessSolverRun(begin)
@@ -120,14 +124,16 @@ def relay_solver(
     def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
         @asynccontextmanager
         async def reach(line: RelaySession) -> AsyncGenerator[Mapping[str, str]]:
-            async with relay.listen_in_sandbox(terminal.session, harness.port, line) as key:
-                yield harness_environment(f"http://{PROXY_HOST}:{harness.port}", key, relay.settings.model, task)
+            async with relay.listen_in_sandbox(terminal.session, harness.harness_port, line) as key:
+                yield harness_environment(
+                    f"http://{PROXY_HOST}:{harness.harness_port}", key, relay.settings.model, task
+                )
 
         @contextmanager
         def begin() -> Generator[StartedHarness]:
             ticket = ticket_of(attempt)
             with relay.open_session(ticket.trajectory_id, ticket.seed, notify_observer(observer)) as line:
-                acting = HarnessRun(task, line, terminal, harness.command, reach(line), settings, observer)
+                acting = HarnessRun(task, line, terminal, harness.harness, reach(line), settings, observer)
                 yield StartedHarness(acting, line)
 
         return HarnessSolverRun(begin)

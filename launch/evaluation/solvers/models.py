@@ -13,15 +13,25 @@ from actors.agents.agent import Agent
 from actors.engines.engine import Engine
 from actors.engines.settings import EngineSettings
 from actors.rewards.episode_result import ModelTurn
+from actors.rollout.agent_loop import AgentLoop
 from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy
-from actors.rollout.episode import AgentLoop, EpisodeObserver, EpisodeSettings
-from actors.rollout.policy import Policy, PolicyCompletion, TokenPolicy
+from actors.rollout.observer import EpisodeObserver
+from actors.rollout.policy import (
+    EVALUATION_TEMPERATURE,
+    EpisodeSampling,
+    Policy,
+    PolicyCompletion,
+    TokenPolicy,
+    make_sampling,
+    open_prompt_context,
+)
 from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.settings import EpisodeSettings
 from actors.tokens import chat_format
 from actors.tokens.chat_format import ChatFormat, ChatMessage
 from actors.tokens.segment_tree import ObservationSource
 from actors.workers.harness_runner import HarnessRunner
-from actors.workers.rollout_worker import WorkerSpec
+from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_settings import engine_settings
 from launch.config import RunConfig
 from launch.data.preparation import require_model_files
@@ -190,19 +200,27 @@ async def served_model_solver(
     engine: Engine, chat: ChatFormat, asked: EvaluationOptions, settings: WorkerSpec, agent: Agent
 ) -> AsyncGenerator[Solver]:
     """Who is served by ``engine``, which may serve others too."""
-    episode = replace(settings.episode, evaluation_temperature=asked.temperature or 1.0)
-    tickets = request_builder(asked)
+    episode, build_request = settings.episode, request_builder(asked)
+
+    def build_sampling(attempt: AttemptId) -> EpisodeSampling:
+        return make_sampling(
+            episode,
+            build_request(attempt),
+            reply_timeout_s=settings.reply_timeout_s,
+            restart_timeout_s=settings.restart_timeout_s,
+            evaluation_temperature=asked.temperature or EVALUATION_TEMPERATURE,
+        )
 
     def player(task: Task, attempt: AttemptId, terminal: SandboxTerminal, observer: EpisodeObserver) -> SolverRun:
-        context = episode.make_context(chat, agent.opening_messages(task))
-        policy = TokenPolicy(chat, context, engine.generate, episode.make_sampling(tickets(attempt)))
+        context = open_prompt_context(episode, chat, agent.opening_messages(task))
+        policy = TokenPolicy(chat, context, engine.generate, build_sampling(attempt))
         return build_model_run(task, agent, policy, terminal, observer, settings=episode, segments=context.segments)
 
-    if settings.harness is None:
+    if not settings.harness.harness:
         yield player
     else:
         async with HarnessRunner(settings.harness, chat.tokenizer, engine.generate) as harnesses:
-            yield gateway_solver(harnesses, episode, tickets)
+            yield gateway_solver(harnesses, episode, build_sampling)
 
 
 async def fetch_first_model(asked: EvaluationOptions, config: RunConfig) -> str:
@@ -237,7 +255,7 @@ async def remote_model_solver(
             "one that is meant, --model-name NAME, and for another one than the folder's --output FOLDER"
         )
     episode = settings.episode
-    if settings.harness is not None:
+    if settings.harness.harness:
         temperature = 0.0 if asked.greedy else asked.temperature
         told = RelaySettings(
             url=reaching.url,

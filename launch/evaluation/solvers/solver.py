@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from actors.rewards.episode_result import ModelTurn
-from actors.rollout.episode import EpisodeGrade, EpisodeObserver, SandboxDestroyedByAgent
+from actors.rollout.observer import EpisodeObserver
 from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent
 from launch.evaluation.attempts import AttemptId, AttemptUsage
 from protocol.events import JsonValue
 from protocol.trajectory import EpisodeStatus, Reward

@@ -10,15 +10,17 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from actors.rewards.composite import RewardFunction
-from actors.rollout.episode import EpisodeGrade, EpisodeObserver, Gradable, GradedEpisode, run_and_grade
+from actors.rollout.grading import GradedEpisode, run_and_grade
+from actors.rollout.observer import EpisodeObserver
 from actors.rollout.recorder import TerminalRecorder
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.rollout.stages import StageDeadlines
-from actors.workers.rollout_worker import WorkerSpec
+from actors.rollout.terminal import EpisodeGrade, Gradable
+from actors.workers.settings import WorkerSpec
 from launch.evaluation.attempts import (
     AttemptFailure,
     AttemptId,
@@ -33,7 +35,7 @@ from protocol.events import JsonValue
 from protocol.trajectory import Reward
 from sandbox.errors import SandboxStartError
 from sandbox.pool.sandbox_pool import SandboxPool
-from sandbox.session.sandbox_session import SandboxSession
+from sandbox.providers.interface import LocalProvider, LocalSandbox
 from sandbox.tasks.task import Task
 from sandbox.tools import Toolset
 
@@ -107,7 +109,7 @@ async def run_attempt(
     """One attempt from its sandbox to its end.  Raises nothing for what goes wrong in it."""
     course, begun, failure = _AttemptState(), time.monotonic(), None
     try:
-        async with asyncio.timeout(context.settings.episode_deadline_s):
+        async with asyncio.timeout(context.settings.settings.episode_deadline_s):
             await _run_stages(attempt, task, context, course)
     except Exception as error:  # noqa: BLE001  # the boundary: what goes wrong costs one attempt, is named, and is counted
         failure = _failure(course.stage, error)
@@ -133,18 +135,18 @@ async def _run_stages(attempt: AttemptId, task: Task, ground: EvaluationContext,
     settings = ground.settings
     deadlines = StageDeadlines.for_episode(
         asyncio.get_running_loop().time(),
-        settings.episode_deadline_s,
+        settings.settings.episode_deadline_s,
         evaluate_s=settings.grade_timeout_s,
-        after_s=settings.cleanup_timeout_s,
+        after_s=settings.settings.cleanup_timeout_s,
     )
-    async with _sandbox(task, ground) as session:
+    async with _sandbox(task, ground) as sandbox:
         course.stage = AttemptStage.AGENT
         terminal = SandboxTerminal(
-            session,
+            sandbox,
             task,
             settings.command_timeout_s,
             settings.grade_timeout_s,
-            settings.observation_chars,
+            settings.episode.observation_chars,
             tools=ground.tools,
         )
         with _observing(attempt, task, ground.terminals) as observer:
@@ -162,7 +164,7 @@ async def _run_stages(attempt: AttemptId, task: Task, ground: EvaluationContext,
 
 
 async def _reward(ended: GradedEpisode, task: Task, playing: SolverRun, rewarding: RewardFunction) -> Reward:
-    played = replace(ended.to_result(task, playing.turns, ()), sampled_tokens=playing.effort.completion_tokens)
+    played = ended.to_result(task, playing.turns, playing.effort.completion_tokens)
     return (await rewarding.compute_reward(played)).reward
 
 
@@ -177,25 +179,25 @@ def _observing(attempt: AttemptId, task: Task, terminals: Path | None) -> Genera
 
 
 @asynccontextmanager
-async def _sandbox(task: Task, ground: EvaluationContext) -> AsyncGenerator[SandboxSession]:
-    settings = ground.settings
+async def _sandbox(task: Task, ground: EvaluationContext) -> AsyncGenerator[LocalSandbox]:
+    settings = ground.settings.settings
     try:
         async with asyncio.timeout(settings.acquire_timeout_s):
-            session = await ground.pool.open(task, settings.episode_deadline_s)
+            sandbox = await LocalProvider(ground.pool).open(task, settings.episode_deadline_s)
     except TimeoutError as error:
         raise SandboxStartError(f"no sandbox within {settings.acquire_timeout_s:g} s") from error
     try:
-        yield session
+        yield sandbox
     except BaseException:
         with suppress(Exception):  # what went wrong first is what is told
-            await _close_sandbox(session, ground)
+            await _close_sandbox(sandbox, ground)
         raise
-    await _close_sandbox(session, ground)
+    await _close_sandbox(sandbox, ground)
 
 
-async def _close_sandbox(session: SandboxSession, ground: EvaluationContext) -> None:
-    async with asyncio.timeout(ground.settings.cleanup_timeout_s):
-        await ground.pool.close(session)
+async def _close_sandbox(sandbox: LocalSandbox, ground: EvaluationContext) -> None:
+    async with asyncio.timeout(ground.settings.settings.cleanup_timeout_s):
+        await sandbox.close()
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ from protocol.events import JsonValue
 if TYPE_CHECKING:
     from actors.agents.agent import Agent
     from actors.engines.engine import Engine
-    from actors.workers.rollout_worker import WorkerSpec
+    from actors.workers.settings import WorkerSpec
     from launch.evaluation.solvers.solver import Solver
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
 from actors.rewards.composite import open_reward
-from actors.workers.rollout_worker import WorkerSpec
+from actors.workers.settings import WorkerSpec
 from launch.actor_group.actor_settings import worker_settings
 from launch.config import RunConfig
 from launch.evaluation.solvers.solver import Solver

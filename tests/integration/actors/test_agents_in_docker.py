@@ -14,26 +14,35 @@ import pytest
 from actors.agents.agent import Agent
 from actors.agents.registry import make_agent
 from actors.agents.settings import AgentKind, ToolsetKind
-from actors.rollout.episode import AgentEpisode, EpisodeSettings, EpisodeTerminal
-from actors.rollout.provider_terminal import ProviderTerminal
+from actors.rollout.episode import run_agent_episode
 from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeTerminal
 from actors.tokens.chat_format import ChatFormat
 from actors.workers.provider_settings import ProviderSettings
 from actors.workers.sandbox_source import open_sandbox_source
-from launch.config.rollout import AgentLoopSection
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
+from launch.config.rollout import AgentSection
+from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalProvider, LocalSandbox, open_sandbox
 from sandbox.tasks.task import Task
+from tests.support.episodes import episode_context
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
 from tests.support.http_servers import pool_server
-from tests.support.observers import FakeObserver
 
 pytestmark = [pytest.mark.docker]
 
 POOL = PoolSettings(pool=f"test-agents-{os.getpid()}", run_id="test", capacity=1)
-SETTINGS = EpisodeSettings(8, 2, 1000, 20_000, 1.0, 60.0, 0.0, 1e9, 120.0)
+SETTINGS = EpisodeSettings(
+    max_turns=8,
+    max_malformed=2,
+    max_new_tokens=1000,
+    context_tokens=20_000,
+    temperature=1.0,
+    nominal_tokens_per_s=1e9,
+    time_limit_s=120.0,
+)
 
 
 def task(check: str) -> Task:
@@ -66,10 +75,10 @@ def typed(*keys: str, complete: bool = False) -> str:
     return json.dumps({"analysis": "", "plan": "", "commands": commands, "task_complete": complete})
 
 
-EPISODES: dict[str, tuple[AgentLoopSection, Task, list[str], str]] = {
-    "hermes, shell": (AgentLoopSection(), WROTE, [hermes("shell_exec", command="cd /app; echo 42 > made"), "done"], ""),
+EPISODES: dict[str, tuple[AgentSection, Task, list[str], str]] = {
+    "hermes, shell": (AgentSection(), WROTE, [hermes("shell_exec", command="cd /app; echo 42 > made"), "done"], ""),
     "hermes, seta": (
-        AgentLoopSection(toolset=ToolsetKind.SETA),
+        AgentSection(toolset=ToolsetKind.SETA),
         WROTE,
         [
             hermes("shell_exec", id="a", command="cat > made", block=False)
@@ -80,7 +89,7 @@ EPISODES: dict[str, tuple[AgentLoopSection, Task, list[str], str]] = {
         "has been terminated",
     ),
     "hermes, openclaw": (
-        AgentLoopSection(toolset=ToolsetKind.OPENCLAW, prompt="openclaw-1"),
+        AgentSection(toolset=ToolsetKind.OPENCLAW, prompt="openclaw-1"),
         WROTE,
         [
             hermes("shell_kill_process", id="a"),
@@ -90,7 +99,7 @@ EPISODES: dict[str, tuple[AgentLoopSection, Task, list[str], str]] = {
         "Error: unknown tool 'shell_kill_process'. Available: shell_exec, shell_view,",
     ),
     "bash": (
-        AgentLoopSection(kind=AgentKind.BASH),
+        AgentSection(kind=AgentKind.BASH),
         WROTE,
         [
             "THOUGHT: look\n```bash\nls /nowhere\n```",
@@ -100,19 +109,19 @@ EPISODES: dict[str, tuple[AgentLoopSection, Task, list[str], str]] = {
         "<returncode>0</returncode>\n<output>\n42\n</output>",
     ),
     "json": (
-        AgentLoopSection(kind=AgentKind.JSON),
+        AgentSection(kind=AgentKind.JSON),
         ANSWERED,
         [action("shell_exec", command="echo 42 > made"), action("stop", final={"answers": {"answer1": "42"}})],
         "(no output)",
     ),
     "keystrokes": (
-        AgentLoopSection(kind=AgentKind.KEYSTROKES),
+        AgentSection(kind=AgentKind.KEYSTROKES),
         WROTE,
         [typed("cat > made\n", "42\n", "C-d"), typed("cat made\n"), typed(complete=True)],
         "cat made\n42",
     ),
     "code_interpreter": (
-        AgentLoopSection(kind=AgentKind.CODE_INTERPRETER),
+        AgentSection(kind=AgentKind.CODE_INTERPRETER),
         SAID,
         [hermes("code_interpreter", code="print(6 * 7)"), "It is 42."],
         "<tool>42",
@@ -122,11 +131,11 @@ EPISODES: dict[str, tuple[AgentLoopSection, Task, list[str], str]] = {
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), EPISODES.values(), ids=EPISODES)
 async def test_an_agent_that_knows_what_to_do_does_it(
-    docker_engine: SandboxHost, section: AgentLoopSection, task: Task, texts: list[str], reads: str
+    docker_engine: SandboxHost, section: AgentSection, task: Task, texts: list[str], reads: str
 ) -> None:
-    agent = make_agent(section.settings)
-    async with SandboxPool(POOL, docker_engine) as pool, pool.acquire(task, 600.0) as session:
-        await does_it(agent, task, texts, reads, SandboxTerminal(session, task, 20.0, 60.0, 4000, tools=agent.tools))
+    agent = make_agent(section.make_spec())
+    async with SandboxPool(POOL, docker_engine) as pool, open_sandbox(LocalProvider(pool), task, 600.0) as sandbox:
+        await does_it(agent, task, texts, reads, SandboxTerminal(sandbox, task, 20.0, 60.0, 4000, tools=agent.tools))
 
 
 ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystrokes"}
@@ -134,9 +143,9 @@ ELSEWHERE = {name: each for name, each in EPISODES.items() if name != "keystroke
 
 @pytest.mark.parametrize(("section", "task", "texts", "reads"), ELSEWHERE.values(), ids=ELSEWHERE)
 async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
-    docker_engine: SandboxHost, tmp_path: Path, section: AgentLoopSection, task: Task, texts: list[str], reads: str
+    docker_engine: SandboxHost, tmp_path: Path, section: AgentSection, task: Task, texts: list[str], reads: str
 ) -> None:
-    agent = make_agent(section.settings)
+    agent = make_agent(section.make_spec())
     async with (
         SandboxPool(POOL, docker_engine) as pool,
         pool_server(LocalProvider(pool), tmp_path) as (url, _),
@@ -144,16 +153,13 @@ async def test_it_does_so_in_a_sandbox_of_a_pool_server_and_is_graded_there(
         open_sandbox(sandboxes, task, 600.0) as sandbox,
     ):
         assert not isinstance(sandbox, LocalSandbox)
-        await does_it(agent, task, texts, reads, ProviderTerminal(sandbox, task, 20.0, 60.0, 4000, tools=agent.tools))
+        await does_it(agent, task, texts, reads, SandboxTerminal(sandbox, task, 20.0, 60.0, 4000, tools=agent.tools))
 
 
 async def does_it(agent: Agent, task: Task, texts: list[str], reads: str, terminal: EpisodeTerminal) -> None:
     engine = FakeEngine([f"{text}\x01" for text in texts])
     chat = ChatFormat(FakeTokenizer(), tools=[tool.schema for tool in agent.offered_tools.values()] or None)
-    ticket = RolloutRequest("run", GroupId(1), 0, 8, task.id, 11)
-    trajectory = await AgentEpisode(
-        ticket, task, agent, chat, engine.generate, terminal, SETTINGS, FakeObserver()
-    ).run()
+    trajectory = await run_agent_episode(episode_context(SETTINGS, task), agent, chat, engine.generate, terminal)
     assert (trajectory.status, trajectory.reward.total) == (EpisodeStatus.COMPLETED, 1.0), text_of(trajectory)
     assert not engine.texts
     assert reads in text_of(trajectory)

@@ -14,31 +14,38 @@ from dataclasses import replace
 import pytest
 
 from actors.agents.prompt import PromptTemplate
-from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
+from actors.agents.settings import AgentKind, AgentSettings, AgentSpec, ToolsetKind
 from actors.environment.episode import EpisodeInputs, run_hosted_episode
-from actors.environment.messages import EpisodeOutcome, SandboxTimeouts
+from actors.environment.messages import EpisodeOutcome
 from actors.environment.service import EnvironmentServiceSettings
-from actors.rollout.episode import EpisodeSettings
-from actors.rollout.stages import NO_DEADLINES
+from actors.rollout.settings import EpisodeSettings
 from actors.workers.environment_runner import EnvironmentRunner
 from actors.workers.provider_settings import ProviderSettings
 from learner.data.sequences import join_sequences
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
+from protocol.trajectory import EpisodeStatus
 from sandbox.errors import TaskFault
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.settings import ENVIRONMENT
 from sandbox.tasks.task import Task
 from tests.support.environments import environment_service
+from tests.support.episodes import episode_context
 from tests.support.fake_policy import FakeEngine, FakeTokenizer, ids_of
-from tests.support.observers import FakeObserver, FakeRewarding
+from tests.support.observers import FakeRewarding
+from tests.support.worker_specs import worker_spec
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-EPISODE = EpisodeSettings(8, 2, 400, 8000, 0.7, 60.0, 0.0, 50.0, 120.0)
-TIMES = SandboxTimeouts(120.0, 20.0, 60.0, 20.0, 1000, 600.0)
-SETA = AgentSettings(prompt=PromptTemplate("Use the shell."), toolset=ToolsetKind.SETA)
-TICKET = RolloutRequest("run", GroupId(1), 0, 8, "answer", 11)
+EPISODE = EpisodeSettings(
+    max_turns=8,
+    max_malformed=2,
+    max_new_tokens=400,
+    context_tokens=8000,
+    temperature=0.7,
+    nominal_tokens_per_s=50.0,
+    time_limit_s=120.0,
+)
+SETA = AgentSpec(AgentSettings(toolset=ToolsetKind.SETA), PromptTemplate("Use the shell."))
 TASK = Task(
     id="answer",
     instruction="write 42 to /app/answer",
@@ -70,9 +77,14 @@ async def service(
 
 
 @asynccontextmanager
-async def environments(url: str, engine: FakeEngine, agent: AgentSettings = SETA) -> AsyncGenerator[EnvironmentRunner]:
+async def environments(url: str, engine: FakeEngine, agent: AgentSpec = SETA) -> AsyncGenerator[EnvironmentRunner]:
     provider = ProviderSettings(ENVIRONMENT, (url,))
-    async with EnvironmentRunner(provider, agent, TIMES, FakeTokenizer(), engine.generate, episodes=4) as opened:
+    spec = replace(
+        worker_spec(agent=agent, acquire_timeout_s=120.0, cleanup_timeout_s=20.0),
+        command_timeout_s=20.0,
+        grade_timeout_s=60.0,
+    )
+    async with EnvironmentRunner(spec, provider, FakeTokenizer(), engine.generate) as opened:
         yield opened
 
 
@@ -86,8 +98,7 @@ async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_samp
     ]
     engine, rewarding = FakeEngine([*texts]), FakeRewarding()
     async with service(docker_engine) as (url, pool), environments(url, engine) as opened:
-        settings = replace(EPISODE, reward=rewarding)
-        trajectory = await opened.run_episode(TICKET, TASK, settings, FakeObserver(), NO_DEADLINES)
+        trajectory = await opened.run_episode(episode_context(EPISODE, TASK, reward=rewarding))
         assert pool.statistics().live == 0
     assert (trajectory.status, trajectory.passed) == (EpisodeStatus.COMPLETED, True)
     (segment,) = trajectory.segments
@@ -100,17 +111,17 @@ async def test_an_episode_is_acted_and_graded_there_and_trained_on_what_was_samp
 
 async def test_an_agent_with_a_terminal_works_there_too(docker_engine: SandboxHost) -> None:
     said = '{"keystrokes": "echo 42 > /app/answer\\n", "done": false}'
-    agent = AgentSettings(kind=AgentKind.KEYSTROKES, prompt=PromptTemplate("Type."))
+    agent = AgentSpec(AgentSettings(kind=AgentKind.KEYSTROKES), PromptTemplate("Type."))
     engine = FakeEngine([f"{said}\x01"] * 8)
     async with service(docker_engine) as (url, _), environments(url, engine, agent) as opened:
-        trajectory = await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES)
+        trajectory = await opened.run_episode(episode_context(EPISODE, TASK))
     assert trajectory.sampled_tokens > 0
 
 
 async def test_a_task_s_own_fault_is_told_as_that(docker_engine: SandboxHost) -> None:
     async with service(docker_engine) as (url, pool), environments(url, FakeEngine([])) as opened:
         with pytest.raises(TaskFault, match="setup exited 7"):
-            await opened.run_episode(TICKET, replace(TASK, setup="exit 7"), EPISODE, FakeObserver(), NO_DEADLINES)
+            await opened.run_episode(episode_context(EPISODE, replace(TASK, setup="exit 7")))
         assert pool.statistics().live == 0
 
 
@@ -123,7 +134,7 @@ async def test_no_sandbox_outlives_whoever_asked_for_it(docker_engine: SandboxHo
         asked = asyncio.Event()
         engine.on_asked = lambda: (asked.set(), engine.open.clear()) if len(engine.asked) == 2 else None
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES))
+            running = group.create_task(opened.run_episode(episode_context(EPISODE, TASK)))
             await asked.wait()
             assert pool.statistics().live == 1
             if died:

@@ -6,26 +6,33 @@ If these fail, a harness cannot reach the policy, reaches more than that, or its
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 
-from actors.rollout.episode import EpisodeSettings
-from actors.rollout.harness import HarnessSettings
 from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.settings import EpisodeSettings, HarnessSettings
 from actors.workers.harness_runner import HarnessRunner
 from learner.data.sequences import join_sequences
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, Trajectory
+from protocol.trajectory import EpisodeStatus, Trajectory
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
 from tests.support.bash_agent import AGENT
+from tests.support.episodes import episode_context
 from tests.support.fake_policy import END, FakeEngine, FakeTokenizer
-from tests.support.observers import FakeObserver
 
 pytestmark = [pytest.mark.docker, pytest.mark.slow]
 
-SETTINGS = EpisodeSettings(8, 2, 400, 8000, 0.7, 60.0, 0.0, 50.0, 120.0)
+SETTINGS = EpisodeSettings(
+    max_turns=8,
+    max_malformed=2,
+    max_new_tokens=400,
+    context_tokens=8000,
+    temperature=0.7,
+    nominal_tokens_per_s=50.0,
+    time_limit_s=120.0,
+)
 TASK = Task(
     id="answer",
     instruction="it's 42: write it to /app/answer",
@@ -45,15 +52,14 @@ def call(command: str) -> str:
 
 
 async def run(host: SandboxHost, engine: FakeEngine, command: str, settings: EpisodeSettings = SETTINGS) -> Trajectory:
-    ticket = RolloutRequest("run", GroupId(1), 0, 8, TASK.id, 11)
     pool_settings = PoolSettings(pool=f"test-harness-{os.getpid()}", run_id="test", capacity=1)
     async with (
         SandboxPool(pool_settings, host) as pool,
-        HarnessRunner(HarnessSettings(command, 3129), FakeTokenizer(), engine.generate) as harnesses,
-        pool.acquire(TASK, 600.0) as session,
+        HarnessRunner(HarnessSettings(harness=command), FakeTokenizer(), engine.generate) as harnesses,
+        open_sandbox(LocalProvider(pool), TASK, 600.0) as sandbox,
     ):
-        terminal = SandboxTerminal(session, TASK, 60.0, 60.0, 1000)
-        return await harnesses.run_episode(ticket, TASK, terminal, settings, FakeObserver())
+        terminal = SandboxTerminal(sandbox, TASK, 60.0, 60.0, 1000)
+        return await harnesses.run_episode(episode_context(settings, TASK), terminal)
 
 
 async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_what_it_sampled(
@@ -81,7 +87,7 @@ async def test_an_agent_process_in_a_sandbox_without_a_network_is_trained_on_wha
 async def test_a_harness_whose_time_is_up_is_ended_and_graded(docker_engine: SandboxHost) -> None:
     """Its first reply's tokens cost more than all of its time."""
     engine = FakeEngine([call("sleep 600")])
-    settings = replace(SETTINGS, nominal_tokens_per_s=0.01)
+    settings = SETTINGS.model_copy(update={"nominal_tokens_per_s": 0.01})
     trajectory = await run(docker_engine, engine, "bash /opt/agent.sh", settings)
     assert trajectory.status is EpisodeStatus.TIME_LIMIT
     assert {test.name: test.passed for test in trajectory.tests} == {"test_answer": False, "test_shut": True}

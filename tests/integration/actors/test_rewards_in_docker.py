@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 
 from actors.agents.hermes import HermesAgent
 from actors.agents.prompt import PromptTemplate
 from actors.rewards.composite import open_reward
-from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardTarget
-from actors.rollout.episode import AgentEpisode, EpisodeSettings
+from actors.rewards.settings import (
+    JudgeSettings,
+    JudgeSpec,
+    ProcessRewardKind,
+    RewardSettings,
+    RewardSpec,
+    RewardTarget,
+)
+from actors.rollout.episode import run_agent_episode
 from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.settings import EpisodeSettings
 from actors.tokens.chat_format import ChatFormat
-from protocol.trajectory import GroupId, RolloutRequest, TurnKind
+from protocol.trajectory import TurnKind
 from sandbox.host_record import SandboxHost
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
+from sandbox.providers.interface import LocalProvider, open_sandbox
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
+from tests.support.episodes import episode_context
 from tests.support.fake_judge import BAD, GOOD, fake_judge
 from tests.support.fake_policy import FakeEngine, FakeTokenizer
-from tests.support.observers import FakeObserver
 
 pytestmark = pytest.mark.docker
 
-SETTINGS = EpisodeSettings(6, 3, 400, 8000, 1.0, 60.0, 0.0, 50.0, 120.0)
+SETTINGS = EpisodeSettings(
+    max_turns=6,
+    max_malformed=3,
+    max_new_tokens=400,
+    context_tokens=8000,
+    temperature=1.0,
+    nominal_tokens_per_s=50.0,
+    time_limit_s=120.0,
+)
 TASK = Task(
     id="answer",
     instruction="put 42 into answer.py",
@@ -56,22 +72,21 @@ async def test_exit_codes_time_and_weights_of_a_real_sandbox_are_what_rewards_ar
     ]
     settings = PoolSettings(pool=f"test-rewards-{os.getpid()}", run_id="test", capacity=1)
     async with fake_judge(GOOD, BAD) as judge, SandboxPool(settings, docker_engine) as pool:
-        wanted = RewardSettings(
-            outcome="weighted_tests",
-            process=ProcessRewardKind.ART,
-            process_into=RewardTarget.TOTAL,
-            judge=JudgeSettings(url=judge.url, model="j", prompt="$step\n$result", concurrency=1),
+        asked_judge = JudgeSettings(url=judge.url, model="j", votes=1, concurrency=1)
+        wanted = RewardSpec(
+            "weighted_tests",
+            RewardSettings(process=ProcessRewardKind.ART, process_into=RewardTarget.TOTAL),
+            JudgeSpec(asked_judge, "$step\n$result"),
         )
-        async with open_reward(wanted) as rewards, pool.acquire(TASK, 600.0) as session:
+        async with open_reward(wanted) as rewards, open_sandbox(LocalProvider(pool), TASK, 600.0) as sandbox:
             terminal, agent = (
-                SandboxTerminal(session, TASK, 2.0, 60.0, 1000),
+                SandboxTerminal(sandbox, TASK, 2.0, 60.0, 1000),
                 HermesAgent(PromptTemplate("sys"), SHELL_ONLY, {}),
             )
-            ticket, engine = RolloutRequest("run", GroupId(1), 0, 8, TASK.id, 11), FakeEngine([*texts])
+            engine = FakeEngine([*texts])
             chat = ChatFormat(FakeTokenizer())
-            trajectory = await AgentEpisode(
-                ticket, TASK, agent, chat, engine.generate, terminal, replace(SETTINGS, reward=rewards), FakeObserver()
-            ).run()
+            context = episode_context(SETTINGS, TASK, reward=rewards)
+            trajectory = await run_agent_episode(context, agent, chat, engine.generate, terminal)
         asked = [each["messages"][0]["content"] for each in judge.asked]
     parts = trajectory.reward.parts
     assert (parts["score"], parts["pass_ratio"], parts["all_passed"]) == (0.75, 0.5, 0.0)

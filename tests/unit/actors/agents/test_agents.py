@@ -19,8 +19,8 @@ from actors.agents.json_action import JsonActionAgent
 from actors.agents.keystrokes import KeystrokesAgent
 from actors.agents.prompt import PROMPTS_FOLDER, PromptTemplate, list_agent_prompts, load_agent_prompt
 from actors.agents.registry import make_agent
-from actors.agents.settings import AgentKind, AgentSettings, ToolsetKind
-from launch.config.rollout import AgentLoopSection
+from actors.agents.settings import AgentKind, AgentSettings, AgentSpec, ToolsetKind
+from launch.config.rollout import AgentSection
 from protocol.errors import UserError
 from sandbox.tasks.task import Task
 from sandbox.tools import CODE_INTERPRETER, OPENCLAW, SETA, SHELL_ONLY
@@ -102,7 +102,7 @@ def test_whatever_a_model_writes_is_an_action_or_its_last_word(agent: Agent, rep
 
 @pytest.mark.parametrize("kind", AgentKind)
 def test_an_episode_opens_with_the_task_and_nothing_in_it_is_filled_in(kind: AgentKind) -> None:
-    agent = make_agent(AgentLoopSection(kind=kind).settings)
+    agent = make_agent(AgentSection(kind=kind).make_spec())
     messages = agent.opening_messages(TASK)
     assert [message["role"] for message in messages][-1] == "user"
     assert TASK.instruction in messages[-1]["content"]
@@ -268,9 +268,9 @@ def test_an_agent_calls_the_tools_of_its_set() -> None:
         (ToolsetKind.SETA, SETA),
         (ToolsetKind.OPENCLAW, OPENCLAW),
     ):
-        agent = make_agent(AgentSettings(prompt=PROMPT, toolset=name))
+        agent = make_agent(AgentSpec(AgentSettings(toolset=name), PROMPT))
         assert agent.tools == agent.offered_tools == tools
-        assert make_agent(AgentSettings(prompt=PROMPT, toolset=name, offered=False)).offered_tools == {}
+        assert make_agent(AgentSpec(AgentSettings(toolset=name, tools=False), PROMPT)).offered_tools == {}
     named = {
         word.strip(".,:;()") for word in load_agent_prompt("openclaw-1").system.split() if word.startswith("shell_")
     }

@@ -13,14 +13,14 @@ import pytest
 from actors.engines.messages import EngineUnavailable
 from actors.environment.client import EnvironmentClient, EnvironmentLostError
 from actors.environment.episode import EpisodeInputs
-from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeOutcome, SandboxTimeouts
+from actors.environment.messages import AGENT_ADAPTER, BeginEpisode, EpisodeOutcome
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
-from actors.rollout.episode import EpisodeSettings
+from actors.rollout.settings import EpisodeSettings
 from actors.rollout.stages import NO_DEADLINES, StageOverrun
 from actors.workers.environment_runner import EnvironmentRunner
 from actors.workers.provider_settings import ProviderSettings
 from protocol.errors import InfraError, UserError
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
+from protocol.trajectory import EpisodeStatus
 from sandbox.errors import BuildError, SandboxLost, SandboxStartError, SandboxVanished, TaskFault
 from sandbox.http.auth import Access
 from sandbox.http.json_client import HttpStatusError, JsonHttpClient
@@ -35,9 +35,11 @@ from tests.support.environments import (
     environment_service,
     play_in_fake_terminal,
 )
+from tests.support.episodes import episode_context
 from tests.support.fake_judge import nobody
 from tests.support.fake_policy import FakeEngine, FakeTokenizer, ids_of
 from tests.support.observers import FakeObserver, FakeRewarding
+from tests.support.worker_specs import worker_spec
 
 
 @dataclass
@@ -318,9 +320,15 @@ async def test_an_episode_whose_beginning_was_not_heard_of_is_never_run_twice(
             assert played.begun == ["e1"]
 
 
-EPISODE = EpisodeSettings(4, 2, 100, 4000, 0.7, 30.0, 0.0, 50.0, 60.0)
-TIMES = SandboxTimeouts(30.0, 5.0, 5.0, 5.0, 1000, 600.0)
-TICKET = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+EPISODE = EpisodeSettings(
+    max_turns=4,
+    max_malformed=2,
+    max_new_tokens=100,
+    context_tokens=4000,
+    temperature=0.7,
+    nominal_tokens_per_s=50.0,
+    time_limit_s=60.0,
+)
 
 
 def called(command: str) -> str:
@@ -330,7 +338,8 @@ def called(command: str) -> str:
 @asynccontextmanager
 async def environments(url: str, engine: FakeEngine) -> AsyncGenerator[EnvironmentRunner]:
     provider = ProviderSettings(ENVIRONMENT, (url,))
-    async with EnvironmentRunner(provider, SETTINGS, TIMES, FakeTokenizer(), engine.generate, episodes=4) as opened:
+    spec = worker_spec(agent=SETTINGS, acquire_timeout_s=30.0)
+    async with EnvironmentRunner(spec, provider, FakeTokenizer(), engine.generate) as opened:
         yield opened
 
 
@@ -339,7 +348,7 @@ async def test_the_trajectory_is_what_was_sampled_and_its_reward_what_came_of_it
     texts = [called("ls -l"), called("cat x"), "done\x01"]
     engine, rewarding, observer = FakeEngine([*texts]), FakeRewarding(), FakeObserver()
     async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
-        trajectory = await opened.run_episode(TICKET, TASK, replace(EPISODE, reward=rewarding), observer, NO_DEADLINES)
+        trajectory = await opened.run_episode(episode_context(EPISODE, TASK, reward=rewarding, observer=observer))
         assert opened.statistics().started == 1
     (segment,) = trajectory.segments
     assert segment.token_ids[segment.loss_mask == 1].tolist() == ids_of("".join(texts))
@@ -356,7 +365,7 @@ async def test_an_engine_that_fails_an_episode_elsewhere_is_no_policy_outcome() 
     engine = FakeEngine([called("ls"), *[EngineUnavailable("gone")] * 20])
     async with environment_service(play_in_fake_terminal) as (url, _), environments(url, engine) as opened:
         with pytest.raises(EngineUnavailable):
-            await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), NO_DEADLINES)
+            await opened.run_episode(episode_context(EPISODE, TASK))
 
 
 async def test_an_episode_over_its_ticket_s_time_is_begun_nowhere() -> None:
@@ -364,7 +373,7 @@ async def test_an_episode_over_its_ticket_s_time_is_begun_nowhere() -> None:
     async with environment_service(played) as (url, _), environments(url, FakeEngine([])) as opened:
         deadlines = replace(NO_DEADLINES, evaluate=asyncio.get_running_loop().time() + 5.0)
         with pytest.raises(StageOverrun, match="no time is left"):
-            await opened.run_episode(TICKET, TASK, EPISODE, FakeObserver(), deadlines)
+            await opened.run_episode(episode_context(EPISODE, TASK, deadlines=deadlines))
     assert played.begun == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,14 @@ from actors.rewards.composite import BINARY_REWARD, CompositeReward, apply_rewar
 from actors.rewards.episode_result import EpisodeResult, EpisodeTranscript, ModelTurn, ToolCallRecord, make_call_record
 from actors.rewards.judge import JudgeScores, VoteFailure
 from actors.rewards.registry import find_outcome_reward
-from actors.rewards.settings import JudgeSettings, ProcessRewardKind, RewardSettings, RewardTarget
+from actors.rewards.settings import (
+    JudgeSettings,
+    JudgeSpec,
+    ProcessRewardKind,
+    RewardSettings,
+    RewardSpec,
+    RewardTarget,
+)
 from actors.rewards.shaping import attach_turn_rewards, cap_turn_rewards, discounted_turn_rewards
 from learner.data.batch import read_batch
 from protocol.codec import pack_trajectory, unpack_trajectory
@@ -27,7 +33,7 @@ from protocol.weights import NO_VERSION, Lineage, WeightVersion
 from tests.support.fake_judge import GOOD, fake_judge, nobody
 from tests.support.learner_specs import make_objective, make_spec
 
-JUDGE = JudgeSettings(url="", model="", prompt="")
+JUDGE = JudgeSettings()
 
 
 def episode(turns: int, *, passed: int = 1, of: int = 2, command: str = "ls") -> EpisodeResult:
@@ -47,8 +53,10 @@ class FakeJudging:
         return self._judged
 
 
-def rewards(name: str, judging: FakeJudging | None = None, /, **settings: Any) -> CompositeReward:
-    return CompositeReward(find_outcome_reward(name).formula, RewardSettings(**settings), judging)
+def rewards(
+    name: str, judging: FakeJudging | None = None, /, *, judge: JudgeSettings | None = None, **settings: Any
+) -> CompositeReward:
+    return CompositeReward(find_outcome_reward(name).formula, RewardSettings(**settings), judging, judge)
 
 
 def segment_of(turns: int, tokens: int = 2) -> Segment:
@@ -117,7 +125,7 @@ async def test_process_rules_are_the_turns_own_where_that_is_asked_for() -> None
 
 async def test_a_judges_scores_are_the_turns_own_and_its_failures_are_told_and_give_nothing() -> None:
     judge = FakeJudging(1.0, None, -1.0 / 3, failures={VoteFailure.SLOW: 3})
-    settings = replace(JUDGE, coefficient=0.5)
+    settings = JudgeSettings(coefficient=0.5)
     worth = await rewards("signed_pass_ratio", judge, judge=settings).compute_reward(episode(3))
     assert worth.reward.total == 0.0
     assert worth.turns == pytest.approx((0.5, 0.0, -1 / 6))
@@ -129,7 +137,7 @@ async def test_a_judges_scores_are_the_turns_own_and_its_failures_are_told_and_g
 
 async def test_a_judges_mean_is_added_to_the_episode_where_that_is_asked_for() -> None:
     """OpenClaw's swe-rl: outcome + coefficient · mean of the steps."""
-    settings = replace(JUDGE, coefficient=0.5, into=RewardTarget.TOTAL)
+    settings = JudgeSettings(coefficient=0.5, into=RewardTarget.TOTAL)
     worth = await rewards("binary", FakeJudging(1.0, None, 0.0), judge=settings).compute_reward(episode(3, passed=2))
     assert (worth.reward.total, worth.turns) == (1.25, (0.0, 0.0, 0.0))
     assert worth.reward.parts["all_passed"] == 1.0
@@ -137,14 +145,14 @@ async def test_a_judges_mean_is_added_to_the_episode_where_that_is_asked_for() -
 
 async def test_a_coefficient_of_nothing_gives_nothing() -> None:
     """OpenClaw's own was read under another name, so that it never did anything."""
-    worth = await rewards("binary", FakeJudging(1.0), judge=replace(JUDGE, coefficient=0.0)).compute_reward(episode(1))
+    worth = await rewards("binary", FakeJudging(1.0), judge=JudgeSettings(coefficient=0.0)).compute_reward(episode(1))
     assert worth.turns == (0.0,)
 
 
 async def test_a_judge_that_fails_every_vote_leaves_the_reward_as_it_is_without_one() -> None:
     failed = FakeJudging(None, None, failures={VoteFailure.DOWN: 2})
     for into in RewardTarget:
-        worth = await rewards("tcr", failed, judge=replace(JUDGE, into=into)).compute_reward(episode(2))
+        worth = await rewards("tcr", failed, judge=JudgeSettings(into=into)).compute_reward(episode(2))
         assert (worth.reward.total, worth.turns) == (
             (await rewards("tcr").compute_reward(episode(2))).reward.total,
             (0.0, 0.0),
@@ -158,19 +166,19 @@ async def test_evaluations_ask_no_judge() -> None:
 
 async def test_opened_rewards_ask_the_judge_that_is_configured() -> None:
     async with fake_judge(GOOD) as server:
-        judge = JudgeSettings(url=server.url, model="j", prompt="$task $step", votes=2)
-        async with open_reward(RewardSettings(outcome="signed_pass_ratio", judge=judge)) as opened:
+        judge = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=2), "$task $step")
+        async with open_reward(RewardSpec("signed_pass_ratio", RewardSettings(), judge)) as opened:
             worth = await opened.compute_reward(episode(2))
     assert (worth.reward.total, worth.turns) == (0.0, (1.0, 1.0))
-    dead = JudgeSettings(url=nobody(), model="j", prompt="$task $step")
-    async with open_reward(RewardSettings(outcome="tcr", judge=dead)) as opened:
+    dead = JudgeSpec(JudgeSettings(url=nobody(), model="j", votes=1), "$task $step")
+    async with open_reward(RewardSpec("tcr", RewardSettings(), dead)) as opened:
         worth = await opened.compute_reward(episode(2))
     assert (worth.reward.total, worth.turns, worth.reward.parts["judge_down"]) == (-0.8, (0.0, 0.0), 2.0)
 
 
 async def test_a_name_that_is_none_is_refused_when_a_worker_opens_it() -> None:
     with pytest.raises(UserError, match="is none of"):
-        async with open_reward(RewardSettings(outcome="tcrr")):
+        async with open_reward(RewardSpec("tcrr", RewardSettings())):
             pass
 
 
@@ -216,7 +224,7 @@ def test_rewards_for_other_turns_than_there_are_go_nowhere(rewards: tuple[float,
 
 async def trajectory(sample: int, scores: Sequence[float], passed: int, discount: float, coefficient: float) -> bytes:
     """As a worker would send it: OpenClaw's reward of an episode whose turns were judged so."""
-    judging = replace(JUDGE, coefficient=coefficient)
+    judging = JudgeSettings(coefficient=coefficient)
     whole = rewards("signed_pass_ratio", FakeJudging(*scores), discount=discount, judge=judging)
     played = episode(len(scores), passed=passed)
     reward, segments = await apply_reward(whole, played, [segment_of(len(scores))], range(len(scores)))

@@ -11,7 +11,7 @@ import pytest
 from actors.rewards.episode_result import EpisodeResult, ModelTurn, ToolCallRecord
 from actors.rewards.judge import Judge, JudgeScores, VoteFailure, build_judge_prompt, parse_vote, tally_votes
 from actors.rewards.prompts import list_judge_prompts, load_judge_prompt
-from actors.rewards.settings import JudgeSettings
+from actors.rewards.settings import JudgeSettings, JudgeSpec
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus
 from tests.support.fake_judge import BAD, GOOD, Odd, fake_judge, nobody
@@ -30,8 +30,17 @@ def episode(turns: int) -> EpisodeResult:
 
 
 async def judged(url: str, played: EpisodeResult, **changes: Any) -> JudgeScores:
-    settings = JudgeSettings(url=url, model="judge", prompt=PROMPT, vote_timeout_s=LONG_S, timeout_s=LONG_S)
-    async with Judge(replace(settings, **changes)) as judge:
+    plain = {
+        "url": url,
+        "model": "judge",
+        "votes": 1,
+        "temperature": 0.0,
+        "vote_timeout_s": LONG_S,
+        "timeout_s": LONG_S,
+    }
+    key = changes.pop("key", "")
+    settings = JudgeSettings.model_validate(plain).model_copy(update=changes)
+    async with Judge(JudgeSpec(settings, PROMPT, key)) as judge:
         return await judge.score_episode(played)
 
 
@@ -90,7 +99,7 @@ async def test_a_key_is_sent_and_shown_to_nobody() -> None:
     async with fake_judge(GOOD) as judge:
         await judged(judge.url, episode(1), key="s3cret")
         assert judge.keys == ["Bearer s3cret"]
-    assert "s3cret" not in repr(JudgeSettings(url="", model="", prompt="", key="s3cret"))
+    assert "s3cret" not in repr(JudgeSpec(JudgeSettings(), "", "s3cret"))
 
 
 @pytest.mark.parametrize(
@@ -139,8 +148,8 @@ async def test_a_dead_judge_is_counted_and_neutral() -> None:
 
 async def test_a_worker_asks_for_so_many_votes_at_once_over_all_its_episodes() -> None:
     async with fake_judge(GOOD) as server:
-        settings = JudgeSettings(url=server.url, model="j", prompt=PROMPT, votes=3, concurrency=2)
-        async with Judge(settings) as judge, asyncio.TaskGroup() as group:
+        spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=3, concurrency=2), PROMPT)
+        async with Judge(spec) as judge, asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(judge.score_episode(episode(4)))
         assert (len(server.asked), server.most_at_once) == (36, 2)
@@ -148,8 +157,8 @@ async def test_a_worker_asks_for_so_many_votes_at_once_over_all_its_episodes() -
 
 async def test_an_episode_that_is_given_up_leaves_no_vote_behind() -> None:
     async with fake_judge(Odd.HANGS) as server:
-        settings = JudgeSettings(url=server.url, model="j", prompt=PROMPT)
-        async with Judge(settings) as judge:
+        spec = JudgeSpec(JudgeSettings(url=server.url, model="j", votes=1), PROMPT)
+        async with Judge(spec) as judge:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):
                     await judge.score_episode(episode(1))

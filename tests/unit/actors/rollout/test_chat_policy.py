@@ -10,8 +10,10 @@ import pytest
 from actors.agents.hermes import HermesAgent
 from actors.agents.prompt import PromptTemplate
 from actors.engines.messages import EngineUnavailable
+from actors.rollout.agent_loop import AgentLoop
 from actors.rollout.chat_policy import ChatEndpoint, ChatEndpointSettings, ChatPolicy, ChatRefusedError
-from actors.rollout.episode import AgentLoop, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from protocol.errors import UserError
 from protocol.trajectory import EpisodeStatus
 from sandbox.tasks.task import Task
@@ -23,7 +25,15 @@ from tests.support.observers import FakeObserver
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
 AGENT = HermesAgent(PromptTemplate("sys"), SHELL_ONLY, SHELL_ONLY)
 TASK = Task("t", "list")
-SETTINGS = EpisodeSettings(4, 2, 100, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
+SETTINGS = EpisodeSettings(
+    max_turns=4,
+    max_malformed=2,
+    max_new_tokens=100,
+    context_tokens=4000,
+    temperature=1.0,
+    nominal_tokens_per_s=50.0,
+    time_limit_s=60.0,
+)
 
 
 @dataclass

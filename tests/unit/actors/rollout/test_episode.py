@@ -4,32 +4,46 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from actors.agents.agent import Agent
 from actors.agents.bash_block import SUBMIT, BashBlockAgent
 from actors.agents.code_interpreter import CodeInterpreterAgent
 from actors.agents.hermes import HermesAgent
 from actors.agents.prompt import PromptTemplate
 from actors.agents.settings import HistoryMode
 from actors.engines.messages import EngineUnavailable, GenerateReply, GenerateRequest
-from actors.rewards.composite import CompositeReward
+from actors.rewards.composite import BINARY_REWARD, CompositeReward, RewardFunction
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord
 from actors.rewards.registry import find_outcome_reward
-from actors.rollout.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, SandboxDestroyedByAgent, ToolCallResult
-from actors.rollout.stages import StageDeadlines, StageOverrun, run_stage
+from actors.rollout.episode import run_agent_episode
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.stages import NO_DEADLINES, StageDeadlines, StageOverrun, run_stage
+from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent, ToolCallResult
 from actors.tokens.chat_format import ChatFormat
 from actors.tokens.truncation import OMITTED_MIDDLE
 from learner.data.sequences import join_sequences
-from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, GroupId, RolloutRequest, TestResult, Trajectory, TurnKind
+from protocol.trajectory import TRAIN_PURPOSE, EpisodeStatus, RolloutRequest, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
 from sandbox.tools import SHELL_ONLY
+from tests.support.episodes import REQUEST, episode_context
 from tests.support.fake_policy import END, LS, FakeEngine, FakeTokenizer
 from tests.support.observers import FakeObserver, FakeRewarding
 
 CALL = '<tool_call>{"name": "shell_exec", "arguments": {"command": "ls"}}</tool_call>'
-SETTINGS = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+SETTINGS = EpisodeSettings(
+    max_turns=3,
+    max_malformed=2,
+    max_new_tokens=100,
+    context_tokens=400,
+    temperature=1.0,
+    nominal_tokens_per_s=50.0,
+    time_limit_s=60.0,
+)
 AGENT = HermesAgent(PromptTemplate("sys"), SHELL_ONLY, {})
 TASK = Task(id="t", instruction="list", expected_tests=("a", "b"))
 
@@ -52,11 +66,44 @@ class FakeTerminal:
         return EpisodeGrade((TestResult("a", True), TestResult("b", False)), 0.5, False, 2.0)
 
 
-def episode(engine: FakeEngine, terminal: FakeTerminal, settings: EpisodeSettings = SETTINGS) -> AgentEpisode:
-    ticket = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
-    return AgentEpisode(
-        ticket, TASK, AGENT, ChatFormat(FakeTokenizer()), engine.generate, terminal, settings, FakeObserver()
-    )
+@dataclass
+class Episode:
+    """One episode of :data:`AGENT`, whose parts a test may exchange before it runs."""
+
+    engine: FakeEngine
+    terminal: FakeTerminal
+    settings: EpisodeSettings
+    agent: Agent = AGENT
+    task: Task = TASK
+    request: RolloutRequest = REQUEST
+    reward: RewardFunction = BINARY_REWARD
+    deadlines: StageDeadlines = NO_DEADLINES
+    observer: FakeObserver = field(default_factory=FakeObserver)
+
+    async def run(self) -> Trajectory:
+        context = episode_context(
+            self.settings,
+            self.task,
+            request=self.request,
+            reward=self.reward,
+            observer=self.observer,
+            deadlines=self.deadlines,
+        )
+        chat = ChatFormat(FakeTokenizer())
+        return await run_agent_episode(context, self.agent, chat, self.engine.generate, self.terminal)
+
+
+def episode(
+    engine: FakeEngine,
+    terminal: FakeTerminal,
+    settings: EpisodeSettings = SETTINGS,
+    reward: RewardFunction = BINARY_REWARD,
+) -> Episode:
+    return Episode(engine, terminal, settings, reward=reward)
+
+
+def changed(settings: EpisodeSettings, **changes: object) -> EpisodeSettings:
+    return settings.model_copy(update=changes)
 
 
 async def test_every_sampled_token_and_no_other_carries_loss_with_its_own_logprob_and_version() -> None:
@@ -98,7 +145,15 @@ async def test_the_next_prompt_is_what_was_sampled_never_what_it_decodes_to() ->
 
 async def test_a_turn_that_was_cut_gets_its_end_from_the_template_without_loss() -> None:
     engine = FakeEngine([f"{CALL}{CALL[:5]}", "done\x01"])
-    settings = EpisodeSettings(3, 2, len(CALL), 400, 1.0, 5.0, 9.0, 50.0, 60.0)
+    settings = EpisodeSettings(
+        max_turns=3,
+        max_malformed=2,
+        max_new_tokens=len(CALL),
+        context_tokens=400,
+        temperature=1.0,
+        nominal_tokens_per_s=50.0,
+        time_limit_s=60.0,
+    )
     (segment,) = (await episode(engine, FakeTerminal(), settings).run()).segments
     model = segment.turns[1]
     assert segment.token_ids[model.end] == END
@@ -126,7 +181,7 @@ async def test_limits_are_policy_outcomes(texts: list[str], status: EpisodeStatu
 
 
 async def test_the_context_limit_is_a_policy_outcome() -> None:
-    settings = EpisodeSettings(3, 2, 100, 40, 1.0, 5.0, 9.0, 50.0, 60.0)
+    settings = changed(SETTINGS, context_tokens=40)
     cut = episode(FakeEngine(["x" * 100]), FakeTerminal(), settings)
     observer = cut.observer = FakeObserver()
     trajectory = await cut.run()
@@ -138,12 +193,20 @@ async def test_the_context_limit_is_a_policy_outcome() -> None:
 async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_no_part_of_it(room: int) -> None:
     """Else the trajectory outgrows what is reserved for it, is refused, and counts as failed hardware."""
     texts, terminal = [CALL * 3 + "\x01", "done\x01"], FakeTerminal("x" * 500)
-    large = EpisodeSettings(3, 2, 400, 4000, 1.0, 5.0, 9.0, 50.0, 60.0)
+    large = EpisodeSettings(
+        max_turns=3,
+        max_malformed=2,
+        max_new_tokens=400,
+        context_tokens=4000,
+        temperature=1.0,
+        nominal_tokens_per_s=50.0,
+        time_limit_s=60.0,
+    )
     engine = FakeEngine([*texts])
     await episode(engine, terminal, large).run()
     context = len(engine.asked[1].input_ids) + room
     again = FakeEngine([*texts])
-    trajectory = await episode(again, terminal, replace(large, context_tokens=context)).run()
+    trajectory = await episode(again, terminal, changed(large, context_tokens=context)).run()
     kinds = [turn.kind for turn in trajectory.segments[0].turns]
     assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
     assert len(again.asked) == 1 + room
@@ -152,7 +215,15 @@ async def test_an_observation_without_room_for_a_reply_ends_the_episode_and_is_n
 
 
 async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
-    settings = EpisodeSettings(3, 2, 100, 400, 1.0, 5.0, 9.0, 1.0, 60.0)
+    settings = EpisodeSettings(
+        max_turns=3,
+        max_malformed=2,
+        max_new_tokens=100,
+        context_tokens=400,
+        temperature=1.0,
+        nominal_tokens_per_s=1.0,
+        time_limit_s=60.0,
+    )
     assert (
         await episode(FakeEngine([CALL + "\x01"]), FakeTerminal(), settings).run()
     ).status is EpisodeStatus.TIME_LIMIT
@@ -162,7 +233,7 @@ async def test_the_agents_time_counts_sandbox_and_tokens() -> None:
 async def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
     """Else what is called pass@1 is a figure at another temperature."""
     engine = FakeEngine(["done\x01"])
-    asking = episode(engine, FakeTerminal(), replace(SETTINGS, temperature=0.7))
+    asking = episode(engine, FakeTerminal(), changed(SETTINGS, temperature=0.7))
     asking.request = replace(asking.request, purpose=purpose)
     await asking.run()
     assert [request.temperature for request in engine.asked] == [temperature]
@@ -173,14 +244,22 @@ async def test_an_engine_that_fails_is_infrastructure_and_no_trajectory() -> Non
         raise EngineUnavailable("gone")
 
     failing = episode(FakeEngine([]), FakeTerminal())
-    failing.generate = fail
+    failing.engine = cast("FakeEngine", SimpleNamespace(generate=fail))
     with pytest.raises(EngineUnavailable):
         await failing.run()
 
 
 async def test_calls_of_a_reply_that_come_after_its_time_are_answered_and_not_run() -> None:
     """Else an agent that asks for many slow commands at once outlives its ticket, and counts as failed hardware."""
-    settings = EpisodeSettings(3, 2, 400, 2000, 1.0, 5.0, 9.0, 1e9, 0.0101)
+    settings = EpisodeSettings(
+        max_turns=3,
+        max_malformed=2,
+        max_new_tokens=400,
+        context_tokens=2000,
+        temperature=1.0,
+        nominal_tokens_per_s=1e9,
+        time_limit_s=0.0101,
+    )
     terminal = FakeTerminal()
     trajectory = await episode(FakeEngine([CALL * 5 + "\x01"]), terminal, settings).run()
     assert (trajectory.status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 3)
@@ -191,8 +270,8 @@ async def test_a_reward_sees_what_was_said_called_and_answered_turn_by_turn() ->
     """Else a rule counts calls that nobody made, or misses those that were."""
     seen = FakeRewarding()
     texts = [f"I look. {CALL}{CALL}", "<tool_call>{", "done"]
-    large = replace(SETTINGS, max_new_tokens=400, context_tokens=4000, reward=seen)
-    trajectory = await episode(FakeEngine([f"{text}\x01" for text in texts]), FakeTerminal(), large).run()
+    large = changed(SETTINGS, max_new_tokens=400, context_tokens=4000)
+    trajectory = await episode(FakeEngine([f"{text}\x01" for text in texts]), FakeTerminal(), large, seen).run()
     (played,) = seen.asked
     looked = ToolCallRecord("shell_exec", "ls", "out", 0)
     assert played.turns == (
@@ -216,9 +295,9 @@ async def test_calls_that_were_asked_for_count_however_the_episode_ended(
     texts: list[str], context: int, calls: int
 ) -> None:
     seen = FakeRewarding()
-    settings = replace(SETTINGS, max_new_tokens=400 if calls > 1 else 100, context_tokens=context, reward=seen)
-    settings = replace(settings, time_limit_s=0.0101, nominal_tokens_per_s=1e9)
-    await episode(FakeEngine([*texts]), FakeTerminal(destroyed_at=1 if calls == 1 else 99), settings).run()
+    settings = changed(SETTINGS, max_new_tokens=400 if calls > 1 else 100, context_tokens=context)
+    settings = changed(settings, time_limit_s=0.0101, nominal_tokens_per_s=1e9)
+    await episode(FakeEngine([*texts]), FakeTerminal(destroyed_at=1 if calls == 1 else 99), settings, seen).run()
     assert (len(seen.asked[0].turns), seen.asked[0].tool_call_count) == (1, calls)
 
 
@@ -243,13 +322,13 @@ async def test_an_agent_that_destroyed_its_sandbox_has_answered_nothing() -> Non
 async def test_what_a_tool_answers_is_cut_by_tokens_at_both_ends_and_marked() -> None:
     """Else one command fills the context, however few characters or many tokens it printed."""
     engine = FakeEngine([CALL + "\x01", "done\x01"])
-    settings = replace(SETTINGS, observation_tokens=44, context_tokens=2000)
+    settings = changed(SETTINGS, observation_tokens=44, context_tokens=2000)
     await episode(engine, FakeTerminal("a" * 50 + "b" * 50), settings).run()
     assert "<tool>aaaaaaa\n... [86 tokens left out] ...\nbbbbbbb\x01" in "".join(map(chr, engine.asked[1].input_ids))
 
 
 async def test_calls_beyond_those_of_a_reply_are_answered_and_not_run() -> None:
-    settings = replace(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
+    settings = changed(SETTINGS, max_calls=1, max_new_tokens=400, context_tokens=2000)
     engine, terminal = FakeEngine([CALL * 3 + "\x01", "done\x01"]), FakeTerminal()
     trajectory = await episode(engine, terminal, settings).run()
     assert terminal.calls == 1
@@ -270,7 +349,7 @@ async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
     answering, terminal = episode(FakeEngine(["It is 7.\x01"]), FakeTerminal()), FakeTerminal()
     answering.agent, answering.terminal = CodeInterpreterAgent(PromptTemplate("sys"), {}), terminal
     assert ((await answering.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
-    late = episode(FakeEngine(["It is 7.\x01"]), terminal, replace(SETTINGS, nominal_tokens_per_s=0.01))
+    late = episode(FakeEngine(["It is 7.\x01"]), terminal, changed(SETTINGS, nominal_tokens_per_s=0.01))
     late.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
     assert ((await late.run()).status, terminal.calls) == (EpisodeStatus.TIME_LIMIT, 1)
 
@@ -278,12 +357,11 @@ async def test_a_last_word_with_actions_is_over_once_they_are_done() -> None:
 async def test_an_answer_is_no_call_of_a_tool() -> None:
     """GRPO-TCR's wrong answers would be worth a tenth more than its table says, those without a call too."""
     program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
-    settings = replace(
-        SETTINGS, max_new_tokens=400, context_tokens=2000, reward=CompositeReward(find_outcome_reward("tcr").formula)
-    )
+    settings = changed(SETTINGS, max_new_tokens=400, context_tokens=2000)
+    reward = CompositeReward(find_outcome_reward("tcr").formula)
     for calls, total in ((0, -1.0), (1, -0.9), (2, -0.8)):
         engine = FakeEngine([*[f"{program}\x01"] * calls, "It is 8.\x01"])
-        answering = episode(engine, FakeTerminal(), settings)
+        answering = episode(engine, FakeTerminal(), settings, reward)
         answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
         assert (await answering.run()).reward.total == total
 
@@ -292,14 +370,14 @@ async def test_an_answer_is_no_call_of_a_tool() -> None:
 async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: float) -> None:
     """Else a policy has GRPO-TCR's whole bonus for calls in its first reply, of which one is run."""
     program = '<tool_call>{"name": "code_interpreter", "arguments": {"code": "1"}}</tool_call>'
-    settings = replace(
+    settings = changed(
         SETTINGS,
         max_new_tokens=400,
         context_tokens=2000,
         max_calls=most,
-        reward=CompositeReward(find_outcome_reward("tcr").formula),
     )
-    answering = episode(FakeEngine([f"{program * 4}\x01", "It is 8.\x01"]), FakeTerminal(), settings)
+    reward = CompositeReward(find_outcome_reward("tcr").formula)
+    answering = episode(FakeEngine([f"{program * 4}\x01", "It is 8.\x01"]), FakeTerminal(), settings, reward)
     answering.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
     assert (await answering.run()).reward.total == total
 
@@ -307,14 +385,14 @@ async def test_a_call_beyond_those_that_are_run_earns_nothing(most: int, total: 
 async def test_a_last_word_that_was_cut_is_none() -> None:
     """Half an answer would be graded, and the model never told."""
     engine, terminal = FakeEngine(["It is 7" + "0" * 50, "It is 7.\x01"]), FakeTerminal()
-    cut = episode(engine, terminal, replace(SETTINGS, max_new_tokens=20))
+    cut = episode(engine, terminal, changed(SETTINGS, max_new_tokens=20))
     cut.agent = CodeInterpreterAgent(PromptTemplate("sys"), {})
     assert ((await cut.run()).status, terminal.calls) == (EpisodeStatus.COMPLETED, 1)
     assert "Error: the reply was cut after 20 tokens" in "".join(map(chr, engine.asked[1].input_ids))
 
 
 async def test_a_reply_that_the_context_cut_in_its_thoughts_is_no_malformed_call() -> None:
-    settings = replace(SETTINGS, context_tokens=60, max_malformed=1)
+    settings = changed(SETTINGS, context_tokens=60, max_malformed=1)
     assert (await episode(FakeEngine(["<think>" + "x" * 100]), FakeTerminal(), settings).run()).status is (
         EpisodeStatus.CONTEXT_LIMIT
     )
@@ -330,7 +408,7 @@ async def test_a_stage_that_is_not_over_in_time_is_infrastructure_and_named(name
 
     slow = episode(FakeEngine(["done\x01"]), FakeTerminal())
     if name == "agent":
-        slow.generate = never
+        slow.engine = cast("FakeEngine", SimpleNamespace(generate=never))
     else:
         slow.terminal.grade = never
     now = asyncio.get_running_loop().time()
@@ -361,7 +439,7 @@ async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_th
     """What was sampled comes back re-tokenised, and none of it is trained twice."""
     reply = CALL.replace("ls", chr(LS)) + "\x01"
     engine = FakeEngine([reply, reply, "done\x01"])
-    individual = replace(SETTINGS, max_turns=4, context_tokens=2000, history=HistoryMode.INDIVIDUAL)
+    individual = changed(SETTINGS, max_turns=4, context_tokens=2000, history=HistoryMode.INDIVIDUAL)
     trajectory = await episode(engine, FakeTerminal(), individual).run()
     assert (trajectory.status, trajectory.sampled_tokens) == (EpisodeStatus.COMPLETED, 2 * len(reply) + 5)
     assert chr(LS) not in "".join(map(chr, engine.asked[2].input_ids)), "the history is not as it was sampled"
@@ -375,7 +453,7 @@ async def test_a_history_that_is_rendered_anew_trains_each_turn_on_the_prompt_th
 
 async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> None:
     texts = [CALL + "\x01", "done\x01"]
-    individual = replace(SETTINGS, history=HistoryMode.INDIVIDUAL)
+    individual = changed(SETTINGS, history=HistoryMode.INDIVIDUAL)
     anew = await episode(FakeEngine([*texts]), FakeTerminal(), individual).run()
     native = await episode(FakeEngine([*texts]), FakeTerminal()).run()
     assert sequences_of(anew) == sequences_of(native)
@@ -385,8 +463,8 @@ async def test_a_rendered_history_that_keeps_its_prefix_is_one_sequence() -> Non
 
 
 async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on() -> None:
-    dynamic = replace(
-        SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=HistoryMode.DYNAMIC, head_share=0.3
+    dynamic = changed(
+        SETTINGS, max_turns=6, max_new_tokens=100, context_tokens=300, history=HistoryMode.DYNAMIC, history_head=0.3
     )
     engine = FakeEngine([*[CALL + "\x01"] * 5, "done\x01"])
     trajectory = await episode(engine, FakeTerminal("x" * 60), dynamic).run()
@@ -407,7 +485,9 @@ async def test_a_dynamic_history_that_is_too_long_loses_its_middle_and_goes_on()
 @pytest.mark.parametrize("history", [HistoryMode.INDIVIDUAL, HistoryMode.DYNAMIC])
 async def test_all_segments_together_stay_within_what_is_set_aside(history: HistoryMode) -> None:
     """Else the trajectory is refused where it arrives, and counts as failed hardware."""
-    limited = replace(SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, total_tokens=700)
+    limited = changed(
+        SETTINGS, max_turns=50, max_new_tokens=100, context_tokens=300, history=history, trajectory_tokens=700
+    )
     trajectory = await episode(FakeEngine([CALL + "\x01"] * 50), FakeTerminal("x" * 60), limited).run()
     assert trajectory.status is EpisodeStatus.CONTEXT_LIMIT
     assert trajectory.tokens <= 700

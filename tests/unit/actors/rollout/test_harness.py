@@ -12,16 +12,27 @@ import openai
 import pytest
 
 from actors.engines.messages import EngineUnavailable
-from actors.rollout.episode import EpisodeGrade, EpisodeSettings, SandboxDestroyedByAgent
-from actors.rollout.harness import HarnessEpisode, HarnessExit, harness_environment, make_session_settings
+from actors.rewards.composite import BINARY_REWARD, RewardFunction
+from actors.rollout.harness import HarnessRun, harness_environment, make_session_settings, run_harness_episode
+from actors.rollout.sandbox_terminal import HarnessExit
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeGrade, SandboxDestroyedByAgent
 from protocol.errors import InfraError
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, TestResult, TurnKind
+from protocol.trajectory import EpisodeStatus, TestResult, Trajectory, TurnKind
 from sandbox.tasks.task import Task
+from tests.support.episodes import REQUEST, episode_context
 from tests.support.gateways import Rig, rig
 from tests.support.observers import FakeObserver, FakeRewarding
 
-SETTINGS = EpisodeSettings(3, 2, 100, 400, 0.7, 5.0, 9.0, 50.0, 60.0)
-TICKET = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+SETTINGS = EpisodeSettings(
+    max_turns=3,
+    max_malformed=2,
+    max_new_tokens=100,
+    context_tokens=400,
+    temperature=0.7,
+    nominal_tokens_per_s=50.0,
+    time_limit_s=60.0,
+)
 TASK = Task(id="t", instruction='it\'s "a" $task', expected_tests=("a", "b"))
 
 
@@ -47,10 +58,26 @@ async def reach(made: Rig) -> AsyncGenerator[dict[str, str]]:
     yield harness_environment(made.gateway.url, made.gateway.api_key(made.session), "policy", TASK)
 
 
-def episode(made: Rig, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> HarnessEpisode:
-    return HarnessEpisode(
-        TICKET, TASK, made.session, place, "agent --go", reach(made), SETTINGS, FakeObserver(), clock=clock
-    )
+@dataclass
+class Episode:
+    """One episode of a harness, whose parts a test may exchange before it runs."""
+
+    made: Rig
+    place: FakePlace
+    clock: Callable[[], float]
+    command: str = "agent --go"
+    task: Task = TASK
+    reward: RewardFunction = BINARY_REWARD
+
+    async def run(self) -> Trajectory:
+        session, observer = self.made.session, FakeObserver()
+        context = episode_context(SETTINGS, self.task, reward=self.reward, observer=observer)
+        run = HarnessRun(self.task, session, self.place, self.command, reach(self.made), SETTINGS, observer, self.clock)
+        return await run_harness_episode(context, run, session)
+
+
+def episode(made: Rig, place: FakePlace, clock: Callable[[], float] = lambda: 0.0) -> Episode:
+    return Episode(made, place, clock)
 
 
 def asking(made: Rig, calls: int, ran: HarnessExit) -> FakePlace:
@@ -91,7 +118,7 @@ async def test_how_a_harness_ends_is_a_policy_outcome_and_its_calls_are_the_traj
 
 async def test_a_harness_that_never_had_an_answer_is_no_policy_outcome() -> None:
     async with rig() as made:
-        with pytest.raises(InfraError, match="without an answer of the policy's: exit code 127, 'no such program'"):
+        with pytest.raises(InfraError, match="without a reply of the policy: exit code 127, 'no such program'"):
             await episode(made, asking(made, 0, HarnessExit(127, "no such program"))).run()
 
 
@@ -145,7 +172,8 @@ async def test_the_command_finds_what_it_is_told_in_its_environment_word_for_wor
 
 @pytest.mark.parametrize(("purpose", "temperature"), [("train", 0.7), ("before", 1.0)])
 def test_only_training_is_sampled_at_the_runs_temperature(purpose: str, temperature: float) -> None:
-    assert make_session_settings(SETTINGS, replace(TICKET, purpose=purpose)).temperature == temperature
+    sampling = episode_context(SETTINGS, TASK, request=replace(REQUEST, purpose=purpose)).sampling
+    assert make_session_settings(SETTINGS, sampling).temperature == temperature
 
 
 async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_has_its_own() -> None:
@@ -166,7 +194,7 @@ async def test_a_reward_sees_what_a_harness_was_told_when_it_was_and_each_turn_h
     texts = [f"<think>hm</think>I look. {call}\x01", "helper\x01", "\\boxed{7}\x01"]
     async with rig(*texts, context_tokens=4000, max_tokens=9000) as made:
         asking = episode(made, FakePlace(agent))
-        asking.settings = replace(asking.settings, reward=seen)
+        asking.reward = seen
         asking.task = replace(TASK, answer="7")
         trajectory = await asking.run()
     (played,) = seen.asked

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.rollout.episode import SandboxDestroyedByAgent
-from actors.rollout.provider_terminal import ProviderTerminal
+from actors.rollout.sandbox_terminal import SandboxTerminal
+from actors.rollout.terminal import SandboxDestroyedByAgent
 from actors.workers.provider_settings import ProviderSettings
 from actors.workers.sandbox_source import open_sandbox_source, sandbox_group_of
 from protocol.errors import UserError
@@ -25,11 +25,11 @@ from tests.support.http_servers import pool_server
 TASK = Task(id="t", instruction="list", expected_tests=("a",), workdir="/app")
 
 
-def terminal(tools: Toolset | None = None, *, vanished_before: bool = False) -> tuple[ProviderTerminal, FakeSandbox]:
+def terminal(tools: Toolset | None = None, *, vanished_before: bool = False) -> tuple[SandboxTerminal, FakeSandbox]:
     sandbox = FakeSandbox(FakeProvider(), "c1", TASK)
     if tools is None:
-        return ProviderTerminal(sandbox, TASK, 5, 5, 1000, vanished_before), sandbox
-    return ProviderTerminal(sandbox, TASK, 5, 5, 1000, vanished_before, tools=tools), sandbox
+        return SandboxTerminal(sandbox, TASK, 5, 5, 1000, vanished_before), sandbox
+    return SandboxTerminal(sandbox, TASK, 5, 5, 1000, vanished_before, tools=tools), sandbox
 
 
 async def test_a_command_runs_in_the_sandbox_and_is_shown_and_answered_as_anywhere() -> None:
@@ -83,11 +83,11 @@ async def test_a_lease_that_its_server_has_ended_is_infrastructures(tmp_path: Pa
             one, other = [await sandboxes.open(TASK) for _ in range(2)]
             counted = sandboxes.statistics()
             assert (counted.live, counted.started, counted.capacity) == (2, 2, 3)
-            assert (await ProviderTerminal(one, TASK, 5, 5, 1000).grade()).all_passed
+            assert (await SandboxTerminal(one, TASK, 5, 5, 1000).grade()).all_passed
             for lease in [*service.table.all()]:
                 service.close(lease.id)
             with pytest.raises(SandboxLost):
-                await ProviderTerminal(other, TASK, 5, 5, 1000).call("shell_exec", {"command": "true"}, print)
+                await SandboxTerminal(other, TASK, 5, 5, 1000).call("shell_exec", {"command": "true"}, print)
             await one.close()
             assert sandboxes.statistics().live == 0
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from actors.rollout.episode import EpisodeGrade
 from actors.rollout.recorder import EpisodeRecorder, TerminalRecorder
+from actors.rollout.terminal import EpisodeGrade
 from protocol.events import EventLog
 from protocol.trajectory import Reward, TestResult, Trajectory
 from sandbox.tasks.task import Task
@@ -27,7 +27,7 @@ def record(run_dir: Path, trajectory: Trajectory) -> None:
         EpisodeGrade((TestResult("one", True), TestResult("two", False)), 0.5, False, 3.0),
         Reward(0.5, {"pass_ratio": 0.5}),
     )
-    recorder.finished(trajectory)
+    recorder.record_finished(trajectory)
     recorder.close()
 
 
@@ -119,7 +119,7 @@ def test_output_is_shown_as_it_comes_and_of_much_the_beginning_and_the_end(tmp_p
     assert "000000\r\n" in text
     assert "004999\r\n" in text
     assert "003000" not in text
-    assert "19,000 characters more" in text
+    assert "19,000 more characters" in text
     assert text.endswith("(no output)")
 
 

@@ -19,16 +19,18 @@ import pytest
 from actors.agents.registry import make_agent
 from actors.agents.settings import AgentKind, HistoryMode, ThinkingMode
 from actors.engines.messages import GenerateReply, GenerateRequest
-from actors.rollout.episode import AgentEpisode, EpisodeGrade, EpisodeSettings, ToolCallResult
+from actors.rollout.episode import run_agent_episode
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeGrade, ToolCallResult
 from actors.tokens.chat_format import ChatFormat, ChatMessage, Tokenizer
-from launch.config.rollout import AgentLoopSection
+from launch.config.rollout import AgentSection
 from launch.demo.tokenizer import train_tokenizer
 from learner.data.sequences import join_sequences
 from protocol.errors import UserError
-from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest, TurnKind
+from protocol.trajectory import EpisodeStatus, TurnKind
 from sandbox.tasks.task import Task
+from tests.support.episodes import episode_context
 from tests.support.fake_policy import reply_of
-from tests.support.observers import FakeObserver
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -121,17 +123,25 @@ CASES = {
 async def test_thirty_turns_each_go_on_from_every_token_before(
     bare: Tokenizer, template: str, thinking: ThinkingMode, thought: str, thoughts: int, kind: AgentKind
 ) -> None:
-    settings = AgentLoopSection(kind=kind, thinking=thinking).settings
+    settings = AgentSection(kind=kind, thinking=thinking).make_spec()
     tokenizer, agent = qwen(bare, template), make_agent(settings)
     schemas = [tool.schema for tool in agent.offered_tools.values()]
     chat = ChatFormat(tokenizer, tools=schemas or None, thinking=thinking.template_argument)
     say = hermes if kind is AgentKind.HERMES else bash
     model, terminal = FakeModel(tokenizer, chat, lambda turn: thought.format(turn) + say(turn)), FakeTerminal()
-    episode = AgentEpisode(
-        RolloutRequest("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, terminal,
-        EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0), FakeObserver(),
-    )  # fmt: skip
-    trajectory = await episode.run()
+    context = episode_context(
+        EpisodeSettings(
+            max_turns=TURNS,
+            max_malformed=2,
+            max_new_tokens=4000,
+            context_tokens=60_000,
+            temperature=1.0,
+            nominal_tokens_per_s=1e9,
+            time_limit_s=60.0,
+        ),
+        TASK,
+    )
+    trajectory = await run_agent_episode(context, agent, chat, model.generate, terminal)
     assert trajectory.status is (EpisodeStatus.COMPLETED if kind is AgentKind.HERMES else EpisodeStatus.TURN_LIMIT)
 
     (segment,) = trajectory.segments
@@ -160,14 +170,23 @@ async def test_a_history_that_is_rendered_anew_is_the_templates_and_trains_thoug
     bare: Tokenizer,
 ) -> None:
     """Qwen3's template drops the thoughts of turns before a user's message: each is trained where it was sampled."""
-    tokenizer, agent = qwen(bare, "qwen3"), make_agent(AgentLoopSection(kind=AgentKind.BASH).settings)
+    tokenizer, agent = qwen(bare, "qwen3"), make_agent(AgentSection(kind=AgentKind.BASH).make_spec())
     chat = ChatFormat(tokenizer)
     model = FakeModel(tokenizer, chat, lambda turn: THINKS.format(turn) + bash(turn))
-    episode = AgentEpisode(
-        RolloutRequest("run", GroupId(1), 0, 8, "t", 11), TASK, agent, chat, model.generate, FakeTerminal(),
-        EpisodeSettings(TURNS, 2, 4000, 60_000, 1.0, 5.0, 9.0, 1e9, 60.0, history=HistoryMode.INDIVIDUAL), FakeObserver(),
-    )  # fmt: skip
-    trajectory = await episode.run()
+    context = episode_context(
+        EpisodeSettings(
+            max_turns=TURNS,
+            max_malformed=2,
+            max_new_tokens=4000,
+            context_tokens=60_000,
+            temperature=1.0,
+            nominal_tokens_per_s=1e9,
+            time_limit_s=60.0,
+            history=HistoryMode.INDIVIDUAL,
+        ),
+        TASK,
+    )
+    trajectory = await run_agent_episode(context, agent, chat, model.generate, FakeTerminal())
     messages = conversation(agent.opening_messages(TASK), lambda turn: THINKS.format(turn) + bash(turn), AgentKind.BASH)
     rendered = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, tools=None)
     assert model.asked[-1] == tokenizer.encode(rendered, add_special_tokens=False)
@@ -210,10 +229,10 @@ def test_a_template_that_knows_of_no_thinking_is_refused_where_it_is_told_to(bar
 
 def test_no_think_is_the_last_word_of_the_system_message() -> None:
     """SETA's place for it."""
-    first, *_ = make_agent(AgentLoopSection(thinking=ThinkingMode.NO_THINK).settings).opening_messages(TASK)
+    first, *_ = make_agent(AgentSection(thinking=ThinkingMode.NO_THINK).make_spec()).opening_messages(TASK)
     assert first == {"role": "system", "content": "Use the shell.\n/no_think"}
     only, _ = make_agent(
-        AgentLoopSection(kind="code_interpreter", thinking=ThinkingMode.NO_THINK).settings
+        AgentSection(kind="code_interpreter", thinking=ThinkingMode.NO_THINK).make_spec()
     ).opening_messages(TASK)
     assert only == {"role": "system", "content": "/no_think"}
 
@@ -221,7 +240,7 @@ def test_no_think_is_the_last_word_of_the_system_message() -> None:
 def test_calls_in_thoughts_that_the_prompt_opened_are_not_made(bare: Tokenizer) -> None:
     chat = ChatFormat(qwen(bare, "opening"))
     assert chat.reply_prefix == "<think>\n"
-    agent = make_agent(AgentLoopSection().settings)
+    agent = make_agent(AgentSection().make_spec())
     reading = agent.parse_reply(f"{chat.reply_prefix}maybe {hermes(2)}\n</think>\n\n{hermes(0)}")
     assert len(reading.actions) == 1
     assert ChatFormat(qwen(bare, "qwen3")).reply_prefix == ""

@@ -14,29 +14,32 @@ from typing import Any, Self, cast
 import orjson
 import pytest
 
-from actors.agents.prompt import PromptTemplate
-from actors.agents.settings import AgentSettings
 from actors.engines.messages import EngineUnavailable
+from actors.rewards.composite import BINARY_REWARD, CompositeReward, open_reward
 from actors.rewards.episode_result import EpisodeResult, ModelTurn
-from actors.rewards.settings import JudgeSettings, RewardSettings
-from actors.rollout.episode import EpisodeSettings
+from actors.rewards.settings import JudgeSettings, JudgeSpec, RewardSettings, RewardSpec
 from actors.rollout.stages import StageOverrun
 from actors.runtime.remote import Remote
 from actors.scheduler.evaluation import EvaluationAttempt
 from actors.scheduler.rollout_scheduler import RolloutScheduler
-from actors.workers import rollout_worker, sandbox_source
-from actors.workers.rollout_worker import RolloutWorker, WorkerSpec
+from actors.workers import attempt_runner, rollout_worker, sandbox_source
+from actors.workers.episode_runner import EpisodeRunner
+from actors.workers.rollout_worker import RolloutWorker
+from actors.workers.sandbox_source import AbsentSandboxSource, EpisodeSandboxSource, LocalSandboxSource
+from protocol.activity import ActivityLog
 from protocol.errors import InfraError
+from protocol.events import EventLog
 from protocol.journal import AppendOutcome
 from protocol.stream import NotAcknowledgedError
 from protocol.stream.sender import OnAcknowledged
 from protocol.trajectory import EpisodeStatus, GroupId, InfraFailure, Reward, RolloutRequest, Trajectory
 from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
-from sandbox.pool.sandbox_pool import PoolSettings
+from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.providers.interface import LocalSandbox
 from sandbox.tasks.task import Task
 from tests.support.fake_judge import nobody
 from tests.support.trajectories import make_trajectory
+from tests.support.worker_specs import worker_spec
 
 
 class FakePool:
@@ -122,6 +125,7 @@ class FakeConductor:
         return self.late
 
 
+TASKS = {"t": Task("t", "list")}
 POOLS: list[FakePool] = []
 SENDERS: list[FakeSender] = []
 
@@ -143,17 +147,10 @@ def made(tmp_path: Path, conductor: FakeConductor, monkeypatch: pytest.MonkeyPat
     SENDERS.clear()
     monkeypatch.setattr(sandbox_source, "SandboxPool", FakePool)
     monkeypatch.setattr(rollout_worker, "TrajectorySender", FakeSender)
-    monkeypatch.setattr(rollout_worker, "load_chat_format", lambda *_, **__: None)
-    settings = WorkerSpec(
-        name="worker-0-0", node="node-0", run_id="r", run_dir=tmp_path, model_path="",
-        agent=AgentSettings(prompt=PromptTemplate("")), endpoint="",
-        curve=None, episodes=2, episode=cast("EpisodeSettings", None), episode_deadline_s=600.0,
-        acquire_timeout_s=1.0, cleanup_timeout_s=0.05,
-        command_timeout_s=1.0, grade_timeout_s=1.0, observation_chars=1, send_deadline_s=1.0,
-        pool=cast("PoolSettings", None),
-    )  # fmt: skip
+    monkeypatch.setattr(rollout_worker, "load_chat_format", lambda *_, **__: SimpleNamespace(tokenizer=None))
+    spec = worker_spec(tmp_path, cleanup_timeout_s=0.05)
     return RolloutWorker(
-        settings, cast("Remote[RolloutScheduler]", conductor), (cast("Any", SimpleNamespace(name="engine-0")),)
+        spec, cast("Remote[RolloutScheduler]", conductor), (cast("Any", SimpleNamespace(name="engine-0")),)
     )
 
 
@@ -189,10 +186,10 @@ async def test_an_episode_that_is_given_up_is_told(
         await asyncio.sleep(600)
         raise AssertionError
 
-    monkeypatch.setattr(RolloutWorker, "_run_episode", endless)
+    monkeypatch.setattr(EpisodeRunner, "run", endless)
     conductor.tickets = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(made.run({}))
+        group.create_task(made.run(TASKS))
         await begun.wait()
         await made.cancel_training()
         await made.stop()
@@ -204,33 +201,41 @@ async def test_only_the_episode_that_a_person_gives_up_ends(
 ) -> None:
     begun: list[int] = []
 
-    async def endless(_: RolloutWorker, ticket: RolloutRequest) -> Trajectory:
+    async def endless(_: EpisodeRunner, ticket: RolloutRequest, task: Task) -> Trajectory:
         begun.append(ticket.sample)
         await asyncio.sleep(600)
         raise AssertionError
 
-    monkeypatch.setattr(RolloutWorker, "_run_episode", endless)
+    monkeypatch.setattr(EpisodeRunner, "run", endless)
     conductor.tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in (0, 1)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(made.run({}))
+        group.create_task(made.run(TASKS))
         while len(begun) < 2:  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
         await made.cancel_attempts(["train-g000001-s00", "train-g000009-s00"])
-        while len(made._running) > 1:  # noqa: ASYNC110  no event tells
+        while not told_by_worker(tmp_path):  # noqa: ASYNC110  no event tells
             await asyncio.sleep(0)
-        assert list(made._running) == ["train-g000001-s01-a0"]
-        assert ("episode.cancelled", "train-g000001-s00-a0") in told_by_worker(tmp_path)
+        assert told_by_worker(tmp_path) == [("episode.cancelled", "train-g000001-s00-a0")]
         await made.stop()
 
 
-async def test_a_ticket_that_comes_after_the_stop_is_not_begun(made: RolloutWorker, conductor: FakeConductor) -> None:
-    """Its episode would be cancelled by nobody."""
+async def test_a_request_that_comes_after_the_stop_is_not_begun(
+    made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would cancel its episode."""
+    begun: list[RolloutRequest] = []
+
+    async def episode(_: EpisodeRunner, request: RolloutRequest, task: Task) -> Trajectory:
+        begun.append(request)
+        raise AssertionError
+
+    monkeypatch.setattr(EpisodeRunner, "run", episode)
     conductor.late = [RolloutRequest("r", GroupId(1), 0, 8, "t", 11)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(made.run({}))
         await conductor.asked.wait()
         await made.stop()
-    assert made._running == {}
+    assert begun == []
 
 
 async def test_one_that_is_told_to_run_again_is_another_incarnation(
@@ -326,12 +331,12 @@ async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
     failure: InfraFailure,
 ) -> None:
     """A sandbox that vanishes twice is the agent's doing, one that is lost never is."""
-    monkeypatch.setattr(RolloutWorker, "_run_episode", fails_with(error))
-    monkeypatch.setattr(rollout_worker, "_BACK_OFF_S", 0.0)
+    monkeypatch.setattr(EpisodeRunner, "run", fails_with(error))
+    monkeypatch.setattr(attempt_runner, "_MAX_BACK_OFF_S", 0.0)
     tickets = [RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2)]
     conductor.tickets = [*tickets]
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(made.run({}))
+        group.create_task(made.run(TASKS))
         for ticket in tickets:
             method, given_back, why, detail = await conductor.told.get()
             assert (method, given_back, why) == (RolloutScheduler.report_failed, ticket, failure)
@@ -342,10 +347,10 @@ async def test_a_failed_episode_costs_its_ticket_and_is_blamed_on_what_failed(
 async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_acknowledged(
     made: RolloutWorker, conductor: FakeConductor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    async def episode(_: RolloutWorker, ticket: RolloutRequest) -> Trajectory:
+    async def episode(_: EpisodeRunner, ticket: RolloutRequest, task: Task) -> Trajectory:
         return replace(make_trajectory(reward=1.0), request=ticket, reward=Reward(0.9, {}))
 
-    monkeypatch.setattr(RolloutWorker, "_run_episode", episode)
+    monkeypatch.setattr(EpisodeRunner, "run", episode)
     wanted, late = (RolloutRequest("r", GroupId(1), sample, 8, "t", 11) for sample in range(2))
     evaluated = replace(wanted, purpose="before")
     conductor.tickets = [wanted, late, evaluated]
@@ -364,33 +369,42 @@ async def test_each_finished_episode_is_reported_and_only_what_is_durable_as_ack
     ], "the last one while the sender was drained"
 
 
-async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_judge(
-    made: RolloutWorker, conductor: FakeConductor
-) -> None:
-    """Else a run is trained for something else than its configuration says, or an evaluation waits for a judge."""
-    judge = JudgeSettings(url=nobody(), model="j", prompt="$task $step")
-    made._settings = replace(made._settings, reward=RewardSettings(outcome="tcr", judge=judge))
-    ticket = RolloutRequest("r", GroupId(1), 0, 8, "t", 11)
-    played = EpisodeResult("do", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0, (ModelTurn("hm"),))
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(made.run({}))
-        await conductor.asked.wait()
-        trained = await made._rewarding(ticket).compute_reward(played)
-        evaluated = await made._rewarding(replace(ticket, purpose="before")).compute_reward(played)
-        await made.stop()
+def runner(reward: CompositeReward, sandboxes: EpisodeSandboxSource, run_dir: Path = Path()) -> EpisodeRunner:
+    return EpisodeRunner(
+        spec=worker_spec(run_dir, cleanup_timeout_s=0.05),
+        agent=cast("Any", None),
+        chat=cast("Any", None),
+        generate=cast("Any", None),
+        reward=reward,
+        sandboxes=sandboxes,
+        harnesses=None,
+        environments=None,
+        events=EventLog(run_dir, "worker-0-0", "node-0"),
+        activity=ActivityLog(run_dir, "worker-0-0", "worker"),
+    )
+
+
+async def test_training_episodes_have_the_runs_reward_and_evaluations_ask_no_judge(tmp_path: Path) -> None:
+    """Otherwise a run is trained for something else than its configuration says, or an evaluation waits for a judge."""
+    judge = JudgeSpec(JudgeSettings(url=nobody(), model="j", votes=1), "$task $step")
+    request = RolloutRequest("r", GroupId(1), 0, 8, "t", 11)
+    result = EpisodeResult("do", EpisodeStatus.COMPLETED, (), 0.0, False, 0.0, (ModelTurn("hm"),))
+    async with asyncio.timeout(60), open_reward(RewardSpec("tcr", RewardSettings(), judge)) as reward:
+        episodes = runner(reward, AbsentSandboxSource(), tmp_path)
+        trained = await episodes.reward_for(request).compute_reward(result)
+        evaluated = await episodes.reward_for(replace(request, purpose="before")).compute_reward(result)
     assert (trained.reward.total, trained.reward.parts["judge_down"]) == (-1.0, 1.0)
     assert (evaluated.reward.total, "judge_down" in evaluated.reward.parts) == (-1.0, False)
 
 
-async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(
-    made: RolloutWorker, conductor: FakeConductor, tmp_path: Path
-) -> None:
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(made.run({}))
-        await conductor.asked.wait()
-        async with made._sandbox(Task("t", "")) as sandbox:
-            assert isinstance(sandbox, LocalSandbox)
-            graded = sandbox.container
-        await made.stop()
+async def test_what_was_graded_is_not_lost_for_a_sandbox_that_is_slow_to_end(tmp_path: Path) -> None:
+    sandboxes = LocalSandboxSource(cast("SandboxPool", FakePool(cast("PoolSettings", None))))
+    episodes = runner(BINARY_REWARD, sandboxes, tmp_path)
+    async with (
+        asyncio.timeout(60),
+        episodes.hold_sandbox(RolloutRequest("r", GroupId(1), 0, 8, "t", 11), Task("t", "")) as sandbox,
+    ):
+        assert isinstance(sandbox, LocalSandbox)
+        graded = sandbox.container
     assert graded == "c1"
     assert b'"sandbox.slow_cleanup"' in (tmp_path / "events" / "worker-0-0.jsonl").read_bytes()

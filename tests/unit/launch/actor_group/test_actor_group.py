@@ -22,7 +22,8 @@ from actors.runtime.remote_errors import RemoteError
 from actors.scheduler.rollout_scheduler import RolloutScheduler
 from actors.weight_transport.host_cache import HostWeightCache
 from actors.weight_transport.source import WeightSource
-from actors.workers.rollout_worker import RolloutWorker, WorkerSpec
+from actors.workers.rollout_worker import RolloutWorker
+from actors.workers.settings import WorkerSpec
 from launch.actor_group import group as group_module
 from launch.actor_group import health_monitor
 from launch.actor_group.group import ActorGroup

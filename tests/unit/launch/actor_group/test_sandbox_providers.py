@@ -35,7 +35,7 @@ def config(*overrides: str) -> RunConfig:
 
 
 def check(said: RunConfig, **environment: str) -> None:
-    check_provider(said, make_agent(said.agent.settings), environment)
+    check_provider(said, make_agent(said.agent.make_spec()), environment)
 
 
 def test_servers_are_those_of_the_configuration_else_of_the_environment() -> None:

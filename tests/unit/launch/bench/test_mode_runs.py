@@ -25,9 +25,9 @@ from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.staleness import AdmissionMode
 from protocol.trajectory import EpisodeStatus, GroupId, RolloutRequest
-from sandbox.session.sandbox_session import SandboxSession
 from sandbox.session.shell import CommandResult
 from sandbox.tasks.task import Task
+from tests.support.episodes import sandbox_of
 
 ASYNC, SYNC, ONE = AdmissionMode.ASYNC, AdmissionMode.SYNC, AdmissionMode.ONE_STEP_OFF
 WAITS = ToolDelays("0/1", median_s=3.0, p95_s=12.0)
@@ -65,7 +65,7 @@ class FakeShell:
 
 async def test_only_the_first_command_of_an_episode_waits() -> None:
     shell = FakeShell()
-    terminal = delay_first_command(SandboxTerminal(cast("SandboxSession", shell), TASK, 60.0, 5.0, 100), TICKET, WAITS)
+    terminal = delay_first_command(TICKET, SandboxTerminal(sandbox_of(shell, TASK), TASK, 60.0, 5.0, 100), WAITS)
     for name, command in (("no_such_tool", "ls"), ("shell_exec", "ls"), ("shell_exec", "pwd")):
         await terminal.call(name, {"command": command}, lambda _: None)
     assert shell.ran == [f"sleep {WAITS.draw_delay_s('t', 1):.3f}\nls", "pwd"]
@@ -73,8 +73,8 @@ async def test_only_the_first_command_of_an_episode_waits() -> None:
 
 async def test_an_evaluation_does_not_wait() -> None:
     shell = FakeShell()
-    usual = SandboxTerminal(cast("SandboxSession", shell), TASK, 60.0, 5.0, 100)
-    await delay_first_command(usual, replace(TICKET, purpose="after"), WAITS).call(
+    usual = SandboxTerminal(sandbox_of(shell, TASK), TASK, 60.0, 5.0, 100)
+    await delay_first_command(replace(TICKET, purpose="after"), usual, WAITS).call(
         "shell_exec", {"command": "ls"}, lambda _: None
     )
     assert shell.ran == ["ls"]

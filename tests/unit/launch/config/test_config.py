@@ -15,9 +15,8 @@ from pydantic import BaseModel
 
 from actors.agents.prompt import load_agent_prompt
 from actors.agents.settings import AgentKind, ThinkingMode, ToolsetKind
-from actors.rewards.settings import ProcessRewardKind, RewardSettings, RewardTarget
+from actors.rewards.settings import ProcessRewardKind, RewardSettings, RewardSpec, RewardTarget, make_reward_spec
 from launch.actor_group.learner_group import learner_spec
-from launch.actor_group.reward_settings import make_reward_settings
 from launch.config import (
     ConfigError,
     DevicePlacement,
@@ -258,12 +257,16 @@ def test_rewards_that_would_do_harm_or_nothing_are_refused_with_the_remedy(overr
     assert says in str(caught.value)
 
 
+def reward_spec_of(config: RunConfig) -> RewardSpec:
+    return make_reward_spec(config.rollout, config.reward, config.judge)
+
+
 def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path) -> None:
-    assert make_reward_settings(load_recipe("demo")) == RewardSettings()
+    assert reward_spec_of(load_recipe("demo")) == RewardSpec("binary", RewardSettings())
     key, prompt = tmp_path / "key", tmp_path / "mine.txt"
     key.write_text("s3cret\n")
     prompt.write_text("$task $step")
-    told = make_reward_settings(
+    told = reward_spec_of(
         load_recipe(
             "demo",
             [*JUDGED, "rollout.reward=pass_ratio_with_bonus", "reward.bonus=1.0", "reward.discount=0.9",
@@ -271,15 +274,19 @@ def test_workers_are_told_the_rewards_that_the_configuration_says(tmp_path: Path
              f"judge.key_file={key}", f"judge.prompt={prompt}"],
         )
     )  # fmt: skip
-    assert (told.outcome, told.bonus, told.discount) == ("pass_ratio_with_bonus", 1.0, 0.9)
-    assert (told.process, told.process_cap, told.process_into) == (ProcessRewardKind.ART, 0.1, RewardTarget.TOTAL)
+    assert (told.outcome, told.settings.bonus, told.settings.discount) == ("pass_ratio_with_bonus", 1.0, 0.9)
+    assert (told.settings.process, told.settings.process_cap, told.settings.process_into) == (
+        ProcessRewardKind.ART,
+        0.1,
+        RewardTarget.TOTAL,
+    )
     assert told.judge is not None
-    assert (told.judge.url, told.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
-    assert (told.judge.prompt, told.judge.votes, told.judge.coefficient) == ("$task $step", 5, 0.5)
+    assert (told.judge.settings.api_url, told.judge.key) == ("http://127.0.0.1:30000/v1", "s3cret")
+    assert (told.judge.prompt, told.judge.settings.votes, told.judge.settings.coefficient) == ("$task $step", 5, 0.5)
     with_path = load_recipe("demo", [*JUDGED, "judge.url=http://127.0.0.1:30000/api/v2/"])
-    judge = make_reward_settings(with_path).judge
+    judge = reward_spec_of(with_path).judge
     assert judge is not None
-    assert judge.url == "http://127.0.0.1:30000/api/v2"
+    assert judge.settings.api_url == "http://127.0.0.1:30000/api/v2"
 
 
 @pytest.mark.parametrize("content", [None, "", "two\nlines", "schlüssel"])
@@ -288,7 +295,7 @@ def test_a_key_that_is_none_is_refused_before_the_run(content: str | None, tmp_p
     if content is not None:
         key.write_text(content)
     with pytest.raises(UserError, match=r"judge\.key_file"):
-        make_reward_settings(load_recipe("demo", [*JUDGED, f"judge.key_file={key}"]))
+        reward_spec_of(load_recipe("demo", [*JUDGED, f"judge.key_file={key}"]))
 
 
 def test_context_parallel_ranks_hold_a_longer_episode_together() -> None:
@@ -427,11 +434,11 @@ def test_a_machine_s_capacity_bounds_its_own_sandboxes_alone() -> None:
 def test_each_kind_of_agent_is_told_its_form_and_reads_only_keys_of_its_own() -> None:
     other = ["warm_start.enabled=false", "agent.system_prompt=Use the shell."]
     for kind in AgentKind:
-        told = load_recipe("demo", [*other, f"agent.kind={kind}"]).agent.settings
-        assert told.kind == kind
+        told = load_recipe("demo", [*other, f"agent.kind={kind}"]).agent.make_spec()
+        assert told.settings.kind == kind
         assert (told.prompt.system == "Use the shell.") is (kind is AgentKind.HERMES)
     mine = [*other, "agent.kind=bash", "agent.system_prompt=mine", "agent.prompt=bash-1"]
-    assert load_recipe("demo", mine).agent.settings.prompt == load_agent_prompt("bash-1")
+    assert load_recipe("demo", mine).agent.make_spec().prompt == load_agent_prompt("bash-1")
     with pytest.raises(ConfigError, match=r"and agent\.kind, toolset, prompt, thinking and history would not be read"):
         load_recipe("demo", [*other, "agent.toolset=seta", "agent.harness=agent"])
     with pytest.raises(ConfigError, match=r"has its own: leave agent\.toolset out"):

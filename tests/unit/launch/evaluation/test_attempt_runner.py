@@ -16,22 +16,12 @@ from launch.evaluation.standalone.attempt_runner import EvaluationContext, run_a
 from protocol.trajectory import EpisodeStatus, TestResult
 from sandbox.errors import SandboxLost, SandboxStartError
 from sandbox.tasks.task import Task
+from tests.support.worker_specs import worker_spec
 
 if TYPE_CHECKING:
-    from actors.workers.rollout_worker import WorkerSpec
     from sandbox.pool.sandbox_pool import SandboxPool
 
 TASK = Task("t", "Answer.", answer="7")
-
-
-@dataclass
-class FakeSettings:
-    episode_deadline_s: float = 60.0
-    acquire_timeout_s: float = 10.0
-    cleanup_timeout_s: float = 10.0
-    grade_timeout_s: float = 10.0
-    command_timeout_s: float = 10.0
-    observation_chars: int = 100
 
 
 @dataclass
@@ -62,7 +52,7 @@ async def attempt(pool: FakePool, acts: Exception | None = None) -> AttemptRecor
 
     ground = EvaluationContext(
         cast("SandboxPool", pool),
-        cast("WorkerSpec", FakeSettings()),
+        worker_spec(acquire_timeout_s=10.0),
         {},
         lambda *_: ScriptedSolverRun(act, final_answer="\\boxed{7}"),
         BINARY_REWARD,

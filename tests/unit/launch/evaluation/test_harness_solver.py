@@ -10,8 +10,8 @@ from typing import cast
 import pytest
 
 from actors.rewards.episode_result import ModelTurn, ToolCallRecord
-from actors.rollout.episode import SandboxDestroyedByAgent
 from actors.rollout.harness import HarnessRun
+from actors.rollout.terminal import SandboxDestroyedByAgent
 from launch.evaluation.attempts import AttemptUsage
 from launch.evaluation.solvers.harnesses import HarnessSolverRun, StartedHarness
 from protocol.errors import InfraError

@@ -12,7 +12,8 @@ import pytest
 
 from actors.agents.registry import make_agent
 from actors.rollout.chat_policy import truncate_by_length
-from actors.rollout.episode import EpisodeSettings, SandboxDestroyedByAgent, ToolCallResult
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import SandboxDestroyedByAgent, ToolCallResult
 from launch.config import RunConfig
 from launch.evaluation.attempts import AttemptFailure, AttemptStage, AttemptVerdict
 from launch.evaluation.results.evaluation_settings import EvaluationSettings
@@ -42,7 +43,7 @@ def of_texts(
 ) -> RecordedTrajectory:
     chat = chat_of(run)
     made = trajectory(run, texts, settings=settings, see=see)
-    return build_recorded_trajectory("demo-1/t", made, make_agent(run.agent.settings), chat, TemplateInverter(chat))
+    return build_recorded_trajectory("demo-1/t", made, make_agent(run.agent.make_spec()), chat, TemplateInverter(chat))
 
 
 def replayed(
@@ -50,7 +51,7 @@ def replayed(
 ) -> tuple[ReplayEpisode, EpisodeStatus | None]:
     assert found.verdict is not None
     origin = TrajectoryOrigin(
-        "runs/demo-1", "m", make_agent(run.agent.settings), EvaluationSettings(run, "", Path()), {}, truncate_by_length
+        "runs/demo-1", "m", make_agent(run.agent.make_spec()), EvaluationSettings(run, "", Path()), {}, truncate_by_length
     )
     playing = create_replay_episode(
         found, origin, TASK, terminal, then=found.verdict, observer=FakeObserver(), settings=LIMITS
@@ -65,7 +66,7 @@ def replayed(
 def test_the_same_is_done_in_the_same_order_and_seen(kind: str, texts: list[str]) -> None:
     run = config(f"agent.kind={kind}")
     commands: list[str] = []
-    settings = replace(LIMITS, max_turns=len(texts))
+    settings = LIMITS.model_copy(update={"max_turns": len(texts)})
     found = of_texts(run, texts, settings=settings, see=lambda terminal: commands.extend(terminal.calls))
     terminal = Terminal()
     playing, status = replayed(run, found, terminal)
@@ -98,7 +99,7 @@ def test_what_is_seen_now_stands_beside_what_was_seen_then() -> None:
 def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
     """Else a replay passes tests that the agent had no time to pass."""
     run = config("agent.kind=hermes")
-    late = replace(LIMITS, time_limit_s=0.008)  # each call takes 5 ms
+    late = LIMITS.model_copy(update={"time_limit_s": 0.008})  # each call takes 5 ms
     found = of_texts(run, [f"{call('ls')}\n{call('cat a')}\n{call('touch x')}", "done"], settings=late)
     assert found.verdict is not None
     assert (found.verdict.status, found.verdict.passed, found.replies[0].calls_run) == (
@@ -115,7 +116,7 @@ def test_what_was_not_run_for_want_of_time_is_not_run_now() -> None:
 def test_an_answer_that_came_too_late_is_not_given_now() -> None:
     run = config("agent.kind=json")
     stop = json.dumps({"action": {"type": "stop", "params": {"answers": {"command": "touch x"}}}})
-    found = of_texts(run, [stop], settings=replace(LIMITS, nominal_tokens_per_s=0.01))
+    found = of_texts(run, [stop], settings=LIMITS.model_copy(update={"nominal_tokens_per_s": 0.01}))
     assert found.verdict is not None
     assert (found.verdict.status, found.verdict.passed) == (EpisodeStatus.TIME_LIMIT, False)
     terminal = Terminal()
@@ -128,7 +129,7 @@ def test_an_answer_that_came_too_late_is_not_given_now() -> None:
 
 def test_a_limit_that_ended_it_then_is_how_it_ends_now() -> None:
     run = config("agent.kind=hermes")
-    found = of_texts(run, [call("ls"), call("touch x")], settings=replace(LIMITS, max_turns=2))
+    found = of_texts(run, [call("ls"), call("touch x")], settings=LIMITS.model_copy(update={"max_turns": 2}))
     playing, status = replayed(run, found, Terminal())
     assert status is EpisodeStatus.TURN_LIMIT
     assert len(playing.turns) == 2

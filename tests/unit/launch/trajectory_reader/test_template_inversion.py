@@ -29,7 +29,7 @@ def read(kind: str, template: str, history: str, thought: str = "") -> tuple[Rec
     made = trajectory(run, texts, template=template, see=lambda terminal: commands.extend(terminal.calls))
     chat = chat_of(run, template)
     return (
-        build_recorded_trajectory("r/t", made, make_agent(run.agent.settings), chat, TemplateInverter(chat)),
+        build_recorded_trajectory("r/t", made, make_agent(run.agent.make_spec()), chat, TemplateInverter(chat)),
         made,
         commands,
     )
@@ -41,7 +41,7 @@ def read(kind: str, template: str, history: str, thought: str = "") -> tuple[Rec
 def test_a_run_s_conversation_is_what_was_said_and_told(kind: str, template: str, history: str) -> None:
     thought = "<think>\nhm\n</think>\n\n" if template == "qwen3" else ""
     found, made, commands = read(kind, template, history, thought)
-    agent = make_agent(config(f"agent.kind={kind}").agent.settings)
+    agent = make_agent(config(f"agent.kind={kind}").agent.make_spec())
     said = [thought + text for text in (HERMES if kind == "hermes" else BASH)]
     assert list(found.opening) == agent.opening_messages(Task(id="t", instruction="Do t."))
     assert [reply.text for reply in found.replies] == said[: len(found.replies)]
@@ -78,7 +78,7 @@ def test_a_prompt_that_nobody_can_see_through_is_one_message() -> None:
 def test_agents_tell_nothing_of_what_they_are_not_asked(tmp_path: Path) -> None:
     """The placeholders that stand for outcomes are answers that every agent of ours takes."""
     for kind in ("hermes", "bash", "json", "keystrokes", "code_interpreter"):
-        agent = make_agent(config(f"agent.kind={kind}").agent.settings)
+        agent = make_agent(config(f"agent.kind={kind}").agent.make_spec())
         reading = agent.parse_reply("no action at all")
         if reading.actions and not reading.final:
             assert agent.format_outcomes([ActionOutcome(action, "") for action in reading.actions])

@@ -1,0 +1,108 @@
+"""The journal and the export for readers, in the one thread that does all their work, in the order of the calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
+
+from protocol import codec
+from protocol.errors import UserError
+from protocol.journal import AppendOutcome, ClosedGroup, Journal, JournalSettings, TrajectoryArrival
+from protocol.run_directory.trajectory_export import TRAJECTORIES_FOLDER, TrajectoryExporter
+from protocol.stream import ReceivedTrajectory
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class StoredBatch(NamedTuple):
+    """What became of a batch of trajectories."""
+
+    outcomes: Sequence[AppendOutcome]
+    closed: Sequence[ClosedGroup]
+    """Groups that closed with it."""
+
+
+class JournalThread:
+    """An open journal and its exporter."""
+
+    def __init__(self, thread: ThreadPoolExecutor, journal: Journal, exporter: TrajectoryExporter) -> None:
+        self._thread, self.journal, self.exporter = thread, journal, exporter
+
+    @staticmethod
+    async def open(run_dir: Path, settings: JournalSettings) -> JournalThread:
+        """Open the journal of ``run_dir``, and export what was stored and not exported.
+
+        Raises UserError for a network file system or an older copy of the journal, JournalError for another run's."""
+        thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+
+        def open_both() -> tuple[Journal, TrajectoryExporter]:
+            journal = Journal(run_dir / "buffer" / "journal.sqlite", settings)
+            try:
+                return journal, _open_exporter(run_dir, journal)
+            except BaseException:
+                journal.close()
+                raise
+
+        try:
+            journal, exporter = await asyncio.get_running_loop().run_in_executor(thread, open_both)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return JournalThread(thread, journal, exporter)
+
+    async def call(self, method: Callable[Concatenate[Journal, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run ``method`` of the journal in its thread."""
+        return await self.run(method, self.journal, *args, **kwargs)
+
+    async def run(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run ``work`` in the journal's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, partial(work, *args, **kwargs))
+
+    async def store(self, items: Sequence[ReceivedTrajectory]) -> StoredBatch:
+        """Append and export a batch; it is durable on return.  Raises DiskFullError."""
+        return await self.run(self._store, items, [item.to_arrival() for item in items])
+
+    def _store(self, items: Sequence[ReceivedTrajectory], arrivals: Sequence[TrajectoryArrival]) -> StoredBatch:
+        outcomes, closed = self.journal.append_batch(arrivals)
+        for item, arrival, outcome in zip(items, arrivals, outcomes, strict=True):
+            if outcome is AppendOutcome.APPENDED:
+                self.exporter.export_trajectory(item.summary, arrival.blob)
+        return StoredBatch(outcomes, closed)
+
+    async def close(self) -> None:
+        """Close the journal and end the thread."""
+        await self.run(self.journal.close)
+        self._thread.shutdown()
+
+
+def _open_exporter(run_dir: Path, journal: Journal) -> TrajectoryExporter:
+    exporter = TrajectoryExporter(run_dir)
+    _require_newest(run_dir, journal, exporter.read_newest_id())
+    stored = dict(journal.iterate_payloads())
+    for name in exporter.find_unexported(stored):
+        blob = stored[name]()
+        try:
+            summary = codec.inspect_blob(blob)
+        except codec.CodecError:  # whoever leases it is told so, with the remedy
+            exporter.failures += 1
+        else:
+            exporter.export_trajectory(summary, blob)
+    return exporter
+
+
+def _require_newest(run_dir: Path, journal: Journal, exported: str | None) -> None:
+    """Raise UserError if the journal is an older copy.
+
+    Acknowledged trajectories would be lost without notice, and their names given to others."""
+    if exported is not None and journal.is_older_copy(exported):
+        path = journal.path
+        raise UserError(
+            f"{path} is older than what was exported from it: it does not know {exported}, which was acknowledged. "
+            f"Put the right one back, with its {path.name}-wal, or, to go on without what it does not know, move "
+            f"{run_dir / TRAJECTORIES_FOLDER} away"
+        )

@@ -1,0 +1,142 @@
+"""The agent's loop: sample a reply, parse it, run its tools, tell the policy what happened, until a limit or the end.
+
+The loop does not know what answers it (:class:`actors.rollout.policy.Policy`) nor where tools run
+(:class:`actors.rollout.terminal.EpisodeTerminal`).  The agent's time counts tool execution and sampled tokens at a
+nominal rate, not queueing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from actors.agents.agent import ActionOutcome, Agent, AgentAction, AgentToolCall, MalformedAction, ParsedReply
+from actors.rewards.episode_result import EpisodeTranscript, make_call_record
+from actors.rollout.observer import EpisodeObserver
+from actors.rollout.policy import ContextFullError, Policy, PolicyCompletion
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.terminal import EpisodeTerminal
+from actors.tokens.segment_tree import ObservationSource
+from protocol.trajectory import EpisodeStatus
+from sandbox.tasks.task import Task
+
+_DESCRIPTIVE_ARGUMENTS = ("command", "code", "keystrokes")
+"""Arguments that say what a call does, for people."""
+
+
+@dataclass(slots=True)
+class AgentLoop:
+    """One run of an agent on a task.
+
+    ``run`` may be called once; the other fields can be read while it runs and after it was cancelled."""
+
+    task: Task
+    agent: Agent
+    policy: Policy
+    terminal: EpisodeTerminal
+    settings: EpisodeSettings
+    observer: EpisodeObserver
+    transcript: EpisodeTranscript = field(default_factory=EpisodeTranscript)
+    prompt_tokens: int = 0
+    """Sum over all prompts."""
+    sampled_tokens: int = 0
+    generate_ms: float = 0.0
+    tool_ms: float = 0.0
+    _used_s: float = 0.0
+    """Agent time used so far."""
+    _malformed_in_a_row: int = 0
+
+    async def run(self) -> EpisodeStatus:
+        """Run until the agent has finished or a limit is reached.  Raises InfraError and SandboxDestroyedByAgent."""
+        limit = self.settings.max_new_tokens
+        for turn in range(self.settings.max_turns):
+            room = self.policy.remaining_tokens
+            if room < 1:
+                return EpisodeStatus.CONTEXT_LIMIT
+            try:
+                completion = await self._sample_reply(turn, min(limit, room))
+            except ContextFullError:
+                return EpisodeStatus.CONTEXT_LIMIT
+            reply = self.agent.parse_reply(self.policy.reply_prefix + completion.text)
+            if completion.finish == "length" and (reply.final or not reply.has_calls):
+                if room <= limit:
+                    self._commit_reply(completion, ParsedReply([]), malformed=True)
+                    return EpisodeStatus.CONTEXT_LIMIT
+                if reply.final:
+                    reply = ParsedReply([MalformedAction(f"the reply was cut after {completion.tokens} tokens")])
+            self._commit_reply(completion, reply, malformed=reply.is_malformed)
+            if (status := await self._run_actions(reply)) is not None:
+                return status
+        return EpisodeStatus.TURN_LIMIT
+
+    @property
+    def _time_is_up(self) -> bool:
+        return self._used_s >= min(self.task.agent_timeout_s, self.settings.time_limit_s)
+
+    async def _sample_reply(self, turn: int, max_new_tokens: int) -> PolicyCompletion:
+        completion = await self.policy.complete(turn, max_new_tokens)
+        self.prompt_tokens += completion.prompt_tokens
+        self.sampled_tokens += completion.tokens
+        self.generate_ms += completion.ms
+        self._used_s += completion.tokens / self.settings.nominal_tokens_per_s
+        self.observer.on_turn(turn, completion.text, completion.tokens, completion.versions, completion.ms)
+        return completion
+
+    def _commit_reply(self, completion: PolicyCompletion, reply: ParsedReply, *, malformed: bool) -> None:
+        self.policy.commit_reply(malformed=malformed)
+        calls = [
+            make_call_record(each.name, each.arguments) for each in reply.actions if isinstance(each, AgentToolCall)
+        ]
+        self.transcript.add_turn(completion.text, calls[: self.settings.max_calls or None], malformed=malformed)
+
+    async def _run_actions(self, reply: ParsedReply) -> EpisodeStatus | None:
+        """Run the reply's actions and tell the policy their outcomes; return the status if the episode has ended."""
+        late = self._time_is_up
+        outcomes: list[ActionOutcome] = []
+        for action in reply.actions:
+            calls_before = sum(isinstance(outcome.action, AgentToolCall) for outcome in outcomes)
+            outcomes.append(await self._run_action(action, calls_before))
+        if reply.final:
+            return EpisodeStatus.TIME_LIMIT if late and outcomes else EpisodeStatus.COMPLETED
+        messages = self.agent.format_outcomes(outcomes)
+        if messages is None:
+            return EpisodeStatus.COMPLETED
+        fits = self.policy.append_observation(messages, _observation_source(outcomes))
+        if self._malformed_in_a_row >= self.settings.max_malformed:
+            return EpisodeStatus.MALFORMED_LIMIT
+        if self._time_is_up:
+            return EpisodeStatus.TIME_LIMIT
+        return None if fits else EpisodeStatus.CONTEXT_LIMIT
+
+    async def _run_action(self, action: AgentAction, calls_before: int) -> ActionOutcome:
+        """Run one action; ``calls_before`` is the number of calls before it in the same reply."""
+        if isinstance(action, MalformedAction):
+            self._malformed_in_a_row += 1
+            return ActionOutcome(action, f"Error: {action.reason}")
+        self._malformed_in_a_row = 0
+        if self._time_is_up:  # the remaining calls of a reply with many
+            return ActionOutcome(action, "Error: not run, your time is up", ran=False)
+        if 0 < self.settings.max_calls <= calls_before:
+            limit = self.settings.max_calls
+            return ActionOutcome(action, f"Error: not run, as at most {limit} of a reply's calls are", ran=False)
+        self.observer.on_call(action.name, _describe_call(action))
+        answer = await self.terminal.call(action.name, action.arguments, self.observer.on_output)
+        text = self._truncate_observation(answer.text)
+        self.transcript.add_tool_result(text, answer.exit_code, timed_out=answer.timed_out)
+        self.observer.on_result(answer.raw or answer.text)
+        self.tool_ms += answer.ms
+        self._used_s += answer.ms / 1000
+        return ActionOutcome(action, text, answer.raw, answer.exit_code, answer.ms)
+
+    def _truncate_observation(self, text: str) -> str:
+        limit = self.settings.observation_tokens
+        return self.policy.truncate_text(text, limit) if limit else text
+
+
+def _observation_source(outcomes: list[ActionOutcome]) -> ObservationSource:
+    tools = [each.action.name for each in outcomes if isinstance(each.action, AgentToolCall) and each.ran]
+    return ObservationSource(",".join(tools), outcomes[-1].exit_code, sum(each.ms for each in outcomes))
+
+
+def _describe_call(call: AgentToolCall) -> str:
+    described = (call.arguments.get(name) for name in _DESCRIPTIVE_ARGUMENTS)
+    return next((each for each in described if isinstance(each, str)), f"{call.name}({call.arguments})")

@@ -1,0 +1,137 @@
+"""An episode's settings: its part of ``[agent]``, and ``[sampling]``.
+
+Light: the configuration imports it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from actors.agents.settings import HistoryMode
+from protocol.settings import ConfigSection, CountInt, PositiveInt, Seconds
+
+_MIN_OBSERVATION_TOKENS = 32
+"""The marker of what was omitted takes about a third of these."""
+
+
+class HarnessSettings(ConfigSection):
+    """An agent process in the sandbox that asks the policy over HTTP."""
+
+    harness: str = ""
+    """Command that starts an agent of yours in the sandbox, which calls the policy by OpenAI's or Anthropic's API; empty
+    for one of ours.  Its environment is described in docs/gateway.md."""
+    harness_port: Annotated[int, Field(ge=1024, le=65535)] = 3129
+    """Port on the sandbox's loopback where a harness reaches the policy."""
+
+
+class EpisodeSettings(ConfigSection):
+    """Limits of one episode and how its history is shown to the model."""
+
+    max_turns: PositiveInt = 4
+    """Maximum number of model replies in one episode; using the last without finishing is ``turn_limit``."""
+    max_malformed: PositiveInt = 2
+    """Unparseable actions in a row after which the episode ends as ``malformed_limit``."""
+    max_new_tokens: PositiveInt = 96
+    """Maximum number of tokens of one reply."""
+    context_tokens: PositiveInt = 768
+    """Maximum number of tokens of one episode, prompt and observations included.  An observation that would fill it ends
+    the episode as ``context_limit`` and is not part of it.  The model must support 6 more positions, which SGLang keeps
+    for itself."""
+    history: HistoryMode = HistoryMode.WHOLE
+    """What a turn's prompt shows of earlier turns: ``whole``, every token as it was sampled, one sequence; ``individual``,
+    all messages rendered anew by the chat template in each turn (Qwen3's drops earlier thoughts); or ``dynamic``, the
+    same without its middle if prompt and reply would not fit ``context_tokens``."""
+    history_head: Annotated[float, Field(ge=0, le=1)] = 0.3
+    """Share of a dynamic history's tokens that are kept from its beginning when its middle is dropped."""
+    trajectory_tokens: CountInt = 0
+    """Maximum number of tokens of all segments of an episode together if its history is rendered anew; shared prefixes
+    count once.  0 means ``max_turns`` × ``context_tokens``."""
+    observation_chars: Annotated[int, Field(ge=80)] = 1000
+    """Maximum number of characters of a command's output that the agent reads: its beginning and its end."""
+    observation_tokens: CountInt = 0
+    """Maximum number of tokens of one call's answer, applied after ``observation_chars``: the first and the last, with a
+    marker between; 0 for no such limit."""
+    max_calls: CountInt = 0
+    """Number of calls of one reply that are run, 0 for all; the others are answered with a refusal."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Sampling temperature in training.  Recorded log-probabilities are those at this temperature; evaluations sample at
+    1, or greedily."""
+    time_limit_s: Seconds = 60.0
+    """The agent's time: tool execution, and sampled tokens at ``nominal_tokens_per_s``.  Waiting for engine, pool or
+    grader never counts."""
+    nominal_tokens_per_s: Annotated[float, Field(gt=0)] = 50.0
+    """Rate at which sampled tokens use up the agent's time, however fast the engine is."""
+
+    @property
+    def total_tokens(self) -> int:
+        """Maximum number of tokens of all segments of an episode together."""
+        if self.history is HistoryMode.WHOLE:
+            return self.context_tokens
+        return self.trajectory_tokens or self.max_turns * self.context_tokens
+
+    @model_validator(mode="after")
+    def _check_token_limits(self) -> Self:
+        if self.max_new_tokens >= self.context_tokens:
+            raise ValueError(
+                f"agent.max_new_tokens = {self.max_new_tokens} leaves no room for a prompt in agent.context_tokens = "
+                f"{self.context_tokens}: set agent.max_new_tokens below it, {self.context_tokens // 4} for example"
+            )
+        if self.trajectory_tokens and (
+            self.history is HistoryMode.WHOLE or self.trajectory_tokens < self.context_tokens
+        ):
+            raise ValueError(
+                f"agent.trajectory_tokens = {self.trajectory_tokens} is for histories that are rendered anew, and at "
+                f"least agent.context_tokens = {self.context_tokens}: leave it out, or raise it and set agent.history"
+            )
+        if self.observation_tokens and not _MIN_OBSERVATION_TOKENS <= self.observation_tokens < self.context_tokens:
+            raise ValueError(
+                f"agent.observation_tokens = {self.observation_tokens} is too small to be useful, or all of "
+                f"agent.context_tokens = {self.context_tokens}: set it between {_MIN_OBSERVATION_TOKENS} and that, or "
+                "to 0"
+            )
+        return self
+
+
+class SamplingSettings(ConfigSection):
+    """Options that other trainers have and that training refuses.
+
+    The engine returns log softmax(logits ÷ T) over the whole vocabulary, before any of these; with one of them set, the
+    recorded log-probability would not be that of the distribution that the token was sampled from.
+    """
+
+    top_p: float = 1.0
+    """Refused below 1."""
+    top_k: int = -1
+    """Refused unless −1."""
+    min_p: float = 0.0
+    """Refused unless 0."""
+    frequency_penalty: float = 0.0
+    """Refused unless 0."""
+    presence_penalty: float = 0.0
+    """Refused unless 0."""
+    repetition_penalty: float = 1.0
+    """Refused unless 1."""
+    logit_bias: dict[str, float] = Field(default_factory=dict[str, float])
+    """Refused unless empty."""
+    grammar: str = ""
+    """Refused unless empty."""
+
+    @model_validator(mode="after")
+    def _check_log_probabilities(self) -> Self:
+        neutral = {
+            name: field.get_default(call_default_factory=True) for name, field in type(self).model_fields.items()
+        }
+        wrong = [name for name, value in neutral.items() if getattr(self, name) != value]
+        if wrong:
+            keys = ", ".join(f"sampling.{name}" for name in wrong)
+            mended = " ".join(f"--set {shlex.quote(f'sampling.{name}={json.dumps(neutral[name])}')}" for name in wrong)
+            raise ValueError(
+                f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: leave "
+                f"{'it' if len(wrong) == 1 else 'them'} out (agent.temperature may be changed), or run "
+                f"`python -m launch.cluster --recipe NAME {mended}`"
+            )
+        return self

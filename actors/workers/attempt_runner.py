@@ -1,0 +1,111 @@
+"""One attempt at a request: its episode runs, and its trajectory is delivered or its failure is reported.
+
+This is the boundary at which every exception of an episode becomes a report: none can end the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from actors.engines.messages import EngineUnavailable
+from actors.rollout.stages import StageOverrun
+from actors.runtime.remote import Remote
+from actors.scheduler.evaluation import EvaluationAttempt
+from actors.scheduler.rollout_scheduler import RolloutScheduler
+from actors.workers.settings import WorkerSettings
+from protocol.activity import ActivityLog
+from protocol.errors import InfraError
+from protocol.run_directory.process_log import get_logger
+from protocol.stream.sender import TrajectorySender
+from protocol.trajectory import TRAIN_PURPOSE, InfraFailure, RolloutRequest, Trajectory
+from sandbox.errors import SandboxLost, SandboxStartError, SandboxVanished, TaskFault
+from sandbox.tasks.task import Task
+
+_MAX_BACK_OFF_S = 8.0
+_log = get_logger(__name__)
+
+RunEpisode = Callable[[RolloutRequest, Task], Awaitable[Trajectory]]
+
+
+class AttemptFailure(NamedTuple):
+    """Why an attempt came to nothing."""
+
+    failure: InfraFailure
+    detail: str
+    """One line for people."""
+
+
+_FAILURES: tuple[tuple[type[Exception], InfraFailure], ...] = (
+    (TaskFault, InfraFailure.TASK_FAULT),
+    (SandboxStartError, InfraFailure.SANDBOX_START),
+    (SandboxVanished, InfraFailure.SANDBOX_VANISHED),
+    (SandboxLost, InfraFailure.SANDBOX_LOST),
+    (StageOverrun, InfraFailure.DEADLINE),
+    (EngineUnavailable, InfraFailure.ENGINE),
+)
+"""Error → failure; a subclass stands before its base."""
+
+
+def classify_failure(error: Exception, episode_deadline_s: float) -> AttemptFailure:
+    """Say which infrastructure failed an attempt that ended in ``error``."""
+    for kind, failure in _FAILURES:
+        if isinstance(error, kind):
+            return AttemptFailure(failure, str(error))
+    if isinstance(error, TimeoutError):
+        return AttemptFailure(InfraFailure.DEADLINE, f"longer than {episode_deadline_s:g} s")
+    return AttemptFailure(InfraFailure.UNEXPECTED, f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRunner:
+    """Runs attempts and reports their ends to the scheduler."""
+
+    settings: WorkerSettings
+    tasks: Mapping[str, Task]
+    run_episode: RunEpisode
+    sender: TrajectorySender
+    scheduler: Remote[RolloutScheduler]
+    activity: ActivityLog
+
+    async def run(self, request: RolloutRequest) -> None:
+        """Run the episode and deliver its result, or give the request back with the reason."""
+        limit_s = self.settings.episode_deadline_s
+        try:
+            async with asyncio.timeout(limit_s):
+                trajectory = await self.run_episode(request, self.tasks[request.task])
+            await self._deliver(trajectory)
+            _log.info("episode delivered", status=trajectory.status.value, reward=trajectory.reward.total)
+        except Exception as error:  # noqa: BLE001  # the boundary: a defect costs one request, is named, and is counted
+            _log.warning("request given back", task=request.task, attempt=request.attempt, exc_info=True)
+            await self._report_failed(request, classify_failure(error, limit_s))
+
+    async def _report_failed(self, request: RolloutRequest, failed: AttemptFailure) -> None:
+        # What failed is often restarting: a request that is given back at once would have spent its attempts by then.
+        await asyncio.sleep(min(_MAX_BACK_OFF_S, 2.0**request.attempt))
+        with contextlib.suppress(InfraError):  # the scheduler notices a request that is overdue
+            await self.scheduler.call(RolloutScheduler.report_failed, request, failed.failure, failed.detail)
+
+    async def _deliver(self, trajectory: Trajectory) -> None:
+        """Send a training trajectory to the buffer, and report an evaluation's to the scheduler."""
+        request = trajectory.request
+        if request.purpose == TRAIN_PURPOSE:
+            with self.activity.track("delivering"):
+                await self.sender.send(trajectory, self.settings.send_deadline_s)
+            await self.scheduler.call(RolloutScheduler.report_finished, request)
+            return
+        attempt = EvaluationAttempt(
+            request.task,
+            self.tasks[request.task].family,
+            request.greedy,
+            trajectory.passed,
+            trajectory.reward.total,
+            trajectory.status,
+            trajectory.sampled_tokens,
+            trajectory.sampled_versions,
+            request.group,
+        )
+        await self.scheduler.call(RolloutScheduler.report_evaluated, request, attempt)

@@ -1,0 +1,148 @@
+"""Where an episode of a worker runs, and in what: a sandbox with an agent or a harness, or an environment service."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+
+from actors.agents.agent import Agent
+from actors.engines.messages import GenerateFunction
+from actors.rewards.composite import CompositeReward, RewardFunction
+from actors.rollout.episode import run_agent_episode
+from actors.rollout.grading import EpisodeContext
+from actors.rollout.policy import make_sampling
+from actors.rollout.recorder import EpisodeRecorder
+from actors.rollout.sandbox_terminal import SandboxTerminal, hold_sandbox
+from actors.rollout.stages import StageDeadlines
+from actors.rollout.terminal import EpisodeTerminal
+from actors.rollout.timed_terminal import TimedTerminal
+from actors.tokens.chat_format import ChatFormat
+from actors.workers.environment_runner import EnvironmentRunner
+from actors.workers.harness_runner import HarnessRunner
+from actors.workers.sandbox_source import EpisodeSandboxSource, sandbox_group_of
+from actors.workers.settings import WorkerSpec
+from protocol.activity import ActivityLog
+from protocol.events import EventLog
+from protocol.trajectory import TRAIN_PURPOSE, RolloutRequest, Trajectory
+from sandbox.pool.settings import PoolStatistics
+from sandbox.providers.interface import LocalSandbox, Sandbox
+from sandbox.tasks.task import Task
+
+WrapTerminal = Callable[[RolloutRequest, EpisodeTerminal], EpisodeTerminal]
+"""Puts something of its own between an agent and its sandbox."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeRunner:
+    """Runs single episodes with what a worker has opened."""
+
+    spec: WorkerSpec
+    agent: Agent
+    chat: ChatFormat
+    generate: GenerateFunction
+    reward: CompositeReward
+    sandboxes: EpisodeSandboxSource
+    harnesses: HarnessRunner | None
+    environments: EnvironmentRunner | None
+    events: EventLog
+    activity: ActivityLog
+    wrap_terminal: WrapTerminal | None = None
+
+    async def run(self, request: RolloutRequest, task: Task) -> Trajectory:
+        """Run the episode of ``request`` to its trajectory.  Raises InfraError and OSError."""
+        started_at, begun = time.time(), time.monotonic()
+        recorder = EpisodeRecorder(self.events, self.spec.run_dir, request, task, self.spec.name)
+        try:
+            context = self._make_context(request, task, recorder)
+            if self.environments is not None:
+                trajectory = await self.environments.run_episode(context)
+            else:
+                trajectory = await self._run_in_sandbox(context)
+        finally:
+            recorder.close()
+        trajectory = replace(
+            trajectory,
+            node=self.spec.node,
+            worker=self.spec.name,
+            started_at=started_at,
+            timings_ms={**trajectory.timings_ms, "total": (time.monotonic() - begun) * 1000},
+        )
+        recorder.record_finished(trajectory)
+        return trajectory
+
+    def statistics(self) -> PoolStatistics:
+        """Count sandboxes, or the episodes on environment services."""
+        return (self.environments or self.sandboxes).statistics()
+
+    def reward_for(self, request: RolloutRequest) -> RewardFunction:
+        """Return the reward function; evaluations ask no judge, because nobody trains their turns."""
+        return self.reward if request.purpose == TRAIN_PURPOSE else self.reward.without_judge()
+
+    def _make_context(self, request: RolloutRequest, task: Task, recorder: EpisodeRecorder) -> EpisodeContext:
+        spec = self.spec
+        return EpisodeContext(
+            request=request,
+            task=task,
+            settings=spec.episode,
+            sampling=make_sampling(
+                spec.episode,
+                request,
+                reply_timeout_s=spec.reply_timeout_s,
+                restart_timeout_s=spec.restart_timeout_s,
+            ),
+            reward=self.reward_for(request),
+            observer=recorder,
+            deadlines=StageDeadlines.for_episode(
+                asyncio.get_running_loop().time(),
+                spec.settings.episode_deadline_s,
+                evaluate_s=spec.grade_timeout_s,
+                after_s=spec.reward.judge_s + spec.settings.cleanup_timeout_s,
+            ),
+        )
+
+    async def _run_in_sandbox(self, context: EpisodeContext) -> Trajectory:
+        request, begun = context.request, time.monotonic()
+        async with self.hold_sandbox(request, context.task) as sandbox:
+            self.events.emit("sandbox.started", trajectory=request.trajectory_id)
+            acquire_ms = (time.monotonic() - begun) * 1000
+            terminal = self._make_terminal(context, sandbox)
+            if self.harnesses is not None and isinstance(sandbox, LocalSandbox):
+                trajectory = await self.harnesses.run_episode(context, terminal)
+            else:
+                inner = self.wrap_terminal(request, terminal) if self.wrap_terminal is not None else terminal
+                timed = TimedTerminal(inner, self.activity)
+                trajectory = await run_agent_episode(context, self.agent, self.chat, self.generate, timed)
+        return replace(trajectory, timings_ms={**trajectory.timings_ms, "acquire": acquire_ms})
+
+    def hold_sandbox(self, request: RolloutRequest, task: Task) -> AbstractAsyncContextManager[Sandbox]:
+        """Hold the sandbox of one episode; see :func:`actors.rollout.sandbox_terminal.hold_sandbox`."""
+        settings, group = self.spec.settings, sandbox_group_of(request, self.spec.provider)
+
+        async def open_sandbox() -> Sandbox:
+            with self.activity.track("starting"):
+                return await self.sandboxes.open(task, settings.episode_deadline_s, group)
+
+        def report_slow_cleanup(sandbox: Sandbox) -> None:
+            container = sandbox.container if isinstance(sandbox, LocalSandbox) else ""
+            self.events.emit("sandbox.slow_cleanup", container=container, after_s=settings.cleanup_timeout_s)
+
+        return hold_sandbox(
+            open_sandbox(),
+            acquire_s=settings.acquire_timeout_s,
+            cleanup_s=settings.cleanup_timeout_s,
+            on_slow_cleanup=report_slow_cleanup,
+        )
+
+    def _make_terminal(self, context: EpisodeContext, sandbox: Sandbox) -> SandboxTerminal:
+        return SandboxTerminal(
+            sandbox,
+            context.task,
+            self.spec.command_timeout_s,
+            self.spec.grade_timeout_s,
+            self.spec.episode.observation_chars,
+            vanished_before=context.request.vanished > 0,
+            tools=self.agent.tools,
+        )

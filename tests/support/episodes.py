@@ -1,0 +1,47 @@
+"""What an episode is run with in tests."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from actors.rewards.composite import BINARY_REWARD, RewardFunction
+from actors.rollout.grading import EpisodeContext
+from actors.rollout.observer import EpisodeObserver
+from actors.rollout.policy import make_sampling
+from actors.rollout.settings import EpisodeSettings
+from actors.rollout.stages import NO_DEADLINES, StageDeadlines
+from protocol.trajectory import GroupId, RolloutRequest
+from sandbox.pool.sandbox_pool import SandboxPool
+from sandbox.providers.interface import LocalSandbox
+from sandbox.session.sandbox_session import SandboxSession
+from sandbox.tasks.task import Task
+from tests.support.observers import FakeObserver
+
+REQUEST = RolloutRequest("run", GroupId(1), 0, 8, "t", 11)
+
+
+def episode_context(
+    settings: EpisodeSettings,
+    task: Task,
+    *,
+    request: RolloutRequest = REQUEST,
+    reward: RewardFunction = BINARY_REWARD,
+    observer: EpisodeObserver | None = None,
+    deadlines: StageDeadlines = NO_DEADLINES,
+    restart_timeout_s: float = 9.0,
+) -> EpisodeContext:
+    """An attempt at ``request`` whose replies have 5 s."""
+    return EpisodeContext(
+        request=request,
+        task=task,
+        settings=settings,
+        sampling=make_sampling(settings, request, reply_timeout_s=5.0, restart_timeout_s=restart_timeout_s),
+        reward=reward,
+        observer=observer or FakeObserver(),
+        deadlines=deadlines,
+    )
+
+
+def sandbox_of(session: object, task: Task) -> LocalSandbox:
+    """A sandbox of this process around ``session``, which is not closed."""
+    return LocalSandbox(cast("SandboxPool", None), cast("SandboxSession", session), task, 5.0)
