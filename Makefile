@@ -17,7 +17,7 @@ setup: ## virtual environment, pinned packages, Docker engine, base image: only 
 	@$(if $(PYTHON),PYTHON="$(PYTHON)") tools/setup.sh
 
 demo: setup ## train the demo agent from nothing and report (ten to fifteen minutes on two quiet cores)
-	@$(BIN)/python -m launch.cluster --recipe demo --nodes 1 $(ARGS)
+	@$(BIN)/python -m launch.cluster demo --nodes 1 $(ARGS)
 
 test: setup ## the fast tests and one real run of each room (about twelve minutes on two quiet cores)
 	@$(PYTEST) -m "not slow and not chaos and not gpu" $(ARGS)

@@ -11,16 +11,16 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from launch.checkpoints.store import CheckpointStore
 from launch.config import RunConfig, recipe_names, resolve
+from launch.config.toml_text import format_recipe
 from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
-from launch.run.arguments import ClusterArguments, parse_arguments
+from launch.run.arguments import DEFAULT_RECIPE, ClusterArguments, check_arguments
 from launch.run.preflight import run_preflight_checks
 from launch.run.proof import run_proof
 from launch.run_records.reproducibility import base_image_id, write_record
@@ -32,32 +32,37 @@ from launch.run_records.run_directory import (
     load_resumed_config,
     require_new_run,
 )
-from protocol.cli.exit_codes import EXIT_OK, main_guard
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.events import JsonValue
+from protocol.settings import ConfigSection
 
 if TYPE_CHECKING:  # it loads Ray
     from launch.actor_group.actor_classes import ActorClasses
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    return main_guard(lambda: _main(words))
+def run(given: ClusterArguments, out: JsonOutput) -> int:
+    """Run, and return 0 where the run held its own checks."""
+    arguments = check_arguments(given)
+    if arguments.is_default_recipe:
+        others = ", ".join(name for name in recipe_names() if name != DEFAULT_RECIPE)
+        error_console().print(f"no recipe named: running '{DEFAULT_RECIPE}' (others: {others})")
+    if arguments.dry_run:
+        config = _new_config(arguments) if arguments.resume is None else _resumed_run(arguments)[1]
+        print_config(config, out)
+        return EXIT_OK
+    result = run_proof(arguments, run_once) if arguments.proof else run_once(arguments)
+    out.set_result(result)
+    return EXIT_OK if result["ok"] else EXIT_FAILED
 
 
-def _main(words: Sequence[str]) -> int:
-    with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        arguments = parse_arguments(words)
-        if not arguments.chosen:
-            others = ", ".join(name for name in recipe_names() if name != arguments.recipe)
-            error_console().print(f"no recipe named: running '{arguments.recipe}' (--recipe selects another: {others})")
-        if arguments.dry_run:
-            config = _resumed_run(arguments)[1] if arguments.resume is not None else _new_config(arguments)
-            out.set_result(cast("dict[str, JsonValue]", config_tables(config)))
-            return EXIT_OK
-        result = run_proof(arguments, run_once) if arguments.proof else run_once(arguments)
-        out.set_result(result)
-        return EXIT_OK if result["ok"] else 1
+def print_config(config: ConfigSection, out: JsonOutput) -> None:
+    """Print a configuration: TOML that is itself a recipe, or one object with ``--json``."""
+    tables = config_tables(config)
+    out.set_result(cast("dict[str, JsonValue]", tables))
+    if not out.enabled:
+        sys.stdout.write(format_recipe(tables))
 
 
 def run_once(
@@ -67,7 +72,7 @@ def run_once(
     checkpoint_store: type[CheckpointStore] = CheckpointStore,
     token: str = "",
 ) -> dict[str, JsonValue]:
-    """One run from its arguments to its summary.  Benches have a ``crew`` of their own, and :mod:`launch.bench.chaos`
+    """One run from its arguments to its summary.  Benches have actor classes of their own, and :mod:`launch.bench.chaos`
     knows by which ``token`` its processes are found."""
     directory, config = _open_run_directory(arguments)
     with directory:
@@ -99,7 +104,7 @@ def _open_run_directory(arguments: ClusterArguments) -> tuple[RunDirectory, RunC
     if arguments.resume is None:
         config = _new_config(arguments)
         _check_ready(config)
-        return RunDirectory.create(config.run.dir, config.run.name, arguments.run_id), config
+        return RunDirectory.create(config.run.dir, config.run.name, arguments.new_run_id), config
     path, config = _resumed_run(arguments)
     directory = RunDirectory.open(path)
     try:
@@ -113,8 +118,8 @@ def _open_run_directory(arguments: ClusterArguments) -> tuple[RunDirectory, RunC
 def _new_config(arguments: ClusterArguments) -> RunConfig:
     """The configuration of a run that can begin by its name.  Raises UserError."""
     config = arguments.load_config()
-    if arguments.run_id is not None:
-        require_new_run(config.run.dir, arguments.run_id)
+    if (name := arguments.new_run_id) is not None:
+        require_new_run(config.run.dir, name)
     return config
 
 
@@ -126,18 +131,21 @@ def _check_ready(config: RunConfig) -> None:
 
 def _resumed_run(arguments: ClusterArguments) -> tuple[Path, RunConfig]:
     """The run to go on with, and its configuration; without a recipe only an override can say where the runs are."""
+    overrides, resumed = arguments.config_overrides(), arguments.resumed_run
     if arguments.recipe:
         run = arguments.load_config().run
     else:
-        run = resolve({}, [each for each in arguments.overrides if each.partition("=")[0].strip() == "run.dir"]).run
-    if arguments.resume:
-        path = find_run(run.dir, arguments.resume)
+        run = resolve({}, [each for each in overrides if each.partition("=")[0].strip() == "run.dir"]).run
+    if resumed:
+        path = find_run(run.dir, resumed)
     elif arguments.recipe:
-        path = find_newest_run(run.dir, run.name, run.negative_control, arguments.overrides)
+        path = find_newest_run(run.dir, run.name, run.negative_control, overrides)
     else:
-        path = find_newest_run(run.dir, "", None, arguments.overrides)
-    return path, load_resumed_config(path, arguments.overrides)
+        path = find_newest_run(run.dir, "", None, overrides)
+    return path, load_resumed_config(path, overrides)
 
+
+COMMAND = Command("launch.cluster", ClusterArguments, run)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(COMMAND.main())

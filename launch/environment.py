@@ -6,21 +6,23 @@ sandboxes that end by themselves (``--unattended-s``), or with the same command'
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from actors.environment.app import create_app
 from actors.environment.episode import EpisodeInputs, run_hosted_episode
 from actors.environment.messages import EpisodeOutcome
 from actors.environment.service import EnvironmentService, EnvironmentServiceSettings
-from protocol.cli.exit_codes import main_guard
-from protocol.cli.numbers import integer_between, number_at_least
-from protocol.cli.parser import CommandLineParser
-from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
+from protocol.cli.arguments import AtLeastOne, Count, Flag, Port, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
+from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
 from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
@@ -29,35 +31,42 @@ from sandbox.pool.settings import ContainerSettings
 from sandbox.server.journal import StateDirectory
 
 
-def make_parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.environment", description=(__doc__ or "").split("``: ")[1].split("\n\n")[0]
-    )
-    add = made.add_argument
-    add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
-    add("--port", type=integer_between(0, 65535), default=18082, help="0: a free one")
-    add("--token-file", type=Path, help="bearer token; or LONGSHORE_SANDBOX_TOKEN")
-    add("--no-auth", action="store_true", help="let everyone who reaches the port run programs here")
-    add("--slots", type=integer_between(1), default=16, help="episodes at once (default: %(default)s)")
-    add("--ttl-s", type=number_at_least(1), default=60.0, help="an episode's life while no run asks for it")
-    add("--warm", type=integer_between(0), default=0, help="sandboxes kept ready of each kind")
-    add("--image", default="", help="image of tasks that name none")
-    add("--session-max-s", type=number_at_least(1), default=7200.0, help="a sandbox's longest life")
-    add("--unattended-s", type=number_at_least(1), default=60.0, help="a sandbox's life without this service")
-    add("--disk-loop", action="store_true", help="a file system of its own for each sandbox, where there is no quota")
-    add("--state", type=Path, help="folder that says whose sandboxes are its own (default: in LONGSHORE_HOME, by port)")
-    add_egress_proxy_options(made)
-    return made
+class EnvironmentArguments(EgressProxyOptions):
+    """Run whole episodes here for runs elsewhere, each beside its sandbox.
+
+    Example: longshore environment --port 18082 --slots 32
+    """
+
+    host: Annotated[str, option("HOST")] = "127.0.0.1"
+    """Address to listen on; beyond loopback it needs a token, or --no-auth."""
+    port: Port = 18082
+    """Port to listen on; 0 for a free one."""
+    token_file: Annotated[Path | None, option("FILE")] = None
+    """File with the bearer token; or LONGSHORE_SANDBOX_TOKEN."""
+    no_auth: Flag = False
+    """Let everyone who reaches the port run programs here."""
+    slots: AtLeastOne = 16
+    """Episodes at once."""
+    ttl_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
+    """Seconds that an episode lives while no run asks for it."""
+    warm: Count = 0
+    """Sandboxes kept ready of each kind."""
+    image: Annotated[str, option("IMAGE")] = ""
+    """Image of tasks that name none."""
+    session_max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
+    """Longest life of a sandbox."""
+    unattended_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
+    """Seconds that a sandbox lives without this service."""
+    disk_loop: Flag = False
+    """Give each sandbox a file system of its own where the engine has no disk quota."""
+    state: Annotated[Path | None, option("FOLDER")] = None
+    """Folder that says which sandboxes belong to this service; default: in LONGSHORE_HOME, by port."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if arguments is None else arguments
-    return main_guard(lambda: _main(words, os.environ))
-
-
-def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    chosen = make_parser().parse_args(words)
-    token = read_token(chosen.token_file, environment)
+def run(chosen: EnvironmentArguments, out: JsonOutput) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    del out
+    token = read_token(chosen.token_file, os.environ)
     allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="launch.environment")
     settings = HostSettings.from_environment()
     host = require_answering_engine(current_host(settings))
@@ -84,7 +93,7 @@ def _main(words: Sequence[str], environment: Mapping[str, str]) -> int:
         return run_server(create_app(open_service, allowed), listener, drain)
 
 
-def _pool_settings(chosen: argparse.Namespace, service: str) -> PoolSettings:
+def _pool_settings(chosen: EnvironmentArguments, service: str) -> PoolSettings:
     """``service``: which one it is, also after its restart."""
     name = f"environment-{service}"
     return PoolSettings(
@@ -92,9 +101,8 @@ def _pool_settings(chosen: argparse.Namespace, service: str) -> PoolSettings:
         run_id=name,
         capacity=chosen.slots + chosen.warm,
         start_concurrency=os.cpu_count() or 2,
-        containers=settings_from_options(
+        containers=chosen.proxy_settings(
             ContainerSettings,
-            chosen,
             image=chosen.image,
             deadline_s=chosen.unattended_s,
             max_s=chosen.session_max_s,
@@ -105,5 +113,7 @@ def _pool_settings(chosen: argparse.Namespace, service: str) -> PoolSettings:
     )
 
 
+COMMAND = Command("launch.environment", EnvironmentArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(COMMAND.main())

@@ -1,29 +1,39 @@
-"""``python -m launch.report runs/<id>``: make the run's report again from what it left."""
+"""``python -m launch.report RUN``: write the report of a run again from what the run left."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
+from launch.config.command_line import RunPath
 from launch.monitor.reports.run_report import write_run_report
 from launch.run_records.run_directory import directory_error
-from protocol.cli.exit_codes import EXIT_OK, main_guard
-from protocol.cli.parser import CommandLineParser
+from protocol.cli.arguments import CommandArguments, JsonFlag
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the report and say where.  Raises RunDirectoryError."""
-    parser = CommandLineParser(prog="python -m launch.report", description="Write report.html for a run.")
-    parser.add_argument("run_dir", type=Path, help="runs/<id>")
-    asked = parser.parse_args(argv)
+class ReportArguments(CommandArguments):
+    """Write report.html of a run again.
+
+    Example: longshore report demo-1
+    """
+
+    run: RunPath
+    as_json: JsonFlag = False
+
+
+def run(given: ReportArguments, out: JsonOutput) -> None:
+    """Write the report and print its path.  Raises RunDirectoryError."""
     try:
-        report = write_run_report(asked.run_dir)
+        report = write_run_report(given.run)
     except OSError as error:
-        raise directory_error(asked.run_dir, error) from error
-    sys.stdout.write(f"{report}\n")
-    return EXIT_OK
+        raise directory_error(given.run, error) from error
+    out.set_result({"report": str(report)})
+    if not out.enabled:
+        sys.stdout.write(f"{report}\n")
 
+
+COMMAND = Command("launch.report", ReportArguments, run)
 
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""Sets this machine up for sandboxes: ``python -m sandbox.host up | status | down``.
+"""``python -m sandbox.host up|status|down``: set up this machine for sandboxes, say what is set up, or stop it.
 
 ``up`` finds or starts a Docker engine, finds or builds the base image, and prepares the toolchain that is mounted into
 every sandbox. It writes what it found to a record (:mod:`sandbox.host_record`), so that pools and tests use the same. A
@@ -16,9 +16,14 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Literal
 
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.parser import CommandLineParser
+from tyro.conf import Positional
+
+from protocol.cli.arguments import CommandArguments, option
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 from sandbox.docker import daemon, owner
 from sandbox.docker.daemon import ReportLine
@@ -121,25 +126,35 @@ def stop_engine(settings: HostSettings, say: ReportLine) -> None:
     say(f"docker engine: stopped (pid {pid})")
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command."""
-    parser = CommandLineParser(prog="python -m sandbox.host", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("command", choices=("up", "status", "down"))
-    chosen = parser.parse_args(arguments).command
+class HostArguments(CommandArguments):
+    """Set up this machine for sandboxes: a Docker engine, the base image and the toolchain.
+
+    Example: longshore host status
+    """
+
+    action: Positional[Annotated[Literal["up", "status", "down"], option()]]
+    """Set up what is missing, say what is set up, or stop the Docker engine that was started here."""
+
+
+def run(given: HostArguments, out: JsonOutput) -> int:
+    """Return 0 where sandboxes can start, or where what was asked for is done."""
+    del out
     settings = HostSettings.from_environment()
 
     def say(line: str) -> None:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
 
-    if chosen == "up":
+    if given.action == "up":
         ensure_host(settings, say)
-    elif chosen == "down":
+    elif given.action == "down":
         stop_engine(settings, say)
     elif not report_status(settings, say):
         return EXIT_FAILED
     return EXIT_OK
 
 
+COMMAND = Command("sandbox.host", HostArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

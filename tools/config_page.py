@@ -38,7 +38,7 @@ A recipe is a TOML file that says what differs from the defaults below; `--set s
 command line, and comes last. `--dry-run` prints all of them as they are for a run. An unknown key is an error with a
 suggestion, and what does not fit together is refused with what to write instead.
 
-    longshore cluster --recipe demo --set rollout.group_size=4 --set learner.lr=1e-4 --dry-run
+    longshore cluster demo --set rollout.group_size=4 --set learner.lr=1e-4 --dry-run
 """
 SFT_HEAD = """\
 ## Supervised training

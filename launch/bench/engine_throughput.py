@@ -9,7 +9,6 @@ each engine takes the largest load once more, and meanwhile new versions of its 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import tempfile
 import time
@@ -19,13 +18,16 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import Field
 
 from actors.engines.engine import Engine
 from actors.engines.messages import GenerateFunction, GenerateReply, GenerateRequest, PauseMode, WeightLoadReport
 from actors.engines.settings import EngineSettings
 from launch.config import load_recipe
 from launch.demo.model import CONTEXT_TOKENS, build_demo_model
+from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, comma_separated, option
 from protocol.cli.output import error_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
@@ -109,28 +111,25 @@ def _medians(measured: EngineMeasurement) -> list[float]:
     return [load.tokens_per_s for load in measured.loads]
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--requests", default=",".join(map(str, REQUESTS)), metavar="N,…", help="loads, in this order")
-    parser.add_argument("--tokens", type=int, default=300, metavar="N", help="of each request (default 300)")
-    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="the median of which counts (default 3)")
-    parser.add_argument(
-        "--device",
-        choices=("cpu", "cuda"),
-        default="cpu",
-        help="the servers'; on cuda they share one GPU (default cpu)",
-    )
+class EngineArguments(CommandArguments):
+    """Measure tokens a second of one engine, by the requests that it decodes at once."""
+
+    requests: Annotated[tuple[int, ...], comma_separated("N,…"), option()] = REQUESTS
+    """Loads, in this order."""
+    tokens: Annotated[int, option("N"), Field(ge=1, le=CONTEXT_TOKENS - _PROMPT_TOKENS)] = 300
+    """Tokens of each request."""
+    rounds: AtLeastOne = 3
+    """Rounds, whose median counts."""
+    device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
+    """Device of the servers; on cuda they share one GPU."""
+    as_json: JsonFlag = False
 
 
-def parse_options(given: argparse.Namespace) -> EngineBenchmarkOptions:
+def parse_options(given: EngineArguments) -> EngineBenchmarkOptions:
     """Raises UserError."""
-    try:
-        requests = tuple(int(part) for part in given.requests.split(","))
-    except ValueError:
-        raise UserError(f"--requests {given.requests} is no list of loads: write --requests 1,16,64") from None
-    most = CONTEXT_TOKENS - _PROMPT_TOKENS
-    if min(requests) < 1 or not 1 <= given.tokens <= most or given.rounds < 1:
-        raise UserError(f"loads are 1 request or more, --tokens 1 to {most}, --rounds 1 or more")
-    return EngineBenchmarkOptions(requests, given.tokens, given.rounds, given.device)
+    if min(given.requests, default=0) < 1:
+        raise UserError("--requests: a load is 1 request or more: write --requests 1,16,64")
+    return EngineBenchmarkOptions(given.requests, given.tokens, given.rounds, given.device)
 
 
 async def measure_engine(asked: EngineBenchmarkOptions) -> EngineBenchmarkReport:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
+
+from protocol.cli.arguments import option
 from protocol.errors import UserError
 
-
-def add_folder_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--folder", type=Path, metavar="DIR", help="where the runs stay (default: removed if all held)")
+OutputFolder = Annotated[
+    Path | None, option("FOLDER"), Field(description="Folder where the runs stay; default: removed if all checks held.")
+]
 
 
 def require_empty_folder(folder: Path | None) -> Path | None:
     """Raises UserError for one in which something is."""
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} is no empty folder: remove what is there, or name another --folder")
+        raise UserError(f"{folder} is no empty folder: remove what is there, or name another --output")
     return folder
 
 

@@ -1,4 +1,4 @@
-"""``python -m launch.compare A B …``: hold evaluations of the same tasks against the first, task by task.
+"""``python -m launch.compare A B …``: compare evaluations of the same tasks, task by task.
 
 Each is a folder that ``launch.evaluate`` wrote, or a run's own evaluation (``runs/ID/before``, ``runs/ID/step-000008``,
 ``runs/ID/after``).  It prints the paired difference of pass@k with its interval and the tasks that changed, and writes
@@ -9,69 +9,67 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+from tyro.conf import Positional
+
+from launch.config.command_line import RunFolder
 from launch.evaluation.comparison.compared_evaluation import open_evaluations
 from launch.evaluation.comparison.comparison_page import render_comparison_page
 from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
 from launch.evaluation.comparison.evaluation_comparison import EvaluationComparison, compare_evaluations
-from protocol.cli.exit_codes import EXIT_OK, main_guard
-from protocol.cli.numbers import integer_between
-from protocol.cli.output import display_path, error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput, display_path, output_console
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
 
 _SHORT = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    with parse_command_line(_parser(), argv) as (given, out):
-        if not given.others:
-            raise UserError(f"{given.first} alone has nothing to be compared with: name another evaluation after it")
-        comparison = compare_evaluations(
-            open_evaluations([given.first, *given.others]), anyway=given.anyway, seed=given.seed
-        )
-        file = _written(given.output or _usual(comparison), render_comparison_page(comparison, given.terminals))
-        out.set_result({**comparison_as_json(comparison), "page": str(file)})
-        console = error_console()
-        for line in comparison_lines(comparison):
-            console.print(line)
-        console.print(f"page: {display_path(file)}")
-    return EXIT_OK
+class CompareArguments(CommandArguments):
+    """Compare evaluations of the same tasks with the first one: paired differences, and the tasks that changed.
+
+    Example: longshore compare evaluations/demo-model_v1-tasks evaluations/demo-model_v2-tasks
+    """
+
+    first: Positional[Annotated[RunFolder, option("FIRST")]]
+    """Folder of an evaluation, or RUN/before, RUN/step-000008, RUN/after."""
+    others: Positional[Annotated[tuple[RunFolder, ...], option("OTHER")]] = ()
+    """Other evaluations of the same tasks, each of which is compared with the first."""
+    anyway: Flag = False
+    """Compare tasks of the same name where data sets or sampling differ."""
+    seed: Count = 0
+    """Seed of the confidence intervals."""
+    terminals: Count = 20
+    """Changed tasks whose terminals the page shows."""
+    output: Annotated[Path | None, option("FILE.html")] = None
+    """The page; default: beside the first, FIRST-and-OTHER.html."""
+    as_json: JsonFlag = False
 
 
-def _parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.compare",
-        description="Hold evaluations of the same tasks against the first: paired differences, and what changed.",
-        epilog="Example: python -m launch.compare evaluations/demo-model_v1-tasks evaluations/demo-model_v2-tasks",
-    )
-    add = made.add_argument
-    add("first", metavar="FIRST", help="an evaluation's folder, or runs/ID/before")
-    add("others", nargs="*", metavar="OTHER", help="others of the same tasks, each compared with the first")
-    add("--anyway", action="store_true", help="compare tasks of the same name where data sets or sampling differ")
-    add("--seed", type=integer_between(0), default=0, metavar="N", help="of the intervals (default: 0)")
-    add(
-        "--terminals",
-        type=integer_between(0),
-        default=20,
-        metavar="N",
-        help="changed tasks shown (default: %(default)s)",
-    )
-    add("--output", type=Path, metavar="FILE.html", help="default: beside the first, FIRST-and-OTHER.html")
-    add("--json", action="store_true", help="print the comparison as one JSON object on standard output")
-    return made
+def run(given: CompareArguments, out: JsonOutput) -> None:
+    """Print the comparison and write its page."""
+    if not given.others:
+        raise UserError(f"{given.first} alone has nothing to be compared with: name another evaluation after it")
+    names = [str(path) for path in (given.first, *given.others)]
+    comparison = compare_evaluations(open_evaluations(names), anyway=given.anyway, seed=given.seed)
+    file = _write_page(given.output or _default_page(comparison), render_comparison_page(comparison, given.terminals))
+    out.set_result({**comparison_as_json(comparison), "page": str(file)})
+    console = output_console()
+    for line in comparison_lines(comparison):
+        console.print(line)
+    console.print(f"page: {display_path(file)}")
 
 
-def _usual(comparison: EvaluationComparison) -> Path:
+def _default_page(comparison: EvaluationComparison) -> Path:
     names = "-and-".join(_SHORT.sub("_", side.name)[-80:].strip("_") for side in comparison.evaluations[:2])
     more = f"-and-{len(comparison.evaluations) - 2}-more" if len(comparison.evaluations) > 2 else ""
     return comparison.first.path.parent / f"{names}{more}.html"
 
 
-def _written(file: Path, text: str) -> Path:
+def _write_page(file: Path, text: str) -> Path:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, text.encode())
@@ -80,5 +78,7 @@ def _written(file: Path, text: str) -> Path:
     return file
 
 
+COMMAND = Command("launch.compare", CompareArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -4,19 +4,69 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
 
+from pydantic import AfterValidator, Field
+from tyro.conf import Positional
+
+from launch.config.loader import recipe_names
+from launch.config.run import RunConfig
+from protocol.cli.arguments import option, optional_value
 from protocol.errors import UserError
 
 NEWEST_RUN = ""
 """``--resume`` without a run id: the newest run."""
 
 
+def find_folder(path: Path) -> Path:
+    """Return ``path``, or, where nothing has that name here, the run or trajectory with that id in the usual folder."""
+    usual = RunConfig().run.dir / path
+    if not path.is_absolute() and not path.exists() and path.parts and (usual.parents[len(path.parts) - 1]).is_dir():
+        first = RunConfig().run.dir / path.parts[0]
+        return usual if first.is_dir() else path
+    return path
+
+
+RunFolder = Annotated[Path, AfterValidator(find_folder)]
+"""A run's directory, or its id."""
+RunPath = Positional[Annotated[RunFolder, option("RUN"), Field(description="The run's directory, or its id.")]]
+RunPaths = Positional[Annotated[tuple[RunFolder, ...], option("RUN"), Field(description="Directories or ids of runs.")]]
+RecipeName = Positional[
+    Annotated[
+        str,
+        option("RECIPE"),
+        Field(description=f"One of {', '.join(recipe_names())}; or the path of a TOML file."),
+    ]
+]
+NodeCount = Annotated[int | None, option("N"), Field(ge=1, description="Ray nodes.")]
+ModelFolder = Annotated[
+    str | None,
+    option("FOLDER"),
+    Field(
+        description="Hugging Face folder of a dense Qwen2.5 or Qwen3, which is told its tools and gets no warm start."
+    ),
+]
+RunName = Annotated[
+    str | None, option("ID"), Field(description="Name of the run's directory; default: recipe and start time.")
+]
+Resume = Annotated[
+    str | None,
+    optional_value("ID"),
+    option(),
+    Field(
+        description="Resume a run from its newest intact checkpoint; without ID that of --run-id, else the newest run "
+        "of the recipe."
+    ),
+]
+
+
 def require_nonempty(options: Mapping[str, object]) -> None:
     """Option → value.  Raises UserError for an empty one: from an unset variable of a shell, say, and to go on without
     would be another run than was asked for."""
-    for option, value in options.items():
-        if value == "" or (isinstance(value, list) and "" in value):
-            raise UserError(f"{option} is empty: give it a value, or leave it out")
+    for name, value in options.items():
+        if value == "" or (isinstance(value, list | tuple) and "" in value):
+            raise UserError(f"{name} is empty: give it a value, or leave it out")
 
 
 def run_to_resume(resume: str | None, run_id: str | None) -> str | None:

@@ -14,16 +14,21 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
+from tyro.conf import Positional
+
+from launch.config.command_line import RunPath
 from launch.control.requests import ControlAction, ControlRequest, make_request
 from launch.ctl.request_client import submit_and_wait
 from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status
 from launch.run_records.retunable_keys import RETUNABLE_KEYS, parse_change
 from launch.run_records.run_directory import NoSuchRunError
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import number_at_least
-from protocol.cli.output import JsonOutput, error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, one_of, option
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput, error_console, output_console
 from protocol.errors import UserError
 from protocol.run_directory.run_status import is_running
 
@@ -47,46 +52,35 @@ def parse_request(action: ControlAction, words: Sequence[str], reason: str) -> C
     return make_request(action, reason=reason, target=words[0] if words else "")
 
 
-def _parser() -> CommandLineParser:
-    parser = CommandLineParser(
-        prog="python -m launch.ctl",
-        description="See what a run does, and steer it.",
-        epilog=f"retune takes: {', '.join(RETUNABLE_KEYS)}. Example: python -m launch.ctl runs/my-run retune in_flight=64",
-    )
-    add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="run directory")
-    add(
-        "action",
-        choices=[_STATUS, _LIST, *(action.value for action in ControlAction)],
-        help="what to show, or to ask for",
-    )
-    add(
-        "words",
-        nargs="*",
-        metavar="WORD",
-        help="KEY=VALUE … to retune; a group or a trajectory to cancel; an engine to drain",
-    )
-    add("--reason", default="", metavar="TEXT", help="why; it is kept in the run's events")
-    add("--content", action="store_true", help="for list: show what agents have written, too")
-    add(
-        "--timeout", type=number_at_least(0.0), default=_PATIENCE_S, metavar="S", help="longest wait for the run's word"
-    )
-    add("--json", action="store_true", help="print one JSON object")
-    return parser
+class ControlArguments(CommandArguments):
+    """See what a run does, and steer it.
+
+    Example: longshore ctl my-run retune in_flight=64
+    """
+
+    run: RunPath
+    action: Positional[Annotated[str, one_of([_STATUS, _LIST, *(each.value for each in ControlAction)]), option()]]
+    """What to show, or to ask for."""
+    words: Positional[Annotated[tuple[str, ...], option("WORD")]] = ()
+    """KEY=VALUE … to retune; a group or a trajectory to cancel; an engine to drain."""
+    reason: Text = ""
+    """Why; the run's events keep it."""
+    content: Flag = False
+    """For list: show what agents have written, too."""
+    timeout: Annotated[float, option("S"), Field(ge=0)] = _PATIENCE_S
+    """Longest wait for the run's answer."""
+    as_json: JsonFlag = False
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """See the module."""
-    with parse_command_line(_parser(), argv) as (given, out):
-        if not given.run.is_dir():
-            raise NoSuchRunError(given.run)
-        if given.action in {_STATUS, _LIST}:
-            if given.words:
-                raise UserError(f"{given.action} takes nothing after it, and '{given.words[0]}' follows: leave it out")
-            return _show(given.run, given.action, out, content=given.content)
-        return _ask(
-            given.run, parse_request(ControlAction(given.action), given.words, given.reason), given.timeout, out
-        )
+def run(given: ControlArguments, out: JsonOutput) -> int:
+    """Show what was asked for, or send the request and wait for the answer."""
+    if not given.run.is_dir():
+        raise NoSuchRunError(given.run)
+    if given.action in {_STATUS, _LIST}:
+        if given.words:
+            raise UserError(f"{given.action} takes nothing after it, and '{given.words[0]}' follows: leave it out")
+        return _show(given.run, given.action, out, content=given.content)
+    return _ask(given.run, parse_request(ControlAction(given.action), given.words, given.reason), given.timeout, out)
 
 
 def _show(run_dir: Path, what: str, out: JsonOutput, *, content: bool) -> int:
@@ -101,7 +95,7 @@ def _show(run_dir: Path, what: str, out: JsonOutput, *, content: bool) -> int:
         )
         lines = format_rollouts(rollouts)
     for line in lines:
-        error_console().print(line)
+        output_console().print(line)
     return EXIT_OK
 
 
@@ -115,9 +109,11 @@ def _ask(run_dir: Path, request: ControlRequest, patience_s: float, out: JsonOut
         error_console().print(f"{text}: python -m launch.ctl {run_dir} status")
         return EXIT_FAILED
     out.set_result(said | {"confirmed": True, "text": answer.text})
-    error_console().print(answer.text)
+    output_console().print(answer.text)
     return EXIT_OK
 
 
+COMMAND = Command("launch.ctl", ControlArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""``python -m launch.doctor``: whether this machine can run a recipe, and what to do about each thing that is wrong.
+"""``python -m launch.doctor [RECIPE]``: check whether this machine can run a recipe, and what to mend.
 
 All checks run at once, each with a deadline, so that a Docker engine or a file system that hangs is one line among the
 others.  Exit code 0 where a run would start, 1 where it would not.
@@ -12,16 +12,16 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from launch.config import RunConfig, load_recipe, recipe_names
-from launch.config.command_line import format_model_overrides, format_overrides
+from launch.config import RunConfig, load_recipe
+from launch.config.command_line import ModelFolder, NodeCount, RecipeName, format_model_overrides, format_overrides
 from launch.doctor.check_runner import HostCheck, run_checks
 from launch.doctor.finding import CheckName, Finding, FindingLevel, finding_from_error, ok
 from launch.doctor.host_checks import HOST_CHECKS
 from launch.doctor.requirements import HostRequirements, host_requirements
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import integer_between
-from protocol.cli.output import error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, JsonFlag, Overrides
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
@@ -29,32 +29,27 @@ _RECIPE_S = 120.0
 _MARKS = {FindingLevel.OK: "ok", FindingLevel.WARNING: "warn", FindingLevel.FAILED: "FAIL"}
 
 
-def make_parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.doctor",
-        description=__doc__.partition("\n\n")[0] if __doc__ else None,
-        epilog="Example: python -m launch.doctor --recipe demo --nodes 8",
-    )
-    add = made.add_argument
-    names = ", ".join(recipe_names())
-    add("--recipe", default="demo", metavar="NAME|PATH", help=f"what is to be run: {names}; or a TOML file's path")
-    add("--nodes", type=integer_between(1), metavar="N", help="Ray nodes of the run")
-    add("--model", metavar="FOLDER", help="Hugging Face folder of the model, as launch.cluster takes it")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, as launch.cluster does")
-    add("--json", action="store_true", help="print the findings as one JSON object on standard output")
-    return made
+class DoctorArguments(CommandArguments):
+    """Check whether this machine can run a recipe, and say what to do about each thing that is wrong.
+
+    Example: longshore doctor demo --nodes 8
+    """
+
+    recipe: RecipeName = "demo"
+    nodes: NodeCount = None
+    model: ModelFolder = None
+    overrides: Overrides = ()
+    as_json: JsonFlag = False
 
 
-def main() -> int:
-    """Look, say, and say by the exit code whether anything failed."""
-    with parse_command_line(make_parser()) as (given, out):
-        values = [*format_overrides({"cluster.nodes": given.nodes}), *format_model_overrides(given.model)]
-        config = load_recipe(given.recipe, [*values, *given.set])
-        wants = host_requirements(config)
-        findings = run_checks((*HOST_CHECKS, make_recipe_check(config)), wants)
-        out.set_result(findings_as_json(given.recipe, findings))
-        print_findings(error_console(), findings)
-        return EXIT_FAILED if any(each.level is FindingLevel.FAILED for each in findings) else EXIT_OK
+def run(given: DoctorArguments, out: JsonOutput) -> int:
+    """Run all checks, print the findings, and return 1 where one would keep a run from starting."""
+    values = [*format_overrides({"cluster.nodes": given.nodes}), *format_model_overrides(given.model)]
+    config = load_recipe(given.recipe, [*values, *given.overrides])
+    findings = run_checks((*HOST_CHECKS, make_recipe_check(config)), host_requirements(config))
+    out.set_result(findings_as_json(given.recipe, findings))
+    print_findings(output_console(), findings)
+    return EXIT_FAILED if any(each.level is FindingLevel.FAILED for each in findings) else EXIT_OK
 
 
 def make_recipe_check(config: RunConfig) -> HostCheck:
@@ -99,5 +94,7 @@ def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     console.print(f"{failures} would keep a run from starting" if failures else "a run can start here")
 
 
+COMMAND = Command("launch.doctor", DoctorArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from launch.evaluation.attempts import AttemptId
-from launch.evaluation.evaluation_options import SolverKind, build_parser, parse_options
+from launch.evaluation.evaluation_options import EvaluateArguments, SolverKind, parse_options
 from launch.evaluation.results.evaluation_folder import (
     EvaluationFolder,
     check_evaluation_folder,
@@ -30,29 +30,23 @@ from launch.evaluation.standalone.evaluation import (
     run_evaluation,
     write_results,
 )
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.output import JsonOutput, display_path, error_console
-from protocol.cli.parser import require_utf8
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.events import JsonValue
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    return main_guard(lambda: _main(words))
-
-
-def _main(words: Sequence[str]) -> int:
-    with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        require_utf8(words)
-        evaluation = build_evaluation(parse_options(build_parser().parse_args(words)))
-        folder = evaluation.options.folder()
-        _check(evaluation)
-        if evaluation.options.dry_run:
-            out.set_result(_would_run(evaluation))
-            return EXIT_OK
-        summary = _run(asyncio.run(resolve_model_name(evaluation)))
-        out.set_result(cast("dict[str, JsonValue]", {**asdict(summary), "output": str(folder)}))
-        return EXIT_OK if summary.complete and not summary.error_count else EXIT_FAILED
+def run(given: EvaluateArguments, out: JsonOutput) -> int:
+    """Evaluate, and return 0 where each attempt has a verdict."""
+    evaluation = build_evaluation(parse_options(given))
+    folder = evaluation.options.folder()
+    _check(evaluation)
+    if evaluation.options.dry_run:
+        out.set_result(_would_run(evaluation))
+        return EXIT_OK
+    summary = _run(asyncio.run(resolve_model_name(evaluation)))
+    out.set_result(cast("dict[str, JsonValue]", {**asdict(summary), "output": str(folder)}))
+    return EXIT_OK if summary.complete and not summary.error_count else EXIT_FAILED
 
 
 def _check(evaluation: StandaloneEvaluation) -> None:
@@ -94,11 +88,12 @@ def _run(evaluation: StandaloneEvaluation) -> EvaluationSummary:
                 asyncio.run(run_interruptible(_work(evaluation, to_run, folder), again))
         finally:
             found = write_results(evaluation, folder)
+        result = output_console()
         for k, each in found.pass_at_k.items():
-            console.print(f"pass@{k}: {each.value:.1%} ({each.low:.1%} to {each.high:.1%}, {each.tasks} tasks)")
+            result.print(f"pass@{k}: {each.value:.1%} ({each.low:.1%} to {each.high:.1%}, {each.tasks} tasks)")
         if found.error_count:
             console.print(f"{found.error_count} attempts have no verdict: the same command with --retry-errors")
-        console.print(f"report: {display_path(folder.path / 'report.html')}")
+        result.print(f"report: {display_path(folder.path / 'report.html')}")
         return found
 
 
@@ -109,5 +104,7 @@ async def _work(
     return {}
 
 
+COMMAND = Command("launch.evaluate", EvaluateArguments, run, json_options=("--json", "--dry-run"))
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(COMMAND.main())

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from tyro.conf import UseAppendAction, create_mutex_group
 
 from launch.config import RunConfig
-from launch.config.command_line import require_nonempty
+from launch.config.command_line import RecipeName, require_nonempty
 from launch.evaluation.results.evaluation_folder import EVALUATIONS_FOLDER
 from launch.evaluation.task_selection import TaskSelection
 from launch.run_records.run_directory import config_tables
-from protocol.cli.numbers import integer_between, number_at_least
-from protocol.cli.parser import CommandLineParser
+from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, Overrides, TaskGlobs, option
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
@@ -106,76 +108,86 @@ def _json(value: object) -> JsonValue:
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 
-def build_parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.evaluate",
-        description="Evaluate a model, or a task's own solution, on tasks: pass@k, errors by stage, tokens.",
-        epilog="Example: python -m launch.evaluate demo --model /models/qwen3 --tasks ./tasks --attempts 8",
-    )
-    add = made.add_argument
-    add("recipe", metavar="RECIPE", help="whose agent, limits and reward these are: a name, or the path of a TOML file")
-    who = made.add_mutually_exclusive_group(required=True)
-    who.add_argument("--model", metavar="PATH|URL", help="a folder, which is served here, or an OpenAI-compatible URL")
-    who.add_argument("--oracle", action="store_true", help="the tasks' own solutions")
-    who.add_argument("--noop", action="store_true", help="nobody: what tasks give for nothing")
-    add("--tasks", required=True, metavar="LABEL|PATH", help="a data set of datasets.toml, a folder, a file of rows")
-    add("--datasets", type=Path, default=Path("datasets.toml"), metavar="FILE", help="where labels are looked up")
-    add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
-    add("--task-ids", action="append", metavar="IDS", help="tasks to take: ids, numbers and ranges, 101-110,fix-git")
-    add(
-        "--attempts",
-        type=integer_between(1, MAX_ATTEMPTS),
-        default=8,
-        metavar="N",
-        help="at each task (default: %(default)s)",
-    )
-    add(
-        "--concurrency",
-        type=integer_between(1),
-        metavar="N",
-        help="attempts at once (default: rollout.episodes_per_worker)",
-    )
-    add("--temperature", type=number_at_least(0), default=1.0, metavar="X", help="of sampling (default: %(default)s)")
-    add("--greedy", action="store_true", help="the likeliest token each time, instead of sampling")
-    add("--seed", type=integer_between(0), default=0, metavar="N", help="of sampling and of intervals (default: 0)")
-    add("--model-name", default="", metavar="NAME", help="the model at the URL (default: the first that it lists)")
-    add("--key-file", type=Path, metavar="FILE", help="holds the key of the URL, alone on one line")
-    add("--output", type=Path, metavar="FOLDER", help="default: evaluations/RECIPE-MODEL-TASKS")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key of the recipe")
-    add("--retry-errors", action="store_true", help="try again what infrastructure failed")
-    add("--save-trajectories", action="store_true", help="write what was said, as JSON Lines")
-    add("--no-record", action="store_true", help="do not record terminals, which launch.compare shows")
-    add("--dry-run", action="store_true", help="print what would run as one JSON object, and stop")
-    add("--json", action="store_true", help="print the summary as one JSON object on standard output")
-    return made
+_SOLVER = create_mutex_group(required=True, title="who solves the tasks")
 
 
-def parse_options(given: argparse.Namespace) -> EvaluationOptions:
-    """Raises UserError."""
+class EvaluateArguments(CommandArguments):
+    """Evaluate a model, or a task's own solution, on tasks: pass@k, errors by stage, tokens.
+
+    Example: longshore evaluate demo --model /models/qwen3 --tasks ./tasks --attempts 8
+    """
+
+    recipe: RecipeName
+    model: Annotated[str | None, option("PATH|URL"), _SOLVER] = None
+    """A folder, which is served here, or an OpenAI-compatible URL."""
+    oracle: Annotated[bool, option(), _SOLVER] = False
+    """Run the tasks' own solutions."""
+    noop: Annotated[bool, option(), _SOLVER] = False
+    """Do nothing: what tasks give for nothing."""
+    tasks: Annotated[str, option("LABEL|PATH")]
+    """A data set of datasets.toml, a folder, or a file of rows."""
+    datasets: Annotated[Path, option("FILE")] = Path("datasets.toml")
+    """File in which labels are looked up."""
+    only: TaskGlobs = ()
+    task_ids: UseAppendAction[Annotated[tuple[str, ...], option("IDS")]] = ()
+    """Take only these tasks: ids, numbers and ranges, for example 101-110,fix-git."""
+    attempts: Annotated[int, option("N"), Field(ge=1, le=MAX_ATTEMPTS)] = 8
+    """Attempts at each task."""
+    concurrency: Annotated[int | None, option("N"), Field(ge=1)] = None
+    """Attempts at once; default: rollout.episodes_per_worker of the recipe."""
+    temperature: Annotated[float, option("X"), Field(ge=0)] = 1.0
+    """Temperature of sampling."""
+    greedy: Flag = False
+    """Take the likeliest token each time, instead of sampling."""
+    seed: Count = 0
+    """Seed of sampling and of confidence intervals."""
+    model_name: Annotated[str, option("NAME")] = ""
+    """The model at the URL; default: the first that it lists."""
+    key_file: Annotated[Path | None, option("FILE")] = None
+    """File with the API key of the URL, alone on one line."""
+    output: Annotated[Path | None, option("FOLDER")] = None
+    """Folder of the evaluation; default: evaluations/RECIPE-MODEL-TASKS."""
+    overrides: Overrides = ()
+    retry_errors: Flag = False
+    """Try again what infrastructure failed."""
+    save_trajectories: Flag = False
+    """Write trajectories as JSON Lines."""
+    no_record: Flag = False
+    """Do not record terminals, which longshore compare shows."""
+    dry_run: Flag = False
+    """Print what would run as one JSON object, and stop."""
+    as_json: JsonFlag = False
+
+
+def parse_options(given: EvaluateArguments) -> EvaluationOptions:
+    """Return what is to be evaluated.  Raises UserError."""
     require_nonempty({"--model": given.model, "--tasks": given.tasks, "--only": given.only})
     read_key(given.key_file)
-    who = SolverKind.ORACLE if given.oracle else SolverKind.NOOP if given.noop else _solver_of_model(given.model)
-    if who is not SolverKind.URL and (given.model_name or given.key_file):
+    if given.oracle:
+        solver = SolverKind.ORACLE
+    else:
+        solver = SolverKind.NOOP if given.noop else _solver_of_model(given.model or "")
+    if solver is not SolverKind.URL and (given.model_name or given.key_file):
         raise UserError("--model-name and --key-file are of a model at a URL: leave them out, or give --model URL")
-    if not given.temperature and not given.greedy and who in {SolverKind.SERVED, SolverKind.URL}:
+    if not given.temperature and not given.greedy and solver in {SolverKind.SERVED, SolverKind.URL}:
         raise UserError("sampling at --temperature 0 takes the likeliest token: write --greedy for that")
     return EvaluationOptions(
         recipe=given.recipe,
-        solver=who,
+        solver=solver,
         model=given.model or "",
         model_name=given.model_name,
         key_file=given.key_file,
         tasks=given.tasks,
         datasets=given.datasets,
-        only=tuple(given.only),
-        task_ids=_parse_task_ids(",".join(given.task_ids)) if given.task_ids is not None else (),
+        only=given.only,
+        task_ids=_parse_task_ids(",".join(given.task_ids)) if given.task_ids else (),
         attempts=given.attempts,
         concurrency=given.concurrency,
         temperature=given.temperature,
         greedy=given.greedy,
         seed=given.seed,
         output=given.output,
-        overrides=tuple(given.set),
+        overrides=given.overrides,
         retry_errors=given.retry_errors,
         save_trajectories=given.save_trajectories,
         record=not given.no_record,

@@ -6,86 +6,74 @@ not there.
 
 from __future__ import annotations
 
-import argparse
-import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
+from tyro.conf import Positional
+
+from launch.config.command_line import RunFolder
 from launch.export.hugging_face import require_pyarrow
 from launch.export.selection import TrajectorySelection
 from launch.export.writer import ExportFormat, ExportOptions, export_trajectories
 from launch.trajectory_reader.lookup import open_trajectory_source
-from protocol.cli.exit_codes import EXIT_OK, main_guard
-from protocol.cli.output import display_path, error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, TaskGlobs, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput, display_path, output_console
 from protocol.errors import UserError
 
 _NAMES = {ExportFormat.SHAREGPT: "{}.jsonl", ExportFormat.ATIF: "{}-atif", ExportFormat.HUGGINGFACE: "{}-dataset"}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    with parse_command_line(_parser(), argv) as (given, out):
-        kind = ExportFormat(given.format)
-        if kind is ExportFormat.HUGGINGFACE:
-            require_pyarrow()
-        if len({*given.sources}) < len(given.sources):
-            raise UserError("a source is named twice, and its trajectories would be there twice: name each once")
-        choice = TrajectorySelection(tuple(given.only), given.min_reward, given.passed)
-        output = given.output or Path("exports") / _NAMES[kind].format(Path(given.sources[0]).name)
-        sources = [open_trajectory_source(name) for name in given.sources]
-        export_trajectories(sources, ExportOptions(kind, output, _described(given)), choice)
-        left_out = {reason.value: number for reason, number in choice.excluded.items()}
-        out.set_result(
-            {
-                "output": str(output),
-                "format": kind.value,
-                "sources": [source.origin.source for source in sources],
-                "trajectories": choice.selected,
-                "left_out": left_out,
-            }
-        )
-        why = ", ".join(f"{number} for {reason}" for reason, number in left_out.items())
-        error_console().print(
-            f"{choice.selected} trajectories: {display_path(output)}" + (f" (left out: {why})" if why else "")
-        )
-    return EXIT_OK
+class ExportArguments(CommandArguments):
+    """Export trajectories: ShareGPT conversations, ATIF (Harbor), or a Hugging Face data set.
+
+    Example: longshore export demo-1 --format sharegpt --passed --output good.jsonl
+    """
+
+    sources: Positional[Annotated[tuple[RunFolder, ...], option("SOURCE"), Field(min_length=1)]]
+    """Runs, or folders of evaluations with --save-trajectories."""
+    format: Annotated[ExportFormat, option()] = ExportFormat.SHAREGPT
+    """Format of the export."""
+    output: Annotated[Path | None, option("PATH")] = None
+    """A file for sharegpt, else a folder; default: in exports/."""
+    passed: Flag = False
+    """Export only trajectories whose tests all passed."""
+    min_reward: Annotated[float | None, option("X")] = None
+    """Export only trajectories whose reward is at least X."""
+    only: TaskGlobs = ()
+    as_json: JsonFlag = False
 
 
-def _parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.export",
-        description="Hand trajectories on: ShareGPT conversations, ATIF (Harbor), or a Hugging Face data set.",
-        epilog="Example: python -m launch.export runs/demo-1 --format sharegpt --passed --output good.jsonl",
+def run(given: ExportArguments, out: JsonOutput) -> None:
+    """Export, and print how many trajectories there are."""
+    kind = given.format
+    if kind is ExportFormat.HUGGINGFACE:
+        require_pyarrow()
+    if len({*given.sources}) < len(given.sources):
+        raise UserError("a source is named twice, and its trajectories would be there twice: name each once")
+    choice = TrajectorySelection(given.only, given.min_reward, given.passed)
+    output = given.output or Path("exports") / _NAMES[kind].format(given.sources[0].name)
+    sources = [open_trajectory_source(str(name)) for name in given.sources]
+    export_trajectories(sources, ExportOptions(kind, output, _describe_selection(given)), choice)
+    left_out = {reason.value: number for reason, number in choice.excluded.items()}
+    out.set_result(
+        {
+            "output": str(output),
+            "format": kind.value,
+            "sources": [source.origin.source for source in sources],
+            "trajectories": choice.selected,
+            "left_out": left_out,
+        }
     )
-    add = made.add_argument
-    add("sources", nargs="+", metavar="SOURCE", help="a run's directory, or an evaluation's folder")
-    add(
-        "--format",
-        choices=[each.value for each in ExportFormat],
-        default=ExportFormat.SHAREGPT.value,
-        help="default: sharegpt",
+    why = ", ".join(f"{number} for {reason}" for reason, number in left_out.items())
+    output_console().print(
+        f"{choice.selected} trajectories: {display_path(output)}" + (f" (left out: {why})" if why else "")
     )
-    add("--output", type=Path, metavar="PATH", help="a file for sharegpt, else a folder (default: in exports/)")
-    add("--passed", action="store_true", help="only trajectories whose tests all passed")
-    add("--min-reward", type=_real, metavar="X", help="only those whose reward is at least X")
-    add("--only", action="append", default=[], metavar="GLOB", help="names of tasks to take; !GLOB leaves out")
-    add("--json", action="store_true", help="print what was written as one JSON object on standard output")
-    return made
 
 
-def _real(word: str) -> float:
-    """Below zero too, as rewards may be."""
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{word!r} is no finite number")
-    return value
-
-
-def _described(given: argparse.Namespace) -> str:
+def _describe_selection(given: ExportArguments) -> str:
     parts = (
         "all of them passed" if given.passed else "",
         f"rewards of at least {given.min_reward:g}" if given.min_reward is not None else "",
@@ -94,5 +82,7 @@ def _described(given: argparse.Namespace) -> str:
     return "; ".join(filter(None, parts)) or "passed or not"
 
 
+COMMAND = Command("launch.export", ExportArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""``python -m launch.exporters RUN …``: hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.
+"""``python -m launch.exporters RUN …``: send a run's metrics to Prometheus, W&B, TensorBoard or trackio.
 
 A run does so itself where ``metrics.prometheus`` or ``metrics.exporters`` say so, by this command with ``--follow``; by
 hand it sends what a run has written, for example where a tracker was not to be reached.  With ``--follow`` or
@@ -13,8 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
+from pydantic import Field
+from tyro.conf import UseAppendAction
+
+from launch.config.command_line import RunPath
 from launch.config.metrics import BUILTIN_EXPORTERS
 from launch.exporters.exporter_registry import open_exporter
 from launch.exporters.exporter_thread import POLL_INTERVAL_S, ExporterThread
@@ -22,51 +26,45 @@ from launch.exporters.metric_exporter import ExporterSettings
 from launch.exporters.prometheus import PrometheusServer
 from launch.exporters.step_metrics import STEP_FILES
 from launch.run_records.run_directory import load_stored_tables
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import integer_between
-from protocol.cli.output import error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Text, option
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput, error_console
 from protocol.errors import UserError
 from protocol.events import EventLog, JsonValue
 from protocol.run_directory.cursors import Cursor
 
 _PATIENCE_S = 8.0
-"""Seconds to wait for exporters at the end of a run."""
-_LAST_PORT = 65_535
+"""With takers, at the end of a run."""
 _NICE = 10
 
 
-def parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.exporters",
-        description="Hand a run's figures on, to Prometheus, W&B, TensorBoard or trackio.",
-        epilog="Example: python -m launch.exporters runs/my-run --to wandb",
-    )
-    add = made.add_argument
-    add("run", type=Path, metavar="RUN", help="the run's directory")
-    names = ", ".join(BUILTIN_EXPORTERS)
-    add(
-        "--to",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help=f"{names}, or one that a package adds; may be repeated",
-    )
-    add(
-        "--prometheus",
-        type=integer_between(0, _LAST_PORT),
-        metavar="PORT",
-        help="serve them on 127.0.0.1; 0 for a free port",
-    )
-    add("--project", default="longshore", help="under which wandb and trackio file the run")
-    add("--follow", action="store_true", help="only what is written from now on, until this is ended")
-    add("--json", action="store_true", help="at the end, print what was sent as one JSON object")
-    return made
+class ExportersArguments(CommandArguments):
+    """Send a run's metrics to Prometheus, W&B, TensorBoard or trackio.
+
+    Example: longshore exporters my-run --to wandb
+    """
+
+    run: RunPath
+    to: UseAppendAction[
+        Annotated[
+            tuple[str, ...],
+            option("NAME"),
+            Field(description=f"One of {', '.join(BUILTIN_EXPORTERS)}, or one that an installed package adds."),
+        ]
+    ] = ()
+    prometheus: Annotated[int | None, option("PORT"), Field(ge=0, le=65535)] = None
+    """Serve the metrics on this port of 127.0.0.1; 0 for a free one."""
+    project: Text = "longshore"
+    """Project of the run in wandb and trackio."""
+    follow: Flag = False
+    """Send only what is written from now on, until this is ended."""
+    as_json: JsonFlag = False
 
 
-def main() -> int:
-    """Send, or follow until it is ended."""
-    with parse_command_line(parser()) as (given, out), _own_stdout() as announce:
+def run(given: ExportersArguments, out: JsonOutput) -> int:
+    """Send what is there, or follow the run until this is ended."""
+    with _own_stdout() as announce:
         if not given.to and given.prometheus is None:
             raise UserError("nobody is named to hand the figures to: --to wandb, say, or --prometheus 0")
         if given.follow:
@@ -165,5 +163,7 @@ def _follow(
         endpoint.close()
 
 
+COMMAND = Command("launch.exporters", ExportersArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -1,4 +1,4 @@
-"""``python -m launch.monitor runs/<id> [--tui] [--host H] [--port N] [--json]``: watch a run, live or finished."""
+"""``python -m launch.monitor RUN [--tui] [--host H] [--port N] [--json]``: watch a run, live or finished."""
 
 from __future__ import annotations
 
@@ -8,55 +8,60 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import orjson
 import uvicorn
 
+from launch.config.command_line import RunPath
 from launch.monitor.run_state.store import RunStore
 from launch.monitor.run_state.view import as_stopped, encode_run_view
 from launch.monitor.web.app import create_monitor_app
-from protocol.cli.exit_codes import EXIT_OK, main_guard
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Port, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 from protocol.run_directory.run_status import is_running
 
 TOKEN = "LONGSHORE_MONITOR_TOKEN"  # noqa: S105  the variable's name
-_LAST_PORT = 65_535
 _LOOPBACK = "127.0.0.1"
 _LIGHT = (";7", ";15")
 """Endings of ``COLORFGBG`` that mean a light background."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+class MonitorArguments(CommandArguments):
+    """Watch a run in the browser or in this terminal, live or finished.  It only reads.
+
+    Example: longshore monitor my-run
+    """
+
+    run: RunPath
+    host: Annotated[str, option("HOST")] = _LOOPBACK
+    """Address to listen on; beyond loopback with a token."""
+    port: Port = 0
+    """Port to listen on; 0 for a free one."""
+    tui: Flag = False
+    """Show the run in this terminal; ? lists the keys."""
+    as_json: JsonFlag = False
+
+
+def run(given: MonitorArguments, out: JsonOutput) -> None:
     """Serve the page, whose address is the first line, until it is ended; or show the run in this terminal; or print
     its state once."""
-    parser = CommandLineParser(
-        prog="python -m launch.monitor",
-        description="Watch a run in the browser or here; only reads.",
-        epilog="Example: python -m launch.monitor runs/my-run",
-    )
-    parser.add_argument("run_dir", type=Path, help="runs/<id>")
-    parser.add_argument("--host", default=_LOOPBACK, help=f"address to listen on; beyond {_LOOPBACK} with a token")
-    parser.add_argument("--port", type=int, default=0, help="port of it; 0, the default, for a free one")
-    parser.add_argument("--tui", action="store_true", help="show the run in this terminal; ? lists the keys")
-    parser.add_argument("--json", action="store_true", help="print the run's state as JSON and end")
-    with parse_command_line(parser, argv) as (asked, out):
-        if asked.tui:
-            _check_terminal(asked.json)
-        if asked.json:
-            store = RunStore(asked.run_dir)
-            store.catch_up()
-            view = store.view() if is_running(asked.run_dir, look_only=True) else as_stopped(store.view())
-            out.set_result(orjson.loads(encode_run_view(view)))
-            return EXIT_OK
+    if given.tui:
+        _check_terminal(given.as_json)
+    if given.as_json:
+        store = RunStore(given.run)
+        store.catch_up()
+        view = store.view() if is_running(given.run, look_only=True) else as_stopped(store.view())
+        out.set_result(orjson.loads(encode_run_view(view)))
+        return
     with contextlib.suppress(KeyboardInterrupt):  # how watching ends
-        if asked.tui:
-            _show(asked.run_dir)
+        if given.tui:
+            _show(given.run)
         else:
-            _serve(asked.run_dir, asked.host, asked.port)
-    return EXIT_OK
+            _serve(given.run, given.host, given.port)
 
 
 def _check_terminal(json: bool) -> None:
@@ -82,8 +87,6 @@ def _serve(run_dir: Path, host: str, port: int) -> None:
 
 
 def _listener(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= _LAST_PORT:
-        raise UserError(f"there is no port {port}, only 0 to {_LAST_PORT}: leave --port out for a free one")
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -113,5 +116,7 @@ def _address(host: str, port: int, token: str) -> str:
     return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
 
 
+COMMAND = Command("launch.monitor", MonitorArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -7,12 +7,21 @@ run measured.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
+from typing import Annotated
 
-from launch.config import RunConfig, load_recipe, recipe_names
-from launch.config.command_line import format_model_overrides, format_overrides
+from pydantic import Field
+from tyro.conf import create_mutex_group
+
+from launch.config import RunConfig, load_recipe
+from launch.config.command_line import (
+    ModelFolder,
+    NodeCount,
+    RecipeName,
+    RunFolder,
+    format_model_overrides,
+    format_overrides,
+)
 from launch.demo.model import CONTEXT_TOKENS
 from launch.doctor.requirements import count_gpus
 from launch.plan.forecast import (
@@ -29,75 +38,76 @@ from launch.plan.memory_fit import find_memory_problems
 from launch.plan.plan_table import forecast_lines, memory_lines, needs_lines
 from launch.simulate.run_trace import read_trace
 from launch.simulate.scenario import find_scenario, read_scenario, scenario_names
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import integer_between, number_at_least
-from protocol.cli.output import error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, JsonFlag, Overrides, option
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
-
-def parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.plan",
-        description="What a run would need and come to: memory by part, steps an hour, ages, engines and sandboxes.",
-        epilog="Example: python -m launch.plan demo --from runs/demo-20261125-101500",
-    )
-    add = made.add_argument
-    names = ", ".join(recipe_names())
-    add("recipe", metavar="RECIPE", help=f"one of: {names}; or a TOML file's path")
-    add("--nodes", type=integer_between(1), metavar="N", help="Ray nodes")
-    add("--model", metavar="FOLDER", help="Hugging Face folder of a dense Qwen2.5 or Qwen3, as launch.cluster takes it")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, as launch.cluster does")
-    where = made.add_mutually_exclusive_group()
-    where.add_argument("--from", dest="run", type=Path, metavar="RUN", help="a run's directory, or a trace of one")
-    where.add_argument("--scenario", metavar="NAME|FILE", help=f"one of {', '.join(scenario_names())}; or a path")
-    add("--gpu-gb", type=number_at_least(1), metavar="GB", help="memory of one GPU; default: 80")
-    add("--json", action="store_true", help="print the plan as one JSON object on standard output")
-    return made
+_BASIS = create_mutex_group(required=False, title="basis of speed and age")
 
 
-def main() -> int:
-    """Plan, and say by the exit code whether it fits."""
-    with parse_command_line(parser()) as (given, out):
-        config = _config(given)
-        device = int((given.gpu_gb or 80) * (1 << 30)) if count_gpus(config) else None
-        shape = read_model_shape(config.model, CONTEXT_TOKENS)
-        memories = (learner_memory(shape, config), engine_memory(shape, config, device))
-        tight = [*find_memory_problems(shape, config, *memories, device)]
-        basis = _basis(given, config)
-        console = error_console()
-        for line in (*memory_lines(memories, device), *tight):
-            console.print(line)
-        plan: dict[str, JsonValue] = {
-            "recipe": given.recipe,
-            "nodes": config.cluster.nodes,
-            "gpus": count_gpus(config),
-            "parameters": shape.count_parameters(),
-            "memory": [memory.as_json() for memory in memories],
-            "fits": not tight,
-            "problems": [*tight],
-            "has": {"sandboxes": max_episodes(config), "engines": config.engine.count, "hosts": _hosts(config)},
-            "forecast": None,
-            "needs": None,
-        }
-        if basis is None:
-            console.print(
-                "steps an hour and ages: name a run (--from runs/ID; `python -m launch.cluster --recipe "
-                f"{given.recipe} --steps 8` makes one), or assume (--scenario small)"
-            )
-        else:
-            plan |= _expected(config, basis)
-        out.set_result(plan)
-        return EXIT_FAILED if tight else EXIT_OK
+class PlanArguments(CommandArguments):
+    """Plan a run: memory by part, steps an hour, token ages, engines and sandboxes.
+
+    Example: longshore plan demo --from demo-20261125-101500
+    """
+
+    recipe: RecipeName = "demo"
+    nodes: NodeCount = None
+    model: ModelFolder = None
+    overrides: Overrides = ()
+    run: Annotated[RunFolder | None, option("RUN", name="from"), _BASIS] = None
+    """A run, or a trace of one, that says how long episodes and steps take."""
+    scenario: Annotated[
+        str | None, option("NAME|FILE"), _BASIS, Field(description=f"One of {', '.join(scenario_names())}; or a path.")
+    ] = None
+    gpu_gb: Annotated[float, option("GB"), Field(ge=1)] = 80.0
+    """Memory of one GPU."""
+    as_json: JsonFlag = False
 
 
-def _config(given: argparse.Namespace) -> RunConfig:
+def run(given: PlanArguments, out: JsonOutput) -> int:
+    """Plan, print it, and return 1 where it does not fit."""
+    config = _load_config(given)
+    device = int(given.gpu_gb * (1 << 30)) if count_gpus(config) else None
+    shape = read_model_shape(config.model, CONTEXT_TOKENS)
+    memories = (learner_memory(shape, config), engine_memory(shape, config, device))
+    tight = [*find_memory_problems(shape, config, *memories, device)]
+    basis = _basis(given, config)
+    console = output_console()
+    for line in (*memory_lines(memories, device), *tight):
+        console.print(line)
+    plan: dict[str, JsonValue] = {
+        "recipe": given.recipe,
+        "nodes": config.cluster.nodes,
+        "gpus": count_gpus(config),
+        "parameters": shape.count_parameters(),
+        "memory": [memory.as_json() for memory in memories],
+        "fits": not tight,
+        "problems": [*tight],
+        "has": {"sandboxes": max_episodes(config), "engines": config.engine.count, "hosts": _hosts(config)},
+        "forecast": None,
+        "needs": None,
+    }
+    if basis is None:
+        console.print(
+            "steps an hour and ages: name a run (--from runs/ID; `python -m launch.cluster "
+            f"{given.recipe} --steps 8` makes one), or assume (--scenario small)"
+        )
+    else:
+        plan |= _expected(config, basis)
+    out.set_result(plan)
+    return EXIT_FAILED if tight else EXIT_OK
+
+
+def _load_config(given: PlanArguments) -> RunConfig:
     values = [*format_overrides({"cluster.nodes": given.nodes}), *format_model_overrides(given.model)]
-    return load_recipe(given.recipe, [*values, *given.set])
+    return load_recipe(given.recipe, [*values, *given.overrides])
 
 
-def _basis(given: argparse.Namespace, config: RunConfig) -> ForecastBasis | None:
+def _basis(given: PlanArguments, config: RunConfig) -> ForecastBasis | None:
     if given.run is not None:
         if not given.run.exists():
             raise UserError(f"--from {given.run} is not there: name a run's directory, or a trace of one")
@@ -112,7 +122,7 @@ def _basis(given: argparse.Namespace, config: RunConfig) -> ForecastBasis | None
 
 def _expected(config: RunConfig, basis: ForecastBasis) -> dict[str, JsonValue]:
     """Simulate, and say it."""
-    console = error_console()
+    console = output_console()
     expected = forecast_run(config, basis)
     needed, careful = estimate_needs(config, basis, expected.dropped_share), forecast_caveat(config, basis)
     for line in (
@@ -134,5 +144,7 @@ def _hosts(config: RunConfig) -> int:
     return config.cluster.nodes if config.cluster.address else 1
 
 
+COMMAND = Command("launch.plan", PlanArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -6,20 +6,22 @@ checked, and ``--set`` can say all of it.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Annotated
 
-from launch.config import NegativeControl, RunConfig, load_recipe, recipe_names
+from launch.config import NegativeControl, RunConfig, load_recipe
 from launch.config.command_line import (
-    NEWEST_RUN,
+    ModelFolder,
+    RecipeName,
+    Resume,
+    RunName,
     format_model_overrides,
     format_overrides,
     require_nonempty,
     run_to_resume,
 )
-from protocol.cli.parser import CommandLineParser, require_utf8
+from protocol.cli.arguments import CommandArguments, Flag, JsonFlag, Overrides, one_of, option, parse_arguments
 from protocol.errors import UserError
 from protocol.staleness import AdmissionMode
 
@@ -27,102 +29,94 @@ DEFAULT_RECIPE = "demo"
 """What is run when neither a recipe nor a run to resume is named."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterArguments:
-    recipe: str
-    """Name or path; empty only together with ``resume``."""
-    chosen: bool
-    """Whether ``recipe`` was named; where neither it nor ``resume`` was, it is :data:`DEFAULT_RECIPE`."""
-    overrides: tuple[str, ...]
-    """``section.key=value``, in the order given; the last one counts."""
-    run_id: str | None
-    """Name of a new run's directory; None for recipe and start time."""
-    resume: str | None
-    """Run to go on with, ``NEWEST`` for the newest one, None for a new run."""
-    proof: bool
-    """Run the controls too, and check what the evaluations must show."""
-    dry_run: bool
-    """Print the resolved configuration and stop."""
+class ClusterArguments(CommandArguments):
+    """Train an agent asynchronously: rollouts in sandboxes, GRPO, weights updated in place.
+
+    Example: longshore cluster demo --nodes 1 --set rollout.group_size=4
+    """
+
+    recipe: RecipeName = ""
+    nodes: Annotated[int | None, option("N")] = None
+    """Ray nodes; simulated on this machine unless --address is given."""
+    address: Annotated[str | None, option("HOST:PORT")] = None
+    """Join this Ray cluster, and wait for its nodes."""
+    seed: Annotated[int | None, option("N")] = None
+    """Seed of tasks, model, warm start and sampling."""
+    steps: Annotated[int | None, option("N")] = None
+    """Optimizer steps."""
+    mode: Annotated[AdmissionMode | None, one_of(AdmissionMode), option()] = None
+    """When new episodes may start."""
+    model: ModelFolder = None
+    task_ids: Annotated[str | None, option("IDS")] = None
+    """Train only on these tasks of data.path: ids, numbers and ranges, for example 101-110,fix-git."""
+    run_id: RunName = None
+    resume: Resume = None
+    overrides: Overrides = ()
+    proof: Flag = False
+    """Run the negative controls too, and check the difference that they must show."""
+    control: Annotated[NegativeControl | None, one_of(NegativeControl), option()] = None
+    """Make this run a negative control, which cannot learn."""
+    no_monitor: Flag = False
+    """Do not serve the live page."""
+    as_json: JsonFlag = False
+    dry_run: Flag = False
+    """Print the resolved configuration as TOML, which is itself a recipe, and stop."""
+
+    @property
+    def is_default_recipe(self) -> bool:
+        """Whether neither a recipe nor a run to resume was named."""
+        return not self.recipe and self.resume is None
+
+    @property
+    def recipe_name(self) -> str:
+        """Name or path of the recipe; empty only where a run is resumed."""
+        return self.recipe or (DEFAULT_RECIPE if self.resume is None else "")
+
+    @property
+    def resumed_run(self) -> str | None:
+        """The run to resume, :data:`NEWEST_RUN` for the newest one, None for a new run.  Raises UserError."""
+        return run_to_resume(self.resume, self.run_id)
+
+    @property
+    def new_run_id(self) -> str | None:
+        """Name of a new run's directory; None for recipe and start time."""
+        return self.run_id if self.resume is None else None
+
+    def config_overrides(self) -> tuple[str, ...]:
+        """Return ``section.key=value`` for every option that is a key, in the order in which the last one counts."""
+        keys: dict[str, str | int | None] = {
+            "cluster.nodes": self.nodes,
+            "cluster.address": self.address,
+            "run.seed": self.seed,
+            "run.steps": self.steps,
+            "run.mode": self.mode,
+            "run.negative_control": self.control,
+            "data.task_ids": self.task_ids,
+        }
+        monitor = ["monitor.enabled=false"] if self.no_monitor else []
+        return (*format_overrides(keys), *format_model_overrides(self.model), *monitor, *self.overrides)
 
     def load_config(self) -> RunConfig:
-        """The configuration of a new run.  Raises ConfigError or RecipeError."""
-        return load_recipe(self.recipe, self.overrides)
+        """Return the configuration of a new run.  Raises ConfigError or RecipeError."""
+        return load_recipe(self.recipe_name, self.config_overrides())
 
 
-def make_parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.cluster",
-        description="Train an agent asynchronously: rollout in sandboxes, GRPO, weights pushed in place.",
-        epilog="Example: python -m launch.cluster --recipe demo --nodes 1 --set rollout.group_size=4",
-        allow_abbrev=False,
-    )
-    add = made.add_argument
-    add("--recipe", default="", metavar="NAME|PATH", help=f"one of: {', '.join(recipe_names())}; or a TOML file's path")
-    add("--nodes", type=int, metavar="N", help="Ray nodes; simulated on this machine unless --address is given")
-    add("--address", metavar="HOST:PORT", help="join this Ray cluster and wait for its nodes")
-    add("--seed", type=int, metavar="N", help="seed of tasks, model, warm start and sampling")
-    add("--steps", type=int, metavar="N", help="optimizer steps")
-    add("--mode", choices=[mode.value for mode in AdmissionMode], help="when new episodes may start")
-    add(
-        "--model",
-        metavar="FOLDER",
-        help="Hugging Face folder of a dense Qwen2.5 or Qwen3 (told its tools, no warm start)",
-    )
-    add("--task-ids", metavar="IDS", help="only these tasks of data.path: ids, numbers and ranges, 101-110,fix-git")
-    add("--run-id", metavar="ID", help="name of the run's directory; default: recipe and start time")
-    resumed = "go on with a run from its newest whole checkpoint; without ID that of --run-id, else the recipe's newest"
-    add("--resume", nargs="?", const=NEWEST_RUN, metavar="ID", help=resumed)
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, for example run.steps=12")
-    add("--proof", action="store_true", help="also run the controls, and check the difference they must show")
-    add(
-        "--control",
-        choices=[control.value for control in NegativeControl],
-        help="make this run a control that cannot learn",
-    )
-    add("--no-monitor", action="store_true", help="do not serve the live page")
-    add("--json", action="store_true", help="print the summary as one JSON object on standard output")
-    add("--dry-run", action="store_true", help="print the resolved configuration and stop")
-    return made
-
-
-def parse_arguments(argv: Sequence[str] | None = None) -> ClusterArguments:
+def parse_cluster_arguments(argv: Sequence[str] | None = None) -> ClusterArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
     words = sys.argv[1:] if argv is None else argv
-    require_utf8(words)
-    given = make_parser().parse_args(words)
+    return check_arguments(parse_arguments(ClusterArguments, words, "python -m launch.cluster"))
+
+
+def check_arguments(given: ClusterArguments) -> ClusterArguments:
+    """Return the arguments.  Raises UserError for options that contradict each other."""
     require_nonempty(
         {"--address": given.address, "--model": given.model, "--task-ids": given.task_ids, "--run-id": given.run_id}
     )
-    resume = run_to_resume(given.resume, given.run_id)
-    if given.proof and given.control not in {None, NegativeControl.NONE.value}:
+    resumed = given.resumed_run
+    if given.proof and given.control not in {None, NegativeControl.NONE}:
         raise UserError("--proof runs every control by itself: leave --control out")
-    if given.proof and resume is not None:
-        raise UserError("--proof makes three new runs and --resume goes on with one: leave one of them out")
+    if given.proof and resumed is not None:
+        raise UserError("--proof makes three new runs and --resume continues one: leave one of them out")
     if given.proof and given.dry_run:
         raise UserError("--dry-run shows one run's configuration and --proof makes three runs: leave one of them out")
-    return ClusterArguments(
-        recipe=given.recipe or (DEFAULT_RECIPE if resume is None else ""),
-        chosen=bool(given.recipe) or resume is not None,
-        overrides=(*_overrides(given), *given.set),
-        run_id=given.run_id if resume is None else None,
-        resume=resume,
-        proof=given.proof,
-        dry_run=given.dry_run,
-    )
-
-
-def _overrides(given: argparse.Namespace) -> list[str]:
-    """The options that are keys of the configuration, as overrides."""
-    keys: dict[str, str | int | None] = {
-        "cluster.nodes": given.nodes,
-        "cluster.address": given.address,
-        "run.seed": given.seed,
-        "run.steps": given.steps,
-        "run.mode": given.mode,
-        "run.negative_control": given.control,
-        "data.task_ids": given.task_ids,
-    }
-    found = [*format_overrides(keys), *format_model_overrides(given.model)]
-    if given.no_monitor:
-        found.append("monitor.enabled=false")
-    return found
+    return given

@@ -8,7 +8,6 @@ three standard errors; rewards shuffled within the batch must not raise it by mo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, cast
 
 from rich.table import Table
@@ -39,7 +38,7 @@ def run_proof(arguments: ClusterArguments, run_once: RunOnce) -> dict[str, JsonV
         overrides = (*arguments.overrides, f'run.negative_control="{control.value}"')
         summary: dict[str, JsonValue]
         try:
-            summary = run_once(replace(arguments, overrides=overrides, run_id=name))
+            summary = run_once(arguments.model_copy(update={"overrides": overrides, "run_id": name}))
         except LongshoreError as error:
             if not runs:
                 raise

@@ -306,7 +306,7 @@ def load_stored_tables(path: Path) -> dict[str, dict[str, Toml]]:
         raise directory_error(path, error) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(
-            f"{file} is no run's record ({error}): start a new run, python -m launch.cluster --recipe NAME"
+            f"{file} is no run's record ({error}): start a new run, python -m launch.cluster NAME"
         ) from error
 
 

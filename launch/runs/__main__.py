@@ -1,4 +1,4 @@
-"""``python -m launch.runs list|compare|query|prune``: what runs there are, side by side, in SQL, and what can go.
+"""``python -m launch.runs list|compare|query|prune``: list, compare, query and prune runs.
 
 ``list`` has a line for each run of a folder; ``compare A B`` writes one page with their curves and prints a table;
 ``query SQL`` asks their metrics, trajectories, evaluations and events; ``prune`` removes what nobody needs any more, or
@@ -7,16 +7,19 @@ with ``--dry-run`` says what that is.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from rich.table import Table
+from tyro.conf import Positional, subcommand
 
 from launch.config import RunConfig
+from launch.config.command_line import RunFolder
 from launch.run_records.run_directory import CONFIG_FILE, NoSuchRunError, list_runs
 from launch.runs.comparison import (
     METRIC_COLUMNS,
@@ -29,60 +32,87 @@ from launch.runs.comparison import (
 from launch.runs.pruning import DEFAULT_PARTS, PrunablePart, prune_runs
 from launch.runs.query import TABLES, run_query
 from launch.runs.run_list import RUN_COLUMNS, format_bytes, format_run_row, list_run_rows
-from protocol.cli.exit_codes import main_guard
-from protocol.cli.numbers import integer_between, number_at_least
-from protocol.cli.output import JsonOutput, display_path, error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import AtLeastOne, CommandArguments, Flag, JsonFlag, comma_separated, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
 
 _DAY_S = 86_400.0
 
 
-def _parser() -> CommandLineParser:
-    made = CommandLineParser(prog="python -m launch.runs", description="Look after a folder of runs.")
-    kinds = made.add_subparsers(dest="command", required=True, metavar="list|compare|query|prune")
+class ListRunsArguments(CommandArguments):
+    """List the runs of a folder."""
 
-    def add(name: str, text: str, example: str) -> argparse.ArgumentParser:
-        kind = kinds.add_parser(name, description=text, help=text, epilog=f"Example: python -m launch.runs {example}")
-        kind.add_argument("--json", action="store_true", help="print one JSON object")
-        return kind
+    folder: Positional[Annotated[Path, option("FOLDER")]] = RunConfig().run.dir
+    """The folder of the runs."""
+    as_json: JsonFlag = False
 
-    listing = add("list", "A line for each run of a folder.", "list")
-    listing.add_argument("folder", nargs="?", type=Path, default=_folder(), metavar="FOLDER", help="default: runs")
-    compare = add("compare", "Runs' curves on one page, and a table.", "compare runs/a runs/b")
-    compare.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories, two to five")
-    compare.add_argument(
-        "--out", type=Path, metavar="FILE", help="the page; default: compare-A-B.html beside the first"
+
+class CompareRunsArguments(CommandArguments):
+    """Draw the curves of runs on one page, and print a table."""
+
+    runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN"), Field(min_length=1)]]
+    """Two to five runs: directories or ids."""
+    output: Annotated[Path | None, option("FILE")] = None
+    """The page; default: compare-A-B.html beside the first run."""
+    as_json: JsonFlag = False
+
+
+class QueryRunsArguments(CommandArguments):
+    """Query runs in SQL.
+
+    Example: longshore runs query "SELECT run, max(pass_rate) FROM metrics GROUP BY run"
+    """
+
+    sql: Positional[Annotated[str, option("SQL"), Field(description=f"Over the tables {', '.join(TABLES)}.")]]
+    runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN")]] = ()
+    """Directories or ids of runs; default: all of runs."""
+    limit: AtLeastOne = 1000
+    """Most rows."""
+    as_json: JsonFlag = False
+
+
+class PruneRunsArguments(CommandArguments):
+    """Remove what nobody needs, never of a run that is going on."""
+
+    runs: Positional[Annotated[tuple[RunFolder, ...], option("RUN")]] = ()
+    """Directories or ids of runs; default: all of runs."""
+    what: Annotated[
+        tuple[str, ...], comma_separated("PARTS"), option(), Field(description=f"Some of {', '.join(PrunablePart)}.")
+    ] = tuple(each.value for each in DEFAULT_PARTS)
+    older_than: Annotated[float | None, option("DAYS"), Field(ge=0)] = None
+    """Only runs that began so long ago."""
+    dry_run: Flag = False
+    """Say what would go, with sizes, and leave it."""
+    as_json: JsonFlag = False
+
+
+class RunsArguments(CommandArguments):
+    """List, compare, query and prune the runs of a folder.
+
+    Example: longshore runs list
+    """
+
+    command: (
+        Annotated[ListRunsArguments, subcommand("list")]
+        | Annotated[CompareRunsArguments, subcommand("compare")]
+        | Annotated[QueryRunsArguments, subcommand("query")]
+        | Annotated[PruneRunsArguments, subcommand("prune")]
     )
-    asked = add("query", "Ask runs in SQL.", 'query "SELECT run, max(pass_rate) FROM metrics GROUP BY run"')
-    asked.add_argument("sql", metavar="SQL", help=f"over {', '.join(TABLES)}")
-    asked.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories; default: all of runs")
-    asked.add_argument("--limit", type=integer_between(1), default=1000, metavar="N", help="most rows")
-    pruned = add("prune", "Remove what nobody needs, never of a run that goes on.", "prune --dry-run")
-    pruned.add_argument("runs", nargs="*", type=Path, metavar="RUN", help="run directories; default: all of runs")
-    pruned.add_argument(
-        "--what", default=",".join(DEFAULT_PARTS), metavar="PARTS", help=f"some of {', '.join(PrunablePart)}"
-    )
-    pruned.add_argument(
-        "--older-than", type=number_at_least(0.0), metavar="DAYS", help="only runs that began so long ago"
-    )
-    pruned.add_argument("--dry-run", action="store_true", help="say what would go, with sizes, and leave it")
-    return made
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """See the module."""
-    with parse_command_line(_parser(), argv) as (given, out):
-        match given.command:
-            case "list":
-                _list(given.folder, out)
-            case "compare":
-                _compare(given.runs, given.out, out)
-            case "query":
-                _query(given.sql, given.runs, given.limit, out)
-            case _:
-                _prune(given, out)
+def run(given: RunsArguments, out: JsonOutput) -> None:
+    """Do what the command says."""
+    match given.command:
+        case ListRunsArguments(folder=folder):
+            _list(folder, out)
+        case CompareRunsArguments(runs=runs, output=output):
+            _compare(runs, output, out)
+        case QueryRunsArguments(sql=sql, runs=runs, limit=limit):
+            _query(sql, runs, limit, out)
+        case PruneRunsArguments() as command:
+            _prune(command, out)
 
 
 def _list(folder: Path, out: JsonOutput) -> None:
@@ -93,7 +123,7 @@ def _list(folder: Path, out: JsonOutput) -> None:
     if found:
         _print(RUN_COLUMNS, [format_run_row(line) for line in found])
     else:
-        error_console().print(f"{folder} holds no run")
+        error_console().print(f"{folder} has no run")
 
 
 def _compare(paths: Sequence[Path], file: Path | None, out: JsonOutput) -> None:
@@ -103,7 +133,7 @@ def _compare(paths: Sequence[Path], file: Path | None, out: JsonOutput) -> None:
     try:
         replace_file(path, render_comparison_page(compared).encode())
     except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}): choose another place, --out FILE") from error
+        raise UserError(f"{path} cannot be written ({error.strerror}): choose another place, --output FILE") from error
     out.set_result({
         "page": str(path),
         "runs": [asdict(run.row) for run in compared],
@@ -111,7 +141,7 @@ def _compare(paths: Sequence[Path], file: Path | None, out: JsonOutput) -> None:
         "differences": [{"key": key, "values": list(values)} for key, values in find_config_differences(compared)],
     })  # fmt: skip
     _print(METRIC_COLUMNS, format_metric_rows(compared))
-    error_console().print(f"page: {display_path(path)}")
+    output_console().print(f"page: {display_path(path)}")
 
 
 def _query(sql: str, paths: Sequence[Path], most: int, out: JsonOutput) -> None:
@@ -122,7 +152,7 @@ def _query(sql: str, paths: Sequence[Path], most: int, out: JsonOutput) -> None:
         error_console().print(f"and more than these {most} rows: --limit N shows them")
 
 
-def _prune(given: argparse.Namespace, out: JsonOutput) -> None:
+def _prune(given: PruneRunsArguments, out: JsonOutput) -> None:
     parts, chosen = _parts(given.what), _chosen(given.runs)
     if PrunablePart.RUN in parts and not given.runs and given.older_than is None:
         raise UserError("--what run removes whole runs: name them, or say --older-than DAYS")
@@ -135,14 +165,13 @@ def _prune(given: argparse.Namespace, out: JsonOutput) -> None:
     out.set_result({"dry_run": given.dry_run, "removed": found, "bytes": total, "left_alone": busy})
     if gone:
         _print(("run", "part", "size"), [(each.run, each.part.value, format_bytes(each.bytes)) for each in gone])
-    console = error_console()
+    console = output_console()
     console.print(f"{format_bytes(total)} {'would go: leave --dry-run out' if given.dry_run else 'removed'}")
     for name in busy:
         console.print(f"left alone: {name}, which somebody drives")
 
 
-def _parts(words: str) -> set[PrunablePart]:
-    names = [word.strip() for word in words.split(",") if word.strip()]
+def _parts(names: Sequence[str]) -> set[PrunablePart]:
     if unknown := [name for name in names if name not in set(PrunablePart)]:
         raise UserError(f"--what {unknown[0]}: the parts are {', '.join(PrunablePart)}")
     return {PrunablePart(name) for name in names}
@@ -166,8 +195,10 @@ def _print(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         lines.add_column(name, justify="left" if place == 0 else "right", no_wrap=True, overflow="fold")
     for row in rows:
         lines.add_row(*row)
-    error_console().print(lines)
+    output_console().print(lines)
 
+
+COMMAND = Command("launch.runs", RunsArguments, run)
 
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -11,7 +11,6 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,14 +18,15 @@ import orjson
 from rich.console import Console
 
 from launch.checkpoints.retention import Retention
+from launch.cluster import print_config
 from launch.config import SftConfig
 from launch.hosts.ray_environment import resolve_ray_environment
 from launch.processes.interruption import run_interruptible
 from launch.processes.process_reaper import ProcessReaper
 from launch.run_records.reproducibility import write_record
-from launch.run_records.run_directory import SUMMARY_FILE, RunDirectory, RunDirectoryError, config_tables
-from launch.sft.arguments import SftArguments, parse_arguments
-from protocol.cli.exit_codes import EXIT_OK, main_guard
+from launch.run_records.run_directory import SUMMARY_FILE, RunDirectory, RunDirectoryError
+from launch.sft.arguments import SftArguments, check_arguments
+from protocol.cli.command import Command
 from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.errors import InfraError
 from protocol.events import JsonValue
@@ -37,20 +37,14 @@ if TYPE_CHECKING:  # it loads Ray
 _DATA_FILE = "data.json"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    return main_guard(lambda: _main(words))
-
-
-def _main(words: Sequence[str]) -> int:
-    with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        arguments = parse_arguments(words)
-        path, config = (None, arguments.config()) if arguments.resume is None else arguments.resumed()
-        if arguments.dry_run:
-            out.set_result(cast("dict[str, JsonValue]", config_tables(config)))
-            return EXIT_OK
+def run(given: SftArguments, out: JsonOutput) -> None:
+    """Train, or print the configuration."""
+    arguments = check_arguments(given)
+    path, config = (None, arguments.config()) if arguments.resume is None else arguments.find_resumed_run()
+    if arguments.dry_run:
+        print_config(config, out)
+    else:
         out.set_result(_run(arguments, config, path))
-    return EXIT_OK
 
 
 def _run(arguments: SftArguments, config: SftConfig, path: Path | None) -> dict[str, JsonValue]:
@@ -136,5 +130,7 @@ async def _train(
         raise
 
 
+COMMAND = Command("launch.sft", SftArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(COMMAND.main())

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, UseAppendAction
 
 from launch.config import OverlongAction, SftConfig, load_sft, resolve_sft
-from launch.config.command_line import NEWEST_RUN, format_overrides, require_nonempty, run_to_resume
+from launch.config.command_line import format_overrides, require_nonempty, run_to_resume
 from launch.run_records.run_directory import (
     SUMMARY_FILE,
     RunDirectoryError,
@@ -18,24 +21,18 @@ from launch.run_records.run_directory import (
     load_stored_sft_config,
     require_unchanged,
 )
-from protocol.cli.parser import CommandLineParser, require_utf8
+from protocol.cli.arguments import (
+    CommandArguments,
+    Flag,
+    JsonFlag,
+    Overrides,
+    one_of,
+    option,
+    optional_value,
+    parse_arguments,
+)
 from protocol.errors import UserError
 
-_OPTIONS = {
-    "--model": "sft.model",
-    "--data": "sft.data",
-    "--eval-data": "sft.eval_data",
-    "--output": "sft.output",
-    "--adapters": "sft.adapters",
-    "--min-score": "sft.min_score",
-    "--reward-weighted": "sft.reward_weighted",
-    "--too-long": "sft.overlong",
-    "--epochs": "sft.epochs",
-    "--batch-size": "sft.batch_size",
-    "--lr": "learner.lr",
-    "--seed": "run.seed",
-}
-"""Option → the key that it is an override of."""
 _CHANGEABLE = (
     *("learner.ranks", "learner.tp", "learner.pp", "learner.cp", "learner.sequence_parallel", "learner.threads"),
     *("learner.device", "learner.micro_batch_tokens", "learner.recompute", "learner.offload", "learner.shard_mb"),
@@ -44,26 +41,85 @@ _CHANGEABLE = (
 """What a run that goes on may do otherwise; a final dot means the whole section."""
 
 
-@dataclass(frozen=True, slots=True)
-class SftArguments:
-    recipe: Path | None
-    overrides: tuple[str, ...]
-    """``section.key=value``, in the order given; the last one counts."""
-    run_id: str | None
-    resume: str | None
-    """Run to go on with, ``NEWEST`` for the newest one, None for a new run."""
-    dry_run: bool
+DataPaths = UseAppendAction[Annotated[tuple[tuple[str, ...], ...], option("PATH")]]
+"""Paths: several after one option, or the option repeated."""
+
+
+class SftArguments(CommandArguments):
+    """Train a model on conversations and on what agents did in runs: supervised fine-tuning.
+
+    Example: longshore sft --model /models/qwen3 --data good.jsonl runs/demo-1 --min-score 1
+    """
+
+    recipe: Positional[Annotated[Path | None, option("RECIPE")]] = None
+    """A TOML file with [run], [sft], [learner], [lora] and [checkpoint]."""
+    model: Annotated[str | None, option("FOLDER")] = None
+    """Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer."""
+    data: DataPaths = ()
+    """Conversations (.jsonl, .json) or runs."""
+    eval_data: DataPaths = ()
+    """The same, held out: its loss is reported."""
+    output: Annotated[str | None, option("FOLDER")] = None
+    """Where the trained model goes; default: model in the run's directory."""
+    adapters: Annotated[str | None, option("FOLDER")] = None
+    """Where the adapters of lora.rank go too, as a PEFT folder."""
+    min_score: Annotated[float | None, option("X")] = None
+    """Train only on what has a score or reward of at least X."""
+    reward_weighted: Flag = False
+    """Weigh each sequence in the loss by its score."""
+    too_long: Annotated[OverlongAction | None, one_of(OverlongAction), option()] = None
+    """What is done with sequences that do not fit."""
+    epochs: Annotated[int | None, option("N")] = None
+    """Times that each sequence is trained on."""
+    batch_size: Annotated[int | None, option("N")] = None
+    """Sequences in an optimizer step."""
+    lr: Annotated[float | None, option("X")] = None
+    """AdamW's learning rate after the warm-up."""
+    seed: Annotated[int | None, option("N")] = None
+    """Seed of the order in which sequences are trained on."""
+    overrides: Overrides = ()
+    run_id: Annotated[str | None, option("ID")] = None
+    """Name of the run's directory; default: sft and start time."""
+    resume: Annotated[str | None, optional_value("ID"), option()] = None
+    """Resume this run from its newest intact checkpoint; without ID that of --run-id, else the newest run."""
+    as_json: JsonFlag = False
+    dry_run: Flag = False
+    """Print the resolved configuration as TOML, which is itself a recipe, and stop."""
+
+    def config_overrides(self) -> tuple[str, ...]:
+        """Return ``section.key=value`` for every option that is a key, in the order in which the last one counts."""
+        keys: dict[str, object] = {
+            "sft.model": self.model,
+            "sft.data": [*chain(*self.data)] or None,
+            "sft.eval_data": [*chain(*self.eval_data)] or None,
+            "sft.output": self.output,
+            "sft.adapters": self.adapters,
+            "sft.min_score": self.min_score,
+            "sft.reward_weighted": self.reward_weighted or None,
+            "sft.overlong": self.too_long,
+            "sft.epochs": self.epochs,
+            "sft.batch_size": self.batch_size,
+            "learner.lr": self.lr,
+            "run.seed": self.seed,
+        }
+        return (*format_overrides(keys), *self.overrides)
+
+    @property
+    def resumed_run(self) -> str | None:
+        """The run to resume, :data:`NEWEST_RUN` for the newest one, None for a new run.  Raises UserError."""
+        return run_to_resume(self.resume, self.run_id)
 
     def config(self) -> SftConfig:
-        """Of a new run.  Raises ConfigError or RecipeError."""
-        return load_sft(self.recipe, self.overrides)
+        """Return the configuration of a new run.  Raises ConfigError or RecipeError."""
+        return load_sft(self.recipe, self.config_overrides())
 
-    def resumed(self) -> tuple[Path, SftConfig]:
-        """The run to go on with and its configuration.  Raises RunDirectoryError."""
-        where = [each for each in self.overrides if each.partition("=")[0].strip() == "run.dir"]
+    def find_resumed_run(self) -> tuple[Path, SftConfig]:
+        """Return the run to resume and its configuration.  Raises RunDirectoryError."""
+        overrides, resumed = self.config_overrides(), self.resumed_run
+        where = [each for each in overrides if each.partition("=")[0].strip() == "run.dir"]
         parent = load_sft(self.recipe, where).run.dir
-        path = find_run(parent, self.resume) if self.resume else _newest(parent)
-        return path, resumed_config(path, self.overrides)
+        path = find_run(parent, resumed) if resumed else _newest(parent)
+        return path, resumed_config(path, overrides)
 
 
 def resumed_config(run_dir: Path, overrides: Sequence[str]) -> SftConfig:
@@ -90,43 +146,23 @@ def _newest(parent: Path) -> Path:
     raise RunDirectoryError(f"no supervised training in {parent}: leave --resume out to start one")
 
 
-def build_parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.sft",
-        description="Train a model on conversations and on what agents did in runs: supervised fine-tuning.",
-        epilog="Example: python -m launch.sft --model /models/qwen3 --data good.jsonl runs/demo-1 --min-score 1",
+def check_arguments(given: SftArguments) -> SftArguments:
+    """Return the arguments.  Raises UserError for an empty option, or two runs to resume."""
+    require_nonempty(
+        {
+            "--model": given.model,
+            "--data": [*chain(*given.data)],
+            "--eval-data": [*chain(*given.eval_data)],
+            "--output": given.output,
+            "--adapters": given.adapters,
+            "--run-id": given.run_id,
+        }
     )
-    add = made.add_argument
-    add("--recipe", type=Path, metavar="PATH", help="TOML file: [run], [sft], [learner], [lora], [checkpoint]")
-    add("--model", metavar="FOLDER", help="Hugging Face folder of a dense Qwen2.5 or Qwen3 with its tokenizer")
-    add("--data", nargs="+", action="extend", metavar="PATH", help="conversations (.jsonl, .json) or runs (runs/ID)")
-    add("--eval-data", nargs="+", action="extend", metavar="PATH", help="the same, held out: its loss is told")
-    add("--output", metavar="FOLDER", help="where the trained model appears; default: model in the run's directory")
-    add("--adapters", metavar="FOLDER", help="where the adapters of lora.rank appear alone too, as PEFT's folder")
-    add("--min-score", type=float, metavar="X", help="train only what has a score or reward of at least X")
-    add("--reward-weighted", action="store_true", default=None, help="a sequence's weight in the loss is its score")
-    add("--too-long", choices=[each.value for each in OverlongAction], help="what becomes of sequences that do not fit")
-    add("--epochs", type=int, metavar="N", help="times that each sequence is trained")
-    add("--batch-size", type=int, metavar="N", help="sequences in an optimizer step")
-    add("--lr", type=float, metavar="X", help="AdamW's learning rate after the warm-up")
-    add("--seed", type=int, metavar="N", help="seed of the order in which sequences are trained")
-    add("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key, learner.tp=2 for example")
-    add("--run-id", metavar="ID", help="name of the run's directory; default: sft and start time")
-    add(
-        "--resume", nargs="?", const=NEWEST_RUN, metavar="ID", help="go on from the newest whole checkpoint of this run"
-    )
-    add("--json", action="store_true", help="print the summary as one JSON object on standard output")
-    add("--dry-run", action="store_true", help="print the resolved configuration and stop")
-    return made
+    run_to_resume(given.resume, given.run_id)
+    return given
 
 
-def parse_arguments(argv: Sequence[str] | None = None) -> SftArguments:
+def parse_sft_arguments(argv: Sequence[str] | None = None) -> SftArguments:
     """Read a command line (``sys.argv`` by default).  Raises UserError."""
     words = sys.argv[1:] if argv is None else argv
-    require_utf8(words)
-    given = vars(build_parser().parse_args(words))
-    values = {option: given[option.removeprefix("--").replace("-", "_")] for option in _OPTIONS}
-    require_nonempty({**values, "--run-id": given["run_id"]})
-    said = format_overrides({_OPTIONS[option]: value for option, value in values.items()})
-    resume = run_to_resume(given["resume"], given["run_id"])
-    return SftArguments(given["recipe"], (*said, *given["set"]), given["run_id"], resume, given["dry_run"])
+    return check_arguments(parse_arguments(SftArguments, words, "python -m launch.sft"))

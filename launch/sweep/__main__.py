@@ -15,7 +15,7 @@ from typing import cast
 from rich.console import Console
 
 from launch.sweep import evaluation_points, run_results, training_points
-from launch.sweep.arguments import SweepOptions, build_parser, parse_options
+from launch.sweep.arguments import SweepArguments, SweepOptions, parse_options
 from launch.sweep.axes import SweepPoint
 from launch.sweep.definition import SweepKind
 from launch.sweep.point_results import PointState
@@ -24,39 +24,33 @@ from launch.sweep.sweep_folder import REPORT_FILE, SUMMARY_FILE, SweepFolder, ch
 from launch.sweep.sweep_progress import SweepProgressReporter
 from launch.sweep.sweep_table import SweepTable, align_columns, average_rows, point_rows, table_as_json
 from launch.sweep.sweep_writer import SweepWriter
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.output import JsonOutput, display_path, error_console
-from protocol.cli.parser import require_utf8
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput, display_path, error_console, output_console
 from protocol.errors import UserError
 from protocol.events import JsonValue
 
 _TO_RUN = {PointState.PLANNED, PointState.BROKEN_OFF}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    words = sys.argv[1:] if argv is None else argv
-    return main_guard(lambda: _main(words))
-
-
-def _main(words: Sequence[str]) -> int:
-    with JsonOutput("--json" in words or "--dry-run" in words) as out:
-        require_utf8(words)
-        wanted = parse_options(build_parser().parse_args(words))
-        check_sweep_folder(wanted.output, wanted.sweep)
-        chosen = wanted.select_points()
-        carried = _carried(wanted)
-        carried.check_existing()
-        to_run = [point for point in chosen if carried.read_result(point).state in _TO_RUN]
-        if wanted.dry_run:
-            out.set_result(_would_run(wanted, carried, to_run))
-            return EXIT_OK
-        if to_run:
-            carried.preflight(to_run)
-        table = _run(wanted, carried, to_run)
-        out.set_result({**table_as_json(table, carried.point_folder), "output": str(wanted.output)})
-        names = {point.name for point in chosen}
-        ended = all(row.result.state is PointState.ENDED for row in table.rows if row.point.name in names)
-        return EXIT_OK if ended and not names & set(table.goal.missed) else EXIT_FAILED
+def run(given: SweepArguments, out: JsonOutput) -> int:
+    """Run the points that are left, and return 0 where every point has ended and none missed the goal."""
+    wanted = parse_options(given)
+    check_sweep_folder(wanted.output, wanted.sweep)
+    chosen = wanted.select_points()
+    carried = _carried(wanted)
+    carried.check_existing()
+    to_run = [point for point in chosen if carried.read_result(point).state in _TO_RUN]
+    if wanted.dry_run:
+        out.set_result(_would_run(wanted, carried, to_run))
+        return EXIT_OK
+    if to_run:
+        carried.preflight(to_run)
+    table = _run(wanted, carried, to_run)
+    out.set_result({**table_as_json(table, carried.point_folder), "output": str(wanted.output)})
+    names = {point.name for point in chosen}
+    ended = all(row.result.state is PointState.ENDED for row in table.rows if row.point.name in names)
+    return EXIT_OK if ended and not names & set(table.goal.missed) else EXIT_FAILED
 
 
 def _carried(wanted: SweepOptions) -> PointRunner:
@@ -105,7 +99,7 @@ def _run(wanted: SweepOptions, carried: PointRunner, to_run: Sequence[SweepPoint
                 asyncio.run(run_interruptible(_work(wanted, writer, to_run, console), again))
         finally:
             table = writer.write_results()
-        _conclude(table, carried, folder, console)
+        _conclude(table, carried, folder, output_console())
         return table
 
 
@@ -117,7 +111,7 @@ async def _work(
     table = writer.write_results()
     writer.progress = told = SweepProgressReporter(console, table.rows, table.columns)
     async with background_services(told.report_running()):
-        await writer.runner.run_points(to_run, wanted.parallel, writer.folder, writer)
+        await writer.runner.run_points(to_run, wanted.concurrency, writer.folder, writer)
     return {}
 
 
@@ -135,5 +129,7 @@ def _conclude(table: SweepTable, carried: PointRunner, folder: SweepFolder, cons
     )
 
 
+COMMAND = Command("launch.sweep", SweepArguments, run, json_options=("--json", "--dry-run"))
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(COMMAND.main())

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from launch.config.loader import Toml
+from launch.config.toml_text import format_toml
 from protocol.errors import UserError
 
 _MOST_CHARS = 80
@@ -119,16 +119,6 @@ def _short(name: str) -> str:
 def format_assignments(values: Mapping[str, Toml]) -> list[str]:
     """``key=value`` of each, as ``--set`` takes it."""
     return [f"{key}={format_toml(value)}" for key, value in values.items()]
-
-
-def format_toml(value: Toml) -> str:
-    """``value`` on one line."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key)} = {format_toml(each)}" for key, each in value.items())
-        return f"{{{inner}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(format_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # which TOML wants escaped
 
 
 def flatten_keys(values: Mapping[str, Toml], keys: Iterable[str], prefix: str = "") -> dict[str, Toml]:

@@ -49,7 +49,7 @@ EVALUATE_OPTIONS = frozenset(
 """Of ``launch.evaluate``: those that a sweep may set."""
 _OWN = frozenset({"run.dir"})
 """Keys that every sweep sets itself."""
-_SEE_KEYS = " (to see the keys: `python -m launch.cluster --recipe demo --dry-run`)"
+_SEE_KEYS = " (to see the keys: `python -m launch.cluster demo --dry-run`)"
 _UNSAFE = re.compile(r"[^A-Za-z0-9]+")
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from launch.config.loader import Toml
-from launch.evaluation.evaluation_options import EvaluationOptions, SolverKind, build_parser, parse_options
+from launch.config.toml_text import format_toml
+from launch.evaluation.evaluation_options import EvaluateArguments, EvaluationOptions, SolverKind, parse_options
 from launch.evaluation.results.evaluation_folder import (
     check_evaluation_folder,
     open_evaluation_folder,
@@ -27,12 +28,13 @@ from launch.evaluation.standalone.evaluation import (
     run_evaluation,
     write_results,
 )
-from launch.sweep.axes import SweepPoint, format_assignments, format_toml
+from launch.sweep.axes import SweepPoint, format_assignments
 from launch.sweep.definition import Sweep
 from launch.sweep.point_problems import PointProblems
 from launch.sweep.point_results import FigureFormat, PointResult, PointState, ResultColumn
 from launch.sweep.point_scheduler import PointListener, run_scheduled
 from launch.sweep.sweep_folder import SweepFolder, point_folder
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError, iterate_leaf_errors
 
 if TYPE_CHECKING:
@@ -78,7 +80,8 @@ def _point_options(sweep: Sweep, point: SweepPoint, output: Path) -> EvaluationO
     values = sweep.values(point)
     options = [word for key, value in values.items() if "." not in key for word in _option(key, value)]
     sets = [f"--set={each}" for each in format_assignments({key: value for key, value in values.items() if "." in key})]
-    return parse_options(build_parser().parse_args([sweep.recipe, *options, *sets, f"--output={output}"]))
+    words = [sweep.recipe, *options, *sets, f"--output={output}"]
+    return parse_options(parse_arguments(EvaluateArguments, words, "python -m launch.evaluate"))
 
 
 def _option(key: str, value: Toml) -> list[str]:

@@ -154,7 +154,7 @@ class TrainingPoints:
             _SHARED if any(is_evaluated(self.point_folder(each)) for each in self.points_starting_alike(point)) else {}
         )
         of_all = {**self.sweep.values(point), **shared, **values}
-        return ["--recipe", self.sweep.recipe, "--run-id", run_dir.name, *_sets(of_all)]
+        return [self.sweep.recipe, "--run-id", run_dir.name, *_sets(of_all)]
 
 
 def _require_same(run_dir: Path, before: RunConfig, now: RunConfig) -> None:

@@ -1,123 +1,126 @@
 """``python -m launch.templates slurm|kubernetes … -- RUN``: write a Slurm script or a KubeRay manifest for a run.
 
 What follows ``--`` is for ``python -m launch.cluster``, without ``--address``, ``--nodes`` and the run's name, which
-the template fills in.  The file goes to standard output, or to ``--out FILE``.
+the template fills in.  The file goes to standard output, or to ``--output FILE``.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import re
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+from tyro.conf import Positional, subcommand
 
 from launch.templates import kubernetes, slurm
 from launch.templates.job import make_job
 from launch.templates.kubernetes import KubernetesJob, PodGroup
 from launch.templates.slurm import SlurmJob
-from protocol.cli.exit_codes import main_guard
-from protocol.cli.numbers import integer_between
-from protocol.cli.output import display_path, error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import AtLeastOne, CommandArguments, Count, Flag, JsonFlag, Text, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput, display_path, error_console
 from protocol.errors import UserError
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """See the module."""
-    with parse_command_line(_parser(), argv) as (given, out):
-        text = (
-            slurm.render_slurm(_slurm(given))
-            if given.kind == "slurm"
-            else kubernetes.render_kubernetes(_kubernetes(given))
-        )
-        out.set_result({"kind": given.kind, "out": str(given.out or ""), "text": text})
-        if given.out is not None:
-            _write(given.out, text)
-            start = "sbatch" if given.kind == "slurm" else "kubectl apply -f"
-            error_console().print(
-                f"written to {display_path(given.out)}; start it with: {start} {display_path(given.out)}"
-            )
-        elif not given.json:
-            sys.stdout.write(text)
-
-
-def _parser() -> CommandLineParser:
-    parser = CommandLineParser(
-        prog="python -m launch.templates",
-        description="Write a Slurm script or a KubeRay manifest for a run.",
-        epilog="Example: python -m launch.templates slurm --nodes 8 --gpus 8 -- --recipe demo --model /models/qwen3",
-    )
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="slurm|kubernetes")
-    _add_slurm(kinds.add_parser("slurm", help="a batch script: the same kind of node, so many times"))
-    _add_kubernetes(kinds.add_parser("kubernetes", help="a RayJob: the learner's node, engines' and agents'"))
-    return parser
-
-
-def _add_common(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("run", nargs="*", metavar="-- RUN", help="words for python -m launch.cluster: -- --recipe demo --steps 100")
-    add("--name", default="longshore", help="of the job, and first part of the run's (default: %(default)s)")
-    add("--out", type=Path, metavar="FILE", help="write it there; default: standard output")
-    add("--json", action="store_true", help="print the file's text as one JSON object")
-
-
-def _add_slurm(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--nodes", type=integer_between(1), required=True, metavar="N", help="nodes of the job")
-    add(
-        "--cpus",
-        type=integer_between(1),
-        default=16,
-        metavar="N",
-        help="processors of each node (default: %(default)s)",
-    )
-    add("--gpus", type=integer_between(0), default=0, metavar="N", help="GPUs of each node (default: none)")
-    add("--time", type=_word, default="24:00:00", help="longest time, as Slurm writes it (default: %(default)s)")
-    add("--partition", type=_word, default="", help="Slurm's partition")
-    add("--account", type=_word, default="", help="Slurm's account")
-    add("--environment", default=sys.prefix, metavar="FOLDER", help="virtual environment on all nodes (default: this)")
-    add("--runs", default="/var/tmp/longshore-runs", metavar="FOLDER", help="runs, on the first node's local disk")  # noqa: S108  what Slurm keeps between two starts of a job
-    _add_common(parser)
-
-
-def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--image", type=_word, required=True, help="container image with longshore, Ray and SGLang")
-    add("--engines", type=integer_between(0), default=1, metavar="N", help="nodes with engines (default: %(default)s)")
-    add("--agents", type=integer_between(0), default=1, metavar="N", help="nodes with agents (default: %(default)s)")
-    add("--gpus", type=integer_between(0), default=0, metavar="N", help="GPUs of a node with engines (default: none)")
-    add(
-        "--head-gpus",
-        type=integer_between(0),
-        default=0,
-        metavar="N",
-        help="GPUs of the learner's node (default: none)",
-    )
-    add(
-        "--cpus", type=integer_between(1), default=8, metavar="N", help="processors of each node (default: %(default)s)"
-    )
-    add(
-        "--memory-gb",
-        type=integer_between(4),
-        default=32,
-        metavar="N",
-        help="memory of each node (default: %(default)s)",
-    )
-    add("--claim", type=_word, default="", help="volume claim for the run's directory, on block storage")
-    add("--base-image", type=_word, default="debian:bookworm", help="of tasks that name none (default: %(default)s)")
-    add("--pool", action="store_true", help="sandboxes are pool servers' (-- --set sandbox.urls=…), not the nodes' own")
-    _add_common(parser)
-
-
-def _word(text: str) -> str:
+def _require_plain_word(text: str) -> str:
     if not re.fullmatch(r"[\w.:/@,+-]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} has characters that would not stay in their place")
+        raise ValueError(f"{text!r} has characters that need quoting in the script: use letters, digits and .:/@,+-_")
     return text
 
 
-def _slurm(given: argparse.Namespace) -> SlurmJob:
+PlainWord = Annotated[str, AfterValidator(_require_plain_word), option("WORD")]
+"""A word that a script takes without quotes."""
+
+
+class JobArguments(CommandArguments):
+    """Arguments of every template.  What follows ``--`` is for ``python -m launch.cluster``."""
+
+    run: Positional[Annotated[tuple[str, ...], option("-- WORD")]] = ()
+    """Words for longshore cluster: -- demo --steps 100."""
+    name: Text = "longshore"
+    """Name of the job, and first part of the run's."""
+    output: Annotated[Path | None, option("FILE")] = None
+    """File to write; default: standard output."""
+    as_json: JsonFlag = False
+
+
+class SlurmArguments(JobArguments):
+    """Write a batch script: a number of nodes of one kind."""
+
+    nodes: AtLeastOne
+    """Nodes of the job."""
+    cpus: AtLeastOne = 16
+    """Processors of each node."""
+    gpus: Count = 0
+    """GPUs of each node."""
+    time: PlainWord = "24:00:00"
+    """Longest time, as Slurm writes it."""
+    partition: PlainWord = ""
+    """Slurm's partition."""
+    account: PlainWord = ""
+    """Slurm's account."""
+    environment: Annotated[str, option("FOLDER", show_default=False)] = sys.prefix
+    """Virtual environment on all nodes; default: this one."""
+    runs: Annotated[str, option("FOLDER")] = "/var/tmp/longshore-runs"  # noqa: S108  what Slurm keeps between two starts of a job
+    """Folder of the runs, on the first node's local disk."""
+
+
+class KubernetesArguments(JobArguments):
+    """Write a RayJob: the learner's node, nodes with engines and nodes with agents."""
+
+    image: PlainWord
+    """Container image with longshore, Ray and SGLang."""
+    engines: Count = 1
+    """Nodes with engines."""
+    agents: Count = 1
+    """Nodes with agents."""
+    gpus: Count = 0
+    """GPUs of a node with engines."""
+    head_gpus: Count = 0
+    """GPUs of the learner's node."""
+    cpus: AtLeastOne = 8
+    """Processors of each node."""
+    memory_gb: Annotated[int, option("GB"), Field(ge=4)] = 32
+    """Memory of each node."""
+    claim: PlainWord = ""
+    """Volume claim for the run's directory, on block storage."""
+    base_image: PlainWord = "debian:bookworm"
+    """Image of tasks that name none."""
+    pool: Flag = False
+    """Sandboxes are on pool servers (-- --set sandbox.urls=…), not on the nodes."""
+
+
+class TemplatesArguments(CommandArguments):
+    """Write a Slurm script or a KubeRay manifest for a run.
+
+    Example: longshore templates slurm --nodes 8 --gpus 8 -- demo --model /models/qwen3
+    """
+
+    kind: Annotated[SlurmArguments, subcommand("slurm")] | Annotated[KubernetesArguments, subcommand("kubernetes")]
+
+
+def run(given: TemplatesArguments, out: JsonOutput) -> None:
+    """Write the template's text."""
+    job, name = given.kind, "slurm" if isinstance(given.kind, SlurmArguments) else "kubernetes"
+    text = (
+        slurm.render_slurm(_slurm(job))
+        if isinstance(job, SlurmArguments)
+        else kubernetes.render_kubernetes(_kubernetes(job))
+    )
+    out.set_result({"kind": name, "output": str(job.output or ""), "text": text})
+    if job.output is not None:
+        _write(job.output, text)
+        start = "sbatch" if name == "slurm" else "kubectl apply -f"
+        shown = display_path(job.output)
+        error_console().print(f"written to {shown}; start it with: {start} {shown}")
+    elif not out.enabled:
+        sys.stdout.write(text)
+
+
+def _slurm(given: SlurmArguments) -> SlurmJob:
     return SlurmJob(
         job=make_job(given.name, given.run),
         nodes=given.nodes,
@@ -131,7 +134,7 @@ def _slurm(given: argparse.Namespace) -> SlurmJob:
     )
 
 
-def _kubernetes(given: argparse.Namespace) -> KubernetesJob:
+def _kubernetes(given: KubernetesArguments) -> KubernetesJob:
     if not given.agents:
         raise UserError("--agents 0 leaves nobody to work: the learner's node has no Docker engine; say --agents 1")
     size = {"cpus": given.cpus, "memory_gb": given.memory_gb}
@@ -156,5 +159,7 @@ def _write(path: Path, text: str) -> None:
         raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
+COMMAND = Command("launch.templates", TemplatesArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from protocol.errors import UserError
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -40,7 +40,7 @@ def make_job(name: str, words: Sequence[str]) -> ClusterJob:
     given = [word for word in words if word.partition("=")[0] in _FILLED]
     if given:
         raise UserError(f"{given[0]} is filled in by the template: leave it out behind the --")
-    told = parse_arguments(words)
-    if not told.recipe.endswith(".toml") or Path(told.recipe).exists():  # else it is where the job will be
+    told = parse_cluster_arguments(words)
+    if not told.recipe_name.endswith(".toml") or Path(told.recipe_name).exists():  # else it is where the job will be
         told.load_config()
     return ClusterJob(name=name, words=tuple(words))

@@ -1,5 +1,4 @@
-"""``python -m launch.trace RUN …``: what each process of a run was at, as a file for ui.perfetto.dev or
-chrome://tracing.
+"""``python -m launch.trace RUN …``: write what each process of a run did as a file for ui.perfetto.dev.
 
 Engines, workers with each episode, the learner, copies of weights, buffer and conductor are lanes; the time is seconds
 since the run began.  It only reads, so a run that goes on is no slower for it.
@@ -7,82 +6,80 @@ since the run began.  It only reads, so a run that goes on is no slower for it.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import orjson
+from pydantic import BeforeValidator, Field
 
+from launch.config.command_line import RunPath
 from launch.run_records.run_directory import load_stored_tables
 from launch.trace.perfetto import build_trace_file
 from launch.trace.run_timeline import RunTimeline, read_run_timeline
 from launch.trace.trace_events import TimeWindow
-from protocol.cli.exit_codes import main_guard
-from protocol.cli.numbers import number_at_least
-from protocol.cli.output import display_path, error_console
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from protocol.cli.arguments import CommandArguments, JsonFlag, one_word, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput, display_path, output_console
 from protocol.errors import UserError
 from protocol.files.filesystem import replace_file
 
 _STEPS = re.compile(r"(\d+)(?:-(\d+))?")
 
 
-def parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m launch.trace",
-        description="What each process of a run was at, as a file for ui.perfetto.dev or chrome://tracing.",
-        epilog="Example: python -m launch.trace runs/my-run --steps 4-6",
-    )
-    add = made.add_argument
-    add("run", type=Path, metavar="RUN", help="the run's directory")
-    add(
-        "--from",
-        dest="begin",
-        type=number_at_least(0),
-        metavar="S",
-        help="seconds since the run began; default: its beginning",
-    )
-    add("--to", dest="end", type=number_at_least(0), metavar="S", help="the same; default: the last that is known")
-    add("--steps", type=_steps, metavar="N|N-M", help="from the first of these optimizer steps to the end of the last")
-    add("--out", type=Path, metavar="FILE", help="default: RUN's name with .trace.json, in this folder")
-    add("--json", action="store_true", help="print where the file is and what is in it as one JSON object")
-    return made
-
-
-def _steps(word: str) -> tuple[int, int]:
+def _parse_steps(word: object) -> object:
+    if not isinstance(word, str):
+        return word
     match = _STEPS.fullmatch(word)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{word!r} is neither a step nor a range: 4 or 4-6")
+        raise ValueError("write a step or a range, 4 or 4-6")
     return int(match[1]), int(match[2] or match[1])
 
 
-def main() -> None:
-    """Read, cut, write."""
-    with parse_command_line(parser()) as (given, out):
-        load_stored_tables(given.run)
-        timeline = read_run_timeline(given.run)
-        window = _window(timeline, given)
-        pieces = window.clip(timeline.trace_events())
-        if not pieces:
-            raise UserError("nothing of the run lies between --from and --to: widen them")
-        path: Path = given.out or Path(f"{given.run.absolute().name}.trace.json")
-        about = {"run": given.run.absolute().name, "began_unix_s": window.begin_s}
-        try:
-            replace_file(path, orjson.dumps(build_trace_file(pieces, window.begin_s, about)))
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}; name another file with --out") from error
-        tracks = sorted({piece.track for piece in pieces})
-        lanes = sorted({track.process for track in tracks})
-        seconds = window.end_s - window.begin_s
-        out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "tracks": lanes})
-        error_console().print(
-            f"{display_path(path.absolute())}: {seconds:,.1f} s of {', '.join(lanes)}; open it at https://ui.perfetto.dev (it "
-            "stays in your browser) or in chrome://tracing"
-        )
+class TraceArguments(CommandArguments):
+    """Write what each process of a run did as a file for ui.perfetto.dev or chrome://tracing.
+
+    Example: longshore trace demo-1 --steps 4-6
+    """
+
+    run: RunPath
+    begin: Annotated[float | None, option("S", name="from"), Field(ge=0)] = None
+    """Seconds since the run began; default: its beginning."""
+    end: Annotated[float | None, option("S", name="to"), Field(ge=0)] = None
+    """Seconds since the run began; default: the last that is known."""
+    steps: Annotated[tuple[int, int] | None, one_word("N|N-M"), option(), BeforeValidator(_parse_steps)] = None
+    """From the first of these optimizer steps to the end of the last."""
+    output: Annotated[Path | None, option("FILE")] = None
+    """File to write; default: RUN's name with .trace.json, in this folder."""
+    as_json: JsonFlag = False
 
 
-def _window(timeline: RunTimeline, given: argparse.Namespace) -> TimeWindow:
+def run(given: TraceArguments, out: JsonOutput) -> None:
+    """Read the run, cut out the window and write the file."""
+    load_stored_tables(given.run)
+    timeline = read_run_timeline(given.run)
+    window = _window(timeline, given)
+    pieces = window.clip(timeline.trace_events())
+    if not pieces:
+        raise UserError("nothing of the run lies between --from and --to: widen them")
+    path = given.output or Path(f"{given.run.absolute().name}.trace.json")
+    about = {"run": given.run.absolute().name, "began_unix_s": window.begin_s}
+    try:
+        replace_file(path, orjson.dumps(build_trace_file(pieces, window.begin_s, about)))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; name another file with --output") from error
+    tracks = sorted({piece.track for piece in pieces})
+    lanes = sorted({track.process for track in tracks})
+    seconds = window.end_s - window.begin_s
+    out.set_result({"path": str(path), "seconds": round(seconds, 3), "events": len(pieces), "tracks": lanes})
+    output_console().print(
+        f"{display_path(path.absolute())}: {seconds:,.1f} s of {', '.join(lanes)}; open it at https://ui.perfetto.dev (it "
+        "stays in your browser) or in chrome://tracing"
+    )
+
+
+def _window(timeline: RunTimeline, given: TraceArguments) -> TimeWindow:
     """Raises UserError where there is nothing between its ends."""
     zero_s = timeline.begin_s or 0.0
     if given.steps is not None:
@@ -106,5 +103,7 @@ def _of_steps(timeline: RunTimeline, first: int, last: int) -> TimeWindow:
     return TimeWindow(min(before, known[first][0]), known[last][1])
 
 
+COMMAND = Command("launch.trace", TraceArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

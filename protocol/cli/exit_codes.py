@@ -9,6 +9,7 @@ An error that nobody raised on purpose keeps its traceback.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 from protocol.errors import LongshoreError, UserError, iterate_leaf_errors
 
@@ -34,6 +36,7 @@ class OutputClosedError(BrokenPipeError):
 
 def main_guard(main: Callable[[], int | None]) -> int:
     """Run ``main`` and give its exit code, or that of the error that ended it: ``sys.exit(main_guard(main))``."""
+    _replace_unprintable()
     try:
         with _terminable(), _printed():
             return main() or EXIT_OK
@@ -47,6 +50,13 @@ def main_guard(main: Callable[[], int | None]) -> int:
                 print(line, file=sys.stderr)  # noqa: T201  the one place where a command's last line is written
         _discard_unread_output()
         return code
+
+
+def _replace_unprintable() -> None:
+    """Print an escape for a character that the terminal's encoding lacks, as standard error does anyway."""
+    stdout = cast("io.TextIOWrapper | None", sys.stdout)
+    if isinstance(stdout, io.TextIOWrapper):
+        stdout.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager

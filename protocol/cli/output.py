@@ -21,9 +21,20 @@ from rich.console import Console
 from protocol.cli.exit_codes import EXIT_FAILED, OutputClosedError, describe_error
 
 
+def output_console() -> Console:
+    """Return the console of what was asked for: standard output, plain lines where it is no terminal.  With ``--json``
+    it is standard error.  What is printed is text, whatever brackets are in it."""
+    return _OutputConsole(file=sys.stdout, soft_wrap=True, markup=False, highlight=False)
+
+
+class _OutputConsole(Console):
+    def on_broken_pipe(self) -> None:
+        raise OutputClosedError
+
+
 def error_console() -> Console:
-    """For tables and progress: standard error, plain lines where it is not a terminal.  What is printed is text,
-    whatever brackets are in it."""
+    """Return the console of progress and errors: standard error, plain lines where it is no terminal.  What is printed
+    is text, whatever brackets are in it."""
     return _ErrorConsole(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
 
@@ -43,7 +54,7 @@ class JsonOutput:
     """``with JsonOutput(args.json) as out: …; out.set({...})`` prints the object on leaving, if ``enabled``.
 
     When the body raises, the object is ``{"error": line, "exit_code": n}`` and the error goes on.  When it exits, as
-    ``--help`` does, there is none: the help is on standard error.
+    ``--help`` does, there is none.
     """
 
     _open: ClassVar[JsonOutput | None] = None

@@ -1,4 +1,4 @@
-"""``python -m protocol.journal check|recover RUN_DIR``: look at the journal of a run that is not running, or repair it.
+"""``python -m protocol.journal check|recover RUN``: check the journal of a run that is not running, or repair it.
 
 ``check`` reads every page and every payload.  ``recover`` makes a new journal of what can be read around bad pages,
 with rows rebuilt from trajectories, and trajectories from the export where the journal's own are gone, and keeps the
@@ -9,25 +9,54 @@ person can mend it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from tyro.conf import Positional, subcommand
+
+from protocol.cli.arguments import CommandArguments, JsonFlag, option
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput
 from protocol.journal.repair import JOURNAL_FILE, check_journal, recover_journal
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """See the module."""
-    parser = CommandLineParser(prog="python -m protocol.journal", description=(__doc__ or "").split("\n\n")[1])
-    parser.add_argument("command", choices=["check", "recover"])
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
-    with parse_command_line(parser, arguments) as (given, out):
-        done, said = _check(given.run_dir) if given.command == "check" else _recover(given.run_dir)
-        sys.stderr.write("".join(f"{line}\n" for line in said))
-        out.set_result(done)
-        return EXIT_OK if done["ok"] else EXIT_FAILED
+class CheckJournalArguments(CommandArguments):
+    """Read every page and every payload of the journal of a run that is not running."""
+
+    run: Positional[Annotated[Path, option("RUN")]]
+    """The run's directory."""
+    as_json: JsonFlag = False
+
+
+class RecoverJournalArguments(CommandArguments):
+    """Make a new journal of what can be read, and keep the damaged file beside it."""
+
+    run: Positional[Annotated[Path, option("RUN")]]
+    """The run's directory."""
+    as_json: JsonFlag = False
+
+
+class JournalArguments(CommandArguments):
+    """Check the journal of a run that is not running, or repair it.
+
+    Example: longshore journal check runs/demo-1
+    """
+
+    command: (
+        Annotated[CheckJournalArguments, subcommand("check")]
+        | Annotated[RecoverJournalArguments, subcommand("recover")]
+    )
+
+
+def run(given: JournalArguments, out: JsonOutput) -> int:
+    """Return 0 where the journal is whole, or recovered without a loss."""
+    command = given.command
+    done, said = _check(command.run) if isinstance(command, CheckJournalArguments) else _recover(command.run)
+    out.set_result(done)
+    if not out.enabled:
+        sys.stdout.write("".join(f"{line}\n" for line in said))
+    return EXIT_OK if done["ok"] else EXIT_FAILED
 
 
 def _check(run_dir: Path) -> tuple[dict[str, object], list[str]]:
@@ -66,5 +95,7 @@ def _recover(run_dir: Path) -> tuple[dict[str, object], list[str]]:
     return done, said
 
 
+COMMAND = Command("protocol.journal", JournalArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -31,7 +31,7 @@ class NoSuchRunError(RunDirectoryError):
     def __init__(self, path: Path) -> None:
         known = [record.parent.name for record in path.parent.glob(f"*/{CONFIG_FILE}")]
         there = f"python -m launch.runs list {shlex.quote(str(path.parent))} shows those that are there"
-        none = f"{path.parent} holds no run; name one's directory, or begin one: python -m launch.cluster --recipe demo"
+        none = f"{path.parent} holds no run; name one's directory, or begin one: python -m launch.cluster demo"
         near = did_you_mean(path.name, [name for name in known if name != path.name])
         super().__init__(f"no such run: {path} is not a run directory{near}: {there if known else none}")
 

@@ -1,4 +1,4 @@
-"""``python -m sandbox.images {build,pull,import,prefetch,prune,list}``: tasks' images, made, brought in and evicted.
+"""``python -m sandbox.images {build,pull,import,prefetch,prune,list}``: build, pull, import and remove images of tasks.
 
 ``build PATH`` takes a folder with a Dockerfile, or task folders; ``prefetch PATH`` makes every image that the tasks
 there need, whatever it takes; both leave what is there alone.
@@ -6,22 +6,25 @@ there need, whatever it takes; both leave what is there alone.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
-from protocol.cli.numbers import integer_between, number_at_least
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from pydantic import Field
+from tyro.conf import Positional, subcommand
+
+from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, option
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
+from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.egress_proxy.lazy_proxy import LazyEgressProxy
-from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
+from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.egress_proxy.settings import EgressProxySettings
 from sandbox.errors import ImageError
 from sandbox.host_record import HostSettings, current_host
@@ -36,56 +39,91 @@ from sandbox.tasks.task import Task, TaskService
 CommandReport = dict[str, Any]
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """0: done; 1: it failed, or some images could not be had."""
-    with parse_command_line(_parser(), arguments) as (chosen, out):
-        outcome = asyncio.run(_run(chosen))
-        out.set_result(outcome)
-        if not chosen.json:
-            sys.stdout.write("".join(f"{line}\n" for line in _lines(outcome)))
-        return EXIT_FAILED if outcome.get("failed") else EXIT_OK
+class BuildImagesArguments(EgressProxyOptions):
+    """Build the images of tasks, or of a folder with a Dockerfile."""
+
+    paths: Positional[Annotated[tuple[Path, ...], option("PATH"), Field(min_length=1)]]
+    """Task folders, or folders with a Dockerfile."""
+    concurrency: AtLeastOne = 2
+    """Images at once."""
+    as_json: JsonFlag = False
 
 
-def _parser() -> CommandLineParser:
-    parser = CommandLineParser(prog="python -m sandbox.images", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, text in (("build", "build the images of tasks, or of a folder with a Dockerfile"),
-                       ("prefetch", "build or pull every image that tasks need")):  # fmt: skip
-        command = commands.add_parser(name, help=text)
-        command.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-        command.add_argument(
-            "--concurrency", type=integer_between(1), default=2, help="images at once (default: %(default)s)"
-        )
-    pull = commands.add_parser("pull", help="pull images by name")
-    pull.add_argument("names", nargs="+", metavar="NAME")
-    pull.add_argument("--concurrency", type=integer_between(1), default=2, help="images at once (default: %(default)s)")
-    take = commands.add_parser("import", help="take in a tar of a root file system as an image of one layer")
-    take.add_argument("archive", type=Path, metavar="ARCHIVE")
-    take.add_argument("name", metavar="NAME")
-    prune = commands.add_parser("prune", help="evict ours, least recently used first")
-    prune.add_argument(
-        "--to-gb", type=number_at_least(0), default=0.0, metavar="GB", help="until they fit (default: all)"
+class PrefetchImagesArguments(BuildImagesArguments):
+    """Build or pull every image that tasks need."""
+
+
+class PullImagesArguments(EgressProxyOptions):
+    """Pull images by name."""
+
+    names: Positional[Annotated[tuple[str, ...], option("NAME"), Field(min_length=1)]]
+    """Names of images."""
+    concurrency: AtLeastOne = 2
+    """Images at once."""
+    as_json: JsonFlag = False
+
+
+class ImportImageArguments(EgressProxyOptions):
+    """Import a tar of a root file system as an image of one layer."""
+
+    archive: Positional[Annotated[Path, option("ARCHIVE")]]
+    """The tar file, as `docker export` writes it."""
+    name: Positional[Annotated[str, option("NAME")]]
+    """Name of the image."""
+    as_json: JsonFlag = False
+
+
+class PruneImagesArguments(EgressProxyOptions):
+    """Remove our images, least recently used first."""
+
+    to_gb: Annotated[float, option("GB"), Field(ge=0)] = 0.0
+    """Remove until they fit into so much space; default: all of them."""
+    as_json: JsonFlag = False
+
+
+class ListImagesArguments(EgressProxyOptions):
+    """List our images."""
+
+    as_json: JsonFlag = False
+
+
+class ImagesArguments(CommandArguments):
+    """Build, pull, import and remove the images of tasks.
+
+    Example: longshore images prefetch ./tasks
+    """
+
+    command: (
+        Annotated[BuildImagesArguments, subcommand("build")]
+        | Annotated[PrefetchImagesArguments, subcommand("prefetch")]
+        | Annotated[PullImagesArguments, subcommand("pull")]
+        | Annotated[ImportImageArguments, subcommand("import")]
+        | Annotated[PruneImagesArguments, subcommand("prune")]
+        | Annotated[ListImagesArguments, subcommand("list")]
     )
-    commands.add_parser("list", help="list the images that are ours")
-    for command in commands.choices.values():
-        command.add_argument("--json", action="store_true", help="print one JSON object")
-        add_egress_proxy_options(command)
-    return parser
 
 
-async def _run(chosen: argparse.Namespace) -> CommandReport:
-    async with _store(getattr(chosen, "concurrency", 1), settings_from_options(EgressProxySettings, chosen)) as (
-        engine,
-        store,
-    ):
-        match chosen.command:
-            case "build" | "prefetch":
-                return await _make(store, _wanted(chosen.paths, builds_only=chosen.command == "build"))
-            case "pull":
+def run(given: ImagesArguments, out: JsonOutput) -> int:
+    """Return 0 where it is done, 1 where some images could not be had."""
+    outcome = asyncio.run(_run(given.command))
+    out.set_result(outcome)
+    if not out.enabled:
+        sys.stdout.write("".join(f"{line}\n" for line in _lines(outcome)))
+    return EXIT_FAILED if outcome.get("failed") else EXIT_OK
+
+
+async def _run(chosen: EgressProxyOptions) -> CommandReport:
+    concurrency = chosen.concurrency if isinstance(chosen, BuildImagesArguments | PullImagesArguments) else 1
+    async with _store(concurrency, chosen.proxy_settings(EgressProxySettings)) as (engine, store):
+        match chosen:
+            case BuildImagesArguments():
+                builds_only = not isinstance(chosen, PrefetchImagesArguments)
+                return await _make(store, _wanted(chosen.paths, builds_only=builds_only))
+            case PullImagesArguments():
                 return await _make(store, [Task(id=name, instruction="", image=name) for name in chosen.names])
-            case "import":
+            case ImportImageArguments():
                 return await _imported(store, chosen.archive, chosen.name)
-            case "prune":
+            case PruneImagesArguments():
                 return {"evicted": list(await store.prune(int(chosen.to_gb * 1e9)))}
             case _:
                 return await _listed(engine, store)
@@ -177,5 +215,7 @@ def _lines(outcome: CommandReport) -> list[str]:
     return lines
 
 
+COMMAND = Command("sandbox.images", ImagesArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from typing import Annotated
 
-from protocol.cli.exit_codes import EXIT_OK, main_guard
-from protocol.cli.parser import CommandLineParser
+from tyro.conf import Positional
+
+from protocol.cli.arguments import CommandArguments, Flag, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
 from sandbox.docker.engine import DockerEngine
 from sandbox.docker.labels import RUN_LABEL
 from sandbox.host_record import docker_url
@@ -36,19 +40,23 @@ async def sweep_run(run_id: str, for_s: float) -> int:
             await asyncio.sleep(_PAUSE_S)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command."""
-    parser = CommandLineParser(prog="python -m sandbox.pool.sweep", description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("run", help="the run's id")
-    parser.add_argument(
-        "--settle", dest="for_s", action="store_const", const=SETTLE_S, default=0.0,
-        help=f"repeat for {SETTLE_S:g} s: the workers have died just now",
-    )  # fmt: skip
-    chosen = parser.parse_args(arguments)
-    removed = asyncio.run(sweep_run(chosen.run, chosen.for_s))
-    sys.stderr.write(f"{removed} containers, committed images and networks removed\n")
-    return EXIT_OK
+class SweepRunArguments(CommandArguments):
+    """Remove what a run's dead workers left on this machine's Docker engine."""
 
+    run: Positional[Annotated[str, option("RUN")]]
+    """The run's id."""
+    settle: Flag = False
+    """Keep looking for 20 s, because the workers have died only now."""
+
+
+def run(given: SweepRunArguments, out: JsonOutput) -> None:
+    """Sweep, and say on standard error how many were removed."""
+    del out
+    removed = asyncio.run(sweep_run(given.run, SETTLE_S if given.settle else 0.0))
+    sys.stderr.write(f"removed {removed} containers, committed images and networks\n")
+
+
+COMMAND = Command("sandbox.pool.sweep", SweepRunArguments, run)
 
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

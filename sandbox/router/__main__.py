@@ -1,14 +1,17 @@
-"""``python -m sandbox.router --workers URL,URL,… [--port 18080]``: many pool servers behind one address."""
+"""``python -m sandbox.router --workers URL,URL,… [--port 18080]``: serve many pool servers behind one address."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from protocol.cli.exit_codes import main_guard
-from protocol.cli.numbers import integer_between, number_at_least
-from protocol.cli.parser import CommandLineParser
+from pydantic import Field
+
+from protocol.cli.arguments import CommandArguments, Flag, Port, environment_default, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
 from sandbox.http.auth import check_access, read_token
 from sandbox.http.server_urls import worker_urls
 from sandbox.http.serving import bind_listener, run_server
@@ -16,24 +19,39 @@ from sandbox.router.app import create_app
 from sandbox.router.workers import RouterWorkers
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command."""
-    parser = CommandLineParser(prog="python -m sandbox.router", description=(__doc__ or "").split(": ", 1)[-1])
-    add, environment = parser.add_argument, os.environ
-    add("--workers", default=environment.get("WORKER_URLS", ""), metavar="URL,…", help="or WORKER_URLS")
-    add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
-    add("--port", type=integer_between(0, 65535), default=environment.get("ROUTER_PORT", "18080"), help="0: a free one")
-    add("--token-file", type=Path, help="bearer token, asked of clients and shown to workers")
-    add("--no-auth", action="store_true", help="let everyone who reaches the port run programs on the workers")
-    add("--forward-timeout-s", type=number_at_least(1), default=environment.get("ROUTER_FORWARD_TIMEOUT", "3900"),
-        help="longest wait for a worker's answer where a request carries no deadline")  # fmt: skip
-    chosen = parser.parse_args(arguments)
-    token = read_token(chosen.token_file, environment)
-    urls = worker_urls(chosen.workers)
-    allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.router")
-    with bind_listener(chosen.host, chosen.port) as listener:
-        return run_server(create_app(lambda: RouterWorkers(urls, token, chosen.forward_timeout_s), allowed), listener)
+class RouterArguments(CommandArguments):
+    """Serve many pool servers behind one address.
 
+    Example: longshore router --workers http://10.0.0.2:18081,http://10.0.0.3:18081
+    """
+
+    workers: Annotated[str, option("URL,…")] = environment_default("WORKER_URLS", "")
+    """Addresses of the pool servers; or WORKER_URLS."""
+    host: Annotated[str, option("HOST")] = "127.0.0.1"
+    """Address to listen on; beyond loopback it needs a token, or --no-auth."""
+    port: Port = environment_default("ROUTER_PORT", 18080)
+    """Port to listen on; 0 for a free one."""
+    token_file: Annotated[Path | None, option("FILE")] = None
+    """File with the bearer token that clients must show, and that workers are shown."""
+    no_auth: Flag = False
+    """Let everyone who reaches the port run programs on the workers."""
+    forward_timeout_s: Annotated[float, option("S"), Field(ge=1)] = environment_default(
+        "ROUTER_FORWARD_TIMEOUT", 3900.0
+    )
+    """Longest wait for a worker's answer where a request carries no deadline."""
+
+
+def run(given: RouterArguments, out: JsonOutput) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    del out
+    token = read_token(given.token_file, os.environ)
+    urls = worker_urls(given.workers)
+    allowed = check_access(given.host, token, no_auth=given.no_auth, name="sandbox.router")
+    with bind_listener(given.host, given.port) as listener:
+        return run_server(create_app(lambda: RouterWorkers(urls, token, given.forward_timeout_s), allowed), listener)
+
+
+COMMAND = Command("sandbox.router", RouterArguments, run)
 
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

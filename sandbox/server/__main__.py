@@ -7,17 +7,19 @@ killed, its sandboxes live on: the same command with the same ``--state`` takes 
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Annotated
 
-from protocol.cli.exit_codes import main_guard
-from protocol.cli.numbers import integer_between, number_at_least
-from protocol.cli.parser import CommandLineParser
-from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
+from pydantic import Field
+
+from protocol.cli.arguments import AtLeastOne, Count, Flag, Port, environment_default, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
+from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.host_record import HostSettings, current_host, require_answering_engine
 from sandbox.http.auth import check_access, read_token
 from sandbox.http.serving import bind_listener, run_server
@@ -31,45 +33,45 @@ from sandbox.server.service import PoolService, PoolServiceSettings
 from sandbox.server.task_source import TaskSource
 
 
-def build_parser(environment: Mapping[str, str]) -> CommandLineParser:
-    """Build the parser; the variables for its defaults are named as those of OpenClaw's server."""
-    made = CommandLineParser(prog="python -m sandbox.server", description=(__doc__ or "").split("\n\n")[0])
-    add = made.add_argument
+class ServerArguments(EgressProxyOptions):
+    """Serve this machine's sandboxes over HTTP.  The environment variables have the names of OpenClaw's server.
 
-    def given(name: str, otherwise: str) -> str:
-        return environment.get(name, otherwise)
+    Example: longshore server --port 18081 --dataset ./tasks
+    """
 
-    add("--host", default="127.0.0.1", help="beyond loopback: with a token, or --no-auth")
-    add("--port", type=integer_between(0, 65535), default=given("ENV_SERVER_PORT", "18081"), help="0: a free one")
-    add("--token-file", type=Path, help="bearer token; or LONGSHORE_SANDBOX_TOKEN")
-    add("--no-auth", action="store_true", help="let everyone who reaches the port run programs here")
-    add("--dataset", type=Path, default=environment.get("DATASET_DIR"), help="folder that task_path is relative to")
-    add("--max-tasks", type=integer_between(1), default=given("WORKER_MAX_TASKS", "16"), help="different tasks at once")
-    add(
-        "--max-runs-per-task",
-        type=integer_between(1),
-        default=given("WORKER_MAX_RUNS_PER_TASK", "8"),
-        help="sandboxes of each",
-    )
-    add(
-        "--lease-ttl-s",
-        type=number_at_least(1),
-        default=given("WORKER_RUN_IDLE_TTL", "600"),
-        help="a lease's life unrenewed",
-    )
-    add("--warm", type=integer_between(0), default=0, help="sandboxes kept ready of each kind")
-    add("--image", default="", help="image of tasks that name none")
-    add("--session-max-s", type=number_at_least(1), default=7200.0, help="a sandbox's longest life")
-    add("--unattended-s", type=number_at_least(1), default=60.0, help="a sandbox's life without this server")
-    add("--disk-loop", action="store_true", help="a file system of its own for each sandbox, where there is no quota")
-    add("--state", type=Path, help="folder for what must outlive a kill (default: in LONGSHORE_HOME, by port)")
-    add_egress_proxy_options(made)
-    return made
+    host: Annotated[str, option("HOST")] = "127.0.0.1"
+    """Address to listen on; beyond loopback it needs a token, or --no-auth."""
+    port: Port = environment_default("ENV_SERVER_PORT", 18081)
+    """Port to listen on; 0 for a free one."""
+    token_file: Annotated[Path | None, option("FILE")] = None
+    """File with the bearer token; or LONGSHORE_SANDBOX_TOKEN."""
+    no_auth: Flag = False
+    """Let everyone who reaches the port run programs here."""
+    dataset: Annotated[Path | None, option("FOLDER")] = environment_default("DATASET_DIR", None)
+    """Folder that task_path is relative to."""
+    max_tasks: AtLeastOne = environment_default("WORKER_MAX_TASKS", 16)
+    """Most different tasks at once."""
+    max_runs_per_task: AtLeastOne = environment_default("WORKER_MAX_RUNS_PER_TASK", 8)
+    """Most sandboxes of one task at once."""
+    lease_ttl_s: Annotated[float, option("S"), Field(ge=1)] = environment_default("WORKER_RUN_IDLE_TTL", 600.0)
+    """Seconds that a lease lives without being renewed."""
+    warm: Count = 0
+    """Sandboxes kept ready of each kind."""
+    image: Annotated[str, option("IMAGE")] = ""
+    """Image of tasks that name none."""
+    session_max_s: Annotated[float, option("S"), Field(ge=1)] = 7200.0
+    """Longest life of a sandbox."""
+    unattended_s: Annotated[float, option("S"), Field(ge=1)] = 60.0
+    """Seconds that a sandbox lives without this server."""
+    disk_loop: Flag = False
+    """Give each sandbox a file system of its own where the engine has no disk quota."""
+    state: Annotated[Path | None, option("FOLDER")] = None
+    """Folder for what must outlive a kill; default: in LONGSHORE_HOME, by port."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command."""
-    chosen = build_parser(os.environ).parse_args(arguments)
+def run(chosen: ServerArguments, out: JsonOutput) -> int:
+    """Serve until SIGINT or SIGTERM."""
+    del out
     token = read_token(chosen.token_file, os.environ)
     allowed = check_access(chosen.host, token, no_auth=chosen.no_auth, name="sandbox.server")
     settings = HostSettings.from_environment()
@@ -96,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
         return run_server(create_app(open_service, allowed), listener, drain)
 
 
-def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
+def _pool_settings(chosen: ServerArguments, server: str) -> PoolSettings:
     """``server`` identifies the server, also after its restart, since an engine may serve several."""
     name = f"server-{server}"
     return PoolSettings(
@@ -104,9 +106,8 @@ def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
         run_id=name,
         capacity=chosen.max_tasks * chosen.max_runs_per_task + chosen.warm,
         start_concurrency=os.cpu_count() or 2,
-        containers=settings_from_options(
+        containers=chosen.proxy_settings(
             ContainerSettings,
-            chosen,
             image=chosen.image,
             deadline_s=chosen.unattended_s,
             max_s=chosen.session_max_s,
@@ -117,5 +118,7 @@ def _pool_settings(chosen: argparse.Namespace, server: str) -> PoolSettings:
     )
 
 
+COMMAND = Command("sandbox.server", ServerArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

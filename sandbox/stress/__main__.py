@@ -1,4 +1,4 @@
-"""``python -m sandbox.stress``: see :mod:`sandbox.stress`.
+"""``python -m sandbox.stress``: start many sandboxes at once, verify every answer, and break things on request.
 
 Exit code 0: every check held (all sessions alive at once, every answer right, nothing lost that was not broken on
 purpose, every fault accounted for, nothing left); 1: one did not; 2: nothing could be done as asked; 130: interrupted.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
 
 from rich.console import Console
 
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, main_guard
-from protocol.cli.parser import parse_command_line
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK
+from protocol.cli.output import JsonOutput
 from sandbox.host import ensure_host
-from sandbox.stress import options, progress_table
-from sandbox.stress.options import StressOptions
+from sandbox.stress import progress_table
+from sandbox.stress.options import StressArguments, StressOptions
 from sandbox.stress.report import StressReport
 from sandbox.stress.stress_run import run_stress
 
@@ -25,12 +25,11 @@ _COLUMNS = 120
 """Of the table, where standard error is no terminal."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """See the module."""
-    with parse_command_line(options.build_parser(), arguments) as (given, out):
-        report = asyncio.run(_shown(options.read_options(given, os.environ)))
-        out.set_result(report.json())
-        return EXIT_INTERRUPTED if report.interrupted else EXIT_OK if report.ok else EXIT_FAILED
+def run(given: StressArguments, out: JsonOutput) -> int:
+    """Run the load, show it on standard error, and return the exit code."""
+    report = asyncio.run(_shown(given.options(os.environ)))
+    out.set_result(report.json())
+    return EXIT_INTERRUPTED if report.interrupted else EXIT_OK if report.ok else EXIT_FAILED
 
 
 async def _shown(chosen: StressOptions) -> StressReport:
@@ -46,5 +45,7 @@ async def _shown(chosen: StressOptions) -> StressReport:
     return report
 
 
+COMMAND = Command("sandbox.stress", StressArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 from urllib.parse import urlsplit
 
-from protocol.cli.parser import CommandLineParser
+from pydantic import Field
+
+from protocol.cli.arguments import CommandArguments, JsonFlag, option
 from protocol.cli.suggestions import did_you_mean
 from protocol.errors import UserError
 from sandbox.http.auth import TOKEN_VARIABLE, read_token
@@ -27,7 +29,7 @@ DEFAULT_COMMANDS = (
 """What the load runs unless it is told otherwise: each returns at once, and one of them says much."""
 _MOST_COMMAND_BYTES = MAX_COMMAND_BYTES // 8
 """Quoting and nonces come on top."""
-_HELP = "see `python -m sandbox.stress --help`"
+_HELP = "see `longshore stress --help`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,37 +52,48 @@ class StressOptions:
 _DEFAULTS = StressOptions()
 
 
-def build_parser() -> CommandLineParser:
-    made = CommandLineParser(
-        prog="python -m sandbox.stress",
-        description="Start sandboxes, ask them all, verify every answer, break things on request, and account for it.",
-        epilog="exit code 0: every check held; 1: one did not; 2: nothing could be done as asked; 130: interrupted",
-    )
-    add = made.add_argument
-    add("--sessions", type=int, default=_DEFAULTS.sessions, metavar="N", help="alive at once (default: %(default)s)")
-    add("--rate", type=float, default=_DEFAULTS.rate, metavar="R",
-        help="commands a second under load, of all sessions; 0: as fast as they are answered (default: 0)")  # fmt: skip
-    add("--duration", type=float, default=_DEFAULTS.duration_s, metavar="S",
-        help="seconds of load (default: %(default)g)")  # fmt: skip
-    add("--commands", type=Path, metavar="FILE",
-        help="what the load runs: one shell command a line, # for a comment (default: a few short ones)")  # fmt: skip
-    add("--faults", nargs="*", default=[], metavar="NAME",
-        help=f"faults to inject (default: none): {ALL_FAULTS}, or of {', '.join(FAULTS)}")  # fmt: skip
-    add("--server", default="", metavar="URL", help="ask a running `python -m sandbox.server` (default: the library)")
-    add("--token-file", type=Path, metavar="FILE", help=f"the server's bearer token; or {TOKEN_VARIABLE}")
-    add("--json", action="store_true", help="one JSON object on standard output, last")
-    return made
+class StressArguments(CommandArguments):
+    """Start sandboxes, ask them all, verify every answer, break things on request, and account for every difference.
 
+    Exit code 0: every check held; 1: one did not; 2: nothing could be done as asked; 130: interrupted.
 
-def read_options(given: argparse.Namespace, environment: Mapping[str, str]) -> StressOptions:
-    """What a command line says.  Raises UserError."""
-    return check_options(
-        StressOptions(
-            given.sessions, given.rate, given.duration, read_commands(given.commands) if given.commands else DEFAULT_COMMANDS,
-            parse_fault_names(given.faults), given.server.rstrip("/"),
-            read_token(given.token_file, environment) if given.server else "", given.json,
+    Example: longshore stress --sessions 512 --faults all
+    """
+
+    sessions: Annotated[int, option("N")] = _DEFAULTS.sessions
+    """Sandboxes alive at once."""
+    rate: Annotated[float, option("R")] = _DEFAULTS.rate
+    """Commands a second under load, of all sessions together; 0: each asks again as soon as it is answered."""
+    duration: Annotated[float, option("S")] = _DEFAULTS.duration_s
+    """Seconds of load."""
+    commands: Annotated[Path | None, option("FILE")] = None
+    """What the load runs: one shell command a line, # begins a comment; default: a few short ones."""
+    faults: Annotated[
+        tuple[str, ...],
+        option("NAME"),
+        Field(description=f"Faults to inject: {ALL_FAULTS}, or some of {', '.join(FAULTS)}; default: none."),
+    ] = ()
+    server: Annotated[str, option("URL")] = ""
+    """Ask a running `longshore server`; default: the pool of this machine as a library."""
+    token_file: Annotated[
+        Path | None, option("FILE"), Field(description=f"The server's bearer token; or {TOKEN_VARIABLE}.")
+    ] = None
+    as_json: JsonFlag = False
+
+    def options(self, environment: Mapping[str, str]) -> StressOptions:
+        """Return what is to be done.  Raises UserError for what cannot be done."""
+        return check_options(
+            StressOptions(
+                sessions=self.sessions,
+                rate=self.rate,
+                duration_s=self.duration,
+                commands=read_commands(self.commands) if self.commands else DEFAULT_COMMANDS,
+                faults=parse_fault_names(self.faults),
+                server=self.server.rstrip("/"),
+                token=read_token(self.token_file, environment) if self.server else "",
+                json=self.as_json,
+            )
         )
-    )  # fmt: skip
 
 
 def check_options(options: StressOptions) -> StressOptions:

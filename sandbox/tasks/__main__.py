@@ -1,30 +1,29 @@
-"""Task data sets: what is in one, what is wrong with it, and the same in another format.
+"""``python -m sandbox.tasks validate|convert|list|generate``: inspect, prove, convert and generate data sets of tasks.
 
-``validate PATH`` names every problem of every task; ``--run`` proves in real containers that each oracle scores 1,
-doing nothing 0 and each foil less than 1 (in marks where the task has weights or a reward file, else only a full pass
-counts).
-``convert PATH --to FORMAT --out TARGET`` writes another format.  ``list PATH`` shows the tasks and their checksum.
-``generate TARGET`` writes generated tasks.  PATH is a task folder, a folder of them, a file of rows, or a
-``datasets.toml`` with ``--label``; without it ``--label`` names a data set of our own, such as ``longshore-bench``.
+``validate --run`` proves in real containers that each oracle scores 1, doing nothing scores 0 and each foil scores less
+than 1 (partial scores count where the task has weights or a reward file, else only a full pass).
 
 Exit code 0: every task can be used; 1: some cannot, or a proof failed; 2: nothing could be done.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
-from protocol.cli.exit_codes import main_guard
-from protocol.cli.numbers import integer_between
-from protocol.cli.parser import CommandLineParser, parse_command_line
+from pydantic import Field
+from tyro.conf import Positional, subcommand
+
+from protocol.cli.arguments import CommandArguments, Count, Flag, JsonFlag, TaskGlobs, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
 from protocol.errors import UserError
-from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
+from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.pool.sandbox_pool import PoolSettings, SandboxPool
 from sandbox.pool.settings import ContainerSettings
 from sandbox.tasks import dataset_catalog
@@ -42,116 +41,132 @@ _SESSION_S = 7200.0
 """Longest life of a sandbox that a proof uses."""
 _MOST_TASKS = 1_000_000
 """Generated at once: more is a slip, and would take the memory before anything is written."""
-_NEW = (
-    "new folder, or new file of rows; beside that a new folder 'tasks', where its format names images or tests by path"
-)
+_NEW = "A new folder or file of rows; beside rows that name images or tests by path, a new folder 'tasks'."
+_FORMATS = f"One of {', '.join(format_names())}"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """See the module."""
-    with parse_command_line(_parser(), arguments) as (chosen, out):
-        code, answer = _run(chosen)
-        out.set_result(answer)
-        return code
+class ReadTasksArguments(CommandArguments):
+    """Arguments of every command that reads a data set."""
+
+    path: Positional[Annotated[Path, option("PATH", show_default=False)]] = dataset_catalog.BUILT_IN_CATALOG
+    """A task folder, a folder of them, a file of rows, or a datasets.toml; default: longshore's own data sets."""
+    format: Annotated[
+        str | None, option("FORMAT"), Field(description=f"{_FORMATS}; default: what the files look like.")
+    ] = None
+    root: Annotated[Path | None, option("FOLDER")] = None
+    """What paths in rows are relative to; default: where the rows lie."""
+    label: Annotated[str, option("LABEL")] = ""
+    """Which data set of a datasets.toml, for example longshore-bench."""
+    only: TaskGlobs = ()
+    as_json: JsonFlag = False
 
 
-def _parser() -> CommandLineParser:
-    parser = CommandLineParser(
-        prog="python -m sandbox.tasks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+class ListTasksArguments(ReadTasksArguments):
+    """List the tasks and their checksum."""
+
+
+class ValidateTasksArguments(ReadTasksArguments, EgressProxyOptions):
+    """Name every problem of every task."""
+
+    run: Flag = False
+    """Prove in real containers that each oracle scores 1, doing nothing 0 and each foil less than 1."""
+    concurrency: Annotated[int, option("N", show_default=False), Field(ge=1)] = 2 * (os.cpu_count() or 1)
+    """Tasks tried at once; default: two for each processor."""
+
+
+class ConvertTasksArguments(ReadTasksArguments):
+    """Write a data set in another format."""
+
+    to: Annotated[str, option("FORMAT"), Field(description=f"{_FORMATS}.")]
+    output: Annotated[Path, option("PATH"), Field(description=_NEW)]
+
+
+class GenerateTasksArguments(CommandArguments):
+    """Write generated tasks."""
+
+    output: Positional[Annotated[Path, option("PATH"), Field(description=_NEW)]]
+    to: Annotated[str, option("FORMAT"), Field(description=f"{_FORMATS}.")] = TaskFormat.TERMINAL_BENCH.value
+    count: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 18
+    """Training tasks."""
+    held_out: Annotated[int, option("N"), Field(ge=0, le=_MOST_TASKS)] = 0
+    """Held-out tasks of each family."""
+    seed: Count = 0
+    """Seed of the tasks."""
+    as_json: JsonFlag = False
+
+
+class TasksArguments(CommandArguments):
+    """Inspect, prove, convert and generate data sets of tasks.
+
+    Example: longshore tasks validate ./tasks --run
+    """
+
+    command: (
+        Annotated[ValidateTasksArguments, subcommand("validate")]
+        | Annotated[ConvertTasksArguments, subcommand("convert")]
+        | Annotated[ListTasksArguments, subcommand("list")]
+        | Annotated[GenerateTasksArguments, subcommand("generate")]
     )
-    commands = parser.add_subparsers(dest="command", required=True)
-    reading = CommandLineParser(add_help=False)
-    reading.add_argument(
-        "path",
-        type=Path,
-        nargs="?",
-        default=dataset_catalog.BUILT_IN_CATALOG,
-        help="task folder, folder of them, file of rows, or datasets.toml (default: that of longshore's own data sets)",
-    )
-    reading.add_argument("--format", choices=format_names(), help="default: what the files look like")
-    reading.add_argument("--root", type=Path, help="what rows' paths are relative to (default: where the rows lie)")
-    reading.add_argument("--label", default="", help="which data set of a datasets.toml")
-    reading.add_argument("--only", action="append", default=[], metavar="GLOB", help="names to take; !GLOB leaves out")
-    every = CommandLineParser(add_help=False)
-    every.add_argument("--json", action="store_true", help="one JSON object on standard output, and nothing else there")
-    validate = commands.add_parser("validate", parents=[reading, every], help="name every problem of every task")
-    validate.add_argument("--run", action="store_true", help="prove oracle 1, no-op 0, foils < 1 in real containers")
-    validate.add_argument(
-        "--at-once", type=integer_between(1), default=2 * (os.cpu_count() or 1), help="tasks tried at once"
-    )
-    add_egress_proxy_options(validate)
-    convert = commands.add_parser("convert", parents=[reading, every], help="write another format")
-    convert.add_argument("--to", choices=format_names(), required=True)
-    convert.add_argument("--out", type=Path, required=True, help=_NEW)
-    commands.add_parser("list", parents=[reading, every], help="show the tasks and their checksum")
-    generate = commands.add_parser("generate", parents=[every], help="write generated tasks")
-    generate.add_argument("out", type=Path, help=_NEW)
-    generate.add_argument("--to", choices=[each.value for each in TaskFormat], default=TaskFormat.TERMINAL_BENCH.value)
-    generate.add_argument(
-        "--count", type=integer_between(0, _MOST_TASKS), default=18, help="training tasks (default: %(default)s)"
-    )
-    generate.add_argument(
-        "--held-out", type=integer_between(0, _MOST_TASKS), default=0, metavar="N", help="held-out tasks of each family"
-    )
-    generate.add_argument("--seed", type=integer_between(0), default=0)
-    return parser
 
 
-def _run(chosen: argparse.Namespace) -> CommandOutcome:
-    say: Callable[[str], None] = _to_stderr if chosen.json else print
-    if chosen.command == "generate":
+def run(given: TasksArguments, out: JsonOutput) -> int:
+    """Do what the command says, and return 0 where every task can be used."""
+    code, answer = _run(given.command)
+    out.set_result(answer)
+    return code
+
+
+def _run(chosen: ReadTasksArguments | GenerateTasksArguments) -> CommandOutcome:
+    say: Callable[[str], None] = _to_stderr if chosen.as_json else print
+    if isinstance(chosen, GenerateTasksArguments):
         tasks = [*training_tasks(chosen.seed, chosen.count), *held_out_tasks(chosen.seed, chosen.held_out)]
         return _written(tasks, 0, chosen, say)
     found = _load(chosen)
-    if chosen.command == "convert":
+    if isinstance(chosen, ConvertTasksArguments):
         for problem in found.problems:
             say(str(problem))
         return _written(list(found.tasks), len(found.first_problems), chosen, say)
-    if chosen.command == "list":
+    if not isinstance(chosen, ValidateTasksArguments):
         return commands.list_tasks(found, say)
     if not chosen.run:
         return commands.validate_tasks(found, None, say)
 
-    async def proving(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
-        run = f"prove-{uuid.uuid4().hex[:8]}"
-        settings = PoolSettings(
-            run,
-            run,
-            chosen.at_once,
-            containers=settings_from_options(ContainerSettings, chosen, max_s=_SESSION_S),
-        )
+    async def prove(on_proof: Callable[[TaskProof], None]) -> list[TaskProof]:
+        name = f"prove-{uuid.uuid4().hex[:8]}"
+        containers = chosen.proxy_settings(ContainerSettings, max_s=_SESSION_S)
+        settings = PoolSettings(name, name, chosen.concurrency, containers=containers)
         async with SandboxPool(settings) as pool:
-            return await prove_tasks(found.tasks, pool_proof_environment(pool), chosen.at_once, on_proof)
+            return await prove_tasks(found.tasks, pool_proof_environment(pool), chosen.concurrency, on_proof)
 
-    return commands.validate_tasks(found, lambda on_proof: asyncio.run(proving(on_proof)), say)
+    return commands.validate_tasks(found, lambda on_proof: asyncio.run(prove(on_proof)), say)
 
 
-def _load(chosen: argparse.Namespace) -> Dataset:
+def _load(chosen: ReadTasksArguments) -> Dataset:
     if chosen.label or chosen.path.name == dataset_catalog.CATALOG_FILE:
         if chosen.format or chosen.root:
             raise UserError(f"{chosen.path} says format and root of a data set itself: leave out --format and --root")
         found = dataset_catalog.load_labelled_dataset(chosen.path, chosen.label)
     else:
         found = load_tasks(chosen.path, chosen.format, chosen.root)
-    return filter_dataset(found, chosen.only)
+    return filter_dataset(found, list(chosen.only))
 
 
 def _written(
-    tasks: list[Task], left_out: int, chosen: argparse.Namespace, say: Callable[[str], None]
+    tasks: list[Task], left_out: int, chosen: ConvertTasksArguments | GenerateTasksArguments, say: Callable[[str], None]
 ) -> CommandOutcome:
     """Write those of ``tasks`` that the format can hold; the others are said and left out."""
-    planned = plan_dataset_write(find_format(chosen.to), tasks, chosen.out)
+    planned = plan_dataset_write(find_format(chosen.to), tasks, chosen.output)
     for problem in planned.problems:
         say(str(problem))
     count, left_out = len(tasks) - len(planned.problems), left_out + len(planned.problems)
     if count:
         planned.write()
-    say(f"{count} tasks written to {chosen.out}" + (f", {left_out} left out" if left_out else ""))
+    say(f"{count} tasks written to {chosen.output}" + (f", {left_out} left out" if left_out else ""))
     answer: dict[str, object] = {
         "tasks": count,
         "left_out": left_out,
         "format": str(chosen.to),
-        "out": str(chosen.out),
+        "output": str(chosen.output),
     }
     return 1 if left_out else 0 if count else 2, answer
 
@@ -160,5 +175,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+COMMAND = Command("sandbox.tasks", TasksArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -1,5 +1,4 @@
-"""``python -m sandbox.toolchain build``: make the kit, with its verifier half, and record it for this machine's sandboxes;
-``python -m sandbox.toolchain check IMAGE …``: say whether it works in these images."""
+"""``python -m sandbox.toolchain build|check``: build the toolchain of every sandbox, or check it in images."""
 
 from __future__ import annotations
 
@@ -9,10 +8,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
-from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
+from pydantic import Field
+from tyro.conf import Positional, subcommand
+
+from protocol.cli.arguments import CommandArguments, JsonFlag, option
+from protocol.cli.command import Command
+from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from protocol.cli.output import JsonOutput
-from protocol.cli.parser import CommandLineParser, parse_command_line
 from protocol.errors import UserError
 from sandbox.docker.engine import DockerEngine
 from sandbox.host import ensure_host
@@ -21,21 +25,40 @@ from sandbox.toolchain.build import build_toolchain, find_source_python
 from sandbox.toolchain.image_check import ToolchainCheck, check_image
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """0: done, and the kit works in every image; 1: it failed, or the kit does not work in some."""
-    parser = CommandLineParser(prog="python -m sandbox.toolchain", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    build = commands.add_parser("build", help="make the kit")
-    build.add_argument("--python", type=Path, help="the CPython to copy (default: one on PATH, else uv fetches it)")
-    look = commands.add_parser("check", help="say whether the kit works in images")
-    look.add_argument("images", nargs="+", metavar="IMAGE")
-    for command in (build, look):
-        command.add_argument("--json", action="store_true", help="print one JSON object")
-    with parse_command_line(parser, arguments) as (chosen, out):
-        settings = HostSettings.from_environment()
-        if chosen.command == "build":
-            return _build(settings, chosen.python, out)
-        return _check(current_host(settings), chosen.images, out)
+class BuildToolchainArguments(CommandArguments):
+    """Build the toolchain with its verifier programs, and record it for this machine's sandboxes."""
+
+    python: Annotated[Path | None, option("FILE")] = None
+    """The CPython to copy; default: one on PATH, else uv fetches it."""
+    as_json: JsonFlag = False
+
+
+class CheckToolchainArguments(CommandArguments):
+    """Say whether the toolchain works in images."""
+
+    images: Positional[Annotated[tuple[str, ...], option("IMAGE"), Field(min_length=1)]]
+    """Names of images."""
+    as_json: JsonFlag = False
+
+
+class ToolchainArguments(CommandArguments):
+    """Build the toolchain that is mounted into every sandbox, or check it in images.
+
+    Example: longshore toolchain check debian:bookworm alpine:3
+    """
+
+    command: (
+        Annotated[BuildToolchainArguments, subcommand("build")]
+        | Annotated[CheckToolchainArguments, subcommand("check")]
+    )
+
+
+def run(given: ToolchainArguments, out: JsonOutput) -> int:
+    """Return 0 where it is done and works in every image, 1 where it fails or does not work in some."""
+    settings = HostSettings.from_environment()
+    if isinstance(given.command, BuildToolchainArguments):
+        return _build(settings, given.command.python, out)
+    return _check(current_host(settings), given.command.images, out)
 
 
 def _build(settings: HostSettings, python: Path | None, out: JsonOutput) -> int:
@@ -67,5 +90,7 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
+COMMAND = Command("sandbox.toolchain", ToolchainArguments, run)
+
 if __name__ == "__main__":
-    sys.exit(main_guard(main))
+    sys.exit(COMMAND.main())

@@ -254,9 +254,10 @@ class MiniRuns:
         env: Mapping[str, str] | None = None,
         program: str = CLUSTER,
         prefix: Sequence[str] = (),
+        recipe: str = str(RECIPE),
     ) -> MiniRun:
         """Start a new run; options later on the line win.  ``prefix``: what runs the command, and becomes it."""
-        return self._launch(run_id, ["--run-id", run_id, *options], runs, env, program, prefix)
+        return self._launch(run_id, ["--run-id", run_id, *options], runs, env, program, prefix, recipe)
 
     def resume(
         self,
@@ -276,13 +277,15 @@ class MiniRuns:
         env: Mapping[str, str] | None,
         program: str = CLUSTER,
         prefix: Sequence[str] = (),
+        recipe: str = str(RECIPE),
     ) -> MiniRun:
         folder = runs or self.folder
-        return self._begin(folder / run_id, [*prefix, *self.command(*options, runs=folder, program=program)], env)
+        command = self.command(*options, runs=folder, program=program, recipe=recipe)
+        return self._begin(folder / run_id, [*prefix, *command], env)
 
     def demo(self, run_id: str, *options: str) -> MiniRun:
         """The demo itself, of minutes, as a new user starts it."""
-        words = ("--recipe", "demo", "--json", "--set", f"run.dir={self.folder}", "--run-id", run_id, *options)
+        words = ("demo", "--json", "--set", f"run.dir={self.folder}", "--run-id", run_id, *options)
         return self._begin(self.folder / run_id, [sys.executable, "-m", CLUSTER, *words])
 
     def _begin(self, run_dir: Path, command: list[str], env: Mapping[str, str] | None = None) -> MiniRun:
@@ -293,9 +296,11 @@ class MiniRuns:
         self._started.append(started)
         return started
 
-    def command(self, *options: str, runs: Path | None = None, program: str = CLUSTER) -> list[str]:
+    def command(
+        self, *options: str, runs: Path | None = None, program: str = CLUSTER, recipe: str = str(RECIPE)
+    ) -> list[str]:
         places = ("--set", f"run.dir={runs or self.folder}", "--set", f"data.path={self.tasks}")
-        return [sys.executable, "-m", program, "--recipe", str(RECIPE), "--json", *places, *options]
+        return [sys.executable, "-m", program, recipe, "--json", *places, *options]
 
     def clean_up(self) -> None:
         for run in self._started:

@@ -7,7 +7,7 @@ import sys
 
 from launch.cluster import run_once
 from launch.hosts.ray_environment import resolve_ray_environment
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 
@@ -15,7 +15,7 @@ def main() -> int:
     os.environ.update(resolve_ray_environment(""))
     from tests.support.drifted_crew import CREW  # it loads Ray
 
-    run_once(parse_arguments(), actor_classes=CREW)
+    run_once(parse_cluster_arguments(), actor_classes=CREW)
     return EXIT_OK
 
 

@@ -18,7 +18,7 @@ import orjson
 from actors.scheduler.evaluation import EvaluationAttempt
 from launch.config import load_recipe
 from launch.evaluation.online.run_evaluations import AFTER, BEFORE, write_evaluation
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from launch.run_records.run_directory import RunDirectory, config_tables, load_stored_config
 from protocol.events import EventLog
 from protocol.trajectory import EpisodeStatus
@@ -28,9 +28,9 @@ TASKS = 4
 
 
 def main() -> int:
-    arguments = parse_arguments(sys.argv[1:])
-    config = load_recipe(arguments.recipe, arguments.overrides) if arguments.recipe else None
-    sets = dict(each.partition("=")[::2] for each in arguments.overrides)
+    arguments = parse_cluster_arguments(sys.argv[1:])
+    config = load_recipe(arguments.recipe, arguments.config_overrides()) if arguments.recipe else None
+    sets = dict(each.partition("=")[::2] for each in arguments.config_overrides())
     runs = Path(orjson.loads(sets["run.dir"]))
     name = arguments.resume or arguments.run_id or ""
     does = _behaviour(runs, name)

@@ -182,7 +182,7 @@ def test_what_a_queue_is_given_was_written_by_the_command_before() -> None:
     given = {"sbatch": list[str](), "kubectl": list[str]()}
     for command in shown(ROOT / "docs" / "cluster.md"):
         if command.module == "launch.templates":
-            written = command.words[command.words.index("--out") + 1]
+            written = command.words[command.words.index("--output") + 1]
         elif command.words[0] in given:
             given[command.words[0]] += command.words[1:]
             assert command.words[-1] == written

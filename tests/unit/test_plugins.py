@@ -32,7 +32,7 @@ from protocol.plugins import PluginGroup, load_plugin, plugin_names
 from protocol.trajectory import EpisodeStatus
 from sandbox.pool.sandbox_pool import PoolSettings
 from sandbox.providers.plugins import open_plugin_provider
-from sandbox.tasks.__main__ import main as tasks_main
+from sandbox.tasks.__main__ import COMMAND as TASKS
 from sandbox.tasks.dataset_catalog import read_catalog
 from sandbox.tasks.formats.registry import find_format, load_tasks, write_tasks
 from sandbox.tasks.task import Task
@@ -122,8 +122,8 @@ def test_a_task_format_of_a_package_is_read_written_and_converted(
     write_tasks([task], "one_file", tmp_path / "own")
     assert {path.name for path in (tmp_path / "own" / "greet").iterdir()} >= {"TASK.txt", "check.sh"}
     assert load_tasks(tmp_path / "own", "one_file").tasks == (task,)
-    arguments = ["convert", str(tmp_path / "own"), "--format", "one_file", "--to", "terminal_bench", "--out"]
-    assert tasks_main([*arguments, str(tmp_path / "other")]) == 0
+    arguments = ["convert", str(tmp_path / "own"), "--format", "one_file", "--to", "terminal_bench", "--output"]
+    assert TASKS.call([*arguments, str(tmp_path / "other")]) == 0
     capsys.readouterr()
     assert load_tasks(tmp_path / "other").tasks[0].instruction == "Greet.\n"
     (tmp_path / "datasets.toml").write_text('[mine]\npath = "own"\nformat = "one_file"\n')

@@ -59,18 +59,18 @@ def main() -> int:
     """Run the stages and print a line for each; exit code 1 if one failed."""
     given = _parser().parse_args()
     if given.stage:
-        _print(_measure(given.stage, given.out, given.small))
+        _print(_measure(given.stage, given.output, given.small))
         return 0
     names = given.only.split(",") if given.only else list(STAGES)
     if unknown := [name for name in names if name not in STAGES]:
         sys.stderr.write(f"there is no stage {', '.join(unknown)}; there are {', '.join(STAGES)}\n")
         return 2
-    given.out.mkdir(parents=True, exist_ok=True)
-    results = Path(os.environ.get("OUT") or given.out) / "gpu_check.jsonl"
+    given.output.mkdir(parents=True, exist_ok=True)
+    results = Path(os.environ.get("OUT") or given.output) / "gpu_check.jsonl"
     began, failed = time.monotonic(), 0
     with results.open("ab") as file:
         for name in names:
-            row = _run(name, given.budget - (time.monotonic() - began), given.out, given.small)
+            row = _run(name, given.budget - (time.monotonic() - began), given.output, given.small)
             failed += not row["ok"]
             _print(row)
             file.write(orjson.dumps(row) + b"\n")
@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m tools.gpu_check", description=(__doc__ or "").split("``: ")[1])
     made.add_argument("--budget", type=float, default=480.0, metavar="SECONDS", help="for all stages together")
     made.add_argument("--only", default="", metavar="STAGE,…", help=f"of {', '.join(STAGES)}")
-    made.add_argument("--out", type=Path, default=Path(tempfile.gettempdir(), "gpu-check"), help="folder for models")
+    made.add_argument("--output", type=Path, default=Path(tempfile.gettempdir(), "gpu-check"), help="folder for models")
     made.add_argument("--small", action="store_true", help="tiny shapes, on any machine")
     made.add_argument("--stage", help=argparse.SUPPRESS)
     return made
@@ -100,7 +100,7 @@ def _run(name: str, left_s: float, folder: Path, small: bool) -> dict[str, JsonV
     if left_s < _LEAST_S:
         return {"stage": name, "ok": False, "seconds": 0.0, "error": "no time was left"}
     stage, began = STAGES[name], time.monotonic()
-    command = [sys.executable, "-m", "tools.gpu_check", "--stage", name, "--out", str(folder), *["--small"][:small]]
+    command = [sys.executable, "-m", "tools.gpu_check", "--stage", name, "--output", str(folder), *["--small"][:small]]
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if stage.on_cpu else {})
     row: dict[str, JsonValue] = {"stage": name, "ok": False}
     try:

@@ -6,14 +6,15 @@ import sys
 
 from launch.bench.chaos.killable_actors import CHAOS_ACTOR_CLASSES, KillableCheckpointStore
 from launch.cluster import run_once
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.exit_codes import EXIT_OK, main_guard
 
 
 def main() -> int:
     token, *words = sys.argv[1:]
+    arguments = parse_cluster_arguments(words)
     run_once(
-        parse_arguments(words), actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token
+        arguments, actor_classes=CHAOS_ACTOR_CLASSES, checkpoint_store=KillableCheckpointStore, token=token
     )
     return EXIT_OK
 

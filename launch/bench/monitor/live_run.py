@@ -92,7 +92,7 @@ def run_arguments(place: Path, steps: int) -> Sequence[str]:
         "stop.after_trajectories=0",
     )
     run_preflight_checks(load_recipe(RECIPE, values))
-    return ["--recipe", RECIPE, "--run-id", RUN, *(word for value in values for word in ("--set", value))]
+    return [RECIPE, "--run-id", RUN, *(word for value in values for word in ("--set", value))]
 
 
 async def measure_live(place: Path, steps: int, cuts: int) -> LiveMeasurement:

@@ -7,13 +7,15 @@ import sys
 
 from launch.bench.training_modes.delayed_worker import DELAYED_ACTOR_CLASSES, DELAYS_VARIABLE
 from launch.cluster import run_once
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from protocol.cli.exit_codes import EXIT_FAILED, EXIT_OK, main_guard
 
 
 def main() -> int:
     os.environ[DELAYS_VARIABLE], *words = sys.argv[1:]
-    return EXIT_OK if run_once(parse_arguments(words), actor_classes=DELAYED_ACTOR_CLASSES)["ok"] else EXIT_FAILED
+    return (
+        EXIT_OK if run_once(parse_cluster_arguments(words), actor_classes=DELAYED_ACTOR_CLASSES)["ok"] else EXIT_FAILED
+    )
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ class ModeBenchmarkSetup:
     def command_line(self, arm: ModeRun) -> list[str]:
         """Of the command line of ``launch.cluster``."""
         sets = [word for value in self.config_overrides(arm) for word in ("--set", value)]
-        return ["--recipe", self.recipe, "--run-id", arm.name, *sets]
+        return [self.recipe, "--run-id", arm.name, *sets]
 
     def config_overrides(self, arm: ModeRun) -> tuple[str, ...]:
         return (*self._rates(), *self.overrides, *self._common(), *mode_overrides(arm))

@@ -56,7 +56,7 @@ def taken_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
-MINI = ("--recipe", str(RECIPE))
+MINI = (str(RECIPE),)
 
 
 def test_no_docker(refused: Refused) -> None:
@@ -81,7 +81,7 @@ def test_a_port_in_use(refused: Refused, taken_port: int, key: str) -> None:
 def test_an_unknown_key(refused: Refused) -> None:
     line = refused(*MINI, "--set", "rollout.group_sise=4")
     assert "did you mean 'rollout.group_size'?" in line
-    assert "`python -m launch.cluster --recipe demo --dry-run`" in line
+    assert "`python -m launch.cluster demo --dry-run`" in line
 
 
 def test_an_unknown_option(refused: Refused) -> None:
@@ -89,7 +89,7 @@ def test_an_unknown_option(refused: Refused) -> None:
 
 
 def test_an_unknown_recipe(refused: Refused) -> None:
-    assert "did you mean 'demo'?" in refused("--recipe", "dmeo")
+    assert "did you mean 'demo'?" in refused("dmeo")
 
 
 def test_a_run_directory_that_exists(refused: Refused) -> None:
@@ -125,7 +125,7 @@ def test_a_model_that_the_learner_does_not_train(refused: Refused, tmp_path: Pat
 def test_sampling_that_would_falsify_the_recorded_log_probabilities(refused: Refused) -> None:
     line = refused(*MINI, "--set", "sampling.top_p=0.9", "--set", "sampling.top_k=50")
     assert "sampling.top_p, sampling.top_k: would falsify the recorded log-probabilities" in line
-    assert "`python -m launch.cluster --recipe NAME --set sampling.top_p=1.0 --set sampling.top_k=-1`" in line
+    assert "`python -m launch.cluster NAME --set sampling.top_p=1.0 --set sampling.top_k=-1`" in line
 
 
 def test_a_disk_without_room(refused: Refused) -> None:

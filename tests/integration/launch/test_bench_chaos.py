@@ -41,7 +41,7 @@ def books_of(run: Path) -> ChaosAccounting:
 @pytest.mark.timeout(2700)
 def test_nothing_is_lost_or_repeated_whoever_is_killed(docker_engine: SandboxHost, tmp_path: Path) -> None:
     folder = tmp_path / "kept"
-    done = bench("--kills", str(KILLS), "--seed", str(SEED), "--folder", str(folder))
+    done = bench("--kills", str(KILLS), "--seed", str(SEED), "--output", str(folder))
     assert done.returncode == 0, done.stderr[-6000:]
     said = json.loads(done.stdout)
     assert said["kills"] == sum(said["kills_by"].values()) >= KILLS
@@ -212,7 +212,7 @@ def test_where_no_sandbox_can_run_one_line_says_so(tmp_path: Path) -> None:
     [
         (["--kills", "9"], "--kills 9 is not enough"),
         (["--seed", "-1"], "--seed -1 is below 0"),
-        (["--folder", "tests"], "tests is no empty folder"),
+        (["--output", "tests"], "tests is no empty folder"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(arguments: list[str], said: str) -> None:

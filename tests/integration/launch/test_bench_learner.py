@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from launch.bench.isolated_process import isolate
-from launch.bench.learner import LearnerBenchmarkOptions, add_options, gpu_throughput, parse_options
+from launch.bench.learner.benchmark import LearnerArguments, LearnerBenchmarkOptions, gpu_throughput, parse_options
 from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVariant, clipped_loss
 from launch.bench.learner.longshore_step import LongshoreStep
 from launch.bench.learner.workload import (
@@ -43,7 +43,7 @@ TINY = Qwen3Shape(vocabulary=64, hidden=32, intermediate=48, layers=2, heads=4, 
 
 def asked(*arguments: str) -> LearnerBenchmarkOptions:
     parser = ArgumentParser()
-    add_options(parser)
+    LearnerArguments(parser)
     return parse_options(parser.parse_args(arguments))
 
 

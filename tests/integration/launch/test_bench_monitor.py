@@ -19,7 +19,7 @@ from sandbox.host_record import SandboxHost
 @pytest.mark.timeout(1800)
 def test_a_long_run_is_opened_and_a_real_one_watched(docker_engine: SandboxHost, tmp_path: Path) -> None:
     sizes = ["--trajectories", "256", "--opens", "1", "--steps", "2", "--cuts", "5"]
-    command = [sys.executable, "-m", "launch.bench", "monitor", "--json", *sizes, "--folder", str(tmp_path / "kept")]
+    command = [sys.executable, "-m", "launch.bench", "monitor", "--json", *sizes, "--output", str(tmp_path / "kept")]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=1500)
     assert done.stdout, done.stderr[-4000:]
     said = json.loads(done.stdout)

@@ -48,9 +48,9 @@ def test_every_arm_is_a_whole_run_whose_episodes_wait(docker_engine: SandboxHost
     keys = [f"data.path={tasks}", "sandbox.deadline_s=120", "evaluation.tasks_per_family=2"]
     sizes = ["--steps", "1", "--repetitions", "1", "--attempts", "2", "--starts", "2", *WAITS]
     sets = [word for key in keys for word in ("--set", key)]
-    command = [sys.executable, "-m", "launch.bench", "async", "--json", "--recipe", str(RECIPE), *sets, *sizes]
+    command = [sys.executable, "-m", "launch.bench", "async", "--json", str(RECIPE), *sets, *sizes]
     done = subprocess.run(
-        [*command, "--folder", str(folder)], check=False, capture_output=True, text=True, timeout=2400
+        [*command, "--output", str(folder)], check=False, capture_output=True, text=True, timeout=2400
     )
     assert done.stdout, done.stderr[-4000:]
     said = json.loads(done.stdout)

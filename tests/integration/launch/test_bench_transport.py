@@ -61,7 +61,7 @@ def test_a_reader_that_stands_still_costs_nothing_and_what_its_sender_holds_is_s
         (["--tokens", "many"], "--tokens many is no list of lengths"),
         (["--tokens", "1"], "lengths are 2 to 131072 tokens"),
         (["--rounds", "0"], "--rounds 1 or more"),
-        (["--folder", "/nowhere"], "no folder /nowhere"),
+        (["--output", "/nowhere"], "no folder /nowhere"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(arguments: list[str], said: str) -> None:

@@ -34,7 +34,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_steps_of_a_recipe_on_a_tiny_model(name: str, mini_runs: MiniRuns, tiny_model: Path) -> None:
     values = (*tiny_overrides(name), f"model.path={tiny_model}")
     sets = [word for value in values for word in ("--set", value)]
-    run = mini_runs.start(f"recipe-{name}", "--recipe", name, *sets, "--steps", "2")
+    run = mini_runs.start(f"recipe-{name}", *sets, "--steps", "2", recipe=name)
     assert run.succeed()["steps"] == 2
     assert_books_balance(run.path)
     trajectories = [read_exported_trajectory(run.path, entry) for entry in read_export_index(run.path)]

@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_every_stage_of_the_gpu_check_ends_well_here(tmp_path: Path) -> None:
     """A quarter of an hour of a GPU is too short to find out there that the check itself is broken."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OUT": str(tmp_path)}
-    command = [sys.executable, "-m", "tools.gpu_check", "--small", "--out", str(tmp_path), "--budget", "1800"]
+    command = [sys.executable, "-m", "tools.gpu_check", "--small", "--output", str(tmp_path), "--budget", "1800"]
     done = subprocess.run(command, check=False, capture_output=True, env=environment, cwd=ROOT)
     rows = [orjson.loads(line) for line in done.stdout.splitlines()]
     assert [row["stage"] for row in rows] == list(STAGES)

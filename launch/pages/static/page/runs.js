@@ -13,7 +13,7 @@ export function runsView({ signal }) {
   const draw = ({ runs, current }) =>
     runs.length
       ? table(columns(current), runs, { label: "Runs" })
-      : empty("No run is in this folder yet.", "longshore cluster --recipe demo starts one.");
+      : empty("No run is in this folder yet.", "longshore cluster demo starts one.");
   const load = () => show(box, () => getJson("/api/runs", signal), draw);
   load();
   return { title: "Runs", element: h("div", {}, panel("Runs", { note: "newest first" }, box)), refresh: load };

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 from dataclasses import replace
@@ -10,10 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.monitor import MonitorBenchmarkOptions, MonitorBenchmarkReport, add_options, parse_options
+from launch.bench.monitor.benchmark import (
+    MonitorBenchmarkArguments,
+    MonitorBenchmarkOptions,
+    MonitorBenchmarkReport,
+    parse_options,
+)
 from launch.bench.monitor.live_run import LiveMeasurement
 from launch.bench.monitor.monitor_process import read_cpu_s
 from launch.bench.monitor.opening_time import OpeningMeasurement
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 
 OPENING = OpeningMeasurement(1.2, [1.1, 1.2, 1.3], 0.05, 150.0)
@@ -22,9 +27,7 @@ GOOD = MonitorBenchmarkReport(100_032, OPENING, LIVE)
 
 
 def asked(*words: str) -> MonitorBenchmarkOptions:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    return parse_options(parser.parse_args(words))
+    return parse_options(parse_arguments(MonitorBenchmarkArguments, words, "bench"))
 
 
 def test_what_holds_is_said_as_it_was_asked_for() -> None:
@@ -62,7 +65,7 @@ def test_what_does_not_hold_fails(report: MonitorBenchmarkReport, said: str) -> 
         (["--trajectories", "99"], "100 or more"),
         (["--steps", "0"], "1 or more"),
         (["--cuts", "-1"], "0 or more"),
-        (["--folder", "."], "is no empty folder"),
+        (["--output", "."], "is no empty folder"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(words: list[str], says: str) -> None:

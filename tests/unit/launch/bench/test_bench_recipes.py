@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
 from launch.bench import recipes
-from launch.bench.recipes import (
+from launch.bench.recipes.benchmark import (
     RecipeBenchmarkOptions,
     RecipeBenchmarkReport,
     RecipeResult,
-    add_options,
+    RecipesArguments,
     find_failures,
     parse_options,
     read_recipe_result,
 )
 from launch.config import RunConfig
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 
 
 def asked(*words: str) -> RecipeBenchmarkOptions:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    return parse_options(parser.parse_args(words))
+    return parse_options(parse_arguments(RecipesArguments, words, "bench"))
 
 
 def test_all_recipes_are_tried_unless_some_are_named() -> None:
     assert len(asked().recipes) == 5
     assert "demo" not in asked().recipes
-    assert asked("--recipe", "art_terminal", "--recipe", "art_terminal").recipes == ("art_terminal",)
+    assert asked("art_terminal", "art_terminal").recipes == ("art_terminal",)
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--recipe", "art_termnal"], "did you mean 'art_terminal'"),
+        (["art_termnal"], "did you mean 'art_terminal'"),
         (["--steps", "0"], "write 1 or more"),
-        (["--folder", "."], "is no empty folder"),
-        (["--folder", __file__], "is no empty folder"),
+        (["--output", "."], "is no empty folder"),
+        (["--output", __file__], "is no empty folder"),
     ],
 )
 def test_what_cannot_be_tried_is_refused(words: list[str], says: str) -> None:
@@ -82,7 +80,7 @@ async def test_a_machine_that_cannot_run_a_recipe_does_not_make_it_one_that_does
         raise UserError("no Docker engine answers")
 
     monkeypatch.setattr(recipes, "run_preflight_checks", nothing_here)
-    report = await recipes.measure_recipes(asked("--folder", str(tmp_path / "tries")))
+    report = await recipes.measure_recipes(asked("--output", str(tmp_path / "tries")))
     assert len(report.results) == 5
     assert all(each == RecipeResult(loads=True) for each in report.results.values())
     assert report.failures[0] == "art_terminal: no Docker engine answers"

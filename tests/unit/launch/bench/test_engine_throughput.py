@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections import Counter
 
 import pytest
 
 from actors.engines.messages import GenerateReply, GenerateRequest, PauseMode, WeightLoadReport
-from launch.bench.engine_throughput import EngineBenchmarkOptions, add_options, measure_loads, parse_options
+from launch.bench.engine_throughput import EngineArguments, EngineBenchmarkOptions, measure_loads, parse_options
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from protocol.weights import NO_VERSION, WeightManifest, WeightVersion
 
@@ -81,10 +81,8 @@ async def test_both_ways_to_pause_get_new_weights_under_the_largest_load() -> No
     assert len(said["retract_vs_in_place"]["tokens_per_s"]) == 1
 
 
-def given(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    return parser.parse_args(words)
+def given(*words: str) -> EngineArguments:
+    return parse_arguments(EngineArguments, words, "bench")
 
 
 def test_loads_are_read_from_the_command_line() -> None:

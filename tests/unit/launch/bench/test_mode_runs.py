@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +13,14 @@ import pytest
 
 from actors.rollout.sandbox_terminal import SandboxTerminal
 from actors.scheduler.evaluation import EvaluationAttempt
-from launch.bench.training_modes import ModeBenchmarkReport, add_options, parse_options
+from launch.bench.training_modes.benchmark import ModeBenchmarkReport, ModesArguments, parse_options
 from launch.bench.training_modes.delayed_worker import delay_first_command
 from launch.bench.training_modes.mode_runs import MODES, ModeBenchmarkSetup, ModeRun
 from launch.bench.training_modes.run_measurement import IdleShares, RunMeasurement
 from launch.bench.training_modes.tool_delays import ToolDelays
 from launch.config import load_recipe
 from launch.run_records.run_directory import config_tables
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from protocol.staleness import AdmissionMode
@@ -200,10 +200,8 @@ def test_a_check_of_a_runs_own_that_did_not_hold_fails_the_bench() -> None:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def asked(*words: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    add_options(parser)
-    return parser.parse_args(words)
+def asked(*words: str) -> ModesArguments:
+    return parse_arguments(ModesArguments, words, "bench")
 
 
 def test_what_is_asked_for_by_default_is_what_the_figures_are_for() -> None:
@@ -235,4 +233,4 @@ def test_what_cannot_be_done_is_said_in_one_line(words: list[str], said: str) ->
 def test_a_folder_with_something_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
     with pytest.raises(UserError, match="is no empty folder"):
-        parse_options(asked("--folder", str(tmp_path)))
+        parse_options(asked("--output", str(tmp_path)))

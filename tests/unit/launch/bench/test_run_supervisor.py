@@ -37,13 +37,13 @@ def command(folder: Path, *words: str) -> RunSupervisor:
 
 
 async def test_a_run_whose_driver_was_killed_is_gone_on_with_under_another_token(tmp_path: Path) -> None:
-    running, said = command(tmp_path, "--recipe", "r.toml"), tmp_path / "said"
+    running, said = command(tmp_path, "r.toml"), tmp_path / "said"
     async with asyncio.timeout(SOON_S), background_services(running.keep_running()):
         while not said.exists() or len(said.read_text().splitlines()) < 2:  # noqa: ASYNC110  another process's doing
             await asyncio.sleep(0.05)
     (first, *begun), (second, *again) = [line.split() for line in said.read_text().splitlines()]
-    assert begun == ["--recipe", "r.toml", "--run-id", "chaos"]
-    assert again == ["--recipe", "r.toml", "--resume", "chaos"]
+    assert begun == ["r.toml", "--run-id", "chaos"]
+    assert again == ["r.toml", "--resume", "chaos"]
     assert first != second == running.token
 
 
@@ -55,6 +55,6 @@ async def test_a_death_that_nobody_ordered_fails_the_bench(tmp_path: Path) -> No
 
 def test_the_drivers_process_says_nothing_that_is_not_the_runs(tmp_path: Path) -> None:
     program = RunSupervisor(tmp_path, (), "chaos").program
-    done = subprocess.run([*program, "token", "--recipe", "nowhere.toml"], capture_output=True, text=True, check=False)
+    done = subprocess.run([*program, "token", "nowhere.toml"], capture_output=True, text=True, check=False)
     assert done.returncode == EXIT_USER
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench.transport import TransportCase, TransportReport, receivers
 from launch.bench.transport.backpressure import StallMeasurement
+from launch.bench.transport.benchmark import TransportCase, TransportReport, receivers
 from launch.bench.transport.workload import (
     GROUP_SIZE,
     RUN,

@@ -360,7 +360,7 @@ def test_sampling_that_would_falsify_logprobs_is_refused_with_the_command_that_m
     with pytest.raises(ConfigError, match="would falsify the recorded log-probabilities") as caught:
         load_recipe("demo", [f"sampling.{option}"])
     command = shlex.split(str(caught.value).split("`")[1])
-    assert command[:6] == ["python", "-m", "launch.cluster", "--recipe", "NAME", "--set"]
+    assert command[:6] == ["python", "-m", "launch.cluster", "NAME", "--set"]
     assert load_recipe("demo", [f"sampling.{option}", *command[6:]]) == load_recipe("demo")
 
 
@@ -370,7 +370,7 @@ def test_an_unknown_key_comes_with_the_command_that_shows_the_known_ones(key: st
     section, _, name = key.partition(".")
     mine.write_text(f"[{section}]\n{name} = 1\n")
     for recipe, overrides in (("demo", [f"{key}=1"]), (str(mine), [])):
-        with pytest.raises(ConfigError, match=r"unknown key .*`python -m launch\.cluster --recipe demo --dry-run`"):
+        with pytest.raises(ConfigError, match=r"unknown key .*`python -m launch\.cluster demo --dry-run`"):
             load_recipe(recipe, overrides)
 
 

@@ -111,7 +111,7 @@ def test_grpo_tcrs_epochs_are_its_steps() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dry_run_prints_a_recipe(name: str, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["--recipe", name, "--dry-run"]) == 0
+    assert main([name, "--dry-run"]) == 0
     printed = json.loads(capfd.readouterr().out)
     assert printed["run"]["name"] == name
 

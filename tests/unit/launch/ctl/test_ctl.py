@@ -19,7 +19,7 @@ from launch.control.requests import (
     make_request,
     read_request,
 )
-from launch.ctl.__main__ import main, parse_request
+from launch.ctl.__main__ import COMMAND, parse_request
 from launch.ctl.request_client import submit_and_wait
 from launch.ctl.status import format_rollouts, format_status, read_rollouts, read_status, strip_control_characters
 from launch.run_records.run_directory import NoSuchRunError, RunDirectory, config_tables
@@ -88,15 +88,15 @@ def test_a_run_that_ends_meanwhile_is_asked_no_more(run_dir: Path) -> None:
 def test_a_run_that_has_ended_is_not_said_never_to_have_run(run_dir: Path) -> None:
     (run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match=r"run has come to its end.*status"):
-        main([str(run_dir), "pause"])
+        COMMAND.call([str(run_dir), "pause"])
     (run_dir / "summary.json").write_text('{"ended": "drained"}')
     with pytest.raises(UserError, match=r"--resume run"):
-        main([str(run_dir), "pause"])
+        COMMAND.call([str(run_dir), "pause"])
 
 
 def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> None:
     with pytest.raises(UserError, match=r"no driver has run run.*--resume run"):
-        main([str(run_dir), "pause"])
+        COMMAND.call([str(run_dir), "pause"])
     assert list_request_files(run_dir) == []
 
 
@@ -115,7 +115,7 @@ def test_a_run_that_nobody_drives_is_one_line_with_the_way_on(run_dir: Path) -> 
 )
 def test_what_cannot_be_asked_is_refused_before_the_run_hears_of_it(alive: Path, words: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        main([str(alive), *words])
+        COMMAND.call([str(alive), *words])
     assert list_request_files(alive) == []
 
 
@@ -128,7 +128,7 @@ def test_a_reason_and_what_is_asked_go_with_the_request() -> None:
 
 
 def test_a_script_reads_one_object_also_where_the_run_is_slow(alive: Path, capfdbinary: pytest.CaptureFixture) -> None:
-    assert main([str(alive), "pause", "--timeout", "0", "--json"]) == EXIT_FAILED
+    assert COMMAND.call([str(alive), "pause", "--timeout", "0", "--json"]) == EXIT_FAILED
     said = json.loads(capfdbinary.readouterr().out)
     assert (said["run"], said["action"], said["confirmed"]) == ("run", "pause", False)
 
@@ -170,18 +170,18 @@ def test_the_way_on_stands_below_a_run_that_can_go_on_and_below_no_other(run_dir
 def test_supervised_training_is_steered_by_nobody(run_dir: Path) -> None:
     (run_dir / "config.json").write_bytes(orjson.dumps({"config": {"run": {"name": "sft"}, "sft": {}}}))
     with pytest.raises(UserError, match=r"nobody can be asked: python -m launch\.sft --resume run"):
-        main([str(run_dir), "pause"])
+        COMMAND.call([str(run_dir), "pause"])
     with RunDirectory.open(run_dir), pytest.raises(UserError, match="supervised training, which nobody steers"):
-        main([str(run_dir), "pause"])
+        COMMAND.call([str(run_dir), "pause"])
     (run_dir / "summary.json").write_text("{}")
     with pytest.raises(UserError, match="come to its end"):
-        main([str(run_dir), "pause"])
+        COMMAND.call([str(run_dir), "pause"])
 
 
 @pytest.mark.parametrize("action", ["status", "list", "pause"])
 def test_a_folder_that_is_no_run_has_no_status(tmp_path: Path, action: str) -> None:
     with pytest.raises(NoSuchRunError, match="no such run"):
-        main([str(tmp_path), action])
+        COMMAND.call([str(tmp_path), action])
 
 
 def test_a_damaged_run_has_a_status_all_the_same(alive: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from launch.config import load_recipe
 from launch.data.preparation import PreparedRun, prepare_run, require_model_files
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from protocol.errors import UserError
 from sandbox.tasks.dataset_split import TaskSplit
 from sandbox.tasks.formats.generated.families import FAMILIES
@@ -223,8 +223,10 @@ def test_only_the_tasks_that_were_asked_for_are_used(tmp_path: Path) -> None:
     folder = tmp_path / "tasks"
     for n in (*range(101, 106), 200):
         write_task(replace(make_task(FAMILY, n, TaskSplit.TRAIN), id=f"task-{n}"), folder)
-    words = ["--recipe", "demo", "--task-ids", "101-103,task-200", "--set", "data.kind=terminal_bench"]
-    config = parse_arguments([*words, "--set", f"data.path={folder}", "--set", "data.held_out_family=''"]).load_config()
+    words = ["demo", "--task-ids", "101-103,task-200", "--set", "data.kind=terminal_bench"]
+    config = parse_cluster_arguments(
+        [*words, "--set", f"data.path={folder}", "--set", "data.held_out_family=''"]
+    ).load_config()
     assert config.data.task_ids == ("101-103", "task-200")
     found = prepare_run(config, tmp_path / "run")
     assert (

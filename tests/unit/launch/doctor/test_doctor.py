@@ -297,7 +297,7 @@ def test_what_is_not_there_says_which_option_names_another(tmp_path: Path) -> No
 
 
 def test_the_doctor_is_asked_about_a_model_as_a_run_is() -> None:
-    done = doctor("--recipe", "demo", "--model", "/nowhere", "--json")
+    done = doctor("demo", "--model", "/nowhere", "--json")
     found = json.loads(done.stdout)["findings"]
     assert any("/nowhere" in each["said"] for each in found), found
 
@@ -399,6 +399,6 @@ def test_an_engine_that_hangs_is_a_finding_of_the_command(tmp_path: Path) -> Non
 
 
 def test_a_recipe_that_is_not_there_is_one_line() -> None:
-    done = doctor("--json", "--recipe", "dmo")
+    done = doctor("--json", "dmo")
     assert done.returncode == json.loads(done.stdout)["exit_code"] == EXIT_USER
     assert "did you mean 'demo'" in done.stderr

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
 from actors.scheduler.evaluation import EvaluationAttempt
-from launch.compare.__main__ import main
+from launch.compare.__main__ import COMMAND
 from launch.evaluation.attempts import AttemptId
 from launch.evaluation.comparison.compared_evaluation import open_evaluations
 from launch.evaluation.comparison.comparison_tables import comparison_as_json, comparison_lines
@@ -90,7 +90,7 @@ def folders(tmp_path: Path) -> list[str]:
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """The one line of a refusal."""
-    assert main_guard(lambda: main(words)) == EXIT_USER
+    assert main_guard(lambda: COMMAND.call(words)) == EXIT_USER
     (line,) = capsys.readouterr().err.splitlines()
     return line
 
@@ -180,7 +180,7 @@ def test_nothing_in_common_is_refused_whatever_is_meant(tmp_path: Path, capsys: 
 
 def page_of(folders: list[str], tmp_path: Path, *words: str) -> tuple[str, list[list[dict[str, Any]]]]:
     file = tmp_path / "page.html"
-    assert main([*folders, "--output", str(file), *words]) == EXIT_OK
+    assert COMMAND.call([*folders, "--output", str(file), *words]) == EXIT_OK
     page = file.read_text()
     data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert data

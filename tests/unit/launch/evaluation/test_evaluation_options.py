@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from launch.config import load_recipe
-from launch.evaluate.__main__ import main
-from launch.evaluation.evaluation_options import EvaluationOptions, build_parser, parse_options
+from launch.evaluate.__main__ import COMMAND
+from launch.evaluation.evaluation_options import EvaluateArguments, EvaluationOptions, parse_options
 from launch.evaluation.results.evaluation_settings import (
     build_evaluation_settings,
     read_evaluation_settings,
     write_evaluation_settings,
 )
 from launch.evaluation.task_selection import select_tasks
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from protocol.events import JsonValue
 from sandbox.tasks.formats.registry import TaskFormat, write_tasks
@@ -24,7 +25,7 @@ from tests.support.recorded import config
 
 
 def given(*words: str) -> EvaluationOptions:
-    return parse_options(build_parser().parse_args(["demo", "--noop", "--tasks", "x", *words]))
+    return parse_options(parse_arguments(EvaluateArguments, ["demo", "--noop", "--tasks", "x", *words], "evaluate"))
 
 
 @pytest.fixture
@@ -111,14 +112,14 @@ def test_ids_that_name_nothing_are_refused(tasks: Path) -> None:
         ("--noop --tasks x --only=", "--only is empty"),
         ("--model http:// --tasks x", "'http://' is neither a folder nor a URL"),
         ("--model http://h/v1 --tasks x --key-file /none", "--key-file /none cannot be read"),
-        ("--noop --tasks x --attempts 10001", "is no whole number of 1 to 10000"),
-        ("--noop --tasks x --seed 99999999999999999999", "is no whole number of 0 to"),
+        ("--noop --tasks x --attempts 10001", "less than or equal to 10000"),
+        ("--noop --tasks x --seed 99999999999999999999", "less than or equal to 9007199254740991"),
     ],
 )
 def test_a_slip_is_refused_before_anything_is_written(words: str, says: str) -> None:
     """An unset variable of a shell would evaluate what lies in the current folder."""
     with pytest.raises(UserError, match=says):
-        parse_options(build_parser().parse_args(["demo", *words.split()]))
+        parse_options(parse_arguments(EvaluateArguments, ["demo", *words.split()], "evaluate"))
 
 
 def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
@@ -126,7 +127,7 @@ def test_a_folder_that_holds_no_model_is_refused_before_anything_is_written(
 ) -> None:
     """Else its evaluation would be there, and refuse the one that was meant."""
     monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--model", str(tasks), "--tasks", str(tasks)]) == 2
+    assert COMMAND.main(["demo", "--model", str(tasks), "--tasks", str(tasks)]) == 2
     assert "has no config.json" in capfd.readouterr().err
     assert not (tmp_path / "evaluations").exists()
 

@@ -11,7 +11,7 @@ import pytest
 
 from launch.config import OverlongAction
 from launch.data.sft_examples import SequenceSelection, read_examples
-from launch.export.__main__ import main
+from launch.export.__main__ import COMMAND
 from launch.export.hugging_face import COLUMNS
 from protocol.cli.exit_codes import EXIT_OK, EXIT_USER, main_guard
 from tests.support.evaluations import write_saved
@@ -40,7 +40,7 @@ def evaluation(tmp_path: Path) -> Path:
 
 
 def exported(source: Path, kind: str, output: Path, *words: str) -> Path:
-    assert main([str(source), "--format", kind, "--output", str(output), *words]) == EXIT_OK
+    assert COMMAND.call([str(source), "--format", kind, "--output", str(output), *words]) == EXIT_OK
     return output
 
 
@@ -182,7 +182,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_nothing(
     run_dir: Path, words: list[str], says: str, kind: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     asked = ["--format", kind, "--output", str(tmp_path / "new"), *(word.format(run=run_dir) for word in words)]
-    assert main_guard(lambda: main(asked)) == EXIT_USER
+    assert main_guard(lambda: COMMAND.call(asked)) == EXIT_USER
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line
     assert {path.name for path in tmp_path.iterdir()} == {"demo-1"}
@@ -197,12 +197,12 @@ def test_a_damaged_trajectory_is_named_and_nothing_is_written(
     run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damaged(run_dir, lambda data: data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
-    assert main_guard(lambda: main([str(run_dir), "--output", str(tmp_path / "x.jsonl")])) == EXIT_USER
+    assert main_guard(lambda: COMMAND.call([str(run_dir), "--output", str(tmp_path / "x.jsonl")])) == EXIT_USER
     assert "cannot be read" in capsys.readouterr().err
     assert not list(tmp_path.glob("*x.jsonl*"))
 
 
 def test_an_evaluation_that_saved_nothing_says_how_to(evaluation: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (evaluation / "trajectories.jsonl").unlink()
-    assert main_guard(lambda: main([str(evaluation)])) == EXIT_USER
+    assert main_guard(lambda: COMMAND.call([str(evaluation)])) == EXIT_USER
     assert "--save-trajectories" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch.checkpoints.store import LedgerLine
-from launch.replay.__main__ import main
+from launch.replay.__main__ import COMMAND
 from launch.replay.training_replay import _payload
 from protocol.cli.exit_codes import EXIT_USER, main_guard
 from protocol.errors import UserError
@@ -20,7 +20,7 @@ def test_a_reader_creates_nothing_and_suggests_the_run_that_was_meant(
 ) -> None:
     (tmp_path / "demo-1").mkdir()
     (tmp_path / "demo-1" / "config.json").write_text("{}")
-    assert main_guard(lambda: main([str(tmp_path / "demo-l")])) == EXIT_USER
+    assert main_guard(lambda: COMMAND.call([str(tmp_path / "demo-l")])) == EXIT_USER
     said = capsys.readouterr().err
     assert "no such run" in said
     assert "did you mean 'demo-1'?" in said
@@ -29,7 +29,7 @@ def test_a_reader_creates_nothing_and_suggests_the_run_that_was_meant(
 
 def test_a_run_without_checkpoints_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text("{}")
-    assert main_guard(lambda: main([str(tmp_path)])) == EXIT_USER
+    assert main_guard(lambda: COMMAND.call([str(tmp_path)])) == EXIT_USER
     assert "holds no checkpoint, and a replay needs two" in capsys.readouterr().err
     assert not (tmp_path / "checkpoints").exists()
 

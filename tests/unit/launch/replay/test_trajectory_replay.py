@@ -17,7 +17,7 @@ from actors.rollout.terminal import SandboxDestroyedByAgent, ToolCallResult
 from launch.config import RunConfig
 from launch.evaluation.attempts import AttemptFailure, AttemptStage, AttemptVerdict
 from launch.evaluation.results.evaluation_settings import EvaluationSettings
-from launch.replay.__main__ import main
+from launch.replay.__main__ import COMMAND
 from launch.replay.formatting import build_replay_report, format_replay_lines
 from launch.replay.scripted_policy import ObservationComparison, ReplayEpisode, create_replay_episode
 from launch.replay.verdict_comparison import ReplayAttempt, ReplayComparison, describe_changed_tests, verdicts_agree
@@ -227,6 +227,6 @@ def test_what_cannot_be_replayed_is_one_line(
     run = config("agent.kind=hermes")
     folder = write_run(tmp_path / "demo-1", run, [trajectory(run, ["done"])])
     asked = [word.format(run=folder) for word in words]
-    assert main_guard(lambda: main(asked)) == EXIT_USER
+    assert main_guard(lambda: COMMAND.call(asked)) == EXIT_USER
     (line,) = capsys.readouterr().err.splitlines()
     assert says in line

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launch.config import NegativeControl, ProofSection
-from launch.run.arguments import ClusterArguments, parse_arguments
+from launch.run.arguments import ClusterArguments, parse_cluster_arguments
 from launch.run.proof import meets_expectation, run_proof
 from launch.run_records.run_directory import RunDirectoryError
 from protocol.errors import InfraError, UserError
@@ -62,7 +61,7 @@ def test_three_standard_errors_tell_learning_from_luck(
 def test_the_run_keeps_what_its_recipe_promises_and_no_family_pays_for_it(
     found: dict[str, JsonValue], verdict: bool
 ) -> None:
-    promised = parse_arguments(["--recipe", "demo"]).load_config().proof
+    promised = parse_cluster_arguments(["demo"]).load_config().proof
     assert (promised.min_improvement, promised.min_final_pass_at_1) == (0.35, 0.85)
     assert meets_expectation(NegativeControl.NONE, found, promised) is verdict
 
@@ -83,7 +82,7 @@ def run_all(results: dict[NegativeControl, Any], run_id: str | None = "p") -> tu
             raise result
         return result
 
-    arguments = replace(parse_arguments(["--recipe", "demo", "--proof"]), run_id=run_id)
+    arguments = parse_cluster_arguments(["demo", "--proof"]).model_copy(update={"run_id": run_id})
     return run_proof(arguments, run_once), asked
 
 
@@ -126,13 +125,13 @@ def test_a_run_that_fails_proves_nothing() -> None:
 
 def test_a_name_that_is_taken_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "p-shuffled").mkdir()
-    arguments = parse_arguments(["--recipe", "demo", "--proof", "--run-id", "p", "--set", f"run.dir={tmp_path}"])
+    arguments = parse_cluster_arguments(["demo", "--proof", "--run-id", "p", "--set", f"run.dir={tmp_path}"])
     with pytest.raises(RunDirectoryError, match="p-shuffled exists"):
         run_proof(arguments, lambda _: pytest.fail("it ran"))
 
 
 def test_a_proof_that_could_compare_nothing_is_refused() -> None:
-    arguments = parse_arguments(["--recipe", "demo", "--proof", "--set", "evaluation.tasks_per_family=0"])
+    arguments = parse_cluster_arguments(["demo", "--proof", "--set", "evaluation.tasks_per_family=0"])
     with pytest.raises(UserError, match="makes none"):
         run_proof(arguments, lambda _: pytest.fail("it ran"))
 

@@ -16,7 +16,7 @@ from launch.evaluation.online.result_store import write_evaluation_result
 from launch.evaluation.online.run_evaluations import write_evaluation
 from launch.run_records.metrics_log import read_metrics
 from launch.run_records.run_directory import RunDirectory, config_tables, hold_run_lock
-from launch.runs.__main__ import main
+from launch.runs.__main__ import COMMAND
 from launch.runs.comparison import (
     COMPARED_METRICS,
     build_charts,
@@ -135,7 +135,7 @@ def test_runs_without_a_step_are_compared_by_what_they_are(folder: Path) -> None
 
 def test_compare_writes_a_page_and_prints_one_object(folder: Path, capfdbinary: pytest.CaptureFixture) -> None:
     runs = [make_run(folder, "a"), make_run(folder, "b")]
-    main(["compare", *map(str, runs), "--json"])
+    COMMAND.call(["compare", *map(str, runs), "--json"])
     said = json.loads(capfdbinary.readouterr().out)
     assert Path(said["page"]) == folder / "compare-a-b.html"
     assert Path(said["page"]).read_text().startswith("<!doctype html>")
@@ -291,12 +291,12 @@ def test_nobody_can_begin_to_drive_a_run_while_it_is_pruned(full: Path) -> None:
 def test_a_whole_run_goes_only_when_it_is_named_or_old(full: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(full.parent)
     with pytest.raises(UserError, match="name them"):
-        main(["prune", "--what", "run"])
+        COMMAND.call(["prune", "--what", "run"])
     with pytest.raises(UserError, match="the parts are"):
-        main(["prune", str(full), "--what", "everything"])
-    main(["prune", str(full), "--what", "run", "--older-than", "10000"])
+        COMMAND.call(["prune", str(full), "--what", "everything"])
+    COMMAND.call(["prune", str(full), "--what", "run", "--older-than", "10000"])
     assert full.exists()
-    main(["prune", str(full), "--what", "run"])
+    COMMAND.call(["prune", str(full), "--what", "run"])
     assert not full.exists()
 
 
@@ -305,4 +305,4 @@ def test_a_whole_run_goes_only_when_it_is_named_or_old(full: Path, monkeypatch: 
 )
 def test_what_is_no_run_is_one_line(words: list[str]) -> None:
     with pytest.raises(UserError, match=r"nowhere|2 to"):
-        main(words)
+        COMMAND.call(words)

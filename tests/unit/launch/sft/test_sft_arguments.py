@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from launch.config import ConfigError, load_recipe, load_sft
+from launch.config.command_line import NEWEST_RUN
 from launch.demo.model import build_demo_model
 from launch.run_records.reproducibility import write_record
 from launch.run_records.run_directory import (
@@ -17,7 +18,7 @@ from launch.run_records.run_directory import (
     find_newest_run,
     load_stored_config,
 )
-from launch.sft.arguments import NEWEST_RUN, parse_arguments, resumed_config
+from launch.sft.arguments import parse_sft_arguments, resumed_config
 from launch.sft.preparation import prepare_sft
 from protocol.errors import UserError
 
@@ -27,18 +28,18 @@ def test_options_are_overrides_and_set_comes_last() -> None:
         "--model /m --data a.jsonl runs/x --data b.json --eval-data c.jsonl --output out --min-score 0.5 --epochs 3 "
         "--reward-weighted --too-long drop --batch-size 4 --lr 1e-4 --seed 7 --set sft.epochs=5"
     )
-    config = parse_arguments(line.split()).config()
+    config = parse_sft_arguments(line.split()).config()
     assert config.sft.data == (Path("a.jsonl"), Path("runs/x"), Path("b.json"))
     assert (config.sft.model, config.sft.output, config.sft.eval_data) == (Path("/m"), Path("out"), (Path("c.jsonl"),))
     assert (config.sft.min_score, config.sft.reward_weighted, config.sft.overlong) == (0.5, True, "drop")
     assert (config.sft.epochs, config.sft.batch_size, config.learner.lr, config.run.seed) == (5, 4, 1e-4, 7)
-    assert not parse_arguments(["--model", "/m"]).config().sft.reward_weighted
+    assert not parse_sft_arguments(["--model", "/m"]).config().sft.reward_weighted
 
 
 def test_a_recipe_says_what_options_say(tmp_path: Path) -> None:
     recipe = tmp_path / "warm.toml"
     recipe.write_text('[sft]\nmodel = "/m"\ndata = ["a.jsonl"]\n[learner]\ntp = 2\nranks = 2\n')
-    config = parse_arguments(["--recipe", str(recipe), "--epochs", "2"]).config()
+    config = parse_sft_arguments([str(recipe), "--epochs", "2"]).config()
     assert (config.sft.model, config.sft.data, config.learner.tp, config.sft.epochs) == (
         *(Path("/m"), (Path("a.jsonl"),)),
         *(2, 2),
@@ -88,9 +89,9 @@ def test_what_is_missing_is_said_with_the_option(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"has no config\.json"):
         prepare_sft(load_sft(None, [f"sft.model={tmp_path}", 'sft.data=["a.jsonl"]']))
     with pytest.raises(UserError, match="--model is empty"):
-        parse_arguments(["--model", ""])
+        parse_sft_arguments(["--model", ""])
     with pytest.raises(UserError, match="--data is empty"):
-        parse_arguments(["--data", ""])
+        parse_sft_arguments(["--data", ""])
 
 
 def test_what_the_learner_could_not_load_is_refused_before_it_starts(tmp_path: Path) -> None:
@@ -130,24 +131,24 @@ def test_a_run_goes_on_on_another_layout_and_as_nothing_else(tmp_path: Path) -> 
 
 
 def test_adapters_are_written_alone_where_there_are_some() -> None:
-    assert parse_arguments(["--model", "/m", "--adapters", "a", "--set", "lora.rank=4"]).config().sft.adapters == Path(
-        "a"
-    )
+    assert parse_sft_arguments(
+        ["--model", "/m", "--adapters", "a", "--set", "lora.rank=4"]
+    ).config().sft.adapters == Path("a")
     with pytest.raises(ConfigError, match=r"sft\.adapters has no adapters to write: set lora\.rank = 16"):
-        parse_arguments(["--model", "/m", "--adapters", "a"]).config()
+        parse_sft_arguments(["--model", "/m", "--adapters", "a"]).config()
 
 
 def test_resume_finds_the_newest_supervised_training(tmp_path: Path) -> None:
     place = ["--set", f"run.dir={tmp_path}"]
     with pytest.raises(RunDirectoryError, match="no supervised training in"):
-        parse_arguments(["--resume", *place]).resumed()
+        parse_sft_arguments(["--resume", *place]).find_resumed_run()
     begun(tmp_path, "first", f"run.dir={tmp_path}")
     path = begun(tmp_path, "second", f"run.dir={tmp_path}")
-    assert parse_arguments(["--resume", *place]).resume == NEWEST_RUN
-    assert parse_arguments(["--resume", *place]).resumed()[0] == path
-    assert parse_arguments(["--resume", "first", *place]).resumed()[0] == tmp_path / "first"
+    assert parse_sft_arguments(["--resume", *place]).resume == NEWEST_RUN
+    assert parse_sft_arguments(["--resume", *place]).find_resumed_run()[0] == path
+    assert parse_sft_arguments(["--resume", "first", *place]).find_resumed_run()[0] == tmp_path / "first"
     with pytest.raises(UserError, match="name two runs"):
-        parse_arguments(["--resume", "first", "--run-id", "second"])
+        parse_sft_arguments(["--resume", "first", "--run-id", "second"])
 
 
 def test_the_two_kinds_of_run_are_told_apart(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from launch.simulate.__main__ import main
+from launch.simulate.__main__ import COMMAND
 from launch.simulate.episode_workload import EpisodePlan
 from launch.simulate.scenario import (
     CURVES,
@@ -305,7 +305,7 @@ def test_what_cannot_be_simulated_is_refused_in_one_line(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["simulate", *arguments.split()])
     with pytest.raises(UserError, match=says):
-        main()
+        COMMAND.call()
 
 
 def test_a_scenario_file_with_a_wrong_key_says_which(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def sweeping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sweeping:
         place.joinpath("behaviour.json").write_text(
             json.dumps({f"out-{name}": starts for name, starts in behaviour.items()})
         )
-        return command.main([str(file), "--output", str(tmp_path / "out"), *options])
+        return command.COMMAND.main([str(file), "--output", str(tmp_path / "out"), *options])
 
     return run
 
@@ -80,7 +80,7 @@ def test_one_that_failed_is_named_with_what_to_do(
     sweeping: Sweeping, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sweeping(seed0=["break"]) == EXIT_FAILED
-    said = capsys.readouterr().err
+    said = "".join(capsys.readouterr())
     assert "failed: seed0: the engine is gone: the same command goes on with it" in said
     assert "seed1: ended" in said
     assert json.loads((tmp_path / "out" / "summary.json").read_text())["complete"] is False
@@ -90,7 +90,7 @@ def test_one_that_failed_is_named_with_what_to_do(
 
 def test_a_goal_that_is_missed_is_no_success(sweeping: Sweeping, capsys: pytest.CaptureFixture[str]) -> None:
     assert sweeping(text=FILE.replace("0.3", "0.6")) == EXIT_FAILED
-    assert "the goal was missed by seed0, seed1" in capsys.readouterr().err
+    assert "the goal was missed by seed0, seed1" in capsys.readouterr().out
 
 
 def test_only_what_is_asked_for_is_run_and_judged(
@@ -111,7 +111,7 @@ def test_a_goal_of_an_unknown_figure_is_refused_before_anything_starts(
 
 
 def test_a_recipe_and_another_recipe_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["demo", "--recipe", "art_terminal", "--axis", "run.seed=0"]) == 2
+    assert command.COMMAND.main(["demo", "art_terminal", "--axis", "run.seed=0"]) == 2
     assert "are two recipes" in capsys.readouterr().err
 
 

@@ -229,7 +229,7 @@ async def test_cancelling_ends_the_run_under_way(tmp_path: Path) -> None:
     running = asyncio.Event()
 
     class Watched(Heard):
-        def begun(self, point: SweepPoint, log: Path) -> None:
+        def point_started(self, point: SweepPoint, log: Path) -> None:
             running.set()
 
     swept.heard = Watched()

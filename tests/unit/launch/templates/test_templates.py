@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from launch.config import load_recipe
 from launch.hosts.cluster_nodes import ROLES_LABEL
 from launch.hosts.ray_environment import CLUSTER_RAY_ENVIRONMENT
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from launch.templates import __main__ as command
 from launch.templates.entrypoint import make_cluster_arguments
 from launch.templates.job import ClusterJob, make_job
@@ -26,13 +26,13 @@ from launch.templates.slurm import SlurmJob, render_slurm
 from protocol.errors import UserError
 from tests.support.kuberay import RAY_JOB
 
-RUN = ("--recipe", "demo", "--steps", "3", "--set", "agent.harness=python3 /opt/my agent.py $HOME 'x'")
+RUN = ("demo", "--steps", "3", "--set", "agent.harness=python3 /opt/my agent.py $HOME 'x'")
 SLURM = ("slurm", "--nodes", "8", "--gpus", "8", "--partition", "a100,h100", "--environment", "/opt/my env")
 KUBERNETES = ("kubernetes", "--image", "registry/longshore:1", "--engines", "2", "--agents", "3", "--gpus", "8")
 
 
 def rendered(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    command.main(words)
+    command.COMMAND.call(words)
     return capsys.readouterr().out
 
 
@@ -185,46 +185,46 @@ def test_a_template_holds_no_secret(capsys: pytest.CaptureFixture[str], kind: tu
     [
         ((*SLURM, "--", *RUN, "--address", "a:1"), "--address is filled in by the template"),
         ((*SLURM, "--", *RUN, "--nodes=3"), "--nodes=3 is filled in by the template"),
-        ((*SLURM, "--", "--recpe", "demo"), "did you mean '--recipe'"),
+        ((*SLURM, "--", "--stps", "3"), "did you mean '--steps'"),
         ((*SLURM, "--", *RUN, "--set", "engine.cout=3"), "did you mean"),
-        ((*KUBERNETES, "--", "--recipe", "dmo"), "did you mean 'demo'"),
+        ((*KUBERNETES, "--", "dmo"), "did you mean 'demo'"),
         ((*SLURM, "--name", "My Run", "--", *RUN), "lower-case letters"),
-        ((*SLURM, "--account", "a\nb", "--", *RUN), "would not stay in their place"),
+        ((*SLURM, "--account", "a\nb", "--", *RUN), "need quoting"),
         ((*KUBERNETES, "--agents", "0", "--", *RUN), "leaves nobody to work"),
     ],
 )
 def test_what_would_fail_only_in_the_queue_fails_here(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(UserError, match=said):
-        command.main(words)
+        command.COMMAND.call(words)
 
 
 @pytest.mark.parametrize("kind", [SLURM, KUBERNETES])
 def test_what_is_where_the_job_will_be_need_not_be_here(
     kind: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "/opt/mine.toml" in rendered(capsys, *kind, "--", "--recipe", "/opt/mine.toml", "--set", "my.key=1")
-    assert "/models/qwen3" in rendered(capsys, *kind, "--", "--recipe", "demo", "--model", "/models/qwen3")
+    assert "/opt/mine.toml" in rendered(capsys, *kind, "--", "/opt/mine.toml", "--set", "my.key=1")
+    assert "/models/qwen3" in rendered(capsys, *kind, "--", "demo", "--model", "/models/qwen3")
 
 
 def test_a_template_is_written_to_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     script = tmp_path / "job.sh"
-    assert rendered(capsys, *SLURM, "--out", str(script), "--", *RUN) == ""
+    assert rendered(capsys, *SLURM, "--output", str(script), "--", *RUN) == ""
     assert script.read_text().startswith("#!/bin/bash\n#SBATCH")
     with pytest.raises(UserError, match="cannot be written"):
-        command.main([*SLURM, "--out", str(tmp_path / "no" / "where"), "--", *RUN])
+        command.COMMAND.call([*SLURM, "--output", str(tmp_path / "no" / "where"), "--", *RUN])
 
 
 def test_a_job_that_is_started_again_goes_on_with_its_run(tmp_path: Path) -> None:
     env = {"RAY_ADDRESS": "10.0.0.7:6379"}
-    given = [str(tmp_path), "mine", "4", "--", "--recipe", "demo"]
-    first = parse_arguments(make_cluster_arguments(given, env))
-    assert (first.run_id, first.resume) == ("mine", None)
-    cluster = load_recipe("demo", first.overrides).cluster
+    given = [str(tmp_path), "mine", "4", "--", "demo"]
+    first = parse_cluster_arguments(make_cluster_arguments(given, env))
+    assert (first.new_run_id, first.resumed_run) == ("mine", None)
+    cluster = load_recipe("demo", first.config_overrides()).cluster
     assert (cluster.nodes, cluster.address) == (4, "10.0.0.7:6379")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
-    again = parse_arguments(make_cluster_arguments(given, env))
-    assert (again.run_id, again.resume) == (None, "mine")
+    again = parse_cluster_arguments(make_cluster_arguments(given, env))
+    assert (again.new_run_id, again.resumed_run) == (None, "mine")
 
 
 def test_a_start_without_a_cluster_says_what_is_missing(tmp_path: Path) -> None:

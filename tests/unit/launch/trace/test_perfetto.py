@@ -228,7 +228,7 @@ def trace(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_command_writes_a_window_of_the_run(run_dir: Path, tmp_path: Path) -> None:
-    done = trace(run_dir, "--steps", "2-3", "--out", tmp_path / "t.json", "--json")
+    done = trace(run_dir, "--steps", "2-3", "--output", tmp_path / "t.json", "--json")
     told = json.loads(done.stdout)
     assert done.returncode == 0, done.stderr
     file = json.loads((tmp_path / "t.json").read_text())
@@ -246,7 +246,7 @@ def test_the_command_writes_a_window_of_the_run(run_dir: Path, tmp_path: Path) -
         (["--steps", "7"], "the run has taken the steps 1 to 4"),
         (["--steps", "two"], "neither a step nor a range"),
         (["--steps", "1", "--to", "5"], "leave one of them out"),
-        (["--out", "/nowhere/t.json"], "cannot write /nowhere/t.json"),
+        (["--output", "/nowhere/t.json"], "cannot write /nowhere/t.json"),
     ],
 )
 def test_bad_input_is_one_line(run_dir: Path, arguments: list[str], why: str) -> None:

@@ -22,7 +22,7 @@ from sandbox.images.image_names import built_image_name
 from sandbox.pool.leases import LeaseLimits
 from sandbox.providers.remote import RemotePool
 from sandbox.router import groups
-from sandbox.router.__main__ import main
+from sandbox.router.__main__ import COMMAND
 from sandbox.router.app import create_app
 from sandbox.router.placement import WorkerNode, rank_nodes
 from sandbox.router.workers import RouterWorkers
@@ -381,8 +381,8 @@ def test_a_router_without_workers_or_with_nonsense_says_so(capsys: pytest.Captur
     assert worker_urls(" http://a:1/ ,http://b:2,http://a:1") == ("http://a:1", "http://b:2")
     with pytest.raises(UserError, match="http://host:port"):
         worker_urls("a:1")
-    assert main_guard(lambda: main([])) == 2
-    assert main_guard(lambda: main(["--workers", "http://a:1", "--host", "10.0.0.1"])) == 2
+    assert main_guard(lambda: COMMAND.call([])) == 2
+    assert main_guard(lambda: COMMAND.call(["--workers", "http://a:1", "--host", "10.0.0.1"])) == 2
     said = capsys.readouterr().err
     assert "WORKER_URLS" in said
     assert "--no-auth" in said

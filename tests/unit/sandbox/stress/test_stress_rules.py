@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
 from sandbox.docker.inventory import DockerInventory
 from sandbox.stress import nonces, options
 from sandbox.stress.faults import FAULTS
 from sandbox.stress.nonces import NonceVerdict, check_nonce, find_ledger_problems, make_nonce, mark_command
-from sandbox.stress.options import DEFAULT_COMMANDS, StressOptions
+from sandbox.stress.options import DEFAULT_COMMANDS, StressArguments, StressOptions
 from sandbox.stress.report import FaultTally, StressReport, percentile, ratio
 
 RUN = "0123abcd"
@@ -139,7 +140,7 @@ def test_a_volume_a_network_or_a_copy_that_is_left_fails_the_run_too():
 
 
 def read(arguments: list[str]) -> StressOptions:
-    return options.read_options(options.build_parser().parse_args(arguments), {"LONGSHORE_SANDBOX_TOKEN": "secret"})
+    return parse_arguments(StressArguments, arguments, "stress").options({"LONGSHORE_SANDBOX_TOKEN": "secret"})
 
 
 def test_every_option_has_a_default_that_ends():
@@ -171,11 +172,11 @@ def test_every_fault_of_the_list_is_there():
     ("arguments", "said"),
     [
         (["--sessions", "0"], "at least one session"),
-        (["--sessions", "many"], "invalid int value"),
+        (["--sessions", "many"], "a valid integer"),
         (["--rate", "-1"], "0 for no bound"),
-        (["--rate", "inf"], "0 for no bound"),
+        (["--rate", "inf"], "a finite number"),
         (["--duration", "0"], "more than 0"),
-        (["--duration", "nan"], "more than 0"),
+        (["--duration", "nan"], "a finite number"),
         (["--faults", "dockrd-kill"], "did you mean 'dockerd-kill'"),
         (["--server", "127.0.0.1:18081"], "http://127.0.0.1:18081"),
         (["--commands", "/no/such/file"], "cannot be read"),

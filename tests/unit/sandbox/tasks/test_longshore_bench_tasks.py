@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.grading.isolation.decision import find_doubt
-from sandbox.tasks.__main__ import main
+from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import BUILT_IN_CATALOG, load_labelled_dataset
 from sandbox.tasks.task import BASE_IMAGE, GradingLevel, Task
 from sandbox.validation.network_needs import TaskPhase, find_network_needs
@@ -97,7 +97,7 @@ def test_the_readme_lists_them():
 
 
 def test_the_label_alone_finds_them(capfd: pytest.CaptureFixture[str]):
-    assert main(["list", "--label", LABEL, "--json"]) == 0
+    assert COMMAND.call(["list", "--label", LABEL, "--json"]) == 0
     said = json.loads(capfd.readouterr().out)
     assert [each["task"] for each in said["tasks"]] == [task.id for task in FOUND.tasks]
     assert said["checksum"] in Path(BUILT_IN_CATALOG).read_text()

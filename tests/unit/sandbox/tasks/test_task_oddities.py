@@ -10,7 +10,7 @@ import pytest
 
 from protocol.errors import UserError
 from sandbox.tasks import file_tree
-from sandbox.tasks.__main__ import main
+from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset_catalog import load_labelled_dataset
 from sandbox.tasks.formats.registry import load_tasks
 from sandbox.tasks.yaml_text import YamlError, parse_yaml
@@ -184,7 +184,7 @@ def test_format_and_root_beside_a_label_are_an_error(tmp_path: Path):
     (tmp_path / "datasets.toml").write_text("[a]\npath = 's'\n")
     for option in (["--format", "harbor"], ["--root", str(tmp_path)]):
         with pytest.raises(UserError, match="leave out --format and --root"):
-            main(["list", str(tmp_path / "datasets.toml"), "--label", "a", *option])
+            COMMAND.call(["list", str(tmp_path / "datasets.toml"), "--label", "a", *option])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.tasks.__main__ import main
+from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.dataset import dataset_checksum
 from sandbox.tasks.formats.generated.generator import held_out_tasks
 from sandbox.tasks.formats.registry import FOLDER_FORMATS, TaskFormat, load_tasks, write_tasks
@@ -60,7 +60,7 @@ def test_a_task_that_the_format_cannot_hold_is_named_and_the_others_are_written(
 ):
     write_tasks([*GOOD, Task("other", "Do it.", run_tests="true\n")], TaskFormat.HARBOR, tmp_path / "all")
     out = tmp_path / "g.jsonl"
-    assert main(["convert", str(tmp_path / "all"), "--to", "generated", "--out", str(out)]) == 1
+    assert COMMAND.call(["convert", str(tmp_path / "all"), "--to", "generated", "--output", str(out)]) == 1
     said = capsys.readouterr().out
     assert "task other: is no generated task" in said
     assert "3 tasks written" in said

@@ -153,7 +153,7 @@ def test_a_stock_script_wants_nothing_and_is_run_by_ours_alone(name: str):
         "y() { x; }; y; x() { ls; }",
         "rev /app/x",
         "sort -t, -uo/app/y /app/x",
-        "sort --out=/app/y /app/x",
+        "sort --output=/app/y /app/x",
         "sort --comp ./x /app/x",
         'sort "$(cat /app/p)"',
         "sort /app/*",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from protocol.errors import UserError
-from sandbox.tasks.__main__ import main
+from sandbox.tasks.__main__ import COMMAND
 from sandbox.tasks.code_runner.shared_state import find_shared_state
 from sandbox.tasks.code_runner.tests_parser import candidate_names, parse_test_code
 from sandbox.tasks.dataset import Dataset, dataset_checksum
@@ -37,9 +37,9 @@ def said(code: int, *arguments: object) -> dict[str, Any]:
 
 def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     source, other = str(tmp_path / "a"), str(tmp_path / "b.jsonl")
-    assert main(["generate", source, "--count", "3", "--held-out", "1"]) == 0
-    assert main(["validate", source]) == 0
-    assert main(["convert", source, "--to", "miles", "--out", other]) == 0
+    assert COMMAND.call(["generate", source, "--count", "3", "--held-out", "1"]) == 0
+    assert COMMAND.call(["validate", source]) == 0
+    assert COMMAND.call(["convert", source, "--to", "miles", "--output", other]) == 0
     assert f"{3 + len(FAMILIES)} tasks can be used, 0 cannot" in capsys.readouterr().out
     assert said(0, "list", source)["checksum"] == said(0, "list", other)["checksum"]
     chosen = said(0, "list", source, "--only", "sort-*", "--only", "!*-train-*")
@@ -49,14 +49,14 @@ def test_a_data_set_is_generated_validated_converted_and_listed(tmp_path: Path, 
 def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    main(["generate", str(tmp_path / "a"), "--count", "1"])
+    COMMAND.call(["generate", str(tmp_path / "a"), "--count", "1"])
     (tmp_path / "a/bad").mkdir()
     (tmp_path / "empty").mkdir()
-    assert main(["validate", str(tmp_path / "empty")]) == 2
+    assert COMMAND.call(["validate", str(tmp_path / "empty")]) == 2
     assert "name a folder of task folders" in capsys.readouterr().out
-    assert main(["validate", str(tmp_path / "a")]) == 1
-    assert main(["validate", str(tmp_path / "a"), "--only", "!bad"]) == 0
-    assert main(["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")]) == 1
+    assert COMMAND.call(["validate", str(tmp_path / "a")]) == 1
+    assert COMMAND.call(["validate", str(tmp_path / "a"), "--only", "!bad"]) == 0
+    assert COMMAND.call(["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")]) == 1
     out = capsys.readouterr().out
     assert "bad: task.yaml is missing" in out
     assert "1 tasks can be used, 1 cannot" in out
@@ -64,18 +64,18 @@ def test_problems_are_exit_code_1_and_what_cannot_be_done_is_2_in_one_line(
     problem = {"place": str(tmp_path / "a/bad"), "what": "task.yaml is missing", "why": "it describes the task"}
     assert said(1, "validate", tmp_path / "a")["problems"] == [problem]
     assert said(1, "list", tmp_path / "a")["problems"] == [problem]
-    assert main(["list", str(tmp_path / "a")]) == 1
+    assert COMMAND.call(["list", str(tmp_path / "a")]) == 1
     assert "bad: task.yaml is missing" in capsys.readouterr().out
-    assert main(["list", str(tmp_path / "empty")]) == 2
+    assert COMMAND.call(["list", str(tmp_path / "empty")]) == 2
     for wrong, says in (
         (["validate", str(tmp_path / "none")], "is missing"),
-        (["convert", str(tmp_path / "a"), "--to", "harbor", "--out", str(tmp_path / "h")], "exists already"),
-        (["convert", str(tmp_path / "a"), "--to", "harbour", "--out", "x"], "'harbor', 'openclaw'"),
+        (["convert", str(tmp_path / "a"), "--to", "harbor", "--output", str(tmp_path / "h")], "exists already"),
+        (["convert", str(tmp_path / "a"), "--to", "harbour", "--output", "x"], "'harbor', 'openclaw'"),
         (["generate", "x", "--to", "harbour"], "'harbor', 'openclaw'"),
         (["list"], "has data sets by label: name one, --label: choose one of longshore-bench"),
     ):
         with pytest.raises(UserError, match=says):
-            main(wrong)
+            COMMAND.call(wrong)
 
 
 TOML = """
@@ -102,7 +102,7 @@ def test_a_label_stands_for_the_same_tasks_until_the_data_changes(tmp_path: Path
     with pytest.raises(UserError, match=r"not what .* says: its tasks have the checksum sha256:"):
         load_labelled_dataset(toml, "some")
     with pytest.raises(UserError):
-        main(["list", str(toml), "--label", "some"])
+        COMMAND.call(["list", str(toml), "--label", "some"])
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_what_is_to_be_known_of_several_tasks_is_said_once(tmp_path: Path, capsy
     row = {"reward_model": {"ground_truth": ["assert f(1) == 1"]}}
     rows = [{"prompt": [{"role": "user", "content": str(number)}], **row} for number in range(5)]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in rows))
-    assert main(["validate", str(tmp_path / "rows.jsonl")]) == 0
+    assert COMMAND.call(["validate", str(tmp_path / "rows.jsonl")]) == 0
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "it has no oracle" in each]
     assert line.endswith(" and 2 more: it has no oracle")
 

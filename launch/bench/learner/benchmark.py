@@ -1,0 +1,84 @@
+"""``python -m launch.bench learner``: an optimizer step of ours.
+
+On the CPU (:mod:`~launch.bench.learner.cpu_comparison`) it stands beside plain Hugging Face and AdamW; with ``--device cuda``
+(:mod:`~launch.bench.learner.gpu_throughput`) beside what the device could do at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+
+from launch.bench.learner import cpu_comparison, gpu_throughput
+from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, option
+from protocol.cli.output import error_console
+from protocol.errors import UserError
+
+LearnerBenchmarkReport = cpu_comparison.CpuComparisonReport | gpu_throughput.GpuThroughputReport
+
+_GROUPS_OF = 8
+_SHORTEST_MEDIAN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class LearnerBenchmarkOptions:
+    device: str
+    sequences: int
+    median: int
+    """Tokens."""
+    rounds: int
+    threads: int
+
+
+class LearnerArguments(CommandArguments):
+    """Measure an optimizer step, beside plain Hugging Face's."""
+
+    device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
+    """cuda: bfloat16, the shapes of Qwen3-0.6B and 1.7B."""
+    sequences: AtLeastOne = 64
+    """Trajectories in the batch."""
+    median: Annotated[int, option("TOKENS")] = 32
+    """Their median length (cpu only)."""
+    rounds: AtLeastOne = 3
+    """Rounds, whose median counts."""
+    threads: Annotated[int, option("N", show_default=False), Field(ge=1)] = os.cpu_count() or 1
+    """Threads of each arm (cpu only); default: all cores."""
+    as_json: JsonFlag = False
+
+
+def parse_options(given: LearnerArguments) -> LearnerBenchmarkOptions:
+    """Raises UserError."""
+    if given.sequences < _GROUPS_OF or given.sequences % _GROUPS_OF or given.median < _SHORTEST_MEDIAN:
+        raise UserError(f"--sequences is a multiple of {_GROUPS_OF} (a group), --median {_SHORTEST_MEDIAN} or more")
+    if given.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("torch sees no CUDA device here: run it where there is one, or without --device cuda")
+    return LearnerBenchmarkOptions(given.device, given.sequences, given.median, given.rounds, given.threads)
+
+
+async def measure_learner(asked: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
+    """Raises InfraError where a process of an arm dies."""
+    return await asyncio.to_thread(_measure, asked)
+
+
+def _measure(asked: LearnerBenchmarkOptions) -> LearnerBenchmarkReport:
+    say = error_console().print
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
+        if asked.device == "cuda":
+            return gpu_throughput.measure_gpu_throughput(
+                Path(folder), gpu_throughput.QWEN3, "cuda", sequences=asked.sequences, rounds=asked.rounds, say=say
+            )
+        return cpu_comparison.compare_on_cpu(
+            Path(folder),
+            sequences=asked.sequences,
+            middle=asked.median,
+            rounds=asked.rounds,
+            threads=asked.threads,
+            say=say,
+        )

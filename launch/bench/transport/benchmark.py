@@ -1,0 +1,167 @@
+"""Trajectories a second from one process to another: ours, with and without the journal, beside what others use.
+
+The arms of one length take turns within each round, so that what else the machine does falls on all of them; each
+figure is the median over the rounds.  What is lost is summed over all rounds and over a reader that stands still.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+from pydantic import Field
+
+from launch.bench.transport import baselines, receivers
+from launch.bench.transport.backpressure import StallMeasurement, count_pubsub_losses, measure_stall
+from launch.bench.transport.receivers import TransportRate
+from launch.bench.transport.workload import TOKENS
+from launch.hosts.cluster_nodes import start_local_nodes
+from protocol.cli.arguments import AtLeastOne, CommandArguments, JsonFlag, comma_separated, option
+from protocol.cli.output import error_console
+from protocol.errors import UserError
+from protocol.events import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class TransportBenchmarkOptions:
+    tokens: tuple[int, ...]
+    seconds: float
+    rounds: int
+    folder: Path | None
+    """On the disk that the journal arms write to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransportCase:
+    """One length; rates are trajectories a second, each ``vs`` ours divided by the other."""
+
+    tokens: int
+    ours_per_s: float
+    ours_durable_per_s: float
+    ray_queue_per_s: float
+    raw_zmq_per_s: float
+    raw_zmq_blocking_per_s: float
+    ray_object_store_per_s: float
+    sqlite_raw_per_s: float
+    vs_ray_queue: float
+    durable_vs_ray_queue: float
+    vs_raw_zmq: float
+    durable_vs_sqlite_raw: float
+    lost_ours: int
+    lost_pubsub: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransportReport:
+    cases: tuple[TransportCase, ...]
+    stalls: tuple[StallMeasurement, ...]
+    """One for each case."""
+
+    @property
+    def failures(self) -> Sequence[str]:
+        """What does not hold, one line each: nothing of ours may be lost or held beyond its bounds, and the stall must
+        be real, so that PUB/SUB has lost some.  A ratio fails nothing: what is reached says as much of the machine."""
+        found: list[str] = []
+        for case, stall in zip(self.cases, self.stalls, strict=True):
+            wrong = [f"{case.lost_ours} lost by ours"] if case.lost_ours else []
+            wrong += [] if case.lost_pubsub else ["nothing lost by PUB/SUB, so the stall was none"]
+            found += [f"{case.tokens} tokens: {what}" for what in (*wrong, *stall.excesses)]
+        return found
+
+    @property
+    def holds(self) -> bool:
+        return not self.failures
+
+    def as_json(self) -> dict[str, JsonValue]:
+        return {"cases": [asdict(case) for case in self.cases]}
+
+
+class TransportArguments(CommandArguments):
+    """Measure trajectories a second from one process to another, by length."""
+
+    tokens: Annotated[tuple[int, ...], comma_separated("N,…"), option()] = TOKENS
+    """Lengths, in this order."""
+    seconds: Annotated[float, option("S"), Field(gt=0)] = 2.0
+    """Seconds of each arm in each round."""
+    rounds: AtLeastOne = 3
+    """Rounds, whose median counts."""
+    output: Annotated[Path | None, option("FOLDER")] = None
+    """Folder where the journal is written; default: a temporary one."""
+    as_json: JsonFlag = False
+
+
+def parse_options(given: TransportArguments) -> TransportBenchmarkOptions:
+    """Raises UserError."""
+    if not given.tokens or not all(2 <= each <= TOKENS[-1] for each in given.tokens):
+        raise UserError(f"--tokens: lengths are 2 to {TOKENS[-1]} tokens: write --tokens 1024,8192")
+    if given.output is not None and not given.output.is_dir():
+        raise UserError(f"there is no folder {given.output}: make it, or leave --output out")
+    return TransportBenchmarkOptions(given.tokens, given.seconds, given.rounds, given.output)
+
+
+async def measure_transport(asked: TransportBenchmarkOptions) -> TransportReport:
+    """Raises InfraError where a process of an arm fails."""
+    say = error_console().print
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as folder:
+        async with start_local_nodes(1, Path(folder)):
+            measured = [await _measure_case(tokens, asked, say) for tokens in asked.tokens]
+    report = TransportReport(tuple(case for case, _ in measured), tuple(stall for _, stall in measured))
+    for failure in report.failures:
+        say(f"failed: {failure}")
+    return report
+
+
+async def _measure_case(
+    tokens: int, asked: TransportBenchmarkOptions, say: Callable[[str], None]
+) -> tuple[TransportCase, StallMeasurement]:
+    rates: dict[str, list[float]] = defaultdict(list)
+    lost = 0
+    for number in range(asked.rounds):
+        for name, run in _transports(tokens, asked.seconds):
+            with tempfile.TemporaryDirectory(prefix="ls-bench-", dir=asked.folder) as folder:
+                arm = await run(Path(folder))
+            rates[name].append(arm.per_s)
+            lost += arm.lost
+            say(f"{tokens:>7} tokens, round {number + 1}: {name:<16} {arm.per_s:>9.0f} trajectories/s")
+    stall = await asyncio.to_thread(measure_stall, tokens)
+    lost += stall.lost
+    lost_pubsub = await asyncio.to_thread(count_pubsub_losses, tokens)
+    say(f"{tokens:>7} tokens, reader stalled: {lost} lost by ours, {lost_pubsub} by PUB/SUB")
+    rate = {name: median(found) for name, found in rates.items()}
+    case = TransportCase(
+        tokens=tokens,
+        ours_per_s=round(rate["ours"], 1),
+        ours_durable_per_s=round(rate["ours_durable"], 1),
+        ray_queue_per_s=round(rate["ray_queue"], 1),
+        raw_zmq_per_s=round(rate["raw_zmq"], 1),
+        raw_zmq_blocking_per_s=round(rate["raw_zmq_blocking"], 1),
+        ray_object_store_per_s=round(rate["ray_object_store"], 1),
+        sqlite_raw_per_s=round(rate["sqlite_raw"], 1),
+        vs_ray_queue=round(rate["ours"] / rate["ray_queue"], 3),
+        durable_vs_ray_queue=round(rate["ours_durable"] / rate["ray_queue"], 3),
+        vs_raw_zmq=round(rate["ours"] / rate["raw_zmq"], 3),
+        durable_vs_sqlite_raw=round(rate["ours_durable"] / rate["sqlite_raw"], 3),
+        lost_ours=lost,
+        lost_pubsub=lost_pubsub,
+    )
+    return case, stall
+
+
+def _transports(tokens: int, seconds: float) -> Sequence[tuple[str, Callable[[Path], Awaitable[TransportRate]]]]:
+    """Each is given an empty folder.  What blocks has a thread, and the event loop nothing to do meanwhile."""
+    thread = asyncio.to_thread
+    return (
+        ("ours", lambda _: receivers.receive_longshore(tokens, seconds)),
+        ("raw_zmq", lambda _: receivers.receive_raw_zmq(tokens, seconds)),
+        ("raw_zmq_blocking", lambda _: thread(receivers.receive_raw_zmq_blocking, tokens, seconds)),
+        ("ours_durable", lambda folder: receivers.receive_longshore_durable(tokens, seconds, folder)),
+        ("sqlite_raw", lambda folder: thread(baselines.measure_raw_sqlite, tokens, seconds, folder)),
+        ("ray_queue", lambda _: thread(baselines.measure_ray_queue, tokens, seconds)),
+        ("ray_object_store", lambda _: thread(baselines.measure_ray_object_store, tokens, seconds)),
+    )

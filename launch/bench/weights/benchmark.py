@@ -1,0 +1,311 @@
+"""``python -m launch.bench weights``: what it costs two engines that decode to be given new weights.
+
+Two servers of a model of ten million parameters in bfloat16, as a run starts them, always have requests under way.
+Pushes take turns: each route of new weights, and the floor, which is the server's own pause, load and continue, told by
+hand.  What is pushed are a learner's weights before and after one step.  Then sessions with long histories talk to one
+server that gets new weights, by each rule for cached prefixes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Annotated, Literal
+
+from actors.engines.routing.prefix_cache import PrefixReuse
+from actors.engines.server.process import RESERVED_TOKENS
+from actors.engines.settings import EngineSettings
+from actors.engines.weights.broadcast_loader import BroadcastWeightLoader
+from actors.engines.weights.loader import FileWeightLoader
+from actors.engines.weights.tensor_loader import TensorWeightLoader
+from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
+from actors.weight_transport.sender import WeightSender, WeightSenderSettings
+from actors.weight_transport.source import WeightSource
+from launch.bench.weights.instrumented_engine import InstrumentedEngine
+from launch.bench.weights.kv_reuse import ROOM_TOKENS, HistoryReuse
+from launch.bench.weights.kv_reuse import measure_kv_reuse as measure_reuse
+from launch.bench.weights.weight_pushes import DecodingWindow, LoadedEngines, PushTimings, WeightRoute
+from launch.bench.weights.weight_versions import CONTEXT_TOKENS, VersionSequence, delta_bytes_share, publish_steps
+from launch.config.rollout import EngineSection
+from protocol.cli.arguments import CommandArguments, JsonFlag, comma_separated, option
+from protocol.cli.output import error_console
+from protocol.errors import UserError
+from protocol.events import JsonValue
+from protocol.weights import WeightManifest
+
+RATE, HIGHER_RATE = 1e-6, 1e-5
+"""Learning rates."""
+_SHARE = 0.1
+"""Most that a delta at :data:`RATE` may be of the version's bytes."""
+_CONTEXT = CONTEXT_TOKENS - 8
+"""SGLang keeps six positions for itself."""
+_PROMPT_ROOM = 32
+_START_S = 900.0
+_GPU_SHARE = 0.6
+"""Of a GPU's memory, for all servers on it; a bucket of weights needs room too."""
+_LONG = 4 * 1024
+"""Tokens of history beyond which one session talks, for a few pushes."""
+_LONG_PUSHES = 3
+_SESSIONS = 2
+"""With shorter ones: a CPU prefills their histories in seconds."""
+_LONGEST = 128 * 1024
+KV_RULES: tuple[PrefixReuse, ...] = ("fresh", "session")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightBenchmarkOptions:
+    pushes: int
+    requests: int
+    tokens: int
+    engines: int
+    seconds: float
+    drains: int
+    histories: tuple[int, ...]
+    """Tokens that a session begins with."""
+    device: Literal["cpu", "cuda"]
+    update_loss: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightBenchmarkReport:
+    model_bytes: int
+    routes: dict[str, PushTimings]
+    floor_ms: float
+    share: float
+    higher_share: float
+    before: DecodingWindow
+    after: DecodingWindow
+    drained_ms: float
+    reuse: dict[int, dict[PrefixReuse, HistoryReuse]]
+    """Tokens of history → rule → what came of it."""
+
+    @property
+    def holds(self) -> bool:
+        """A delta is small.  Nothing else fails it: times say as much of the machine."""
+        return self.share <= _SHARE
+
+    def as_json(self) -> dict[str, JsonValue]:
+        full, shares = self.routes["full"], {"bytes_share": self.share, "bytes_share_1e-5": self.higher_share}
+        said: dict[str, JsonValue] = {"model_bytes": self.model_bytes, "pushes": len(full.push_ms)}
+        said |= {name: _times(pushes) for name, pushes in self.routes.items()}
+        said["delta"] = {name: round(share, 5) for name, share in shares.items()} | _times(self.routes["delta"])
+        rates: dict[str, JsonValue] = {name: round(pushes.window.rate, 1) for name, pushes in self.routes.items()}
+        measured: dict[str, JsonValue] = {
+            "floor_ms": round(self.floor_ms, 2),
+            "stall_vs_floor": round(median(full.stall_ms) / self.floor_ms, 3),
+            "tokens_per_s": {
+                "before": round(self.before.rate, 1),
+                "during": rates["full"],
+                "after": round(self.after.rate, 1),
+                "during_by_route": rates,
+            },
+            "during_vs_before": round(full.window.rate / self.before.rate, 3) if self.before.tokens else None,
+            "drained_update_ms": round(self.drained_ms, 2),
+            "kv": {
+                f"{history // 1024}k": {rule: reuse.as_json() for rule, reuse in by_rule.items()}
+                for history, by_rule in self.reuse.items()
+            },
+        }
+        return said | measured
+
+
+def _times(pushes: PushTimings) -> dict[str, JsonValue]:
+    said: dict[str, JsonValue] = {
+        "stall_ms_p50": round(median(pushes.stall_ms), 2),
+        "stall_ms_p95": round(_p95(pushes.stall_ms), 2),
+        "push_ms": round(median(pushes.push_ms), 2),
+    }
+    return said | ({"apply_ms": round(median(pushes.copy_ms), 2)} if pushes.copy_ms else {})
+
+
+class WeightsArguments(CommandArguments):
+    """Measure what new weights cost engines that are decoding."""
+
+    pushes: Annotated[int, option("N")] = 50
+    """Weight updates of each kind."""
+    engines: Annotated[int, option("N")] = 2
+    """SGLang servers."""
+    requests: Annotated[int, option("N")] = 8
+    """Requests under way in each."""
+    tokens: Annotated[int, option("N")] = 900
+    """Tokens of each request."""
+    seconds: Annotated[float, option("S")] = 15.0
+    """Seconds that they are watched afterwards."""
+    drains: Annotated[int, option("N")] = 3
+    """Loads without a pause."""
+    device: Annotated[Literal["cpu", "cuda"], option()] = "cpu"
+    """Device of the servers; on cuda they share one GPU."""
+    update_loss: Annotated[float, option("SHARE")] = EngineSection().update_loss
+    """As a run's engine.update_loss; 1 for updates that nothing spreads."""
+    histories: Annotated[tuple[int, ...], comma_separated("K,…"), option()] = (2, 32)
+    """Thousands (1,024) of tokens with which sessions begin, for the rules of cached prefixes; above 4 one session and
+    three updates; empty for none."""
+    as_json: JsonFlag = False
+
+
+def parse_options(given: WeightsArguments) -> WeightBenchmarkOptions:
+    """Raises UserError."""
+    histories = tuple(1024 * each for each in given.histories)
+    asked = WeightBenchmarkOptions(
+        given.pushes,
+        given.requests,
+        given.tokens,
+        given.engines,
+        given.seconds,
+        given.drains,
+        histories,
+        given.device,
+        given.update_loss,
+    )
+    most = _CONTEXT - _PROMPT_ROOM
+    if min(asked.pushes, asked.requests, asked.engines, asked.drains) < 1 or asked.seconds <= 0:
+        raise UserError("--pushes, --engines, --requests and --drains are 1 or more, --seconds above 0")
+    if not 0 < asked.update_loss <= 1:
+        raise UserError(f"--update-loss {asked.update_loss:g} is no share above 0 and up to 1")
+    if not all(1024 <= history <= _LONGEST for history in histories):
+        raise UserError(f"--histories are 1 to {_LONGEST // 1024}")
+    if not 1 <= asked.tokens <= most:
+        raise UserError(f"--tokens {asked.tokens} does not fit the model's context: write 1 to {most}")
+    return asked
+
+
+async def measure_weights(asked: WeightBenchmarkOptions) -> WeightBenchmarkReport:
+    """Raises InfraError where an engine does not come up, does not take a version, or is lost."""
+    say = error_console().print
+    with tempfile.TemporaryDirectory(prefix="ls-bench-") as name:
+        folder = Path(name)
+        say("one step of the learner at each learning rate")
+        context = max(asked.histories, default=0) + ROOM_TOKENS + RESERVED_TOKENS
+        steps = await asyncio.to_thread(publish_steps, folder, (RATE, HIGHER_RATE), context)
+        share, higher = [await delta_bytes_share(steps[rate]) for rate in (RATE, HIGHER_RATE)]
+        say(f"a delta is {share:.2%} of the bytes at {RATE:g}, {higher:.2%} at {HIGHER_RATE:g}")
+        versions = VersionSequence(folder / "weights", steps[RATE])
+        async with _engines(folder, asked, first := versions.next_version("first")) as engines:
+            fleet = LoadedEngines(engines=engines, loss=asked.update_loss, versions=versions, say=say)
+            async with fleet.keep_decoding(asked.requests, asked.tokens):
+                await fleet.await_full_caches(_cache_tokens(asked))
+                routes, floor, before = await fleet.measure_pushes(asked.pushes, _routes(folder, engines, asked.device))
+                after = await fleet.measure_decoding(asked.seconds)
+                drained = await fleet.measure_drained_updates(asked.drains)
+        reuse: dict[int, dict[PrefixReuse, HistoryReuse]] = {history: {} for history in asked.histories}
+        for rule in KV_RULES if asked.histories else ():
+            say(f"sessions whose prefixes are kept by the rule {rule}")
+            for history, found in (await _measure_kv_reuse(folder, asked, versions, rule)).items():
+                reuse[history][rule] = found
+        return WeightBenchmarkReport(
+            model_bytes=first.bytes,
+            routes=routes,
+            floor_ms=median(floor),
+            share=share,
+            higher_share=higher,
+            before=before,
+            after=after,
+            drained_ms=median(drained),
+            reuse=reuse,
+        )
+
+
+def _routes(folder: Path, engines: Sequence[InstrumentedEngine], device: Literal["cpu", "cuda"]) -> list[WeightRoute]:
+    """All that a run can choose from, the learner's host and the engines' being one."""
+
+    def copies(name: str, *, broadcast: bool) -> HostWeightCache:
+        told = HostWeightCacheSettings(
+            name=name, run_dir=folder, node="node-1", folder=folder / "copies" / name, broadcast=broadcast
+        )
+        return HostWeightCache(told, WeightSource(hosts=1))
+
+    files, sender = (
+        [FileWeightLoader()] * len(engines),
+        WeightSender(WeightSenderSettings(address="127.0.0.1", device="cpu")),
+    )
+    return [
+        WeightRoute("full", files),
+        WeightRoute("delta", files, copies("delta", broadcast=False)),
+        WeightRoute("broadcast", files, copies("broadcast", broadcast=True)),
+        WeightRoute("tensors", [TensorWeightLoader(device, 1)] * len(engines)),
+        WeightRoute("direct", [BroadcastWeightLoader(f"engine-{index}", 1, sender) for index in range(len(engines))]),
+    ]
+
+
+async def _measure_kv_reuse(
+    folder: Path, asked: WeightBenchmarkOptions, versions: VersionSequence, rule: PrefixReuse
+) -> dict[int, HistoryReuse]:
+    """Tokens of history → what came of them, on one engine."""
+    context = max(asked.histories) + ROOM_TOKENS
+    slots = max(history * sessions for history, sessions in zip(asked.histories, _sessions(asked), strict=True))
+    settings = replace(
+        _engine_settings(folder, asked, f"engine-{rule}"),
+        context_length=context,
+        max_total_tokens=2 * slots + context,
+        kv=rule,
+        stall_timeout_s=_START_S,  # a CPU that is busy prefills a long history for minutes
+    )
+    async with _started([InstrumentedEngine(settings)], versions.next_version("histories")) as (engine,):
+        return {
+            history: await measure_reuse(
+                engine,
+                versions,
+                history=history,
+                sessions=sessions,
+                pushes=min(asked.pushes, _LONG_PUSHES) if history > _LONG else asked.pushes,
+            )
+            for history, sessions in zip(asked.histories, _sessions(asked), strict=True)
+        }
+
+
+def _sessions(asked: WeightBenchmarkOptions) -> list[int]:
+    """Of each history, how many talk at once."""
+    return [1 if history > _LONG else _SESSIONS for history in asked.histories]
+
+
+@asynccontextmanager
+async def _engines(
+    folder: Path, asked: WeightBenchmarkOptions, first: WeightManifest
+) -> AsyncGenerator[list[InstrumentedEngine]]:
+    engines = [InstrumentedEngine(_engine_settings(folder, asked, f"engine-{index}")) for index in range(asked.engines)]
+    async with _started(engines, first):
+        yield engines
+
+
+@asynccontextmanager
+async def _started(
+    engines: list[InstrumentedEngine], first: WeightManifest
+) -> AsyncGenerator[list[InstrumentedEngine]]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            for engine in engines:
+                group.create_task(engine.start(first))
+        yield engines
+    finally:
+        async with asyncio.TaskGroup() as group:
+            for engine in engines:
+                group.create_task(engine.stop())
+
+
+def _cache_tokens(asked: WeightBenchmarkOptions) -> int:
+    """Tokens that an engine's cache holds."""
+    return 2 * asked.requests * (asked.tokens + _PROMPT_ROOM)
+
+
+def _engine_settings(folder: Path, asked: WeightBenchmarkOptions, name: str) -> EngineSettings:
+    return EngineSettings(
+        name=name,
+        run_dir=folder,
+        model_path=str(folder / "model"),
+        context_length=_CONTEXT,
+        max_total_tokens=_cache_tokens(asked),
+        max_running=asked.requests,
+        device=asked.device,
+        memory_share=_GPU_SHARE / asked.engines,
+        dtype="bfloat16",
+        start_timeout_s=_START_S,
+    )
+
+
+def _p95(values: list[float]) -> float:
+    return quantiles(values, n=20, method="inclusive")[-1] if len(values) > 1 else values[0]

@@ -1,0 +1,45 @@
+"""``python -m launch.completion bash|zsh|fish``: print a script that completes ``longshore`` in a shell."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Annotated
+
+from tyro.conf import Positional
+
+from launch.cli import commands
+from protocol.cli.arguments import CommandArguments, format_completion, one_of, option
+from protocol.cli.command import Command
+from protocol.cli.output import JsonOutput
+
+
+class CompletionArguments(CommandArguments):
+    """Print a script that completes commands and options in a shell.
+
+    Example: longshore completion bash > ~/.local/share/bash-completion/completions/longshore
+    """
+
+    shell: Positional[Annotated[str, one_of(("bash", "zsh", "fish")), option()]]
+    """The shell."""
+
+
+def run(given: CompletionArguments, out: JsonOutput) -> None:
+    """Import every command, and print the script."""
+    del out
+    models = {name: load_command(command.module).arguments for name, command in commands().items()}
+    sys.stdout.write(format_completion("longshore", models, given.shell))
+
+
+def load_command(module: str) -> Command[CommandArguments]:
+    """Return the command of a module."""
+    found = importlib.import_module(module)
+    if hasattr(found, "__path__"):
+        found = importlib.import_module(f"{module}.__main__")
+    return found.COMMAND
+
+
+COMMAND = Command("launch.completion", CompletionArguments, run)
+
+if __name__ == "__main__":
+    sys.exit(COMMAND.main())

@@ -1,0 +1,275 @@
+"""Typed command lines: a pydantic model declares a command's options, and tyro reads the words into it.
+
+tyro splits the words, writes ``--help`` and completes in a shell; pydantic reads every value and checks its bounds.  A
+mistake is one UserError that names the option, like any other error of a command, so that ``--json`` has an object for
+it too.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar, Union, cast, get_args
+
+import tyro
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from tyro import _errors as parse_errors  # its one door to errors; the version is pinned
+from tyro.conf import Positional, UseAppendAction
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from protocol.cli.suggestions import did_you_mean
+from protocol.errors import UserError
+
+MAX_SAFE_INTEGER = 2**53 - 1
+"""The largest whole number that every reader of JSON gets exactly."""
+_MARKERS = (
+    tyro.conf.FlagCreatePairsOff,
+    tyro.conf.EnumChoicesFromValues,
+    tyro.conf.DisallowNone,
+    tyro.conf.OmitSubcommandPrefixes,
+    tyro.conf.OmitArgPrefixes,
+    tyro.conf.HelptextFromCommentsOff,
+)
+
+
+class CommandArguments(BaseModel):
+    """The arguments of a command.  The class's docstring describes the command, and a field's docstring is its help."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=CommandArguments)
+
+
+def option(metavar: str | None = None, *, name: str | None = None, show_default: bool = True) -> Any:
+    """Annotate a field with the placeholder of its value, or with a name that Python does not allow for a field.  A
+    default that the help explains itself is not shown again."""
+    hint = _describe_default if show_default else ""
+    return tyro.conf.arg(name=name, metavar=metavar, help_behavior_hint=hint)
+
+
+def _describe_default(default: str) -> str:
+    if default in {"()", "[]"}:
+        return "(repeatable)"
+    return "" if default in {"None", "False", "", "''"} else f"(default: {default})"
+
+
+def comma_separated(metavar: str) -> PrimitiveConstructorSpec[Any]:
+    """Annotate an option whose value is one word with commas in it; pydantic reads the parts."""
+    return PrimitiveConstructorSpec[Any](
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: tuple(part.strip() for part in words[0].split(",")) if words[0] else (),
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: ["None" if value is None else ",".join(map(str, value))],
+    )
+
+
+def one_word(metavar: str) -> PrimitiveConstructorSpec[Any]:
+    """Annotate an option whose one word a validator of the field reads."""
+    return PrimitiveConstructorSpec[Any](
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def one_of(choices: Iterable[str]) -> PrimitiveConstructorSpec[str]:
+    """Annotate a word that is one of ``choices``."""
+    words = tuple(choices)
+    return PrimitiveConstructorSpec[str](
+        nargs=1,
+        metavar=f"{{{','.join(words)}}}",
+        instance_from_str=lambda given: given[0],
+        is_instance=lambda value: value in words,
+        str_from_instance=lambda value: [value],
+        choices=words,
+    )
+
+
+def optional_value(metavar: str) -> PrimitiveConstructorSpec[str]:
+    """Annotate an option whose value may be left out; it is then the empty string."""
+    return PrimitiveConstructorSpec[str](
+        nargs=(0, 1),
+        metavar=f"[{metavar}]",
+        instance_from_str=lambda words: words[0] if words else "",
+        is_instance=lambda value: isinstance(value, str),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def environment_default(variable: str, otherwise: Any) -> Any:
+    """Make a field's default that of an environment variable; it is checked as if it had been typed."""
+    return Field(default_factory=lambda: os.environ.get(variable, otherwise), validate_default=True)
+
+
+Flag = Annotated[bool, option()]
+"""An option without a value."""
+JsonFlag = Annotated[bool, option(name="json"), Field(description="Print one JSON object on standard output.")]
+Count = Annotated[int, option("N"), Field(ge=0, le=MAX_SAFE_INTEGER)]
+AtLeastOne = Annotated[int, option("N"), Field(ge=1, le=MAX_SAFE_INTEGER)]
+Port = Annotated[int, option("PORT"), Field(ge=0, le=65535)]
+Seconds = Annotated[float, option("S"), Field(ge=0)]
+Text = Annotated[str, option("TEXT")]
+OptionalPath = Annotated[Path | None, option("PATH")]
+Overrides = UseAppendAction[
+    Annotated[
+        tuple[str, ...],
+        option("KEY=VALUE", name="set"),
+        Field(description="Override one key of the recipe, for example run.steps=12."),
+    ]
+]
+"""``--set``."""
+TaskGlobs = UseAppendAction[
+    Annotated[
+        tuple[str, ...],
+        option("GLOB"),
+        Field(description="Take only the tasks whose names match; !GLOB leaves those out."),
+    ]
+]
+"""``--only``."""
+
+_POSITIONAL = get_args(Positional[str])[1]
+_registry = ConstructorRegistry()
+
+
+@_registry.primitive_rule  # pyright: ignore[reportUnknownMemberType]  tyro leaves its type argument out
+def _unread_word(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
+    """Hand numbers and paths to pydantic as they were typed, so that one place reads them and says what is wrong."""
+    kind = cast("type[object]", info.type)  # pyright: ignore[reportUnknownMemberType]  as above
+    if kind not in {int, float, Path}:
+        return None
+    return PrimitiveConstructorSpec[Any](
+        nargs=1,
+        metavar=kind.__name__.upper(),
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda value: isinstance(value, kind),
+        str_from_instance=lambda value: [f"{value:g}" if isinstance(value, float) else str(value)],
+    )
+
+
+def parse_arguments(model: type[ArgumentsT], words: Sequence[str], prog: str) -> ArgumentsT:
+    """Read ``words`` into ``model``.  Raises UserError; ``--help`` prints the help on standard output and exits."""
+    require_utf8(words)
+
+    def refuse(event: parse_errors.ParseErrorEvent) -> NoReturn:
+        raise UserError(f"{_explain(model, event)}; see {event.prog} --help") from None
+
+    with parse_errors.on_parse_error(refuse), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a default that comes from the environment is text until pydantic has read it
+        return tyro.cli(model, args=words, prog=prog, registry=_registry, config=_MARKERS)
+
+
+def format_help(model: type[CommandArguments], prog: str, words: Sequence[str] = ()) -> str:
+    """Return the help of a command, or of the subcommand that ``words`` name."""
+    text = io.StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        tyro.cli(model, args=[*words, "--help"], prog=prog, registry=_registry, config=_MARKERS)
+    return text.getvalue()
+
+
+def format_completion(prog: str, models: Mapping[str, type[CommandArguments]], shell: str) -> str:
+    """Return a script for ``shell`` that completes ``prog``, whose subcommands are ``models``."""
+    members = tuple(Annotated[model, tyro.conf.subcommand(name)] for name, model in models.items())
+    text = io.StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        tyro.cli(
+            cast("Any", Union)[members],
+            args=["--tyro-print-completion", shell],
+            prog=prog,
+            registry=_registry,
+            config=_MARKERS,
+        )
+    return text.getvalue()
+
+
+def require_utf8(words: Sequence[str]) -> None:
+    """Raise UserError for a word whose bytes are not UTF-8: no record and no JSON can hold Python's stand-in for it."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise UserError(f"{word!a} on the command line is not UTF-8: type it again, or rename the file") from error
+
+
+def subcommands(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
+    """Return name → model of a command's subcommands, empty where it has none."""
+    members = (get_args(member) for field in model.model_fields.values() for member in get_args(field.annotation))
+    return {member[1].name: member[0] for member in members if len(member) > 1 and hasattr(member[1], "prefix_name")}
+
+
+def option_name(model: type[BaseModel], field: str) -> str:
+    """Return how a field is written on the command line: ``--task-ids``, or the placeholder of a positional word."""
+    metadata = model.model_fields[field].metadata
+    config = next((each for each in metadata if hasattr(each, "help_behavior_hint")), None)
+    if any(each is _POSITIONAL for each in metadata):
+        return getattr(config, "metavar", None) or field.upper()
+    return f"--{(getattr(config, 'name', None) or field).replace('_', '-')}"
+
+
+def _explain(model: type[BaseModel], event: parse_errors.ParseErrorEvent) -> str:
+    """Say in one line what is wrong with a command line."""
+    match event:
+        case parse_errors.UnrecognizedArgs(tokens=tokens):
+            return f"unrecognized arguments: {' '.join(tokens)}{_suggest(model, tokens)}"
+        case parse_errors.MissingArgs(missing_arguments=missing):
+            return f"these arguments are missing: {', '.join(_written(each.arg) for each in missing)}"
+        case parse_errors.MissingMutexGroup(groups=groups):
+            return "; ".join(f"one of {', '.join(_written(each.arg) for each in group)} is needed" for group in groups)
+        case parse_errors.MutexConflict(first_token=first, second_token=second):
+            return f"{first} and {second} exclude each other: leave one of them out"
+        case parse_errors.MissingSubcommand(found_token=found):
+            known = subcommands(model)
+            hint = did_you_mean(found, known) if found else ""
+            return f"{f'there is no command {found!r}' if found else 'a command is missing'}: {', '.join(known)}{hint}"
+        case parse_errors.InvalidChoice(argument=argument, value=value, choices=choices):
+            hint = did_you_mean(value, choices)
+            return f"argument {_written(argument)}: {value!r} is not one of {', '.join(choices)}{hint}"
+        case parse_errors.BadValue(argument=argument):
+            return f"argument {_written(argument)}: its value is missing"
+        case parse_errors.InstantiationFailure(message=message, argument=argument):
+            error = sys.exc_info()[1]
+            found = error if isinstance(error, ValidationError) else getattr(error, "__cause__", None)
+            found = found or getattr(error, "__context__", None)
+            if isinstance(found, ValidationError):
+                return "; ".join(_explain_values(model, found))
+            return f"argument {_written(argument)}: {message}" if argument is not None else message
+        case _:
+            return f"the command line cannot be read: {type(event).__name__}"
+
+
+def _suggest(model: type[BaseModel], tokens: Sequence[str]) -> str:
+    inner = subcommands(model)
+    words = [option_name(each, field) for each in (model, *inner.values()) for field in each.model_fields]
+    options = [word for word in words if word.startswith("--")]
+    wrong = next((token for token in tokens if token.startswith("--")), None)
+    if wrong is not None:
+        return did_you_mean(wrong.partition("=")[0], [*options, "--help", "--version"])
+    return did_you_mean(tokens[0], inner)
+
+
+def _explain_values(model: type[BaseModel], error: ValidationError) -> Iterator[str]:
+    """Yield one line for each value that pydantic refuses."""
+    owner = next((each for each in subcommands(model).values() if each.__name__ == error.title), model)
+    for item in error.errors(include_url=False, include_context=True):
+        if not item["loc"]:
+            yield str(item.get("ctx", {}).get("error", item["msg"]))
+            continue
+        said = str(item.get("ctx", {}).get("error", item["msg"]))
+        name = option_name(owner, str(item["loc"][0]))
+        yield f"argument {name}: {said[0].lower()}{said[1:]}, not {item['input']!r}"
+
+
+def _written(argument: Any) -> str:
+    """Return how an argument of tyro's is written on the command line."""
+    lowered = argument.lowered
+    return str(lowered.metavar) if argument.is_positional() else "/".join(lowered.name_or_flags)
