@@ -51,7 +51,7 @@ def display_path(path: Path) -> Path:
 
 
 class JsonOutput:
-    """``with JsonOutput(args.json) as out: …; out.set({...})`` prints the object on leaving, if ``enabled``.
+    """``with JsonOutput(enabled) as out: …; out.set_result({...})`` prints the object on leaving, if ``enabled``.
 
     When the body raises, the object is ``{"error": line, "exit_code": n}`` and the error goes on.  When it exits, as
     ``--help`` does, there is none.

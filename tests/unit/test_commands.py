@@ -8,12 +8,15 @@ import subprocess
 import sys
 from collections.abc import Generator
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from tyro.conf import subcommand
 
+from launch.cli import commands
+from protocol.cli.arguments import CommandArguments, JsonFlag, parse_arguments
 from protocol.cli.exit_codes import EXIT_INTERRUPTED, EXIT_OUTPUT_CLOSED, EXIT_USER
 from protocol.cli.output import error_console
-from protocol.cli.parser import CommandLineParser
 from protocol.errors import UserError
 from tests.support.commands import run_json
 
@@ -97,15 +100,55 @@ def test_brackets_are_text_and_not_style(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err == "left out: task[old]: volumes [/a]:/b\n"
 
 
-@pytest.mark.parametrize("command", [["--js"], ["chaos", "--js"]])
-def test_an_option_is_written_in_full(command: list[str]) -> None:
+class InnerArguments(CommandArguments):
+    """Do something."""
+
+    as_json: JsonFlag = False
+
+
+class OuterArguments(CommandArguments):
+    """Do something below."""
+
+    command: Annotated[InnerArguments, subcommand("chaos")] | Annotated[InnerArguments, subcommand("order")]
+
+
+@pytest.mark.parametrize(("model", "words"), [(InnerArguments, ["--js"]), (OuterArguments, ["chaos", "--js"])])
+def test_an_option_is_written_in_full(model: type[CommandArguments], words: list[str]) -> None:
     """A command that took ``--js`` for ``--json`` would do its work and print no object."""
-    parser = CommandLineParser()
-    kinds = parser.add_subparsers()
-    for each in (parser, kinds.add_parser("chaos")):
-        each.add_argument("--json", action="store_true")
     with pytest.raises(UserError, match="did you mean '--json'"):
-        parser.parse_args(command)
+        parse_arguments(model, words, "test")
+
+
+ALL_COMMANDS = sorted(command.module for command in commands().values())
+
+
+@pytest.mark.parametrize("module", ["launch.runs", "sandbox.tasks", "launch.cluster"])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_help_and_version_are_on_standard_output(module: str, encoding: str) -> None:
+    """``longshore runs --help | less`` would be empty, and in an ASCII terminal a traceback."""
+    env = os.environ | {"PYTHONIOENCODING": encoding}
+    for option, said in (("--help", f"usage: python -m {module}"), ("--version", "longshore ")):
+        done = subprocess.run(
+            [sys.executable, "-m", module, option], capture_output=True, text=True, env=env, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert said in done.stdout
+
+
+def test_what_was_asked_for_is_on_standard_output(tmp_path: Path) -> None:
+    """``longshore runs list > file`` would write an empty file."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text("{}")
+    words = [sys.executable, "-m", "sandbox.tasks", "generate", str(tmp_path / "tasks"), "--count", "1"]
+    env = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
+    assert (done.stdout.count("1 tasks written"), done.stderr) == (1, "")
+
+
+def test_every_command_is_one_of_longshores() -> None:
+    """A program of the docs that ``longshore`` does not know would have to be looked for."""
+    named = {"launch.cluster", "launch.monitor", "launch.bench", "sandbox.stress", "sandbox.server", "sandbox.tasks"}
+    assert named | {"sandbox.host", "sandbox.images", "sandbox.router", "protocol.journal"} <= set(ALL_COMMANDS)
 
 
 BUFFERED = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}

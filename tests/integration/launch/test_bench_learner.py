@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from launch.bench.isolated_process import isolate
-from launch.bench.learner.benchmark import LearnerArguments, LearnerBenchmarkOptions, gpu_throughput, parse_options
+from launch.bench.learner import gpu_throughput
+from launch.bench.learner.benchmark import LearnerArguments, LearnerBenchmarkOptions, parse_options
 from launch.bench.learner.hugging_face import Batching, HuggingFaceStep, StepVariant, clipped_loss
 from launch.bench.learner.longshore_step import LongshoreStep
 from launch.bench.learner.workload import (

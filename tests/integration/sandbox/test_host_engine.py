@@ -13,7 +13,7 @@ import pytest
 from protocol.cli.exit_codes import main_guard
 from protocol.errors import UserError
 from sandbox.docker import daemon, owner
-from sandbox.host import ensure_host, main, report_status, stop_engine
+from sandbox.host import COMMAND, ensure_host, report_status, stop_engine
 from sandbox.host_record import HostSettings, SandboxHost, current_host
 from sandbox.pool.disk_watch import DISK_BOUND_DESCRIPTIONS, DiskBound
 
@@ -55,7 +55,7 @@ def test_a_docker_host_that_is_dead_is_the_users_to_mend(tmp_path: Path):
 
 def test_a_machine_that_was_never_set_up_says_which_command_sets_it_up(tmp_path: Path, monkeypatch, capsys):
     monkeypatch.setenv("LONGSHORE_HOME", str(tmp_path))
-    assert main_guard(lambda: main(["status"])) == 2
+    assert main_guard(lambda: COMMAND.call(["status"])) == 2
     assert "python -m sandbox.host up" in capsys.readouterr().err
 
 

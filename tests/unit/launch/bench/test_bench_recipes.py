@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench import recipes
+from launch.bench.recipes import benchmark as recipes
 from launch.bench.recipes.benchmark import (
     RecipeBenchmarkOptions,
     RecipeBenchmarkReport,

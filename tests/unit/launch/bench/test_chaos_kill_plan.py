@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.bench import chaos
+from launch.bench.chaos import benchmark as chaos
 from launch.bench.chaos.benchmark import ChaosAccounting, ChaosReport
 from launch.bench.chaos.kill_plan import ChaosGoal, plan_kills, scale_goal
 from launch.bench.chaos.kill_points import (

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from launch.bench.transport import receivers
 from launch.bench.transport.backpressure import StallMeasurement
-from launch.bench.transport.benchmark import TransportCase, TransportReport, receivers
+from launch.bench.transport.benchmark import TransportCase, TransportReport
 from launch.bench.transport.workload import (
     GROUP_SIZE,
     RUN,

@@ -14,7 +14,8 @@ from actors.engines.messages import WeightLoadReport
 from actors.engines.weights.loader import WeightLoader
 from actors.weight_transport.host_cache import HostWeightCache, HostWeightCacheSettings
 from actors.weight_transport.source import WeightSource
-from launch.bench.weights.benchmark import WeightBenchmarkReport, weight_pushes
+from launch.bench.weights import weight_pushes
+from launch.bench.weights.benchmark import WeightBenchmarkReport
 from launch.bench.weights.instrumented_engine import InstrumentedEngine
 from launch.bench.weights.kv_reuse import HistoryReuse
 from launch.bench.weights.weight_pushes import DecodingWindow, LoadedEngines, WeightRoute

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-
 import pytest
 
+from protocol.cli.arguments import parse_arguments
 from protocol.errors import UserError
-from sandbox.egress_proxy.options import add_egress_proxy_options, settings_from_options
+from sandbox.egress_proxy.options import EgressProxyOptions
 from sandbox.egress_proxy.settings import PROXY_ADDRESS, EgressProxySettings
 
 
 def said(*words: str) -> EgressProxySettings:
-    parser = argparse.ArgumentParser()
-    add_egress_proxy_options(parser)
-    return settings_from_options(EgressProxySettings, parser.parse_args(words))
+    return parse_arguments(EgressProxyOptions, words, "test").proxy_settings(EgressProxySettings)
 
 
 def test_the_command_line_says_all_of_it():
