@@ -132,6 +132,6 @@ class SamplingSettings(ConfigSection):
             raise ValueError(
                 f"{keys}: would falsify the recorded log-probabilities, which are taken before such options: leave "
                 f"{'it' if len(wrong) == 1 else 'them'} out (agent.temperature may be changed), or run "
-                f"`python -m launch.cluster --recipe NAME {mended}`"
+                f"`python -m launch.cluster NAME {mended}`"
             )
         return self

@@ -67,7 +67,7 @@ SMALL = ("data.training_tasks=4", "rollout.groups_per_step=4", "evaluation.tasks
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from launch.run.arguments import parse_arguments
+from launch.run.arguments import parse_cluster_arguments
 from launch.config import load_recipe
 from launch.data.preparation import prepare_run
 
